@@ -1,0 +1,52 @@
+# Two doors: `make serve` and `make test`. Both build everything they need inside the clone.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+PYTHON ?= python3
+TORCH_VERSION := 2.13.0
+BIN := .venv/bin
+HATCH := .hatch/venv/bin/hatch
+MEMBERS := $(wildcard pyproject.toml sdk/python/pyproject.toml plugins/*/pyproject.toml)
+
+export HATCH_DATA_DIR := $(CURDIR)/.hatch/data
+export HATCH_CACHE_DIR := $(CURDIR)/.hatch/cache
+export TOKENIZERS_PARALLELISM := false
+
+# A machine without an NVIDIA driver wants PyTorch's CPU build: tried by its version first (a local
+# wheel or mirror may hold it), then from PyTorch's public CPU index. Elsewhere the default build.
+ifeq ($(shell uname -s)/$(shell command -v nvidia-smi >/dev/null 2>&1 && echo gpu),Linux/)
+export TORCH_INSTALL := python -m pip install -q torch==$(TORCH_VERSION)+cpu 2>/dev/null || python -m pip install -q --index-url https://download.pytorch.org/whl/cpu torch==$(TORCH_VERSION)
+else
+export TORCH_INSTALL := python -m pip install -q torch==$(TORCH_VERSION)
+endif
+
+.PHONY: help serve test check bench clean
+
+help: ## what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
+
+.hatch/venv/.stamp:
+	$(PYTHON) -c 'import sys; sys.exit(f"Python 3.11 or newer is needed, {sys.executable} is {sys.version.split()[0]}; name one with make PYTHON=…" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .hatch/venv
+	.hatch/venv/bin/python -m pip install -q 'hatch>=1.18,<2'
+	touch $@
+
+.venv/.stamp: .hatch/venv/.stamp $(MEMBERS)
+	$(HATCH) env remove default
+	HATCH_PYTHON=$$(.hatch/venv/bin/python -c 'import sys; print(sys.executable)') $(HATCH) env create default
+	touch $@
+
+serve: .venv/.stamp ## serve the embedded model on http://127.0.0.1:8080 (ARGS="--port 9000")
+	$(BIN)/sie serve $(ARGS)
+
+check: .venv/.stamp ## format, lint, types, import contract
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+test: check ## everything: the checks, then every test (TESTS="tests/engine -k drain")
+	$(BIN)/python -m pytest $(TESTS)
+
+clean: ## remove what make built
+	rm -rf .venv .hatch .envs

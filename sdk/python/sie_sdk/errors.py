@@ -1,0 +1,68 @@
+"""The one error table: what a code means, its HTTP status, whether a client retries and after how long.
+
+The server, the queue and the client read the same rows; no other module may state a status of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorSpec:
+    """One row of the error table.
+
+    `retry_after_s` is the pause a server suggests when it knows no better one; `None` sends no `Retry-After`.
+    """
+
+    code: str
+    status: int
+    retryable: bool
+    retry_after_s: float | None
+    meaning: str
+    remedy: str
+
+
+def _table(*rows: ErrorSpec) -> Mapping[str, ErrorSpec]:
+    return MappingProxyType({row.code: row for row in rows})
+
+
+ERRORS: Final = _table(
+    ErrorSpec("INVALID_INPUT", 400, False, None, "A field of the request is wrong.", "Correct the field named in `param`."),
+    ErrorSpec("INPUT_TOO_LONG", 400, False, None, "A text exceeds the model's limit and truncation was refused.", "Shorten or split the text, or allow truncation."),
+    ErrorSpec("UNAUTHORIZED", 401, False, None, "The bearer token is missing or unknown.", "Send `Authorization: Bearer …`."),
+    ErrorSpec("FORBIDDEN", 403, False, None, "The token may not do this.", "Use a token with the right."),
+    ErrorSpec("NOT_FOUND", 404, False, None, "No such route or resource.", "Check the path."),
+    ErrorSpec("MODEL_NOT_FOUND", 404, False, None, "No model of that name is served.", "Take a name of `GET /v1/models`."),
+    ErrorSpec("METHOD_NOT_ALLOWED", 405, False, None, "The route does not take this method.", "Use the method of the documentation."),
+    ErrorSpec("NOT_ACCEPTABLE", 406, False, None, "The reply cannot be given in any accepted format.", "Accept application/msgpack or application/json."),
+    ErrorSpec("PAYLOAD_TOO_LARGE", 413, False, None, "The request body exceeds the server's limit.", "Send fewer items per request."),
+    ErrorSpec("UNSUPPORTED_MEDIA_TYPE", 415, False, None, "The body's content type is not understood.", "Send application/msgpack or application/json."),
+    ErrorSpec("RATE_LIMITED", 429, True, 1.0, "Too many requests from this client.", "Wait and retry."),
+    ErrorSpec("CLIENT_CLOSED_REQUEST", 499, False, None, "The client went away before the answer.", "None: nobody reads this answer."),
+    ErrorSpec("INFERENCE_ERROR", 500, False, None, "The model failed on this request.", "See the server's log under the request id."),
+    ErrorSpec("NON_FINITE_OUTPUT", 500, False, None, "The model returned NaN or infinity for an item.", "Check the item and the model's precision."),
+    ErrorSpec("INTERNAL_ERROR", 500, False, None, "The server failed.", "See the server's log under the request id."),
+    ErrorSpec("MODEL_LOAD_FAILED", 502, False, None, "The model could not be loaded.", "See `error_class`: a permanent failure needs the operator."),
+    ErrorSpec("PROVISIONING", 503, True, 5.0, "No worker serves the model yet; capacity is being added.", "Wait and retry."),
+    ErrorSpec("MODEL_LOADING", 503, True, 5.0, "The model is being loaded.", "Wait and retry."),
+    ErrorSpec("MODEL_NOT_LOADED", 503, True, 5.0, "The model is being unloaded.", "Wait and retry."),
+    ErrorSpec("LORA_LOADING", 503, True, 1.0, "The LoRA adapter is being loaded.", "Wait and retry."),
+    ErrorSpec("RESOURCE_EXHAUSTED", 503, True, 5.0, "The device ran out of memory.", "Wait and retry, with smaller requests."),
+    ErrorSpec("QUEUE_FULL", 503, True, 1.0, "The server's queue is full.", "Wait and retry."),
+    ErrorSpec("QUEUE_UNAVAILABLE", 503, True, 5.0, "The server takes no new work: it is draining or its queue is away.", "Wait and retry elsewhere."),
+    ErrorSpec("DEADLINE_EXCEEDED", 504, True, None, "The request's deadline passed before its answer.", "Allow more time or send less."),
+)  # fmt: skip
+"""Every code that travels, in the order of their statuses."""
+
+
+def error_spec(code: str) -> ErrorSpec:
+    """Return the row of `code`.
+
+    Raises:
+        KeyError: `code` is not in the table.
+    """
+    return ERRORS[code]

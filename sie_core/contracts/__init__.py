@@ -1,0 +1,85 @@
+"""What the parts of the engine and its plugins agree on: plain data, Protocols and errors.
+
+This package knows the standard library, NumPy, `sie_sdk.wire` and `sie_sdk.errors`, and nothing else of the engine.
+"""
+
+from sie_core.contracts.adapter import Adapter, LoadContext, ModelFacts, Truncation, Unit
+from sie_core.contracts.backend import Health, InferenceBackend, InferenceReply, ModelInfo, ModelState, Timing, Usage
+from sie_core.contracts.batching import Batch, BatchLimits, BatchPolicy, QueuedUnit
+from sie_core.contracts.card import ModelCard, ModuleCard
+from sie_core.contracts.device import Device, DeviceMemory, DeviceProbe
+from sie_core.contracts.errors import (
+    InferenceError,
+    InvalidInput,
+    LoadFailure,
+    ModelLoadError,
+    OutOfDeviceMemory,
+    PluginError,
+)
+from sie_core.contracts.families import Claim, ModelFamily, Option, Stage, claim_architectures
+from sie_core.contracts.model import ModelConfig, Profile, ResolvedModel
+from sie_core.contracts.outputs import Entity, ItemOutput, SparseVector
+from sie_core.contracts.postprocess import OutputDtype
+from sie_core.contracts.requests import InferenceRequest, InputType, Item, Media, Operation, OutputType, Task, Truncate
+from sie_core.contracts.runners import RunnerSpec
+from sie_core.contracts.weights import TierContext, WeightPackage, WeightRequest, WeightTier, WeightTierFactory
+
+CONTRACT_VERSION = 1
+"""The version of these contracts. A plugin states the one it was built for; another one is refused by name."""
+
+__all__ = [
+    "CONTRACT_VERSION",
+    "Adapter",
+    "Batch",
+    "BatchLimits",
+    "BatchPolicy",
+    "Claim",
+    "Device",
+    "DeviceMemory",
+    "DeviceProbe",
+    "Entity",
+    "Health",
+    "InferenceBackend",
+    "InferenceError",
+    "InferenceReply",
+    "InferenceRequest",
+    "InputType",
+    "InvalidInput",
+    "Item",
+    "ItemOutput",
+    "LoadContext",
+    "LoadFailure",
+    "Media",
+    "ModelCard",
+    "ModelConfig",
+    "ModelFacts",
+    "ModelFamily",
+    "ModelInfo",
+    "ModelLoadError",
+    "ModelState",
+    "ModuleCard",
+    "Operation",
+    "Option",
+    "OutOfDeviceMemory",
+    "OutputDtype",
+    "OutputType",
+    "PluginError",
+    "Profile",
+    "QueuedUnit",
+    "ResolvedModel",
+    "RunnerSpec",
+    "SparseVector",
+    "Stage",
+    "Task",
+    "TierContext",
+    "Timing",
+    "Truncate",
+    "Truncation",
+    "Unit",
+    "Usage",
+    "WeightPackage",
+    "WeightRequest",
+    "WeightTier",
+    "WeightTierFactory",
+    "claim_architectures",
+]

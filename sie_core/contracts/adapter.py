@@ -1,0 +1,134 @@
+"""What a model family implements: an `Adapter` with four small methods, and what it is given to load."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sie_core.contracts.card import ModelCard
+from sie_core.contracts.device import Device
+from sie_core.contracts.model import ResolvedModel
+from sie_core.contracts.outputs import ItemOutput
+from sie_core.contracts.requests import Item, OutputType, Task
+from sie_core.contracts.runners import RunnerSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """A text that was cut: its length and what was kept, both in tokens."""
+
+    tokens: int
+    kept: int
+
+
+@dataclass(slots=True, eq=False)
+class Unit:
+    """One row of a forward pass: a whole item, or a window or pair of one."""
+
+    item: int
+    """The position in the request of the item it belongs to."""
+    cost: int
+    """What it costs the device: tokens of a text, 1 an image, samples / chunk of audio. At least 1."""
+    key: Hashable
+    """The inference key: units of one model with equal keys may share a run."""
+    payload: Any
+    """The adapter's own: what `run` needs, ready to be concatenated."""
+    tokens: int = 0
+    """What it adds to the request's usage."""
+    truncated: Truncation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What is known of a model once its weights are read."""
+
+    outputs: tuple[OutputType, ...] = ()
+    """What `encode` can return."""
+    operations: tuple[str, ...] = ("encode",)
+    inputs: tuple[str, ...] = ("text",)
+    dims: Mapping[OutputType, int] = field(default_factory=dict)
+    matryoshka_dims: tuple[int, ...] = ()
+    """The sizes `dimensions` may name, the native one included; empty where the weights declare none."""
+    max_sequence_length: int | None = None
+    memory_bytes: int = 0
+    """What the weights take on the device."""
+    precision: str = "float32"
+    """The precision computed in, after the family's own checks."""
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """What an operator should know: the runner that serves, a fallback and its reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadContext:
+    """All that a load may use; nothing else of the engine is within an adapter's reach."""
+
+    model: ResolvedModel
+    device: Device
+    precision: str
+    """`float16`, `bfloat16`, `float32`, as the config or the settings ask for."""
+    weights: Path | None = None
+    """The local folder of the weights; None for a weightless model."""
+    card: ModelCard | None = None
+    attention_backend: str = "auto"
+    threads: int = 1
+    """CPU threads the forward pass may use."""
+    runners: tuple[RunnerSpec, ...] = ()
+    """Every registered runner, of any interface."""
+    stage: Callable[[str, float], None] = lambda name, seconds: None
+    """Reports a finished stage of the load with its duration in seconds."""
+
+
+class Adapter(ABC):
+    """A loaded model.
+
+    `prepare` and `finish` run on CPU threads, several at once; `run` runs on the one thread of the device. All are
+    plain functions: async stays at the edges of the engine.
+    """
+
+    facts: ModelFacts
+
+    @classmethod
+    @abstractmethod
+    def load(cls, context: LoadContext) -> Adapter:
+        """Load the model onto `context.device`, warm and proven, on a loader thread.
+
+        Raises:
+            ModelLoadError: With the failure's class.
+            OutOfDeviceMemory: The device has no room.
+        """
+
+    @abstractmethod
+    def prepare(self, items: Sequence[Item], task: Task) -> Sequence[Unit]:
+        """Turn items into units: tokenise, decode media, window. Every item gives at least one unit.
+
+        Raises:
+            InvalidInput: Names the item's field in `param`, e.g. `items[0].text`; fails this request alone.
+        """
+
+    @abstractmethod
+    def run(self, units: Sequence[Unit]) -> Any:
+        """Run one forward pass over units of equal key, cheapest first; return whatever `finish` needs.
+
+        On an asynchronous device it may return before the device is done and must not wait for it.
+
+        Raises:
+            OutOfDeviceMemory: The engine frees, splits and tries again.
+        """
+
+    @abstractmethod
+    def finish(self, units: Sequence[Unit], raw: Any) -> Sequence[ItemOutput]:
+        """Turn the raw outputs into one output a unit, in the order of `units`. May wait for the device.
+
+        Arrays must own their memory or be the caller's alone: `raw` is gone afterwards.
+        """
+
+    def combine(self, units: Sequence[Unit], outputs: Sequence[ItemOutput]) -> ItemOutput:
+        """Make one output of the units of one item, in their order. Families that window override it."""
+        (output,) = outputs
+        return output
+
+    def unload(self) -> None:  # noqa: B027 - most adapters are freed by losing their last reference
+        """Give back what the garbage collector would not; the adapter is not used afterwards."""

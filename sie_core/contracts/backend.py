@@ -1,0 +1,116 @@
+"""What the HTTP API stands on: a backend that answers requests with encoded items and counts.
+
+The standalone server plugs in the engine, the gateway a queue; the API cannot tell them apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from sie_core.contracts.requests import InferenceRequest
+
+ModelState = Literal["available", "loading", "loaded", "unloading", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Where a request's time went, in milliseconds."""
+
+    total_ms: float = 0.0
+    queue_ms: float = 0.0
+    tokenization_ms: float = 0.0
+    inference_ms: float = 0.0
+    postprocessing_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a request consumed, counted after tokenisation and truncation."""
+
+    input_tokens: int = 0
+    images: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceReply:
+    """The answer: `items[i]` is the encoded item of input i.
+
+    An encoded item is one msgpack map in the shape the wire contract gives an item of the operation, as
+    `sie_sdk.wire.pack` writes it; the API splices it into a msgpack body unread.
+    """
+
+    items: Sequence[bytes]
+    timing: Timing
+    usage: Usage
+    truncated: int = 0
+    """How many items were cut to the model's length."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """A served model as `/v1/models` shows it."""
+
+    id: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    dims: Mapping[str, int | None]
+    state: ModelState
+    max_sequence_length: int | None = None
+    revision: str | None = None
+    last_error: Mapping[str, Any] | None = None
+    """`code`, `message`, `attempts`, `permanent` of the last failed load."""
+    profiles: tuple[str, ...] = ("default",)
+    adapter: str | None = None
+    matryoshka_dims: tuple[int, ...] = ()
+    memory_bytes: int | None = None
+    notes: Mapping[str, str] = field(default_factory=dict)
+    load_stages_s: Mapping[str, float] = field(default_factory=dict)
+    """Seconds each stage of the last load took."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What health endpoints tell: `problem` is None where all is well."""
+
+    live_problem: str | None
+    ready_problem: str | None
+
+
+class InferenceBackend(Protocol):
+    """Answers requests. All methods are called on the event loop."""
+
+    async def infer(self, request: InferenceRequest) -> InferenceReply:
+        """Answer `request`.
+
+        Cancelling the call drops its queued work.
+
+        Raises:
+            InferenceError: Every way a request can fail, with its code.
+        """
+        ...
+
+    def models(self) -> list[ModelInfo]:
+        """List every served model."""
+        ...
+
+    def model(self, model: str) -> ModelInfo:
+        """Describe one model.
+
+        Raises:
+            InferenceError: `MODEL_NOT_FOUND`, naming near matches.
+        """
+        ...
+
+    def accepts_token_ids(self, model: str) -> bool:
+        """Whether the model's config takes token ids in place of text."""
+        ...
+
+    def plugins(self) -> list[Mapping[str, Any]]:
+        """Describe every plugin, broken ones with their cause."""
+        ...
+
+    def health(self) -> Health:
+        """Say what is wrong with the backend, if anything."""
+        ...

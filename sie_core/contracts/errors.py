@@ -1,0 +1,73 @@
+"""The engine's exceptions. Codes, statuses and retry hints are those of `sie_sdk.errors`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from sie_sdk.errors import ErrorSpec, error_spec
+
+
+class InferenceError(Exception):
+    """A request cannot be answered; `message` is fit for the client: it names who, what, the value and the remedy.
+
+    Args:
+        code: A code of the error table.
+        message: For the client. Never the text of a foreign exception, never a path.
+        param: The request field at fault, as a path like `items[3].text`.
+        retry_after_s: Overrides the table's pause.
+        details: Further fields of the error body.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after_s: float | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.spec: ErrorSpec = error_spec(code)
+        self.code = code
+        self.message = message
+        self.param = param
+        self.retry_after_s = retry_after_s if retry_after_s is not None else self.spec.retry_after_s
+        self.details = dict(details or {})
+
+
+class InvalidInput(InferenceError):
+    """The request is wrong in a way only the adapter could see; answers 400."""
+
+    def __init__(self, message: str, *, param: str | None = None, code: str = "INVALID_INPUT") -> None:
+        super().__init__(code, message, param=param)
+
+
+class OutOfDeviceMemory(Exception):
+    """The device could not allocate. An adapter raises it from `load` or `run` in place of its library's own error."""
+
+
+LoadFailure = Literal[
+    "GATED", "NOT_FOUND", "DEPENDENCY", "CONFIG", "CORRUPT", "OOM", "NETWORK", "TIMEOUT", "STORAGE", "UNKNOWN"
+]
+"""Why a load failed. The first five are permanent until the operator acts; the others cool down and are tried again."""
+
+PERMANENT_FAILURES: frozenset[LoadFailure] = frozenset({"GATED", "NOT_FOUND", "DEPENDENCY", "CONFIG", "CORRUPT"})
+
+
+class ModelLoadError(Exception):
+    """A model cannot be loaded; the message is fit for the client."""
+
+    def __init__(self, failure: LoadFailure, message: str) -> None:
+        super().__init__(message)
+        self.failure: LoadFailure = failure
+
+    @property
+    def permanent(self) -> bool:
+        """Whether trying again is pointless until something outside changes."""
+        return self.failure in PERMANENT_FAILURES
+
+
+class PluginError(Exception):
+    """The installed plugins cannot be used together, or a chosen one is missing; stops the start."""

@@ -1,0 +1,72 @@
+"""How a model family registers: what it is called, which weights it claims, which options it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sie_core.contracts.card import ModelCard
+
+Stage = Literal["load", "prepare", "run", "finish"]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of a family: a key of `options` in a request, or of a profile's `runtime` or `loadtime`.
+
+    `stage` is the stage that reads it. Only `run` options belong into an inference key; `load` options are refused in
+    a request.
+    """
+
+    name: str
+    stage: Stage
+    type: type | tuple[type, ...]
+    """What a value must be; `bool` is not an `int` here, and an `int` is a `float`."""
+    description: str
+    choices: tuple[Any, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A family says it can serve some weights. The higher `priority` wins; `reason` is shown to the operator."""
+
+    reason: str
+    priority: int = 0
+
+
+ClaimFunction = Callable[[ModelCard], Claim | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFamily:
+    """A family of models one adapter class serves.
+
+    The plugin module that names it imports no heavy library: the adapter is a `module:Class` string, and `claims`
+    reads the card only.
+    """
+
+    id: str
+    """Unique among all installed plugins, e.g. `pytorch`; a model config may name it as `adapter_path`."""
+    adapter: str
+    """`module:Class`, imported at the first load."""
+    claims: ClaimFunction
+    devices: frozenset[str] = frozenset()
+    """Device kinds it serves; empty means all."""
+    options: tuple[Option, ...] = ()
+    weightless: bool = False
+    """Serves models that have no weights, by `adapter_path` alone."""
+
+
+def claim_architectures(*architectures: str, priority: int = 0) -> ClaimFunction:
+    """Make a claim function for weights whose `config.json` names one of `architectures`."""
+
+    def claims(card: ModelCard) -> Claim | None:
+        for name in card.architectures:
+            if name in architectures:
+                return Claim(f"its config.json names the architecture {name}", priority)
+        return None
+
+    return claims

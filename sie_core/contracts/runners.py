@@ -1,0 +1,31 @@
+"""How a forward pass registers itself; what a runner looks like inside is the affair of the families that use it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerSpec:
+    """One way to run a transformer's forward pass, offered to the families that ask for its `interface`.
+
+    A family tries the runners of its interface that claim the model type and the device, highest priority first, and
+    keeps the first that proves itself at load.
+    """
+
+    name: str
+    interface: str
+    """The dotted name of the Protocol it implements, e.g. `sie_pytorch.runners.Runner`."""
+    target: str
+    """`module:Class`, imported when first needed."""
+    model_types: frozenset[str] = frozenset()
+    """transformers model types it serves; empty means all."""
+    devices: frozenset[str] = frozenset()
+    """Device kinds it serves; empty means all."""
+    priority: int = 0
+
+    def serves(self, model_type: str | None, device_kind: str) -> bool:
+        """Whether the runner may be tried for this model on this device."""
+        return (not self.model_types or model_type in self.model_types) and (
+            not self.devices or device_kind in self.devices
+        )

@@ -1,0 +1,70 @@
+"""Where weights come from: tiers asked in order until one has the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class WeightRequest:
+    """The weights of one model: a Hub repository at a revision."""
+
+    repo_id: str
+    revision: str | None = None
+
+
+class WeightTier(Protocol):
+    """One place weights may be."""
+
+    name: str
+
+    def fetch(self, request: WeightRequest) -> Path | None:
+        """Return a local folder in the Hub's layout that holds the weights, complete and verified, or None to pass.
+
+        Runs on a loader thread and may take minutes.
+
+        Raises:
+            ModelLoadError: The tier is the right one and failed (gated, network, storage, corrupt).
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WeightPackage:
+    """Weights of a Hub repository that an installed Python distribution carries."""
+
+    repo_id: str
+    distribution: str
+    """The distribution on the package index; where it is not installed the package is passed over."""
+    module: str
+    """The import package whose folder holds the weights."""
+    folder: str = "."
+    """The weights' folder inside it."""
+    sha256: tuple[tuple[str, str], ...] = ()
+    """Pairs of file and expected SHA-256, checked before first use."""
+
+
+@dataclass(frozen=True, slots=True)
+class TierContext:
+    """What a tier is made from."""
+
+    settings: Any
+    """The `sie_core.settings.Settings` in force."""
+    packages: tuple[WeightPackage, ...] = ()
+    """Every registered weight package."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightTierFactory:
+    """A tier a plugin offers.
+
+    `order` places it in the chain, nearest first: local 100, packages 200, cluster 300, Hub 400.
+    """
+
+    name: str
+    order: int
+    create: Callable[[TierContext], WeightTier | None]
+    """Called once at start; None leaves the tier out."""

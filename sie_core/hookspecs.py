@@ -1,0 +1,76 @@
+"""The whole extension surface of SIE: what a plugin may register.
+
+A plugin is a module named by an entry point of the group `sie`. It states `CONTRACT_VERSION = 1` and implements any of
+these hooks with `@hookimpl`. Hooks run once, at start, on the main thread; they hand over small typed objects and the
+engine calls those directly afterwards. A hook must not import a heavy library: it names classes by `"module:Class"`.
+
+Every hook returns a list, which may be empty. A hook that raises breaks its own plugin alone: the plugin is reported
+as broken with the cause, and nothing of it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pluggy
+
+from sie_core.contracts import (
+    DeviceProbe,
+    ModelFamily,
+    RunnerSpec,
+    WeightPackage,
+    WeightTierFactory,
+)
+from sie_core.contracts.batching import BatchPolicyFactory
+from sie_core.contracts.postprocess import OutputDtype
+
+hookspec = pluggy.HookspecMarker("sie")
+hookimpl = pluggy.HookimplMarker("sie")
+
+
+@hookspec
+def sie_model_families() -> Sequence[ModelFamily]:  # type: ignore[empty-body]
+    """Register model families.
+
+    Two plugins that register one family id stop the start, and both are named. Claims on an architecture may overlap:
+    the model's config decides, then the device, then the claim's priority, then the family's id.
+    """
+
+
+@hookspec
+def sie_runners() -> Sequence[RunnerSpec]:  # type: ignore[empty-body]
+    """Register forward passes for families that take them, e.g. a faster encoder loop for `sie-pytorch`."""
+
+
+@hookspec
+def sie_model_folders() -> Sequence[Path]:  # type: ignore[empty-body]
+    """Register folders of model configs (`*.yaml`) that ship with the plugin; `SIE_MODELS_DIR` lies on top of them."""
+
+
+@hookspec
+def sie_batch_policies() -> Mapping[str, BatchPolicyFactory]:  # type: ignore[empty-body]
+    """Register batch policies by name; `SIE_BATCH_POLICY` chooses one. A name taken twice stops the start.
+
+    The factory is called once a model, with the limits in force for it.
+    """
+
+
+@hookspec
+def sie_device_probes() -> Sequence[DeviceProbe]:  # type: ignore[empty-body]
+    """Register device probes, one a device kind. The probe may import its library when it is asked, not before."""
+
+
+@hookspec
+def sie_weight_tiers() -> Sequence[WeightTierFactory]:  # type: ignore[empty-body]
+    """Register places weights come from; they are asked in the order their factories state."""
+
+
+@hookspec
+def sie_weight_packages() -> Sequence[WeightPackage]:  # type: ignore[empty-body]
+    """Register weights that installed Python distributions carry; the `packages` tier serves them without a network."""
+
+
+@hookspec
+def sie_output_dtypes() -> Sequence[OutputDtype]:  # type: ignore[empty-body]
+    """Register values of `output_dtype` and how each casts or quantises an array."""

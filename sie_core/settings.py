@@ -1,0 +1,145 @@
+"""Every `SIE_*` variable, typed, with its default. Nothing else in the code base reads the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from rapidfuzz import process
+
+PREFIX = "SIE_"
+ECOSYSTEM = frozenset({"SIE_BASE_URL", "SIE_API_KEY"})
+"""Variables of the client, which a server's environment may hold."""
+
+Names = Annotated[tuple[str, ...], NoDecode]
+
+
+class SettingsError(Exception):
+    """A variable has a value that is not allowed; the message names all three."""
+
+
+class Settings(BaseSettings):
+    """The settings in force: arguments over environment over defaults."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", env_ignore_empty=True)
+
+    # Server
+    http_host: str = Field("127.0.0.1", description="Address to listen on.")
+    http_port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    default_model: str = Field(
+        "sentence-transformers/all-MiniLM-L6-v2", description="Model of routes that name none: the embedded default."
+    )
+    model_wait_s: float = Field(
+        30.0, ge=0, description="Seconds OpenAI-shaped routes wait for a load before they answer 503."
+    )
+    max_request_body_bytes: int = Field(34 * 2**20, ge=1, description="Largest request body; beyond it 413.")
+    max_item_text_bytes: int = Field(
+        2 * 2**20, ge=1, description="Largest text plus metadata of an item; beyond it 400."
+    )
+    drain_timeout_s: float = Field(25.0, ge=0, description="Seconds that requests in flight get after SIGTERM.")
+    device: str = Field(
+        "auto", pattern=r"^(auto|[a-z]+(:\d+)?)$", description="`auto`, `cuda`, `cuda:0`, `mps`, `cpu`."
+    )
+    models_dir: Path = Field(Path("models"), description="Folder of model configs, on top of those plugins ship.")
+    model_filter: Names = Field((), description="Comma-separated model ids to serve; unset: all.")
+    preload_models: Names = Field((), description="Comma-separated model ids loaded before readiness.")
+
+    # Weights
+    local_cache: Path | None = Field(
+        None, description="Local weight cache in the Hub's layout; unset: the `hub` folder of `HF_HOME`."
+    )
+    hf_fallback: bool = Field(True, description="Whether the Hugging Face Hub may be asked after the other tiers.")
+
+    # Batching
+    max_batch_cost: int = Field(16384, ge=1, description="Cost units of a batch; a model config may set its own.")
+    max_batch_requests: int = Field(64, ge=1, description="Distinct requests of a batch.")
+    max_batch_ms: float | None = Field(
+        None, gt=0, description="Predicted run time of a batch; unset: 250 on a CPU, no limit on a GPU."
+    )
+    max_batch_wait_ms: float = Field(
+        10.0, ge=0, description="Longest wait for a batch to fill, only ever spent while the device is busy."
+    )
+    max_concurrent_requests: int = Field(512, ge=1, description="Requests admitted at once; beyond it 503 QUEUE_FULL.")
+    max_queued_cost: int | None = Field(None, ge=1, description="Cost units queued at once; unset: 64 batches.")
+    preprocessor_workers: int | None = Field(
+        None, ge=1, description="Threads for tokenisation and postprocessing; unset: min(4, CPU quota)."
+    )
+
+    # Compute
+    attention_backend: Literal["auto", "sdpa", "eager"] = Field("auto", description="Attention implementation.")
+    default_compute_precision: Literal["float16", "bfloat16", "float32"] = Field(
+        "float16",
+        description="Precision of models whose config names none; a device that is slow in it takes the nearest "
+        "that is fast there and within the family's tolerance, and the log says which.",
+    )
+    instrumentation: bool = Field(False, description="Detailed batch statistics in `/metrics`.")
+
+    # Logs
+    log_json: bool = Field(False, description="One JSON object a line.")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="Least level logged.")
+
+    # Plugins
+    plugins: Names = Field((), description="Comma-separated entry points to load; unset: all.")
+    plugins_blocked: Names = Field((), description="Comma-separated entry points never loaded.")
+    strict_plugins: bool = Field(False, description="Whether a broken plugin stops the start.")
+    trace_hooks: bool = Field(False, description="Log every hook call.")
+    batch_policy: str = Field("default", description="Which registered batch policy is used.")
+
+    @field_validator("model_filter", "preload_models", "plugins", "plugins_blocked", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+
+def variable(field: str) -> str:
+    """Name the environment variable of a settings field."""
+    return PREFIX + field.upper()
+
+
+def load_settings(**arguments: Any) -> Settings:
+    """Read the settings; `arguments` that are not None win over the environment.
+
+    Raises:
+        SettingsError: A value is not allowed; the message says which, where from and what is.
+    """
+    given = {name: value for name, value in arguments.items() if value is not None}
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        problems = []
+        for problem in error.errors(include_url=False):
+            field = str(problem["loc"][0]) if problem["loc"] else "?"
+            origin = f"--{field.replace('_', '-')}" if field in given else variable(field)
+            about = Settings.model_fields[field].description if field in Settings.model_fields else ""
+            problems.append(f"{origin}={problem['input']!r}: {problem['msg']}. {about}".rstrip())
+        raise SettingsError("\n".join(problems)) from None
+
+
+def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
+    """Describe every `SIE_*` variable that means nothing here, with the nearest known name.
+
+    Kubernetes' service links (`SIE_…_PORT=tcp://…` and their kin) are its own and are passed over.
+    """
+    environ = os.environ if environ is None else environ
+    known = {variable(field) for field in Settings.model_fields} | ECOSYSTEM
+    warnings = []
+    for name in sorted(environ):
+        if not name.startswith(PREFIX) or name in known or _is_service_link(name, environ):
+            continue
+        nearest = process.extractOne(name, sorted(known), score_cutoff=60)
+        hint = f"; did you mean {nearest[0]}?" if nearest else ""
+        warnings.append(f"{name} is set but is no setting of SIE{hint}")
+    return warnings
+
+
+def _is_service_link(name: str, environ: Mapping[str, str]) -> bool:
+    if "://" in environ[name]:
+        return "_PORT" in name
+    services = [other.removesuffix("_PORT") for other in environ if other.endswith("_PORT") and "://" in environ[other]]
+    return any(name.startswith((f"{service}_SERVICE_", f"{service}_PORT_")) for service in services)
