@@ -20,7 +20,7 @@ else
 export TORCH_INSTALL := python -m pip install -q torch==$(TORCH_VERSION)
 endif
 
-.PHONY: help serve test check bench clean
+.PHONY: help serve test check docs clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
@@ -47,6 +47,9 @@ check: .venv/.stamp ## format, lint, types, import contract
 
 test: check ## everything: the checks, then every test (TESTS="tests/engine -k drain")
 	$(BIN)/python -m pytest $(TESTS)
+
+docs: .venv/.stamp ## write the tables of the docs from the code
+	$(BIN)/python docs/generate.py
 
 clean: ## remove what make built
 	rm -rf .venv .hatch .envs

@@ -1,0 +1,100 @@
+"""Writes the tables of the docs from the code they describe; `--check` only says which are out of date.
+
+A table stands between `<!-- generated: NAME -->` and `<!-- end -->`. It must not know how a table is used.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from click.testing import CliRunner
+
+DOCS = Path(__file__).parent
+BLOCK = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def table(head: tuple[str, ...], rows: list[tuple[object, ...]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def errors() -> str:
+    from sie_sdk.errors import ERRORS
+
+    head = ("code", "status", "retried", "`Retry-After`", "meaning", "remedy")
+    return table(head, [
+        (f"`{row.code}`", row.status, "yes" if row.retryable else "no",
+         "–" if row.retry_after_s is None else f"{row.retry_after_s:g} s", row.meaning, row.remedy)
+        for row in ERRORS.values()
+    ])  # fmt: skip
+
+
+def settings() -> str:
+    from sie_core.settings import describe_settings
+
+    return table(
+        ("variable", "default", "meaning"),
+        [(f"`{name}`", f"`{default}`" if default else "–", meaning) for name, default, meaning in describe_settings()],
+    )
+
+
+def hooks() -> str:
+    from sie_core import hookspecs
+
+    parts = []
+    for name, hook in vars(hookspecs).items():
+        if name.startswith("sie_") and inspect.isfunction(hook):
+            parts.append(f"### `{name}{inspect.signature(hook)}`\n\n{inspect.getdoc(hook)}\n")
+    return "\n".join(parts)
+
+
+def limits() -> str:
+    from sie_core.api.limits import LIMITS
+
+    return table(
+        ("limit", "value", "what a violation answers"), [(row.name, row.value, row.violation) for row in LIMITS]
+    )
+
+
+def commands() -> str:
+    from sie_core.cli import main
+
+    parts = []
+    for arguments in ([], ["serve"], ["models"], ["models", "show"], ["plugins"]):
+        output = CliRunner().invoke(main, [*arguments, "--help"], prog_name="sie", terminal_width=100).output
+        parts.append(f"```\n$ {' '.join(['sie', *arguments, '--help'])}\n{output.rstrip()}\n```\n")
+    return "\n".join(parts)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "errors": errors,
+    "settings": settings,
+    "hooks": hooks,
+    "limits": limits,
+    "commands": commands,
+}
+
+
+def render(text: str) -> str:
+    """Return `text` with every generated block made anew."""
+    return BLOCK.sub(lambda match: match[1] + TABLES[match["name"]]() + match[3], text)
+
+
+def main() -> int:
+    stale = [page for page in sorted(DOCS.glob("**/*.md")) if render(page.read_text()) != page.read_text()]
+    if "--check" not in sys.argv:
+        for page in stale:
+            page.write_text(render(page.read_text()))
+        return 0
+    for page in stale:
+        print(f"{page.relative_to(DOCS.parent)} is out of date: run `make docs`")
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
