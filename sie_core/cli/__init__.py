@@ -1,1 +1,49 @@
-"""SIE: cli."""
+"""The command `sie`: the composition root, one file a command, each imported when it is called.
+
+Importing this package loads click and nothing of the engine; it must not know what a command does.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+from sie_core import __version__
+
+COMMANDS = {
+    "models": "List the models of the catalog and say which adapter serves each.",
+    "plugins": "List the installed plugins, what they register and why one is broken.",
+    "serve": "Serve models over HTTP.",
+}
+"""Command to its line in the help. The module `sie_core.cli.<name>` holds it as `command`."""
+
+
+class LazyGroup(click.Group):
+    """A group that imports the module of a command when the command is called, not to list it."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        """List every command by name."""
+        return sorted(COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """Import the command `name`."""
+        if name not in COMMANDS:
+            return None
+        command = import_module(f"sie_core.cli.{name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="sie", message="%(prog)s %(version)s")
+def main() -> None:
+    """SIE, an inference engine for the small models behind search and agents.
+
+    Every setting is an environment variable `SIE_…`; an option of a command wins over it.
+    """
