@@ -1,0 +1,8 @@
+"""Forward passes of transformer text models over packed sequences: `build_runner` picks the one that serves a model.
+
+Nothing here knows a tokenizer, a pooling or a request.
+"""
+
+from sie_pytorch.runners.protocol import INTERFACE, LowRank, Runner, RunnerContext, RunnerInfo, RunnerUnfitError
+
+__all__ = ["INTERFACE", "LowRank", "Runner", "RunnerContext", "RunnerInfo", "RunnerUnfitError"]

@@ -1,0 +1,92 @@
+"""What a runner is: a transformer's forward pass over concatenated sequences, and what it is made from.
+
+It knows no tokenizer, no pooling and no request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from sie_core.contracts import ModelCard
+
+INTERFACE = "sie_pytorch.runners.Runner"
+"""The `RunnerSpec.interface` of runners that follow this Protocol."""
+
+
+class LowRank(Protocol):
+    """Low-rank factors by projection name, with the rows of a packed batch each is for. No runner takes any yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerInfo:
+    """What serves a model, and why."""
+
+    name: str
+    """The name of its `RunnerSpec`, or `padded`."""
+    reason: str
+    """Why it serves: what it proved, or why the faster ones were passed over."""
+    precision: str
+    """`float32`, `bfloat16` or `float16`, as computed in."""
+    model_type: str
+    hidden_size: int
+    attention_layers: int
+    max_sequence_length: int | None
+    """Tokens of a sequence the positions allow; None where the architecture sets no limit."""
+    memory_bytes: int
+    """What the weights take on the device."""
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """For `ModelFacts.notes`: the runner, and every choice an operator should know."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerContext:
+    """What the class that a `RunnerSpec` names is called with; it returns a `Runner`."""
+
+    model: Any
+    """The transformers base model on its device, in `dtype`, in evaluation mode, without pooler or head.
+
+    A runner may drive it, or take the weights it needs and let go of it.
+    """
+    card: ModelCard
+    device: torch.device
+    dtype: torch.dtype
+    attention_backend: str
+    """`sdpa` or `eager`."""
+    threads: int
+    """CPU threads the forward pass may use."""
+
+
+class RunnerUnfitError(Exception):
+    """A runner cannot serve this model; the message, which an operator reads, says why. The next runner is tried."""
+
+
+class Runner(Protocol):
+    """A forward pass over sequences that are concatenated, not padded. Called from one thread at a time."""
+
+    def forward(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        segment_ids: torch.Tensor | None,
+        cu_seqlens: torch.Tensor,
+        low_rank: LowRank | None = None,
+    ) -> torch.Tensor:
+        """Compute the last hidden states of every token, final norm included.
+
+        Args:
+            ids: int64 `[total_tokens]`, all sequences one after another.
+            positions: int64 `[total_tokens]`, from 0 in every sequence. Where the architecture counts from another
+                number (RoBERTa: `padding_idx + 1`) the runner adds it.
+            segment_ids: int64 `[total_tokens]`, token types; None means what the architecture takes by default.
+            cu_seqlens: int32 or int64 `[sequences + 1]` on the CPU: where each sequence starts, and `total_tokens`
+                last. No sequence is empty.
+            low_rank: None. The seam for LoRA: a runner that cannot apply it raises `NotImplementedError`.
+
+        Returns:
+            `[total_tokens, hidden]` on the runner's device in its precision, in the order of `ids`. On an asynchronous
+            device it may return before the device is done.
+        """
+        ...
