@@ -1,1 +1,11 @@
-"""SIE: defaults."""
+"""The plugins that come with the core: ordinary plugin modules without an entry point.
+
+Imported by the composition root alone; nothing in the core branches on their names.
+"""
+
+from types import ModuleType
+
+from sie_core.defaults import cpu_device
+
+BUILTINS: tuple[ModuleType, ...] = (cpu_device,)
+"""Every built-in plugin, in the order they are asked."""

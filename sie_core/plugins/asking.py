@@ -1,0 +1,139 @@
+"""Loads one plugin, checks it and calls its hooks, in a plugin manager of its own.
+
+It knows nothing of other plugins: that is what keeps a broken one from touching them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
+from typing import Any
+
+import pluggy
+from rapidfuzz import process
+
+from sie_core import __version__, hookspecs
+from sie_core.contracts import CONTRACT_VERSION
+from sie_core.plugins.registration import REGISTRATIONS, Malformed, read
+
+Registered = Mapping[str, Sequence[tuple[str, Any]]]
+"""Hook name to pairs of a name and what was registered under it."""
+
+logger = logging.getLogger("sie_core.plugins.hooks")
+
+
+class BrokenPlugin(Exception):
+    """A plugin cannot be used; the message is the cause, with a remedy, for the operator."""
+
+
+def ask(load: Callable[[], object], module: str, who: str, trace: bool = False) -> Registered:
+    """Load a plugin and collect what it registers.
+
+    Args:
+        load: Gives the plugin, usually by importing it.
+        module: What its entry point names, for messages.
+        who: The plugin in words, for the log.
+        trace: Log every hook call.
+
+    Raises:
+        BrokenPlugin: It cannot be loaded, was built for another contract, implements a hook wrongly or one that does
+            not exist, or a hook raised or returned something else than its spec says.
+    """
+    plugin = _load(load, module)
+    _check_contract(plugin, module)
+    manager = pluggy.PluginManager("sie")
+    manager.add_hookspecs(hookspecs)
+    _check_forgotten_marker(manager, plugin, module)
+    try:
+        manager.register(plugin)
+    except pluggy.PluginValidationError as error:
+        raise BrokenPlugin(f"{' '.join(str(error).split())}; write it as sie_core.hookspecs does") from error
+    _check_hook_names(manager, module)
+    if trace:
+        _trace(manager, who)
+    return {hook: pairs for hook in REGISTRATIONS if (pairs := _call(manager, hook))}
+
+
+def _load(load: Callable[[], object], module: str) -> object:
+    try:
+        return load()
+    except (Exception, SystemExit) as error:
+        message = f"{module} cannot be imported: {_told(error)}"
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            message += f"; install what provides {error.name!r}, or mend the entry point"
+        raise BrokenPlugin(message) from error
+
+
+def _check_contract(plugin: object, module: str) -> None:
+    version = getattr(plugin, "CONTRACT_VERSION", None)
+    if version == CONTRACT_VERSION:
+        return
+    here = f"this sie-core {__version__} has contract version {CONTRACT_VERSION}"
+    if version is None:
+        raise BrokenPlugin(
+            f"{module} states no CONTRACT_VERSION; {here}: write CONTRACT_VERSION = {CONTRACT_VERSION} into it"
+        )
+    raise BrokenPlugin(
+        f"{module} was built for contract version {version!r}; {here}: "
+        f"install a release of the plugin for version {CONTRACT_VERSION}, or a sie-core of contract version {version!r}"
+    )
+
+
+def _check_forgotten_marker(manager: pluggy.PluginManager, plugin: object, module: str) -> None:
+    for hook in REGISTRATIONS:
+        if callable(getattr(plugin, hook, None)) and manager.parse_hookimpl_opts(plugin, hook) is None:
+            raise BrokenPlugin(f"{module} defines {hook} without @hookimpl, so it would never be called; add it")
+
+
+def _check_hook_names(manager: pluggy.PluginManager, module: str) -> None:
+    """Find what pluggy accepts in silence: hooks that do not exist, and wrappers, which have nothing to wrap here."""
+    for name, caller in vars(manager.hook).items():
+        for implementation in caller.get_hookimpls():
+            if not caller.has_spec() and not implementation.optionalhook:
+                nearest = process.extractOne(name, list(REGISTRATIONS))
+                raise BrokenPlugin(
+                    f"{module} implements {name}, which is no hook of SIE; did you mean {nearest[0]}? "
+                    f"Hooks: {', '.join(REGISTRATIONS)}"
+                )
+            if implementation.wrapper or implementation.hookwrapper:
+                raise BrokenPlugin(
+                    f"{module} implements {name} as a wrapper; hooks of SIE register and are not wrapped"
+                )
+
+
+def _call(manager: pluggy.PluginManager, hook: str) -> list[tuple[str, Any]]:
+    caller = getattr(manager.hook, hook)
+    try:
+        results = caller()
+    except (Exception, SystemExit) as error:
+        raise BrokenPlugin(f"{hook} raised {_told(error)}") from error
+    if len(results) < len(caller.get_hookimpls()):  # pluggy drops None
+        raise BrokenPlugin(f"{hook} returned None; return an empty list where there is nothing to register")
+    try:
+        return [pair for result in results for pair in read(hook, result)]
+    except Malformed as error:
+        raise BrokenPlugin(str(error)) from error
+    except Exception as error:
+        raise BrokenPlugin(f"{hook} returned something that cannot be read: {_told(error)}") from error
+
+
+def _trace(manager: pluggy.PluginManager, who: str) -> None:
+    started = 0.0
+
+    def before(hook: str, implementations: Sequence[Any], arguments: Mapping[str, Any]) -> None:
+        nonlocal started
+        started = perf_counter()
+
+    def after(outcome: pluggy.Result[Any], hook: str, implementations: Sequence[Any], arguments: Any) -> None:
+        if not implementations:
+            return
+        told = outcome.get_result() if outcome.exception is None else f"raised {_told(outcome.exception)}"
+        logger.info("hook %s of %s -> %s in %.1f ms", hook, who, told, 1000 * (perf_counter() - started))
+
+    manager.add_hookcall_monitoring(before, after)
+
+
+def _told(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,172 @@
+"""Finds the installed plugins, asks each what it registers, and puts the answers together.
+
+Each plugin is loaded, checked and asked on its own, so that a broken one is reported and costs only itself. Nothing is
+kept between two calls, and no model library is imported.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from types import MappingProxyType
+from typing import Any
+
+from packaging.utils import canonicalize_name
+
+from sie_core import __version__
+from sie_core.contracts import PluginError
+from sie_core.plugins.asking import BrokenPlugin, Registered, ask
+from sie_core.plugins.model import PluginReport, PluginSet, PluginState
+from sie_core.plugins.registration import REGISTRATIONS
+from sie_core.settings import Settings
+
+ENTRY_POINT_GROUP = "sie"
+
+logger = logging.getLogger("sie_core.plugins")
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A plugin that may be loaded."""
+
+    name: str
+    distribution: str
+    version: str
+    module: str
+    load: Callable[[], object]
+    builtin: bool = False
+
+    def __str__(self) -> str:
+        return f"plugin {self.name!r} of {self.distribution} {self.version}"
+
+    def chosen_by(self, names: Sequence[str]) -> bool:
+        """Whether a setting names it: by entry point, or by distribution where that tells two plugins apart."""
+        if self.name in names:
+            return True
+        return not self.builtin and canonicalize_name(self.distribution) in map(canonicalize_name, names)
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What became of a candidate."""
+
+    candidate: _Candidate
+    state: PluginState = "active"
+    cause: str | None = None
+    registered: Registered = field(default_factory=dict)
+
+
+def discover(settings: Settings, builtins: Iterable[object] = ()) -> PluginSet:
+    """Load every plugin and collect what they register.
+
+    Args:
+        settings: `plugins`, `plugins_blocked`, `strict_plugins` and `trace_hooks` are read.
+        builtins: Plugin modules that need no entry point, e.g. `sie_core.defaults.BUILTINS`; they come first.
+
+    Raises:
+        PluginError: Two plugins claim one name, a setting names a plugin that is not there, a built-in is broken, or
+            any plugin is and `SIE_STRICT_PLUGINS` is set.
+    """
+    candidates = [_builtin(module) for module in builtins] + _installed()
+    _check_names(settings, candidates)
+    outcomes = [_consider(candidate, settings) for candidate in candidates]
+    _report_broken(outcomes, strict=settings.strict_plugins)
+    _check_clashes(outcomes)
+    return _assemble(outcomes)
+
+
+def _builtin(module: Any) -> _Candidate:
+    name = module.__name__
+    return _Candidate(name, "sie-core", __version__, name, lambda: module, builtin=True)
+
+
+def _installed() -> list[_Candidate]:
+    found = [_candidate(entry_point) for entry_point in entry_points(group=ENTRY_POINT_GROUP)]
+    return sorted(found, key=lambda candidate: (candidate.distribution, candidate.name))
+
+
+def _candidate(entry_point: EntryPoint) -> _Candidate:
+    dist = entry_point.dist
+    distribution, version = (dist.name, dist.version) if dist is not None else ("unknown", "unknown")
+    return _Candidate(entry_point.name, distribution, version, entry_point.value, entry_point.load)
+
+
+def _check_names(settings: Settings, candidates: Sequence[_Candidate]) -> None:
+    """Refuse an allow-list that names what is not installed; a block-list may, and says so."""
+    installed = ", ".join(candidate.name for candidate in candidates if not candidate.builtin) or "none"
+    for name in settings.plugins:
+        if not any(candidate.chosen_by((name,)) for candidate in candidates):
+            raise PluginError(
+                f"SIE_PLUGINS names {name!r}, which is not installed; installed plugins: {installed}. "
+                f"Install the distribution that has it, or take the name out."
+            )
+    for name in settings.plugins_blocked:
+        if not any(candidate.chosen_by((name,)) for candidate in candidates):
+            logger.warning("SIE_PLUGINS_BLOCKED names %r, which is not installed; installed: %s", name, installed)
+
+
+def _consider(candidate: _Candidate, settings: Settings) -> _Outcome:
+    if candidate.chosen_by(settings.plugins_blocked):
+        return _Outcome(candidate, "blocked", "SIE_PLUGINS_BLOCKED names it")
+    if settings.plugins and not candidate.builtin and not candidate.chosen_by(settings.plugins):
+        return _Outcome(candidate, "blocked", "SIE_PLUGINS does not name it")
+    try:
+        registered = ask(candidate.load, candidate.module, str(candidate), trace=settings.trace_hooks)
+    except BrokenPlugin as error:
+        logger.debug("%s is broken", candidate, exc_info=error.__cause__)
+        return _Outcome(candidate, "broken", str(error))
+    return _Outcome(candidate, registered=registered)
+
+
+def _report_broken(outcomes: Sequence[_Outcome], strict: bool) -> None:
+    broken = [outcome for outcome in outcomes if outcome.state == "broken"]
+    for outcome in broken:
+        logger.warning("%s is broken and not used: %s", outcome.candidate, outcome.cause)
+    fatal = [outcome for outcome in broken if strict or outcome.candidate.builtin]
+    if fatal:
+        told = "\n".join(f"{outcome.candidate} is broken: {outcome.cause}" for outcome in fatal)
+        names = ",".join(outcome.candidate.name for outcome in fatal)
+        raise PluginError(f"{told}\nMend it, uninstall it or set SIE_PLUGINS_BLOCKED={names}.")
+
+
+def _check_clashes(outcomes: Sequence[_Outcome]) -> None:
+    for hook, row in REGISTRATIONS.items():
+        owners: dict[str, _Candidate] = {}
+        for outcome in outcomes if row.exclusive else ():
+            for name, _ in outcome.registered.get(hook, ()):
+                first = owners.setdefault(name, outcome.candidate)
+                if first is not outcome.candidate:
+                    raise PluginError(_clash(f"{row.noun} {name!r}", first, outcome.candidate))
+
+
+def _clash(what: str, first: _Candidate, second: _Candidate) -> str:
+    by_name = first.name != second.name
+    one, two = (c.name if by_name or c.builtin else c.distribution for c in (first, second))
+    return (
+        f"two plugins register the {what}: {first} ({first.module}) and {second} ({second.module}). "
+        f"Uninstall one, or set SIE_PLUGINS_BLOCKED={one} or SIE_PLUGINS_BLOCKED={two}."
+    )
+
+
+def _assemble(outcomes: Sequence[_Outcome]) -> PluginSet:
+    fields: dict[str, Any] = {}
+    for hook, row in REGISTRATIONS.items():
+        pairs = [pair for outcome in outcomes for pair in outcome.registered.get(hook, ())]
+        fields[row.field] = MappingProxyType(dict(pairs)) if row.by_name else tuple(item for _, item in pairs)
+    return PluginSet(reports=tuple(map(_report, outcomes)), **fields)
+
+
+def _report(outcome: _Outcome) -> PluginReport:
+    candidate = outcome.candidate
+    registers = {hook: tuple(name for name, _ in pairs) for hook, pairs in outcome.registered.items()}
+    return PluginReport(
+        name=candidate.name,
+        distribution=candidate.distribution,
+        version=candidate.version,
+        module=candidate.module,
+        state=outcome.state,
+        cause=outcome.cause,
+        registers=MappingProxyType(registers),
+    )

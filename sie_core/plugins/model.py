@@ -1,0 +1,81 @@
+"""What discovery gives: everything the plugins registered, and a report for each of them.
+
+Plain values; how they came about is the affair of `sie_core.plugins.discovery`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from sie_core.contracts import (
+    DeviceProbe,
+    ModelFamily,
+    OutputDtype,
+    PluginError,
+    RunnerSpec,
+    WeightPackage,
+    WeightTierFactory,
+)
+from sie_core.contracts.batching import BatchPolicyFactory
+
+PluginState = Literal["active", "broken", "blocked"]
+
+
+@dataclass(frozen=True, slots=True)
+class PluginReport:
+    """What became of one entry point."""
+
+    name: str
+    """The entry point's name, or `sie_core.defaults.…` for a built-in."""
+    distribution: str
+    version: str
+    module: str
+    state: PluginState
+    cause: str | None = None
+    """Why it is broken or blocked, for the operator."""
+    registers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Hook name to the names of what was registered; empty unless active."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluginSet:
+    """Everything the installed plugins registered."""
+
+    reports: tuple[PluginReport, ...] = ()
+    families: Mapping[str, ModelFamily] = field(default_factory=dict)
+    runners: tuple[RunnerSpec, ...] = ()
+    model_folders: tuple[Path, ...] = ()
+    batch_policies: Mapping[str, BatchPolicyFactory] = field(default_factory=dict)
+    device_probes: tuple[DeviceProbe, ...] = ()
+    weight_tiers: tuple[WeightTierFactory, ...] = ()
+    weight_packages: tuple[WeightPackage, ...] = ()
+    output_dtypes: Mapping[str, OutputDtype] = field(default_factory=dict)
+
+    @property
+    def broken(self) -> tuple[PluginReport, ...]:
+        """The reports of the plugins that could not be used, each with its cause."""
+        return tuple(report for report in self.reports if report.state == "broken")
+
+    def batch_policy(self, name: str) -> BatchPolicyFactory:
+        """Return the batch policy `SIE_BATCH_POLICY` chose.
+
+        Raises:
+            PluginError: No plugin registered it; names those that are, and the broken plugins that may have had it.
+        """
+        if name in self.batch_policies:
+            return self.batch_policies[name]
+        message = (
+            f"SIE_BATCH_POLICY={name!r} names no registered batch policy; there are: {_listed(self.batch_policies)}."
+        )
+        if self.broken:
+            message += (
+                f" Broken plugins, which may have had it: {_listed(r.name for r in self.broken)}; see `sie plugins`."
+            )
+        raise PluginError(message)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"

@@ -1,0 +1,168 @@
+"""What each hook hands over: its type, the name it goes by, and whether that name belongs to one plugin alone.
+
+One row a hook. The checks are of form only: whether an adapter can be imported shows at its first load.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sie_core.contracts import ModelFamily, Option, OutputDtype, RunnerSpec, WeightPackage, WeightTierFactory
+
+_TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+_NAME = re.compile(r"[A-Za-z0-9][\w.\-]*")
+
+Check = Callable[[Any], Iterable[str]]
+
+
+class Malformed(Exception):
+    """A hook returned something other than what its spec says; the message says what and how to mend it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """How the results of one hook are read."""
+
+    field: str
+    """The field of `PluginSet` they go to."""
+    noun: str
+    """What one of them is called in messages."""
+    type: type | None
+    """What each must be; None where `problems` says it all."""
+    name: Callable[[Any], str]
+    problems: Check
+    exclusive: bool = True
+    """Whether two plugins may not register the same name."""
+    mapping: bool = False
+    """Whether the hook returns a mapping by name."""
+    by_name: bool = False
+    """Whether `PluginSet` holds them by name."""
+
+
+def _target(value: Any, what: str) -> Iterable[str]:
+    if not (isinstance(value, str) and _TARGET.fullmatch(value)):
+        yield f"{what} is {value!r}, not a string like 'module:Class'"
+
+
+def _named(value: Any, what: str) -> Iterable[str]:
+    if not (isinstance(value, str) and _NAME.fullmatch(value)):
+        yield f"{what} is {value!r}, not a name of letters, digits, '.', '_' and '-'"
+
+
+def _callable(value: Any, what: str) -> Iterable[str]:
+    if not callable(value):
+        yield f"{what} is {value!r}, which cannot be called"
+
+
+def _family(family: ModelFamily) -> Iterable[str]:
+    yield from _named(family.id, "id")
+    yield from _target(family.adapter, "adapter")
+    yield from _callable(family.claims, "claims")
+    if isinstance(family.devices, str):
+        yield f"devices is the string {family.devices!r}; make it frozenset({{{family.devices!r}}})"
+    seen: set[str] = set()
+    for option in family.options:
+        if not isinstance(option, Option):
+            yield f"options holds {option!r}, which is no sie_core.contracts.Option"
+            continue
+        if option.name in seen:
+            yield f"options declares {option.name!r} twice"
+        seen.add(option.name)
+
+
+def _runner(runner: RunnerSpec) -> Iterable[str]:
+    yield from _named(runner.name, "name")
+    yield from _target(runner.target, "target")
+
+
+def _folder(folder: Path) -> Iterable[str]:
+    if not folder.is_dir():
+        yield f"{folder} is no folder; does the wheel include it?"
+
+
+def _probe(probe: Any) -> Iterable[str]:
+    yield from _named(getattr(probe, "kind", None), "kind")
+    if not isinstance(getattr(probe, "priority", None), int):
+        yield "priority is no int"
+    yield from _callable(getattr(probe, "devices", None), "devices")
+    yield from _callable(getattr(probe, "memory", None), "memory")
+
+
+def _tier(tier: WeightTierFactory) -> Iterable[str]:
+    yield from _named(tier.name, "name")
+    if not isinstance(tier.order, int):
+        yield f"order is {tier.order!r}, no int"
+    yield from _callable(tier.create, "create")
+
+
+def _package(package: WeightPackage) -> Iterable[str]:
+    for attribute in ("repo_id", "distribution", "module", "folder"):
+        if not isinstance(getattr(package, attribute), str):
+            yield f"{attribute} is {getattr(package, attribute)!r}, no string"
+
+
+def _dtype(dtype: OutputDtype) -> Iterable[str]:
+    yield from _named(dtype.name, "name")
+    yield from _callable(dtype.cast, "cast")
+
+
+def _policy(item: tuple[Any, Any]) -> Iterable[str]:
+    yield from _named(item[0], "name")
+    yield from _callable(item[1], "factory")
+
+
+REGISTRATIONS: Mapping[str, Registration] = {
+    "sie_model_families": Registration(
+        "families", "model family", ModelFamily, lambda it: str(it.id), _family, by_name=True
+    ),
+    "sie_runners": Registration("runners", "runner", RunnerSpec, lambda it: str(it.name), _runner, exclusive=False),
+    "sie_model_folders": Registration("model_folders", "folder of model configs", Path, str, _folder, exclusive=False),
+    "sie_batch_policies": Registration(
+        "batch_policies", "batch policy", None, lambda it: str(it[0]), _policy, mapping=True, by_name=True
+    ),
+    "sie_device_probes": Registration("device_probes", "device probe", None, lambda it: str(it.kind), _probe),
+    "sie_weight_tiers": Registration("weight_tiers", "weight tier", WeightTierFactory, lambda it: it.name, _tier),
+    "sie_weight_packages": Registration(
+        "weight_packages", "weight package", WeightPackage, lambda it: it.repo_id, _package, exclusive=False
+    ),
+    "sie_output_dtypes": Registration(
+        "output_dtypes", "output dtype", OutputDtype, lambda it: it.name, _dtype, by_name=True
+    ),
+}
+"""Every hook of `sie_core.hookspecs`."""
+
+
+def read(hook: str, result: Any) -> Sequence[tuple[str, Any]]:
+    """Check what `hook` returned and give its parts by name.
+
+    Raises:
+        Malformed: It is not what the hook's spec says.
+    """
+    row = REGISTRATIONS[hook]
+    shape: Any = Mapping if row.mapping else Sequence
+    if not isinstance(result, shape) or isinstance(result, str):
+        raise Malformed(
+            f"{hook} returned {_short(result)}, not a {'mapping' if row.mapping else 'list'} of {row.noun} objects; "
+            f"return an empty one where there is nothing to register"
+        )
+    pairs: list[tuple[str, Any]] = []
+    for position, item in enumerate(result.items() if row.mapping else result):
+        if row.type is not None and not isinstance(item, row.type):
+            raise Malformed(f"{hook} returned {_short(item)} at position {position}, not a {row.type.__name__}")
+        problems = "; ".join(row.problems(item))
+        if problems:
+            raise Malformed(f"{hook} returned a malformed {row.noun} at position {position}: {problems}")
+        name = row.name(item)
+        if row.exclusive and name in dict(pairs):
+            raise Malformed(f"{hook} returned the {row.noun} {name!r} twice; leave one out")
+        pairs.append((name, item[1] if row.mapping else item))
+    return pairs
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return f"{text[:80]}… ({type(value).__name__})" if len(text) > 80 else f"{text} ({type(value).__name__})"
