@@ -128,7 +128,7 @@ def _encode_numpy(value: object) -> dict[bytes, object]:
         kind = _allowed(value.dtype)
         if value.ndim > MAX_DIMS:
             raise WireError(f"an array of {value.ndim} dimensions cannot be packed; at most {MAX_DIMS} are allowed")
-        data = memoryview(value) if value.flags.c_contiguous else value.tobytes()
+        data = np.asarray(value, order="C").data
         return {b"nd": True, b"type": kind, b"kind": b"", b"shape": value.shape, b"data": data}
     if isinstance(value, np.generic):
         return {b"nd": False, b"type": _allowed(value.dtype), b"data": value.tobytes()}
