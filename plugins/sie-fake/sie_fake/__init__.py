@@ -1,3 +1,10 @@
-"""SIE."""
+"""A weightless model family for SIE: deterministic vectors, faults on demand, a record of every run.
+
+`RECORD` holds what the fakes of this process did; importing this loads neither the adapter nor NumPy.
+"""
+
+from sie_fake.record import RECORD, Event, Record
 
 __version__ = "1.0.0"
+
+__all__ = ["RECORD", "Event", "Record"]

@@ -1,0 +1,33 @@
+"""The switches of the fake family, each with the stage that reads it.
+
+A model config sets them in `adapter_options` (`loadtime`, `runtime`); a request may set all but the `load` ones.
+"""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from sie_core.contracts import LoadFailure, Option
+
+OPTIONS = (
+    Option("matryoshka_dims", "load", list, "Sizes `dimensions` may name, beside the native one."),
+    Option("journal", "load", str, "A file that gets one line of JSON for every load, run and unload."),
+    Option("load_s", "load", float, "Seconds a load takes.", minimum=0),
+    Option("load_hold", "load", str, "A file; a load waits while it exists, 60 s at most."),
+    Option("load_failure", "load", str, "How a load fails, as a real one of that class does.", get_args(LoadFailure)),
+    Option("load_failure_times", "load", int, "How many loads of the process fail; unset: every one.", minimum=1),
+    Option("run_hold", "load", str, "A file; every run waits while it exists, 60 s at most."),
+    Option("oom_above_cost", "load", int, "A run of a larger cost is out of memory.", minimum=0),
+    Option("oom_every", "load", int, "Every n-th run is out of memory.", minimum=1),
+    Option("lowercase", "prepare", bool, "Lower-case the text first."),
+    Option("window", "prepare", int, "Cut a text into units of so many words and take their mean.", minimum=1),
+    Option("prepare_crash_text", "prepare", str, "`prepare` raises where a text contains it."),
+    Option("salt", "run", str, "Another model, as it were: changes every vector."),
+    Option("latency_ms", "run", float, "Milliseconds every run takes.", minimum=0),
+    Option("latency_ms_per_cost", "run", float, "Milliseconds a run takes for each unit of its cost.", minimum=0),
+    Option("oom_text", "run", str, "A run with a text that contains it is out of memory."),
+    Option("crash_text", "run", str, "`run` raises where a text contains it."),
+    Option("nan_text", "run", str, "A text that contains it gets NaN in every output."),
+    Option("scale", "finish", float, "Multiplies the dense vector."),
+    Option("finish_crash_text", "finish", str, "`finish` raises where a text contains it."),
+)

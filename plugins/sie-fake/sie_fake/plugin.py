@@ -1,0 +1,35 @@
+"""The plugin `fake`: its family, its models and its emulated device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sie_core.contracts import Claim, ModelCard, ModelFamily
+from sie_core.hookspecs import hookimpl
+from sie_fake.device import FakeProbe
+from sie_fake.options import OPTIONS
+
+CONTRACT_VERSION = 1
+
+
+def claims(card: ModelCard) -> Claim | None:
+    """Claim no weights: fake models name the family themselves."""
+    return None
+
+
+@hookimpl
+def sie_model_families() -> list[ModelFamily]:
+    """Register the family `fake`."""
+    return [ModelFamily("fake", "sie_fake.adapter:FakeAdapter", claims, options=OPTIONS, weightless=True)]
+
+
+@hookimpl
+def sie_model_folders() -> list[Path]:
+    """Register the models that ship with it."""
+    return [Path(__file__).parent / "models"]
+
+
+@hookimpl
+def sie_device_probes() -> list[FakeProbe]:
+    """Register the emulated accelerator, chosen by `SIE_DEVICE=fake` alone."""
+    return [FakeProbe()]
