@@ -128,7 +128,7 @@ def _trace(manager: pluggy.PluginManager, who: str) -> None:
     def after(outcome: pluggy.Result[Any], hook: str, implementations: Sequence[Any], arguments: Any) -> None:
         if not implementations:
             return
-        told = outcome.get_result() if outcome.exception is None else f"raised {_told(outcome.exception)}"
+        told = repr(outcome.get_result())[:200] if outcome.exception is None else f"raised {_told(outcome.exception)}"
         logger.info("hook %s of %s -> %s in %.1f ms", hook, who, told, 1000 * (perf_counter() - started))
 
     manager.add_hookcall_monitoring(before, after)

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
-from types import MappingProxyType
 from typing import Any
 
 from packaging.utils import canonicalize_name
@@ -154,7 +153,7 @@ def _assemble(outcomes: Sequence[_Outcome]) -> PluginSet:
     fields: dict[str, Any] = {}
     for hook, row in REGISTRATIONS.items():
         pairs = [pair for outcome in outcomes for pair in outcome.registered.get(hook, ())]
-        fields[row.field] = MappingProxyType(dict(pairs)) if row.by_name else tuple(item for _, item in pairs)
+        fields[row.field] = dict(pairs) if row.by_name else tuple(item for _, item in pairs)
     return PluginSet(reports=tuple(map(_report, outcomes)), **fields)
 
 
@@ -168,5 +167,5 @@ def _report(outcome: _Outcome) -> PluginReport:
         module=candidate.module,
         state=outcome.state,
         cause=outcome.cause,
-        registers=MappingProxyType(registers),
+        registers=registers,
     )

@@ -6,9 +6,9 @@ Plain values; how they came about is the affair of `sie_core.plugins.discovery`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from sie_core.contracts import (
     DeviceProbe,
@@ -38,6 +38,10 @@ class PluginReport:
     """Why it is broken or blocked, for the operator."""
     registers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Hook name to the names of what was registered; empty unless active."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give the report as JSON takes it."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
