@@ -5,7 +5,7 @@ Imported by the composition root alone; nothing in the core branches on their na
 
 from types import ModuleType
 
-from sie_core.defaults import batch_policy, cpu_device
+from sie_core.defaults import batch_policy, cpu_device, output_dtypes
 
-BUILTINS: tuple[ModuleType, ...] = (batch_policy, cpu_device)
+BUILTINS: tuple[ModuleType, ...] = (batch_policy, cpu_device, output_dtypes)
 """Every built-in plugin, in the order they are asked."""
