@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sie_core.contracts import (
     Adapter,
@@ -93,13 +92,13 @@ class FakeAdapter(Adapter):
         return self._stream.submit(self._compute, rows, cost)
 
     def finish(self, units: Sequence[Unit], raw: Any) -> Sequence[ItemOutput]:
-        """Wait for the emulated accelerator; shorten and scale the dense vectors."""
+        """Wait for the emulated accelerator; scale the dense vectors."""
         outputs: list[ItemOutput] = raw.result() if isinstance(raw, Future) else raw
         for unit, output in zip(units, outputs, strict=True):
-            task = unit.payload.task
-            crash(unit.payload.text, task.options.get("finish_crash_text"), "finish")
-            if output.dense is not None:
-                output.dense = _finished(output.dense, task)
+            options = unit.payload.task.options
+            crash(unit.payload.text, options.get("finish_crash_text"), "finish")
+            if output.dense is not None and "scale" in options:
+                output.dense, output.normalized = output.dense * np.float32(options["scale"]), False
         return outputs
 
     def combine(self, units: Sequence[Unit], outputs: Sequence[ItemOutput]) -> ItemOutput:
@@ -113,6 +112,7 @@ class FakeAdapter(Adapter):
             dense=vectors.merged_dense(dense) if dense else None,
             sparse=vectors.merged_sparse(sparse) if sparse else None,
             multivector=np.concatenate(tokens) if tokens else None,
+            normalized=True,
         )
 
     def unload(self) -> None:
@@ -160,7 +160,7 @@ class FakeAdapter(Adapter):
     def _output(self, row: Row) -> ItemOutput:
         salt = row.task.options.get("salt", "")
         words = [salt + word for word in row.words] or [salt]
-        output, dims = ItemOutput(), self.facts.dims
+        output, dims = ItemOutput(normalized=True), self.facts.dims
         if "dense" in row.task.output_types:
             output.dense = vectors.dense(salt + row.text, dims["dense"])
         if "sparse" in row.task.output_types:
@@ -181,13 +181,6 @@ def _words(position: int, item: Item, task: Task) -> list[str]:
     prompt = PROMPTS[task.input_type] if task.input_type else ""
     words = f"{task.instruction or ''} {prompt} {text}".split()
     return [word.lower() for word in words] if task.options.get("lowercase") else words
-
-
-def _finished(vector: NDArray[np.float32], task: Task) -> NDArray[np.float32]:
-    if task.dimensions is not None and task.dimensions != vector.shape[0]:
-        vector = vectors.shortened(vector, task.dimensions)
-    scale = task.options.get("scale")
-    return vector if scale is None else (vector * np.float32(scale)).astype(np.float32)
 
 
 def _facts(context: LoadContext, length: int) -> ModelFacts:

@@ -21,11 +21,6 @@ def dense(text: str, dims: int) -> NDArray[np.float32]:
     return _unit(np.frombuffer(digest, dtype="<u4").astype(np.float64) / 2**31 - 1.0)
 
 
-def shortened(vector: NDArray[np.float32], dims: int) -> NDArray[np.float32]:
-    """Keep the first `dims` entries and restore unit length, as Matryoshka models do; shape (dims,)."""
-    return _unit(vector[:dims].astype(np.float64))
-
-
 def sparse(words: Sequence[str], dims: int) -> SparseVector:
     """Weigh each word by log(1 + its count) at the index its hash gives in a vocabulary of `dims` entries."""
     counts = Counter(_index(word, dims) for word in words)
