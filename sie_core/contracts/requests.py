@@ -48,7 +48,9 @@ class Task:
     input_type: InputType | None = None
     """None does what the reference library's plain `encode` does; the others select its query or document prompt."""
     instruction: str | None = None
-    truncate: Truncate = "end"
+    truncate: Truncate | None = None
+    """Which end of a text beyond the model's length is cut, or `error` to refuse it; None cuts where the weights' own
+    files say, the end where they say nothing."""
     dimensions: int | None = None
     """A declared Matryoshka size for the dense output; None keeps the native one."""
     labels: tuple[str, ...] = ()
