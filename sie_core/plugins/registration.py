@@ -60,6 +60,8 @@ def _callable(value: Any, what: str) -> Iterable[str]:
 
 def _family(family: ModelFamily) -> Iterable[str]:
     yield from _named(family.id, "id")
+    if "." in str(family.id):
+        yield f"id is {family.id!r}; a '.' would make it a class path in a model config's adapter_path"
     yield from _target(family.adapter, "adapter")
     yield from _callable(family.claims, "claims")
     if isinstance(family.devices, str):

@@ -187,24 +187,18 @@ def _facts(context: LoadContext, length: int) -> ModelFacts:
     config = context.model.config
     declared: Mapping[str, Any] = config.tasks.get("encode") or {}
     outputs: tuple[OutputType, ...] = ("dense", "sparse", "multivector")
-    dims = {name: int(declared[name]["dim"]) for name in outputs if declared.get(name)}
+    dims = {name: int(declared[name]["dim"]) for name in outputs if declared.get(name, {}).get("dim")}
     if not dims:
         raise ModelLoadError(
             "CONFIG",
             f"the config of {context.model.id} declares no output of encode; "
             "write tasks: {encode: {dense: {dim: 32}}} into it",
         )
+    sizes = (declared.get("dense") or {}).get("matryoshka_dims") or ()
     return ModelFacts(
         outputs=tuple(dims),
         dims=dims,
-        matryoshka_dims=_matryoshka(context, dims.get("dense")),
+        matryoshka_dims=tuple(sorted({*sizes, dims["dense"]})) if sizes else (),
         max_sequence_length=length,
         notes={"weights": "none: vectors are hashes of the texts"},
     )
-
-
-def _matryoshka(context: LoadContext, native: int | None) -> tuple[int, ...]:
-    declared = context.model.profile.loadtime.get("matryoshka_dims")
-    if not declared or native is None:
-        return ()
-    return tuple(sorted({*(int(size) for size in declared), native}))

@@ -10,7 +10,6 @@ from typing import get_args
 from sie_core.contracts import LoadFailure, Option
 
 OPTIONS = (
-    Option("matryoshka_dims", "load", list, "Sizes `dimensions` may name, beside the native one."),
     Option("journal", "load", str, "A file that gets one line of JSON for every load, run and unload."),
     Option("load_s", "load", float, "Seconds a load takes.", minimum=0),
     Option("load_hold", "load", str, "A file; a load waits while it exists, 60 s at most."),
