@@ -1,1 +1,24 @@
-"""SIE: cache."""
+"""Where weights come from: a chain of tiers, nearest first.
+
+It hands out folders; it must not know what is in the weights or who reads them.
+"""
+
+from sie_core.cache.chain import WeightChain, build_chain, fetch_weights, find_weights, weight_request
+from sie_core.cache.hub import HUB_TIER, HubTier
+from sie_core.cache.local import LOCAL_TIER, LocalTier, cache_folder
+from sie_core.cache.packages import PACKAGES_TIER, PackagesTier
+
+__all__ = [
+    "HUB_TIER",
+    "LOCAL_TIER",
+    "PACKAGES_TIER",
+    "HubTier",
+    "LocalTier",
+    "PackagesTier",
+    "WeightChain",
+    "build_chain",
+    "cache_folder",
+    "fetch_weights",
+    "find_weights",
+    "weight_request",
+]

@@ -1,1 +1,30 @@
-"""SIE: catalog."""
+"""The catalog: which models are served, from which config, by which family, with which options.
+
+It knows configs, cards and claims; it loads no weights and no adapter.
+"""
+
+from sie_core.catalog.building import build_catalog
+from sie_core.catalog.cards import read_card
+from sie_core.catalog.families import Candidate, FamilyChoice, choose_family
+from sie_core.catalog.ids import is_model_id
+from sie_core.catalog.options import ENGINE_OPTIONS, EffectiveOptions, check_profile, resolve_options
+from sie_core.catalog.reading import ConfigError, parse_config, read_config
+from sie_core.catalog.snapshot import Catalog, Problem
+
+__all__ = [
+    "ENGINE_OPTIONS",
+    "Candidate",
+    "Catalog",
+    "ConfigError",
+    "EffectiveOptions",
+    "FamilyChoice",
+    "Problem",
+    "build_catalog",
+    "check_profile",
+    "choose_family",
+    "is_model_id",
+    "parse_config",
+    "read_card",
+    "read_config",
+    "resolve_options",
+]

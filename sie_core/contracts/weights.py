@@ -14,6 +14,8 @@ class WeightRequest:
 
     repo_id: str
     revision: str | None = None
+    peek: bool = False
+    """Only tell whether the weights are at hand on this machine: no download, no hashing."""
 
 
 class WeightTier(Protocol):
@@ -27,7 +29,8 @@ class WeightTier(Protocol):
         Runs on a loader thread and may take minutes.
 
         Raises:
-            ModelLoadError: The tier is the right one and failed (gated, network, storage, corrupt).
+            ModelLoadError: The tier is the right one and failed (gated, network, storage, corrupt), or has something
+                to say about why it passes (`NOT_FOUND`). The next tier is asked either way.
         """
         ...
 
@@ -45,6 +48,8 @@ class WeightPackage:
     """The weights' folder inside it."""
     sha256: tuple[tuple[str, str], ...] = ()
     """Pairs of file and expected SHA-256, checked before first use."""
+    revision: str | None = None
+    """The repository's revision the files are of, where known: a request for another one passes the package over."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,128 @@
+"""The Hub's cache layout on a local disk: where a snapshot lies and whether it is whole.
+
+Read only; what downloads into it is the Hub tier.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+ALLOWED_FILES = (
+    "*.safetensors",
+    "*.json",
+    "*.txt",
+    "*.model",
+    "*.tiktoken",
+    "*.jinja",
+    "*.py",
+)
+"""What is taken from a repository: safetensors, configs, tokenizers, templates. Code is taken and stays text: it runs
+only where a model's config opts in. Nothing pickled is taken."""
+
+IGNORED_FILES = ("onnx/*", "openvino/*", "coreml/*", "original/*")
+"""Copies of the weights in other formats, and what belongs to them."""
+
+PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+_MODEL_FOLDER = "models--"
+
+
+def repo_folder(cache: Path, repo_id: str) -> Path:
+    """Name the folder of a model repository in a cache."""
+    return cache / (_MODEL_FOLDER + repo_id.replace("/", "--"))
+
+
+def repositories(cache: Path) -> Iterator[str]:
+    """List the ids of the model repositories in a cache, in order; a missing cache has none."""
+    try:
+        names = sorted(entry.name for entry in cache.iterdir())
+    except OSError:
+        return
+    for name in names:
+        if name.startswith(_MODEL_FOLDER):
+            yield name.removeprefix(_MODEL_FOLDER).replace("--", "/", 1)
+
+
+def snapshot(cache: Path, repo_id: str, revision: str | None) -> Path | None:
+    """Find the folder of a revision (a commit, branch or tag; None means `main`), whole or not."""
+    repo = repo_folder(cache, repo_id)
+    name = revision or "main"
+    try:
+        commit = (repo / "refs" / name).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        commit = name
+    folder = repo / "snapshots" / commit
+    return folder if commit and folder.is_dir() else None
+
+
+def missing(folder: Path) -> str | None:
+    """Name a file that a model's folder lacks to be whole; None where it is whole.
+
+    A snapshot whose file list the Hub client recorded (`trees/<commit>.json`) is held against it. For any other, the
+    files that name others (a shard index, `modules.json`) are followed.
+    """
+    if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
+        return "config.json"
+    for name in (*_recorded(folder), *_shards(folder), *_modules(folder)):
+        if not (folder / name).exists():
+            return name
+    return None if holds_safetensors(folder) else "model.safetensors"
+
+
+def holds_safetensors(folder: Path) -> bool:
+    """Whether any file of the folder is a safetensors file."""
+    return any(folder.rglob("*.safetensors"))
+
+
+def holds_pickles(folder: Path) -> bool:
+    """Whether the folder holds weights in a format that can run code when it is read."""
+    return any(is_pickle(file.name) for file in folder.rglob("*"))
+
+
+def is_pickle(name: str) -> bool:
+    """Whether a file of that name holds pickled weights."""
+    return name.endswith(PICKLED) and not name.endswith("training_args.bin")
+
+
+def wanted(name: str) -> bool:
+    """Whether a file of a repository, named from its root, is taken."""
+    return any(fnmatchcase(name, pattern) for pattern in ALLOWED_FILES) and not any(
+        fnmatchcase(name, pattern) for pattern in IGNORED_FILES
+    )
+
+
+def _recorded(folder: Path) -> list[str]:
+    record = folder.parent.parent / "trees" / f"{folder.name}.json"
+    try:
+        files = json.loads(record.read_bytes())["files"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    return [name for name in files if wanted(name)]
+
+
+def _shards(folder: Path) -> set[str]:
+    shards: set[str] = set()
+    for index in folder.rglob("*.safetensors.index.json"):
+        try:
+            weights = json.loads(index.read_bytes())["weight_map"]
+            shards |= {(index.parent / name).relative_to(folder).as_posix() for name in set(weights.values())}
+        except (OSError, ValueError, KeyError, AttributeError, TypeError):
+            shards.add(index.relative_to(folder).as_posix() + " (readable)")
+    return shards
+
+
+def _modules(folder: Path) -> list[str]:
+    """Name the config of each module that has one: only `Normalize` and the root's transformer may have none."""
+    try:
+        modules = json.loads((folder / "modules.json").read_bytes())
+        return [
+            f"{module['path']}/config.json"
+            for module in modules
+            if module["path"] and str(module["type"]).rsplit(".", 1)[-1] in {"Pooling", "Dense"}
+        ]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, KeyError, TypeError):
+        return ["modules.json (readable)"]

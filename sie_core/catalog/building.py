@@ -1,0 +1,109 @@
+"""Builds the catalog: folders that plugins ship, `SIE_MODELS_DIR` on top, then weights that no config names.
+
+A broken config is a problem of its own and stops nothing else; settings that name what is not there stop the start.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from sie_core.cache import cache_folder
+from sie_core.catalog.from_weights import cached_models, folder_models, packaged_models
+from sie_core.catalog.reading import ConfigError, read_config
+from sie_core.catalog.snapshot import Catalog, Problem, make_catalog
+from sie_core.catalog.wording import did_you_mean
+from sie_core.contracts import ModelConfig
+from sie_core.plugins import PluginSet
+from sie_core.settings import Settings, SettingsError
+
+log = logging.getLogger(__name__)
+
+
+def build_catalog(settings: Settings, plugins: PluginSet, *, epoch: int = 1) -> Catalog:
+    """Build the snapshot of every model these settings and plugins serve; problems are logged and listed in it.
+
+    Raises:
+        SettingsError: `SIE_MODELS_DIR` was set to what is no folder, or a setting names a model that is not there.
+    """
+    _check_models_dir(settings)
+    problems: list[Problem] = []
+    shipped = _read_folders(plugins.model_folders, problems)
+    own = _read_folders([settings.models_dir], problems)
+    configs = {**shipped, **own}
+    for config in folder_models(settings.models_dir):
+        _add_folder(configs, config)
+    for config in (*packaged_models(plugins.weight_packages), *cached_models(cache_folder(settings))):
+        configs.setdefault(config.id, config)
+    catalog = make_catalog(epoch, configs.values(), problems)
+    for problem in catalog.problems:
+        log.warning("model config %s: %s", problem.source, problem.message)
+    return _filter(catalog, settings)
+
+
+def _check_models_dir(settings: Settings) -> None:
+    if "models_dir" in settings.model_fields_set and not settings.models_dir.is_dir():
+        raise SettingsError(
+            f"SIE_MODELS_DIR={settings.models_dir}: no such folder. Name a local folder of model configs."
+        )
+
+
+def _read_folders(folders: Iterable[Path], problems: list[Problem]) -> dict[str, ModelConfig]:
+    configs: dict[str, ModelConfig] = {}
+    for folder in folders:
+        for file in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
+            try:
+                config = read_config(file)
+            except ConfigError as error:
+                problems.append(Problem(str(file), str(error).replace(f"{file}: ", "")))
+                continue
+            if config.id in configs:
+                other = configs[config.id].source
+                problems.append(Problem(str(file), f"the id {config.id} is taken by {other}; that one is served"))
+            else:
+                configs[config.id] = config
+    return configs
+
+
+def _add_folder(configs: dict[str, ModelConfig], found: ModelConfig) -> None:
+    """Serve a folder of weights under its name; a config of that name without a folder of its own takes these weights.
+
+    A folder that a config names as its `weights_path` is that config's alone.
+    """
+    known = configs.get(found.id)
+    if known is not None and known.weights_path is None and not known.weightless:
+        configs[found.id] = replace(known, weights_path=found.weights_path)
+    elif known is None and all(_other_folder(config, found) for config in configs.values()):
+        configs[found.id] = found
+
+
+def _other_folder(config: ModelConfig, found: ModelConfig) -> bool:
+    paths = config.weights_path, found.weights_path
+    return None in paths or Path(str(paths[0])).resolve() != Path(str(paths[1])).resolve()
+
+
+def _filter(catalog: Catalog, settings: Settings) -> Catalog:
+    """Keep what `SIE_MODEL_FILTER` names; a bare id keeps its profiles too."""
+    names = settings.model_filter
+    for setting, wanted in (("SIE_MODEL_FILTER", names), ("SIE_PRELOAD_MODELS", settings.preload_models)):
+        for name in wanted:
+            _check_known(catalog, setting, name)
+    if not names:
+        return catalog
+    kept = {key: resolved for key, resolved in catalog.entries.items() if key in names or resolved.config.id in names}
+    for name in settings.preload_models:
+        if name not in kept:
+            raise SettingsError(f"SIE_PRELOAD_MODELS={name}: SIE_MODEL_FILTER leaves this model out. Add it there.")
+    return replace(catalog, entries=kept)
+
+
+def _check_known(catalog: Catalog, setting: str, name: str) -> None:
+    profiled = any(resolved.config.id == name for resolved in catalog.entries.values())
+    if name in catalog.entries or profiled:
+        return
+    broken = f" {len(catalog.problems)} model configs could not be read: see the log." if catalog.problems else ""
+    raise SettingsError(
+        f"{setting}={name}: no such model.{did_you_mean(name, catalog.entries)} `sie models` lists all.{broken}"
+    )

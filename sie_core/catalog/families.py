@@ -1,0 +1,152 @@
+"""Chooses the family that serves a model: config over device fit over declared priority over name.
+
+It reads cards and claims; it loads no adapter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sie_core.catalog.wording import did_you_mean
+from sie_core.contracts import Claim, Device, ModelCard, ModelFamily, ModelLoadError, ResolvedModel
+from sie_core.plugins import PluginSet
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A family that was considered, and what it had to say."""
+
+    family: str
+    reason: str
+    priority: int = 0
+    serves_device: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyChoice:
+    """The family that serves, why it won, and every family that claimed the weights, the winner first."""
+
+    family: ModelFamily
+    reason: str
+    candidates: tuple[Candidate, ...] = ()
+
+
+def choose_family(plugins: PluginSet, resolved: ResolvedModel, card: ModelCard | None, device: Device) -> FamilyChoice:
+    """Choose the family of `resolved` on `device`; `card` is None where the model has no weights.
+
+    An `adapter_path` that names a registered family decides. One that names a class of a package
+    (`package.module:Class`) was written for another server and is only a hint: the weights decide.
+
+    Raises:
+        ModelLoadError: `CONFIG` where the config asks for what cannot be, `DEPENDENCY` where no installed family
+            serves the model; the message says what to install, and names broken plugins with their cause.
+    """
+    wanted = resolved.profile.adapter_path
+    if wanted is not None and not _is_class_path(wanted):
+        return _named(plugins, resolved, wanted, card, device)
+    hint = f"; the config's adapter_path {wanted} names another server's class and is only a hint" if wanted else ""
+    if card is None:
+        raise ModelLoadError(
+            "CONFIG",
+            f"{resolved.id} has no weights, so its config must name the family that serves it: set "
+            f"`adapter_path` to one of {_known(plugins)}{hint}.",
+        )
+    candidates = _candidates(plugins, card, device)
+    if not candidates or not candidates[0].serves_device:
+        raise _nobody(plugins, resolved, card, device, candidates)
+    winner = candidates[0]
+    return FamilyChoice(plugins.families[winner.family], _why(candidates) + hint, tuple(candidates))
+
+
+def _is_class_path(adapter_path: str) -> bool:
+    return ":" in adapter_path or "." in adapter_path
+
+
+def _named(
+    plugins: PluginSet, resolved: ResolvedModel, wanted: str, card: ModelCard | None, device: Device
+) -> FamilyChoice:
+    family = plugins.families.get(wanted)
+    if family is None:
+        raise ModelLoadError(
+            "DEPENDENCY",
+            f"The config of {resolved.id} asks for the family {wanted!r}, which no installed plugin registers."
+            f"{did_you_mean(wanted, plugins.families)} Registered: {_known(plugins)}. Install the plugin that "
+            f"provides it, or correct `adapter_path`.{_broken(plugins)}",
+        )
+    if not _serves(family, device):
+        raise ModelLoadError(
+            "CONFIG",
+            f"The config of {resolved.id} asks for the family {wanted!r}, which serves {_devices(family)} and not "
+            f"{device.kind}: leave `adapter_path` out to let another family serve it, or set SIE_DEVICE.",
+        )
+    if card is None and not family.weightless:
+        raise ModelLoadError(
+            "CONFIG", f"The family {wanted!r} needs weights, and the config of {resolved.id} says there are none."
+        )
+    reason = f"the model's config names it as adapter_path {wanted}"
+    others = [] if card is None else [each for each in _candidates(plugins, card, device) if each.family != wanted]
+    return FamilyChoice(family, reason, (Candidate(wanted, reason), *others))
+
+
+def _candidates(plugins: PluginSet, card: ModelCard, device: Device) -> list[Candidate]:
+    """List the families that claim `card`, best first."""
+    found = []
+    for family in plugins.families.values():
+        claim = None if family.weightless else _claim(family, card)
+        if claim is not None:
+            found.append(Candidate(family.id, claim.reason, claim.priority, _serves(family, device)))
+    return sorted(found, key=lambda each: (not each.serves_device, -each.priority, each.family))
+
+
+def _claim(family: ModelFamily, card: ModelCard) -> Claim | None:
+    try:
+        return family.claims(card)
+    except Exception as error:
+        # A claim is third-party code that reads untrusted files: one that fails must not stop the others' models.
+        raise ModelLoadError(
+            "DEPENDENCY",
+            f"The family {family.id!r} failed to read the model's card ({type(error).__name__}); block its plugin "
+            "with SIE_PLUGINS_BLOCKED or name another family as `adapter_path`.",
+        ) from error
+
+
+def _serves(family: ModelFamily, device: Device) -> bool:
+    return not family.devices or device.kind in family.devices
+
+
+def _why(candidates: list[Candidate]) -> str:
+    winner, others = candidates[0], [each for each in candidates[1:] if each.serves_device]
+    if not others:
+        return winner.reason
+    second = others[0]
+    if winner.priority > second.priority:
+        return f"{winner.reason}; its priority {winner.priority} is above {second.family}'s {second.priority}"
+    return f"{winner.reason}; of equal priority with {second.family}, first by name"
+
+
+def _nobody(
+    plugins: PluginSet, resolved: ResolvedModel, card: ModelCard, device: Device, unfit: list[Candidate]
+) -> ModelLoadError:
+    failure: LoadFailure = "DEPENDENCY"
+    if unfit:
+        names = ", ".join(f"{each.family} ({_devices(plugins.families[each.family])})" for each in unfit)
+        problem = f"{resolved.id} is claimed by {names}, and none of them serves this device, {device.kind}."
+    else:
+        facts = f"model type {card.model_type or 'unknown'}, architectures {', '.join(card.architectures) or 'none'}"
+        problem = f"No installed family serves {resolved.id} ({facts})."
+    remedy = f" Install a plugin that does; registered families: {_known(plugins)}."
+    return ModelLoadError("DEPENDENCY", problem + remedy + _broken(plugins))
+
+
+def _known(plugins: PluginSet) -> str:
+    return ", ".join(sorted(plugins.families)) or "none"
+
+
+def _devices(family: ModelFamily) -> str:
+    return ", ".join(sorted(family.devices))
+
+
+def _broken(plugins: PluginSet) -> str:
+    """Name the plugins that might have served it: which families a broken one would have brought is unknown."""
+    causes = "; ".join(f"{each.name} ({each.distribution} {each.version}): {each.cause}" for each in plugins.broken)
+    return f" Broken plugins: {causes}." if causes else ""

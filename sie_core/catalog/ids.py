@@ -1,0 +1,24 @@
+"""Model ids and profile names: which are well formed.
+
+An id that passes here is safe as a part of a path below a folder; whether a model has it is the catalog's affair.
+"""
+
+from __future__ import annotations
+
+import re
+
+_ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._/:@-]*\Z")
+_PROFILE = re.compile(r"[A-Za-z0-9._-]+\Z")
+LONGEST_ID = 256
+
+ID_RULE = "letters, digits and . _ / : @ -, a letter or digit first, no '..', at most 256 characters"
+
+
+def is_model_id(value: str) -> bool:
+    """Whether `value` may name a model; `..` is refused wherever it stands."""
+    return len(value) <= LONGEST_ID and ".." not in value and _ID.match(value) is not None
+
+
+def is_profile_name(value: str) -> bool:
+    """Whether `value` may name a profile; no `:`, which separates it from the model's id."""
+    return _PROFILE.match(value) is not None

@@ -1,0 +1,145 @@
+"""From a model config file to the contracts' `ModelConfig`: reads, checks and applies `extends`.
+
+Knows one file at a time; folders and precedence are in `building`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import ValidationError
+
+from sie_core.catalog.schema import ModelFile, ProfileFile
+from sie_core.catalog.wording import short
+from sie_core.contracts import ModelConfig, OutputType, Profile
+
+INPUTS = ("text", "image", "audio", "video", "document")
+
+
+class ConfigError(Exception):
+    """A model config cannot be used; the message names the file, the field, the value and what is allowed."""
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader, which also refuses a key given twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[Hashable] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, Hashable):
+                if key in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"key {key!r} is given twice", key_node.start_mark
+                    )
+                seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def read_config(file: Path) -> ModelConfig:
+    """Read one model config file.
+
+    Raises:
+        ConfigError: It cannot be read, is no YAML, or a field is wrong.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+        data = yaml.load(text, _Loader)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{file}: not valid YAML: {_yaml_problem(error)}") from None
+    except (OSError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{file}: cannot be read: {error}") from None
+    return parse_config(data, source=str(file), folder=file.parent)
+
+
+def parse_config(data: object, *, source: str, folder: Path) -> ModelConfig:
+    """Check the content of a config and turn it into a `ModelConfig`; `weights_path` is relative to `folder`.
+
+    Raises:
+        ConfigError: A field is wrong; every wrong one is named, a line each.
+    """
+    if not isinstance(data, dict):
+        raise ConfigError(f"{source}: a model config is a map of fields, not {type(data).__name__}")
+    try:
+        parsed = ModelFile.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError("\n".join(f"{source}: {line}" for line in _describe(error))) from None
+    if parsed.remote_backed and not (parsed.hf_id or parsed.weights_path or parsed.package_backed):
+        raise ConfigError(f"{source}: remote_backed=True: models served elsewhere are not supported; give it weights")
+    return ModelConfig(
+        id=parsed.id,
+        hf_id=parsed.hf_id,
+        hf_revision=parsed.hf_revision,
+        weights_path=_weights_path(parsed.weights_path, folder),
+        weightless=parsed.package_backed,
+        inputs=tuple(name for name in INPUTS if getattr(parsed.inputs, name)),
+        tasks=parsed.tasks.model_dump(exclude_none=True),
+        max_sequence_length=parsed.max_sequence_length,
+        accept_token_ids=parsed.accept_token_ids,
+        trust_remote_code=parsed.trust_remote_code,
+        profiles=_profiles(parsed.profiles, source),
+        source=source,
+    )
+
+
+def _weights_path(value: str | None, folder: Path) -> str | None:
+    return None if value is None else str((folder / Path(value).expanduser()).absolute())
+
+
+def _profiles(written: Mapping[str, ProfileFile], source: str) -> dict[str, Profile]:
+    profiles = {}
+    for name, profile in written.items():
+        effective = profile if profile.extends is None else extend(written[profile.extends], profile)
+        options = effective.adapter_options
+        profiles[name] = Profile(
+            name=name,
+            adapter_path=effective.adapter_path,
+            max_batch_cost=effective.max_batch_tokens,
+            compute_precision=effective.compute_precision,
+            loadtime=options.loadtime,
+            runtime=options.runtime,
+            output_types=_output_types(options.runtime, f"{source}: profiles.{name}.adapter_options.runtime"),
+        )
+    return profiles
+
+
+def extend(parent: ProfileFile, child: ProfileFile) -> ProfileFile:
+    """Lay `child` over `parent`: what it names wins, and a map of options it fills replaces the parent's whole map."""
+    given = child.model_dump(exclude_none=True, exclude={"extends", "adapter_options", "adaptive_batching"})
+    options = parent.adapter_options.model_copy(
+        update={part: value for part in ("loadtime", "runtime") if (value := getattr(child.adapter_options, part))}
+    )
+    return parent.model_copy(update={**given, "adapter_options": options})
+
+
+def _output_types(runtime: Mapping[str, Any], where: str) -> tuple[str, ...] | None:
+    value = runtime.get("output_types")
+    if value is None:
+        return None
+    known = get_args(OutputType)
+    if not isinstance(value, list) or not value or any(name not in known for name in value):
+        raise ConfigError(f"{where}.output_types: {value!r} is not a list of {', '.join(known)}")
+    return tuple(value)
+
+
+def _describe(error: ValidationError) -> list[str]:
+    lines = []
+    for problem in error.errors(include_url=False):
+        where = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "missing":
+            lines.append(f"{where}: the field is needed")
+        elif problem["type"] in {"unknown_key", "config"}:
+            lines.append(f"{where}: {problem['msg']}" if where else problem["msg"])
+        else:
+            lines.append(f"{where}: {short(problem['input'])}: {problem['msg']}")
+    return lines
+
+
+def _yaml_problem(error: yaml.YAMLError) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
+    return str(error)

@@ -1,0 +1,37 @@
+"""Parts of error messages: values cut to a readable length, and names near a mistyped one."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterable
+
+from rapidfuzz import fuzz, process, utils
+
+_shown = reprlib.Repr()
+_shown.maxstring = _shown.maxother = 100
+_shown.maxlevel = 3
+_LONGEST_QUERY = 256
+
+
+def short(value: object) -> str:
+    """Write `value` as Python would, cut in the middle where it is long."""
+    return _shown.repr(value)
+
+
+def near(value: str, known: Iterable[str], limit: int = 3) -> list[str]:
+    """Return the known names most like `value`, best first, at most `limit`."""
+    found = process.extract(
+        value[:_LONGEST_QUERY],
+        known,
+        scorer=fuzz.WRatio,
+        processor=utils.default_process,
+        limit=limit,
+        score_cutoff=60,
+    )
+    return [str(name) for name, _, _ in found]
+
+
+def did_you_mean(value: str, known: Iterable[str]) -> str:
+    """Word the near names as a sentence that follows another; empty where nothing is near."""
+    names = near(value, list(known))
+    return f" Did you mean {' or '.join(names)}?" if names else ""
