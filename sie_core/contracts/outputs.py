@@ -42,3 +42,5 @@ class ItemOutput:
     """Shape (tokens, token_dims)."""
     score: float | None = None
     entities: tuple[Entity, ...] | None = None
+    normalized: bool = False
+    """Whether `dense` has unit length; shortened to a Matryoshka size, it is brought back to it."""

@@ -1,0 +1,149 @@
+"""What the batch former promises, one promise a test; times are made up, no clock runs."""
+
+from sie_core.batching import BatchFormer
+from sie_core.contracts import BatchLimits, QueuedUnit, Unit
+
+
+def queued(cost=1, request="a", key="k", at=0.0, deadline=None):
+    return QueuedUnit(Unit(item=0, cost=cost, key=key, payload=None), request, at, deadline)
+
+
+def former(max_cost=100, max_requests=64, max_run_s=None, max_wait_s=0.01):
+    return BatchFormer(BatchLimits(max_cost, max_requests, max_run_s, max_wait_s))
+
+
+def drain(batches):
+    taken = []
+    while (batch := batches.take(0.0, device_busy=False)) is not None:
+        taken.append(batch)
+    return taken
+
+
+def test_an_idle_device_gets_whatever_is_queued_at_once():
+    batches = former(max_wait_s=1000)
+    batches.add([queued(cost=3)])
+    batch = batches.take(0.0, device_busy=False)
+    assert (batch.cost, batch.requests, batch.key, batch.predicted_s) == (3, 1, "k", None)
+    assert batches.take(0.0, device_busy=False) is None
+
+
+def test_a_busy_device_is_waited_for_no_longer_than_the_limit():
+    batches = former(max_wait_s=0.01)
+    batches.add([queued(at=5.0)])
+    assert batches.take(5.005, device_busy=True) is None
+    assert batches.ready_at(5.005) == 5.01
+    assert batches.take(5.01, device_busy=True) is not None
+
+
+def test_a_full_batch_waits_for_nothing():
+    by_cost = former(max_cost=4)
+    by_cost.add([queued(cost=4)])
+    by_requests = former(max_requests=2)
+    by_requests.add([queued(request="a"), queued(request="b")])
+    for batches in (by_cost, by_requests):
+        assert batches.ready_at(0.0) == 0.0
+        assert batches.take(0.0, device_busy=True) is not None
+
+
+def test_units_run_cheapest_first_and_equals_in_the_order_they_came():
+    batches = former()
+    units = [queued(cost=cost, request=name) for cost, name in [(5, "a"), (2, "b"), (5, "c"), (1, "d")]]
+    batches.add(units)
+    batch = batches.take(0.0, device_busy=False)
+    assert [unit.request for unit in batch.units] == ["d", "b", "a", "c"]
+
+
+def test_the_key_of_the_oldest_unit_is_served_first():
+    batches = former()
+    batches.add([queued(key="x", request=1), queued(key="y", request=2), queued(key="x", request=3)])
+    assert [(batch.key, batch.requests) for batch in drain(batches)] == [("x", 2), ("y", 1)]
+
+
+def test_an_oversized_unit_runs_alone():
+    batches = former(max_cost=10)
+    batches.add([queued(cost=3, request=1), queued(cost=50, request=2), queued(cost=3, request=3)])
+    assert [batch.cost for batch in drain(batches)] == [3, 50, 3]
+
+
+def test_units_of_one_request_count_as_one_request():
+    batches = former(max_requests=2)
+    batches.add([queued(request=name) for name in "aaabbc"])
+    assert [(len(batch.units), batch.requests) for batch in drain(batches)] == [(5, 2), (1, 1)]
+
+
+def test_a_request_larger_than_a_batch_is_split():
+    batches = former(max_cost=10)
+    batches.add([queued(cost=4, request="large") for _ in range(5)])
+    assert [batch.cost for batch in drain(batches)] == [8, 8, 4]
+
+
+def test_cancelling_drops_every_queued_unit_of_the_request_and_says_how_many():
+    batches = former()
+    batches.add([queued(request=name, cost=2) for name in "abab"])
+    assert batches.cancel("a") == 2
+    assert batches.cancel("a") == 0
+    assert (batches.queued_units, batches.queued_cost) == (2, 4)
+    assert [unit.request for batch in drain(batches) for unit in batch.units] == ["b", "b"]
+
+
+def test_a_request_past_its_deadline_is_dropped_whole_even_when_some_of_it_ran():
+    batches = former(max_cost=2)
+    batches.add([queued(cost=2, request="a", deadline=1.0) for _ in range(3)] + [queued(request="b", deadline=9.0)])
+    assert len(batches.take(0.0, device_busy=False).units) == 1
+    assert batches.expire(0.999) == set()
+    assert batches.expire(1.0) == {"a"}
+    assert [unit.request for batch in drain(batches) for unit in batch.units] == ["b"]
+
+
+def test_nothing_is_predicted_before_the_first_measurement():
+    batches = former(max_run_s=0.1)
+    batches.add([queued(cost=100)])
+    assert batches.take(0.0, device_busy=False).predicted_s is None
+
+
+def test_the_predicted_time_bounds_a_batch_once_it_was_measured():
+    batches = former(max_cost=1000, max_run_s=0.1)
+    batches.add([queued(cost=10)])
+    batches.record(batches.take(0.0, device_busy=False), seconds=0.02)
+    batches.add([queued(cost=10, request=number) for number in range(12)])
+    taken = drain(batches)
+    assert [batch.cost for batch in taken] == [50, 50, 20]
+    assert all(batch.predicted_s <= 0.1 + 1e-9 for batch in taken)
+
+
+def test_a_unit_predicted_to_run_too_long_still_runs_alone():
+    batches = former(max_cost=1000, max_run_s=0.1)
+    batches.add([queued(cost=10)])
+    batches.record(batches.take(0.0, device_busy=False), seconds=10.0)
+    batches.add([queued(cost=10, request=1), queued(cost=10, request=2)])
+    assert [len(batch.units) for batch in drain(batches)] == [1, 1]
+
+
+def test_cancelled_and_expired_work_leaves_no_memory_behind():
+    batches = former()
+    batches.add([queued(request="stays", deadline=1e9)])
+    for number in range(10_000):
+        batches.add([queued(request=number, key=number, deadline=1e6 + number)])
+        batches.cancel(number)
+    internals = [batches._lanes, batches._heads, batches._deadlines, batches._of_request]
+    assert sum(len(part) for part in internals) < 1_000
+    assert batches.queued_units == 1
+
+
+def test_forming_a_batch_touches_its_own_units_and_not_the_queue():
+    class Counted(Unit):
+        reads = 0
+
+        def __getattribute__(self, name):
+            if name == "cost":
+                Counted.reads += 1
+            return super().__getattribute__(name)
+
+    def reads_for_one_batch(queue):
+        batches = former(max_cost=10)
+        batches.add([QueuedUnit(Counted(0, 1, "k", None), number, 0.0) for number in range(queue)])
+        Counted.reads = 0
+        batches.take(0.0, device_busy=False)
+        return Counted.reads
+
+    assert reads_for_one_batch(10_000) == reads_for_one_batch(100)
