@@ -1,11 +1,12 @@
 """The plugins that come with the core: ordinary plugin modules without an entry point.
 
-Imported by the composition root alone; nothing in the core branches on their names.
+Imported by the composition root alone; nothing in the core branches on their names. `SIE_PLUGINS_BLOCKED` takes one out
+by its module's name, so that another plugin may register its name.
 """
 
 from types import ModuleType
 
-from sie_core.defaults import batch_policy, cpu_device, output_dtypes
+from sie_core.defaults import batch_policy, cpu_device, hub_tier, local_tier, output_dtypes, packages_tier
 
-BUILTINS: tuple[ModuleType, ...] = (batch_policy, cpu_device, output_dtypes)
+BUILTINS: tuple[ModuleType, ...] = (batch_policy, cpu_device, local_tier, packages_tier, hub_tier, output_dtypes)
 """Every built-in plugin, in the order they are asked."""

@@ -1,0 +1,15 @@
+"""Built-in plugin: the weight tier `hub`, the Hugging Face Hub, farthest of all."""
+
+from __future__ import annotations
+
+from sie_core.cache import HUB_TIER
+from sie_core.contracts import CONTRACT_VERSION, WeightTierFactory
+from sie_core.hookspecs import hookimpl
+
+__all__ = ["CONTRACT_VERSION", "sie_weight_tiers"]
+
+
+@hookimpl
+def sie_weight_tiers() -> list[WeightTierFactory]:
+    """Register it."""
+    return [HUB_TIER]
