@@ -3,4 +3,67 @@
 Importing a leaf (`sie_sdk.wire`, `sie_sdk.errors`) loads msgpack and NumPy at most: the clients come on first use.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sie_sdk.async_client import SIEAsyncClient
+    from sie_sdk.client import SIEClient
+    from sie_sdk.embeddings import dense_embedding
+    from sie_sdk.errors import (
+        IncompleteBatchError,
+        InputTooLongError,
+        LoraLoadingError,
+        ModelLoadFailedError,
+        ModelLoadingError,
+        ProvisioningError,
+        RateLimitError,
+        RequestError,
+        ResourceExhaustedError,
+        ServerError,
+        SIEConnectionError,
+        SIEError,
+    )
+    from sie_sdk.types import Item
+
 __version__ = "1.0.0"
+
+__all__ = [
+    "IncompleteBatchError",
+    "InputTooLongError",
+    "Item",
+    "LoraLoadingError",
+    "ModelLoadFailedError",
+    "ModelLoadingError",
+    "ProvisioningError",
+    "RateLimitError",
+    "RequestError",
+    "ResourceExhaustedError",
+    "SIEAsyncClient",
+    "SIEClient",
+    "SIEConnectionError",
+    "SIEError",
+    "ServerError",
+    "__version__",
+    "dense_embedding",
+]
+
+_HOMES = {
+    "Item": "sie_sdk.types",
+    "SIEAsyncClient": "sie_sdk.async_client",
+    "SIEClient": "sie_sdk.client",
+    "dense_embedding": "sie_sdk.embeddings",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import an exported name on its first use; exceptions live in `sie_sdk.errors`."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(_HOMES.get(name, "sie_sdk.errors")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,14 +1,15 @@
 """The one error table: what a code means, its HTTP status, whether a client retries and after how long.
 
-The server, the queue and the client read the same rows; no other module may state a status of its own.
+The server, the queue and the client read the same rows; no other module may state a status of its own. Below it stand
+the exceptions of the clients; it knows nothing of HTTP replies and how they become one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +67,136 @@ def error_spec(code: str) -> ErrorSpec:
         KeyError: `code` is not in the table.
     """
     return ERRORS[code]
+
+
+class SIEError(Exception):
+    """Anything a client of SIE raises for a call that did not succeed; `ValueError` and `TypeError` are for arguments."""
+
+
+class SIEConnectionError(SIEError):
+    """No answer came: the server could not be reached, broke the connection or took longer than the read timeout."""
+
+
+class _Answered(SIEError):
+    """The server answered, and not with a result.
+
+    `code` is a code of the table or the server's own, None where it gave none. `param` names the field at fault.
+    `request` is what the reply said of the request, as in a result's `request`.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        status_code: int | None = None,
+        param: str | None = None,
+        request: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.status_code = status_code
+        self.param = param
+        self.request = request
+
+
+class RequestError(_Answered):
+    """The request was refused (4xx), or the answer is not one this client can read."""
+
+
+class InputTooLongError(RequestError):
+    """A text exceeds the limit of `model` and truncation was refused."""
+
+    def __init__(self, message: str, *, model: str | None = None, **answer: Any) -> None:
+        super().__init__(message, **answer)
+        self.model = model
+
+
+class RateLimitError(RequestError):
+    """Too many requests, until the budget ended; `retry_after` is the server's last pause in seconds."""
+
+    def __init__(self, message: str, *, retry_after: float | None = None, **answer: Any) -> None:
+        super().__init__(message, **answer)
+        self.retry_after = retry_after
+
+
+class ServerError(_Answered):
+    """The server failed (5xx); `retry_after` is the pause in seconds it asked for, if any."""
+
+    def __init__(self, message: str, *, retry_after: float | None = None, **answer: Any) -> None:
+        super().__init__(message, **answer)
+        self.retry_after = retry_after
+
+
+class ModelLoadFailedError(ServerError):
+    """The model cannot be loaded. `permanent` failures of `error_class` stay until the operator acts."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        error_class: str | None = None,
+        permanent: bool | None = None,
+        attempts: int | None = None,
+        **answer: Any,
+    ) -> None:
+        super().__init__(message, **answer)
+        self.error_class = error_class
+        self.permanent = permanent
+        self.attempts = attempts
+
+
+class ResourceExhaustedError(ServerError):
+    """The device had no memory for the request, after `retries` further tries."""
+
+    def __init__(self, message: str, *, model: str | None = None, retries: int = 0, **answer: Any) -> None:
+        super().__init__(message, **answer)
+        self.model = model
+        self.retries = retries
+
+
+class IncompleteBatchError(ServerError):
+    """A reply holds another number of results than items were sent; `results` are those that came."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        results: Sequence[Any],
+        missing_ids: Sequence[str],
+        expected: int,
+        request_id: str | None = None,
+        **answer: Any,
+    ) -> None:
+        super().__init__(message, **answer)
+        self.results = list(results)
+        self.missing_ids = list(missing_ids)
+        self.expected = expected
+        self.received = len(self.results)
+        self.request_id = request_id
+
+
+class ProvisioningError(SIEError):
+    """No worker serves the model and the budget ended, or waiting for capacity was declined."""
+
+    def __init__(self, message: str, *, gpu: str | None = None, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.gpu = gpu
+        self.retry_after = retry_after
+
+
+class ModelLoadingError(SIEError):
+    """The model was still loading when the budget ended."""
+
+    def __init__(self, message: str, *, model: str | None = None) -> None:
+        super().__init__(message)
+        self.model = model
+
+
+class LoraLoadingError(SIEError):
+    """The LoRA adapter was still loading when the tries or the budget ended."""
+
+    def __init__(self, message: str, *, lora: str | None = None, model: str | None = None) -> None:
+        super().__init__(message)
+        self.lora = lora
+        self.model = model

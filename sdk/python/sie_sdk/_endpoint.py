@@ -1,0 +1,46 @@
+"""Which server a client talks to and with which key: arguments over the environment.
+
+The SDK reads the environment here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import urlsplit
+
+
+def resolve_base_url(base_url: str | None) -> str:
+    """Return the server's address without a trailing slash: the argument, else `SIE_BASE_URL`.
+
+    Raises:
+        ValueError: Neither is given, or it is not an absolute http or https address.
+    """
+    url = base_url or os.environ.get("SIE_BASE_URL")
+    if not url:
+        raise ValueError("no server is named: pass base_url, e.g. 'http://localhost:8080', or set SIE_BASE_URL")
+    _origin(url)
+    return url.rstrip("/")
+
+
+def resolve_api_key(api_key: str | None, base_url: str) -> str | None:
+    """Return the bearer key: the argument, else `SIE_API_KEY`; an empty argument means none.
+
+    The variable's key is for the server `SIE_BASE_URL` names and goes to no other.
+    """
+    if api_key is not None:
+        return api_key or None
+    configured = os.environ.get("SIE_BASE_URL")
+    if not configured or _origin(configured) != _origin(base_url):
+        return None
+    return os.environ.get("SIE_API_KEY") or None
+
+
+def _origin(url: str) -> tuple[str, str, int]:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise ValueError(f"the server's address {url!r} is malformed: {error}") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"the server's address {url!r} is not absolute; write e.g. 'http://localhost:8080'")
+    return parts.scheme, parts.hostname, port or (443 if parts.scheme == "https" else 80)

@@ -1,0 +1,141 @@
+"""The client without I/O: each call is a generator that yields what to send and how long to sleep.
+
+The shells in `client` and `async_client` perform the actions; everything they could disagree on is decided here.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sie_sdk._endpoint import resolve_api_key, resolve_base_url
+from sie_sdk._exchange import Operation, Response, Send, Sleep, TransportFailure
+from sie_sdk._failures import CallFacts, read_failure
+from sie_sdk._requests import Writer, as_items
+from sie_sdk._results import read_encode, read_model, read_models
+from sie_sdk._retry import DEFAULT_BUDGET_S, Retries
+from sie_sdk.types import (
+    EncodeResult,
+    InputType,
+    ItemLike,
+    ModelInfo,
+    OutputDtype,
+    OutputType,
+    Truncate,
+    WireFormat,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """The calls of one client. The clocks and the random source are arguments for tests."""
+
+    writer: Writer
+    gpu: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Defaults of every call; a call's own options go over them, key by key."""
+    clock: Callable[[], float] = time.monotonic
+    wall_clock: Callable[[], float] = time.time
+    rng: random.Random = field(default_factory=random.Random)
+
+    @classmethod
+    def create(
+        cls,
+        base_url: str | None,
+        api_key: str | None,
+        gpu: str | None,
+        options: Mapping[str, Any] | None,
+        wire_format: WireFormat,
+    ) -> Protocol:
+        """Make the protocol from a client's arguments and the environment.
+
+        Raises:
+            ValueError: No server is named, or an argument is none of the allowed.
+        """
+        if wire_format not in ("msgpack", "json"):
+            raise ValueError(f"wire_format is {wire_format!r}; allowed are 'msgpack' and 'json'")
+        url = resolve_base_url(base_url)
+        return cls(Writer(url, resolve_api_key(api_key, url), wire_format), gpu, dict(options or {}))
+
+    def encode(
+        self,
+        model: str,
+        items: ItemLike | Sequence[ItemLike],
+        *,
+        output_types: Sequence[OutputType] | None,
+        instruction: str | None,
+        output_dtype: OutputDtype | None,
+        is_query: bool | None,
+        options: Mapping[str, Any] | None,
+        gpu: str | None,
+        wait_for_capacity: bool,
+        provision_timeout_s: float | None,
+        max_oom_retries: int,
+        input_type: InputType | None,
+        dimensions: int | None,
+        truncate: Truncate | None,
+    ) -> Operation[EncodeResult | list[EncodeResult]]:
+        """Encode one item or a list of them."""
+        maps, single = as_items(items)
+        chosen = {**self.options, **(options or {})}
+        if is_query is not None:
+            chosen["is_query"] = is_query
+        params = {
+            "output_types": None if output_types is None else list(output_types),
+            "output_dtype": output_dtype,
+            "instruction": instruction,
+            "input_type": input_type,
+            "dimensions": dimensions,
+            "truncate": truncate,
+            "options": chosen or None,
+        }
+        params = {name: value for name, value in params.items() if value is not None}
+        machine = gpu or self.gpu
+        send = Send(
+            "POST",
+            self.writer.url("v1", "encode", model),
+            self.writer.headers(machine, with_body=True),
+            self.writer.body({"items": maps, "params": params} if params else {"items": maps}),
+        )
+        lora = chosen.get("lora") or chosen.get("lora_id")
+        retries = Retries(
+            CallFacts(model, machine, lora if isinstance(lora, str) else None),
+            self.clock,
+            self.rng,
+            wait_for_capacity,
+            DEFAULT_BUDGET_S if provision_timeout_s is None else provision_timeout_s,
+            max_oom_retries,
+        )
+        response = yield from self._answer(send, retries)
+        results = read_encode(response, [item.get("id") for item in maps])
+        return results[0] if single else results
+
+    def list_models(self) -> Operation[list[ModelInfo]]:
+        """List the models the server knows."""
+        return read_models((yield from self._get("v1", "models")))
+
+    def get_model(self, model: str) -> Operation[ModelInfo]:
+        """Describe one model."""
+        return read_model((yield from self._get("v1", "models", model)))
+
+    def _get(self, *path: str) -> Operation[Response]:
+        send = Send("GET", self.writer.url(*path), self.writer.headers(with_body=False))
+        retries = Retries(CallFacts(), self.clock, self.rng, wait_for_capacity=False)
+        return (yield from self._answer(send, retries))
+
+    def _answer(self, send: Send, retries: Retries) -> Operation[Response]:
+        """Send until the answer is a result or the retries raise."""
+        while True:
+            outcome = yield send
+            if isinstance(outcome, Response):
+                if outcome.status == 200:
+                    return outcome
+                pause = retries.after_failure(read_failure(outcome, self.wall_clock()))
+            elif isinstance(outcome, TransportFailure):
+                pause = retries.after_transport(outcome)
+            else:
+                raise TypeError(f"a Send is answered with a Response or a TransportFailure, not {outcome!r}")
+            yield Sleep(pause)

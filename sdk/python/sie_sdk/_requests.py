@@ -1,0 +1,98 @@
+"""Writing a request: where it goes, its headers, its body in either format.
+
+It knows nothing of answers.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from sie_sdk import __version__, wire
+from sie_sdk.types import ItemLike, WireFormat
+
+_MEDIA_TYPES = {"msgpack": wire.MEDIA_TYPE, "json": "application/json"}
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Writes the requests of one client."""
+
+    base_url: str
+    api_key: str | None
+    wire_format: WireFormat
+
+    def url(self, *path: str) -> str:
+        """Return the address of a path whose last part may be a model id: ids stand unescaped, slashes included.
+
+        Raises:
+            ValueError: The id is empty or has a segment `.` or `..`, which would name another route.
+        """
+        *_, last = path
+        if not last or any(segment in ("", ".", "..") for segment in last.split("/")):
+            raise ValueError(f"{last!r} is no model id: it must not be empty, nor hold empty, `.` or `..` segments")
+        return "/".join([self.base_url, *(quote(part, safe="/:@._-~+") for part in path)])
+
+    def headers(self, gpu: str | None = None, *, with_body: bool) -> dict[str, str]:
+        """Return the headers of a request; `gpu` is a machine profile, or `pool/profile`."""
+        headers = {"X-SIE-SDK-Version": __version__, "Accept": "application/json"}
+        if with_body:
+            headers |= {"Accept": _MEDIA_TYPES[self.wire_format], "Content-Type": _MEDIA_TYPES[self.wire_format]}
+        if self.api_key:
+            headers["Authorization"] = f"Bearer {self.api_key}"
+        if gpu:
+            pool, slash, profile = gpu.partition("/")
+            headers["X-SIE-MACHINE-PROFILE"] = profile if slash else pool
+            if slash:
+                headers["X-SIE-Pool"] = pool
+        return headers
+
+    def body(self, fields: Mapping[str, Any]) -> bytes:
+        """Return the body; in JSON, arrays become lists and bytes base64.
+
+        Raises:
+            ValueError: A value has no form in the format.
+        """
+        if self.wire_format == "msgpack":
+            return wire.pack(fields)
+        try:
+            return json.dumps(fields, default=_to_json, allow_nan=False, ensure_ascii=False).encode()
+        except TypeError as error:
+            raise ValueError(f"the request has no form in JSON: {error}") from error
+
+
+def as_items(items: ItemLike | Sequence[ItemLike]) -> tuple[list[Mapping[str, Any]], bool]:
+    """Return the items as maps, and whether a single one was given.
+
+    Raises:
+        TypeError: Something else than an item, a string or a sequence of them was given.
+    """
+    single = isinstance(items, (str, Mapping))
+    sequence = [items] if single else items
+    if not isinstance(sequence, Sequence) or isinstance(sequence, (bytes, bytearray, memoryview)):
+        raise TypeError(f"items is a {type(items).__name__}; give an Item, a dict, a string or a list of them")
+    return [_as_item(item, place) for place, item in enumerate(sequence)], single
+
+
+def _as_item(item: object, place: int) -> Mapping[str, Any]:
+    if isinstance(item, str):
+        return {"text": item}
+    if isinstance(item, Mapping):
+        return dict(item)
+    raise TypeError(f"items[{place}] is a {type(item).__name__}; give an Item, a dict or a string")
+
+
+def _to_json(value: object) -> object:
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.tolist()
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"a {type(value).__name__} is neither JSON nor NumPy nor bytes")

@@ -1,0 +1,130 @@
+"""Reading a good answer: bodies of either format into results, and what the headers say of the request.
+
+It knows nothing of retries, and of failures only that an answer it cannot read is one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sie_sdk import wire
+from sie_sdk._exchange import Response
+from sie_sdk._headers import request_info, timing
+from sie_sdk.errors import IncompleteBatchError, RequestError
+from sie_sdk.types import EncodeResult, ModelInfo, RequestInfo, SparseEmbedding
+
+
+def read_encode(response: Response, item_ids: Sequence[str | None]) -> list[EncodeResult]:
+    """Read the answer to an `encode` of the items with these ids, in their order.
+
+    Raises:
+        IncompleteBatchError: It holds another number of results.
+        RequestError: It is not an answer to `encode`.
+    """
+    body = _body(response)
+    info = request_info(response.headers, body.get("usage"))
+    spent = timing(response.headers, body.get("timing"))
+    try:
+        results = [_encode_result(item) for item in body["items"]]
+        model = str(body["model"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _unreadable(response, f"it is no answer to encode: {error!r}") from error
+    for result in results:
+        result["model"] = model
+        if spent:
+            result["timing"] = spent
+        if info:
+            result["request"] = info
+    if len(results) != len(item_ids):
+        raise _incomplete(results, item_ids, info)
+    return results
+
+
+def read_models(response: Response) -> list[ModelInfo]:
+    """Read the answer of `GET /v1/models`.
+
+    Raises:
+        RequestError: It is another answer.
+    """
+    models = _body(response).get("models")
+    if not isinstance(models, list) or not all(isinstance(model, dict) for model in models):
+        raise _unreadable(response, "it has no list `models`")
+    return cast("list[ModelInfo]", models)
+
+
+def read_model(response: Response) -> ModelInfo:
+    """Read the answer of `GET /v1/models/{model}`.
+
+    Raises:
+        RequestError: It is another answer.
+    """
+    body = _body(response)
+    if "name" not in body:
+        raise _unreadable(response, "it has no `name`")
+    return cast("ModelInfo", body)
+
+
+def _encode_result(item: Mapping[str, Any]) -> EncodeResult:
+    result = EncodeResult()
+    if item.get("id") is not None:
+        result["id"] = str(item["id"])
+    if (dense := item.get("dense")) is not None:
+        result["dense"] = _array(dense, "values")
+    if (sparse := item.get("sparse")) is not None:
+        indices: NDArray[np.int32] = np.asarray(sparse["indices"], np.int32)
+        result["sparse"] = SparseEmbedding(indices=indices, values=_array(sparse, "values"))
+    if (multivector := item.get("multivector")) is not None:
+        result["multivector"] = _array(multivector, "values")
+    if (truncated := item.get("truncated")) is not None:
+        result["truncated"] = {"tokens": int(truncated["tokens"]), "kept": int(truncated["kept"])}
+    return result
+
+
+def _array(output: Mapping[str, Any], key: str) -> NDArray[Any]:
+    values = output[key]
+    if isinstance(values, np.ndarray):
+        return values
+    if not isinstance(values, list):
+        raise TypeError(f"{key} is a {type(values).__name__}, neither an array nor a list")
+    array = np.array(values, wire.DTYPE_LABELS[output["dtype"]])
+    array.flags.writeable = False
+    return array
+
+
+def _body(response: Response) -> dict[str, Any]:
+    try:
+        if "json" in response.headers.get("content-type", ""):
+            body = json.loads(response.body)
+        else:
+            body = wire.unpack(response.body)
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(response, str(error)) from error
+    if not isinstance(body, dict):
+        raise _unreadable(response, f"its body is a {type(body).__name__}, no map")
+    return body
+
+
+def _unreadable(response: Response, reason: str) -> RequestError:
+    kind = response.headers.get("content-type", "no content type")
+    message = f"the server's answer ({kind}, {len(response.body)} bytes) cannot be read: {reason}"
+    return RequestError(message, status_code=response.status, request=request_info(response.headers, None))
+
+
+def _incomplete(
+    results: list[EncodeResult], item_ids: Sequence[str | None], info: RequestInfo | None
+) -> IncompleteBatchError:
+    received = {result.get("id") for result in results}
+    return IncompleteBatchError(
+        f"{len(item_ids)} items were sent and {len(results)} results came back",
+        results=results,
+        missing_ids=[item_id for item_id in item_ids if item_id is not None and item_id not in received],
+        expected=len(item_ids),
+        request_id=info.get("id") if info else None,
+        code="ENCODE_RESULT_COUNT_MISMATCH",
+        request=info,
+    )

@@ -1,0 +1,210 @@
+"""The synchronous client: a thin shell that performs what the protocol asks for.
+
+It decides nothing: requests, retries and results are the protocol's, on which the asynchronous client stands
+too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack, overload
+
+import httpx
+
+from sie_sdk import _transport
+from sie_sdk._exchange import Operation, Outcome, Response, Send, Sleep, TransportFailure
+from sie_sdk._protocol import Protocol
+from sie_sdk.types import (
+    EncodeResult,
+    EncodeSettings,
+    InputType,
+    ItemLike,
+    ModelInfo,
+    OutputDtype,
+    OutputType,
+    Truncate,
+    WireFormat,
+)
+
+Result = TypeVar("Result")
+
+
+class SIEClient:
+    """A client of one SIE server. Threads may share it; close it, or use it in a `with` block.
+
+    Args:
+        base_url: The server, e.g. `http://localhost:8080`; the environment's `SIE_BASE_URL` where it is not given.
+        timeout_s: Connect and read timeout of one attempt in seconds; 10 and 150 by default.
+        connect_timeout_s: The connect timeout alone.
+        read_timeout_s: The read timeout alone.
+        api_key: The bearer key; `SIE_API_KEY` where it is not given and the server is that of `SIE_BASE_URL`.
+        gpu: The default machine profile of calls, or `pool/profile`.
+        options: Default options of calls; a call's own go over them.
+        max_connections: How many connections to keep; 100 by default.
+        wire_format: `msgpack`, in which arrays travel as bytes, or `json`.
+        http_client: An httpx client to use in place of an own one; its owner closes it.
+
+    Raises:
+        ValueError: No server is named, or its address is malformed.
+    """
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        *,
+        timeout_s: float | None = None,
+        connect_timeout_s: float | None = None,
+        read_timeout_s: float | None = None,
+        api_key: str | None = None,
+        gpu: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        max_connections: int | None = None,
+        wire_format: WireFormat = "msgpack",
+        http_client: httpx.Client | None = None,
+    ) -> None:
+        self._protocol = Protocol.create(base_url, api_key, gpu, options, wire_format)
+        self._timeouts = _transport.timeouts(timeout_s, connect_timeout_s, read_timeout_s)
+        self._http = http_client or httpx.Client(**_transport.settings(max_connections))
+        self._owns_http = http_client is None
+
+    @property
+    def base_url(self) -> str:
+        """The server's address."""
+        return self._protocol.writer.base_url
+
+    # A str is a sequence of str too: the first overload that fits is the one meant.
+    @overload
+    def encode(  # type: ignore[overload-overlap]
+        self, model: str, items: ItemLike, **settings: Unpack[EncodeSettings]
+    ) -> EncodeResult: ...
+
+    @overload
+    def encode(
+        self, model: str, items: Sequence[ItemLike], **settings: Unpack[EncodeSettings]
+    ) -> list[EncodeResult]: ...
+
+    def encode(
+        self,
+        model: str,
+        items: ItemLike | Sequence[ItemLike],
+        *,
+        output_types: Sequence[OutputType] | None = None,
+        instruction: str | None = None,
+        output_dtype: OutputDtype | None = None,
+        is_query: bool | None = None,
+        options: Mapping[str, Any] | None = None,
+        gpu: str | None = None,
+        wait_for_capacity: bool = True,
+        provision_timeout_s: float | None = None,
+        max_oom_retries: int = 3,
+        input_type: InputType | None = None,
+        dimensions: int | None = None,
+        truncate: Truncate | None = None,
+    ) -> EncodeResult | list[EncodeResult]:
+        """Encode one item, or a list of them, into vectors; results come in the order of the items.
+
+        Args:
+            model: The model's id, `org/name` or `org/name:profile`.
+            items: A text, an `Item`, a dict of its shape, or a list of those.
+            output_types: Of `dense`, `sparse`, `multivector`; the model's own choice by default.
+            instruction: The instruction the model is prompted with.
+            output_dtype: `float32` (the default), `float16`, `int8`, `uint8`, `binary` or `ubinary`.
+            is_query: Whether the items are queries; another spelling of `input_type`.
+            options: The model family's own options, e.g. `{"profile": "…"}`.
+            gpu: The machine profile to run on, or `pool/profile`.
+            wait_for_capacity: Whether to wait while the server is out of reach or has no worker for the model yet.
+            provision_timeout_s: The budget of all waits of this call in seconds; 900 by default.
+            max_oom_retries: How often to try again after the device ran out of memory.
+            input_type: `query` or `document`, which selects the model's prompt; the plain text by default.
+            dimensions: One of the model's Matryoshka sizes for `dense`; the native one by default.
+            truncate: Which end of a long text to cut, `end` or `start`, or `error` to refuse it; what was cut is told
+                in the result's `truncated`.
+
+        Raises:
+            RequestError: The server refused the request; `code` and `param` say why.
+            InputTooLongError: A text is too long and `truncate` is `error`.
+            RateLimitError: The server's rate limit outlasted the budget.
+            ModelLoadingError: The model was still loading when the budget ended.
+            ModelLoadFailedError: The model cannot be loaded.
+            ProvisioningError: No worker served the model within the budget.
+            ResourceExhaustedError: The device had no memory for the request.
+            ServerError: The server failed otherwise.
+            SIEConnectionError: No answer came.
+            ValueError: An argument has no form on the wire.
+            TypeError: `items` holds something else than items.
+        """
+        operation = self._protocol.encode(
+            model,
+            items,
+            output_types=output_types,
+            instruction=instruction,
+            output_dtype=output_dtype,
+            is_query=is_query,
+            options=options,
+            gpu=gpu,
+            wait_for_capacity=wait_for_capacity,
+            provision_timeout_s=provision_timeout_s,
+            max_oom_retries=max_oom_retries,
+            input_type=input_type,
+            dimensions=dimensions,
+            truncate=truncate,
+        )
+        return self._run(operation)
+
+    def list_models(self) -> list[ModelInfo]:
+        """List the models the server knows.
+
+        Raises:
+            SIEError: As `encode` does.
+        """
+        return self._run(self._protocol.list_models())
+
+    def get_model(self, model: str) -> ModelInfo:
+        """Describe one model.
+
+        Raises:
+            RequestError: The server knows no such model; the message offers near names.
+            SIEError: As `encode` does.
+        """
+        return self._run(self._protocol.get_model(model))
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._owns_http:
+            self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self, operation: Operation[Result]) -> Result:
+        outcome: Outcome = None
+        while True:
+            try:
+                action = operation.send(outcome)
+            except StopIteration as done:
+                result: Result = done.value
+                return result
+            if isinstance(action, Sleep):
+                time.sleep(action.seconds)
+                outcome = None
+            else:
+                outcome = self._exchange(action)
+
+    def _exchange(self, send: Send) -> Response | TransportFailure:
+        try:
+            answer = self._http.request(
+                send.method, send.url, headers=send.headers, content=send.body, timeout=self._timeouts
+            )
+        except httpx.HTTPError as error:
+            return _transport.failure(error)
+        return _transport.response(answer)
