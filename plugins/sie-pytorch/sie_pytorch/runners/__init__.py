@@ -3,6 +3,16 @@
 Nothing here knows a tokenizer, a pooling or a request.
 """
 
+from sie_pytorch.runners.build import BuiltRunner, build_runner
 from sie_pytorch.runners.protocol import INTERFACE, LowRank, Runner, RunnerContext, RunnerInfo, RunnerUnfitError
 
-__all__ = ["INTERFACE", "LowRank", "Runner", "RunnerContext", "RunnerInfo", "RunnerUnfitError"]
+__all__ = [
+    "INTERFACE",
+    "BuiltRunner",
+    "LowRank",
+    "Runner",
+    "RunnerContext",
+    "RunnerInfo",
+    "RunnerUnfitError",
+    "build_runner",
+]

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+
 from sie_core.contracts import ModelCard
 
 INTERFACE = "sie_pytorch.runners.Runner"
@@ -50,6 +52,8 @@ class RunnerContext:
 
     A runner may drive it, or take the weights it needs and let go of it.
     """
+    folder: Path
+    """The folder the weights were read from."""
     card: ModelCard
     device: torch.device
     dtype: torch.dtype

@@ -1,0 +1,193 @@
+"""Choosing what runs a model: registered runners by priority, each on proof, and the padded runner where none holds.
+
+It knows runners by their specs and their interface only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sie_core.contracts import Device, ModelCard, ModelLoadError, OutOfDeviceMemory, RunnerSpec
+from sie_pytorch.runners.padded import PaddedRunner
+from sie_pytorch.runners.positions import position_limit
+from sie_pytorch.runners.precision import load_in_precision
+from sie_pytorch.runners.proof import Probe, make_probe, narrow_windows, prove, states_alone
+from sie_pytorch.runners.protocol import INTERFACE, LowRank, Runner, RunnerContext, RunnerInfo, RunnerUnfitError
+
+logger = logging.getLogger(__name__)
+
+ATTENTION_BACKENDS = {"auto": "sdpa", "sdpa": "sdpa", "eager": "eager"}
+
+
+class BuiltRunner:
+    """The runner that serves a model, with what is known of it. Moves inputs to its device; computes no gradients."""
+
+    def __init__(self, runner: Runner, info: RunnerInfo, device: torch.device) -> None:
+        self.info = info
+        self._runner = runner
+        self._device = device
+
+    @torch.inference_mode()
+    def forward(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        segment_ids: torch.Tensor | None,
+        cu_seqlens: torch.Tensor,
+        low_rank: LowRank | None = None,
+    ) -> torch.Tensor:
+        """Compute the last hidden states; see `Runner.forward`."""
+        ids = ids.to(self._device, non_blocking=True)
+        positions = positions.to(self._device, non_blocking=True)
+        if segment_ids is not None:
+            segment_ids = segment_ids.to(self._device, non_blocking=True)
+        return self._runner.forward(ids, positions, segment_ids, cu_seqlens, low_rank)
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A runner that may be tried: its name, and what makes it."""
+
+    name: str
+    make: Callable[[RunnerContext], Runner]
+    backend: str
+
+
+@dataclass(slots=True)
+class _Choice:
+    """The runner that proved itself, and why those before it did not."""
+
+    name: str
+    runner: Runner
+    error: float
+    refused: list[str] = field(default_factory=list)
+
+    @property
+    def reason(self) -> str:
+        proof = f"equals each probe sequence alone within {self.error:.0e}"
+        return "; ".join([*self.refused, proof])
+
+
+def build_runner(
+    model_folder: Path,
+    card: ModelCard,
+    device: Device,
+    precision: str,
+    attention_backend: str = "auto",
+    runner_specs: Sequence[RunnerSpec] = (),
+    threads: int = 1,
+) -> BuiltRunner:
+    """Load a checkpoint's base model and pick what runs it.
+
+    The runners of our interface that serve the model type and the device are tried, highest priority first; one serves
+    if its states over packed probe sequences equal each sequence alone through the model's own forward pass. The padded
+    runner comes last. `info.notes` and the log say which serves and why.
+
+    Args:
+        model_folder: Where `config.json` and `*.safetensors` of the transformer lie.
+        card: The facts of the whole checkpoint.
+        device: Where to run.
+        precision: `float32` is honoured; `bfloat16` and `float16` where the device is fast in them and the numbers
+            hold.
+        attention_backend: `auto`, `sdpa`, `eager`.
+        runner_specs: Every registered runner; those of other interfaces are passed over.
+        threads: CPU threads the forward pass may use, for runners that start their own.
+
+    Raises:
+        ModelLoadError: The checkpoint cannot be served: `CONFIG`, `CORRUPT`, `DEPENDENCY`.
+        OutOfDeviceMemory: The device has no room for it.
+    """
+    if attention_backend not in ATTENTION_BACKENDS:
+        raise ModelLoadError(
+            "DEPENDENCY",
+            f"The attention backend {attention_backend!r} is not one of sie-pytorch: "
+            f"{', '.join(ATTENTION_BACKENDS)}. Set SIE_ATTENTION_BACKEND to one of them.",
+        )
+    place = torch.device(str(device))
+    try:
+        with torch.inference_mode():
+            loaded = load_in_precision(model_folder, precision, place)
+            model, backend = loaded.model, ATTENTION_BACKENDS[attention_backend]
+            context = RunnerContext(model, model_folder, card, place, loaded.dtype, backend, threads)
+            choice = _choose(context, runner_specs, device.kind)
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        raise OutOfDeviceMemory(f"{device} has no room for the weights") from error
+    info = _describe(model, choice, loaded.dtype, loaded.note)
+    logger.info("%s runs on the %s runner in %s: %s", info.model_type, info.name, info.precision, info.reason)
+    if loaded.note:
+        logger.info("%s: %s", info.model_type, loaded.note)
+    return BuiltRunner(choice.runner, info, place)
+
+
+def _choose(context: RunnerContext, specs: Sequence[RunnerSpec], device_kind: str) -> _Choice:
+    """Try every candidate and keep the first that proves itself."""
+    model = context.model
+    probe = make_probe(model, position_limit(model), context.device)
+    refused: list[str] = []
+    with narrow_windows(model):
+        expected = states_alone(model, probe)
+        for candidate in _candidates(specs, model.config.model_type, device_kind, context.attention_backend):
+            try:
+                runner, error = _try(candidate, context, probe, expected)
+            except RunnerUnfitError as reason:
+                refused.append(f"the {candidate.name} runner does not serve it: {reason}")
+            except (torch.OutOfMemoryError, MemoryError):
+                raise
+            except Exception as fault:  # a runner is a plugin's: its fault costs only itself
+                logger.warning("The %s runner failed its proof", candidate.name, exc_info=True)
+                refused.append(f"the {candidate.name} runner failed: {type(fault).__name__}")
+            else:
+                return _Choice(candidate.name, runner, error, refused)
+    raise ModelLoadError("CONFIG", f"No runner serves this {model.config.model_type} model: {'; '.join(refused)}.")
+
+
+def _candidates(specs: Sequence[RunnerSpec], model_type: str, device_kind: str, backend: str) -> Iterator[_Candidate]:
+    """List what may run the model, best first: registered runners, then padded ones, ever more careful."""
+    ours = [spec for spec in specs if spec.interface == INTERFACE and spec.serves(model_type, device_kind)]
+    for spec in sorted(ours, key=lambda spec: (-spec.priority, spec.name)):
+        yield _Candidate(spec.name, partial(_load_target, spec), backend)
+    yield _Candidate("padded", PaddedRunner, backend)
+    if backend != "eager":
+        yield _Candidate("padded (eager)", PaddedRunner, "eager")
+    yield _Candidate("padded (equal lengths)", partial(PaddedRunner, exact=True), "eager")
+
+
+def _load_target(spec: RunnerSpec, context: RunnerContext) -> Runner:
+    """Import the class a spec names and make the runner."""
+    module, _, name = spec.target.partition(":")
+    runner: Runner = getattr(import_module(module), name)(context)
+    return runner
+
+
+def _try(candidate: _Candidate, context: RunnerContext, probe: Probe, expected: torch.Tensor) -> tuple[Runner, float]:
+    """Make a runner and have it prove itself."""
+    runner = candidate.make(replace(context, attention_backend=candidate.backend))
+    return runner, prove(runner, probe, expected)
+
+
+def _describe(model: Any, choice: _Choice, dtype: torch.dtype, precision_note: str | None) -> RunnerInfo:
+    """State the facts of a runner."""
+    weights = [*model.parameters(), *model.buffers()]
+    precision = str(dtype).removeprefix("torch.")
+    notes = {"runner": choice.name, "runner_reason": choice.reason}
+    if precision_note:
+        notes["precision"] = precision_note
+    return RunnerInfo(
+        name=choice.name,
+        reason=choice.reason,
+        precision=precision,
+        model_type=model.config.model_type,
+        hidden_size=model.config.hidden_size,
+        attention_layers=model.config.num_hidden_layers,
+        max_sequence_length=position_limit(model),
+        memory_bytes=sum(weight.numel() * weight.element_size() for weight in weights),
+        notes=notes,
+    )

@@ -1,0 +1,132 @@
+"""Loading a text encoder's base model from a checkpoint folder: safetensors alone, every weight accounted for.
+
+It knows transformers' loading and nothing of how the model is run afterwards.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding
+from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING, MODEL_MAPPING
+
+from sie_core.contracts import ModelLoadError
+from sie_pytorch.runners.dialects import translate
+
+
+def load_config(folder: Path) -> Any:
+    """Read the transformers config of a checkpoint; every call gives one of its own.
+
+    Raises:
+        ModelLoadError: `CONFIG`: transformers does not know the model type, or the config is wrong.
+    """
+    try:
+        written = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        dialect = translate(written)
+        if dialect is not None:
+            config = AutoConfig.for_model(dialect[0], **dialect[1])
+        else:
+            config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise ModelLoadError(
+            "CONFIG",
+            "The checkpoint's config.json is not one that transformers reads. Check it, or upgrade transformers.",
+        ) from error
+    config.use_cache = False
+    return config
+
+
+def load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
+    """Load the base model without pooler or head, eager, in evaluation mode.
+
+    Weights are cast to `dtype` as they are read. Attention runs spelled out (`eager`) until a runner says otherwise.
+
+    Raises:
+        ModelLoadError: `CONFIG`, `CORRUPT`: no class, no safetensors, or weights that do not fit the class.
+    """
+    config = load_config(folder)
+    model_class = _model_class(config)
+    if not any(folder.glob("*.safetensors")):
+        raise ModelLoadError(
+            "CORRUPT", "The checkpoint has no *.safetensors file, and no other format is read. Convert its weights."
+        )
+    extra = {"add_pooling_layer": False} if _takes(model_class.__init__, "add_pooling_layer") else {}
+    try:
+        model, report = model_class.from_pretrained(
+            folder,
+            config=config,
+            dtype=dtype,
+            use_safetensors=True,
+            local_files_only=True,
+            attn_implementation="eager",
+            output_loading_info=True,
+            **extra,
+        )
+    except (ValueError, KeyError, OSError, RuntimeError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise ModelLoadError(
+            "CORRUPT", f"The weights could not be read as {model_class.__name__}; see the server's log."
+        ) from error
+    _account_for(model, report)
+    return model.eval().requires_grad_(False).to(device)
+
+
+def forward_arguments(model: Any) -> frozenset[str]:
+    """Name what the model's `forward` takes."""
+    return frozenset(inspect.signature(model.forward).parameters)
+
+
+def _model_class(config: Any) -> Any:
+    """Pick transformers' class: the encoder alone where the model has a decoder too."""
+    mapping, auto = (
+        (MODEL_FOR_TEXT_ENCODING_MAPPING, AutoModelForTextEncoding)
+        if config.is_encoder_decoder
+        else (MODEL_MAPPING, AutoModel)
+    )
+    try:
+        return mapping[type(config)]
+    except KeyError:
+        raise ModelLoadError(
+            "CONFIG", f"transformers has no text encoder for model type {config.model_type!r} ({auto.__name__})."
+        ) from None
+
+
+def _takes(function: Any, argument: str) -> bool:
+    return argument in inspect.signature(function).parameters
+
+
+def _account_for(model: Any, report: Any) -> None:
+    """Refuse weights that do not fit: transformers would start the missing ones at random and drop the others.
+
+    Raises:
+        ModelLoadError: `CORRUPT`, naming some of them.
+    """
+    wrong = sorted(str(key) for key in report["missing_keys"])
+    wrong += sorted(str(key[0] if isinstance(key, tuple) else key) for key in report["mismatched_keys"])
+    dropped = sorted(key for key in report["unexpected_keys"] if _belongs_to(model, key))
+    if not wrong and not dropped:
+        return
+    problem = "lacks or misshapes" if wrong else "has weights its class does not use:"
+    names = wrong or dropped
+    raise ModelLoadError(
+        "CORRUPT",
+        f"The checkpoint does not fit {type(model).__name__}: it {problem} {', '.join(names[:4])}"
+        f"{f' and {len(names) - 4} more' if len(names) > 4 else ''}. "
+        "Its architecture may need code that comes with the weights.",
+    )
+
+
+def _belongs_to(model: Any, key: str) -> bool:
+    """Whether a checkpoint's weight is of a layer that the model has, and so changes what the layer computes."""
+    module, _, kind = key.removeprefix(f"{model.base_model_prefix}.").rpartition(".")
+    if kind not in {"weight", "bias"}:
+        return False
+    try:
+        return any(True for _ in model.get_submodule(module).parameters(recurse=False))
+    except AttributeError:
+        return False

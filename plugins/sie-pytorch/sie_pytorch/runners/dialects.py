@@ -1,0 +1,122 @@
+"""Configs of published checkpoints that transformers serves under another name or with other fields, translated.
+
+It reads `config.json` only; it runs no code that comes with weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sie_core.contracts import ModelLoadError
+
+Config = Mapping[str, Any]
+
+SHARED = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "hidden_act",
+    "max_position_embeddings",
+    "type_vocab_size",
+    "layer_norm_eps",
+    "pad_token_id",
+)
+"""Fields that `NewConfig` and `GteConfig` both have, with one meaning."""
+
+
+def translate(config: Config) -> tuple[str, dict[str, Any]] | None:
+    """Give the transformers model type and config fields of a checkpoint in a dialect; None for any other.
+
+    Raises:
+        ModelLoadError: `CONFIG`: the checkpoint uses a feature that transformers' class does not have.
+    """
+    if config.get("lora_adaptations") and config.get("position_embedding_type") == "rotary":
+        raise ModelLoadError(
+            "CONFIG",
+            "The checkpoint is Jina Embeddings v3 in its first layout, which needs code that comes with it. "
+            "Serve `jinaai/jina-embeddings-v3-hf`: the same weights in transformers' layout.",
+        )
+    for applies, translator in DIALECTS:
+        if applies(config):
+            return translator(config)
+    return None
+
+
+def _is_new(config: Config) -> bool:
+    return config.get("model_type") in {"new", "gte"} and "rope_parameters" not in config
+
+
+def _new(config: Config) -> tuple[str, dict[str, Any]]:
+    """Translate Alibaba-NLP's `NewConfig` (gte-*-v1.5, gte-multilingual-base, Stella): transformers has it as `gte`."""
+    _refuse_unless(config, "position_embedding_type", {None, "rope"})
+    _refuse_unless(config, "layer_norm_type", {None, "layer_norm"})
+    _refuse_unless(config, "logn_attention_scale", {None, False})
+    _refuse_unless(config, "pack_qkv", {None, True})
+    fields = {name: config[name] for name in SHARED if name in config}
+    head_size = config["hidden_size"] // config["num_attention_heads"]
+    theta = float(config.get("rope_theta", 10_000.0))
+    return "gte", {**fields, "rope_parameters": ntk_rope(theta, config.get("rope_scaling"), head_size)}
+
+
+def ntk_rope(theta: float, scaling: Mapping[str, Any] | None, head_size: int) -> dict[str, Any]:
+    """Express fixed NTK scaling in transformers' terms.
+
+    With a factor k the base is θ·k and every frequency is divided by k^(2/d): which is `linear` scaling by k^(2/d) over
+    that base. Source: "Transformer upgrade road 16", https://kexue.fm/archives/9706, equation 6.
+
+    Raises:
+        ModelLoadError: `CONFIG`: another kind of scaling.
+    """
+    if not scaling:
+        return {"rope_type": "default", "rope_theta": theta}
+    _refuse_unless(scaling, "type", {"ntk"})
+    _refuse_unless(scaling, "mixed_b", {None})
+    factor = float(scaling["factor"])
+    return {"rope_type": "linear", "rope_theta": theta * factor, "factor": factor ** (2 / head_size)}
+
+
+def _is_first_nomic(config: Config) -> bool:
+    return config.get("model_type") == "nomic_bert" and "n_embd" in config
+
+
+def _first_nomic(config: Config) -> tuple[str, dict[str, Any]]:
+    """Translate the GPT-2 like names of the first `nomic_bert` checkpoints."""
+    _refuse_unless(config, "activation_function", {"swiglu"})
+    _refuse_unless(config, "rotary_emb_fraction", {1})
+    _refuse_unless(config, "rotary_emb_interleaved", {None, False})
+    _refuse_unless(config, "rotary_emb_scale_base", {None})
+    _refuse_unless(config, "prenorm", {None, False})
+    _refuse_unless(config, "use_rms_norm", {None, False})
+    _refuse_unless(config, "parallel_block", {None, False})
+    return "nomic_bert", {
+        "vocab_size": config["vocab_size"],
+        "hidden_size": config["n_embd"],
+        "num_hidden_layers": config["n_layer"],
+        "num_attention_heads": config["n_head"],
+        "intermediate_size": config.get("n_inner") or 4 * config["n_embd"],
+        "hidden_act": "silu",
+        "max_position_embeddings": config.get("n_positions", 2048),
+        "type_vocab_size": config.get("type_vocab_size", 2),
+        "layer_norm_eps": config.get("layer_norm_epsilon", 1e-12),
+        "pad_token_id": config.get("pad_token_id", 0),
+        "rope_parameters": {"rope_type": "default", "rope_theta": float(config.get("rotary_emb_base", 10_000.0))},
+    }
+
+
+def _refuse_unless(config: Config, name: str, allowed: set[Any]) -> None:
+    if config.get(name) not in allowed:
+        raise ModelLoadError(
+            "CONFIG",
+            f"config.json sets {name}={config[name]!r}, which is not served; "
+            f"served is {' or '.join(sorted(repr(value) for value in allowed))}.",
+        )
+
+
+DIALECTS: tuple[tuple[Callable[[Config], bool], Callable[[Config], tuple[str, dict[str, Any]]]], ...] = (
+    (_is_new, _new),
+    (_is_first_nomic, _first_nomic),
+)
+"""Which configs a translation is for, and the translation."""

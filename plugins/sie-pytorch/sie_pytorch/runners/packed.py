@@ -1,0 +1,122 @@
+"""The packed runner: transformers' own model classes over concatenated sequences, through their attention interface.
+
+It knows no architecture by name. What a model asks of attention that it does not know, it refuses.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import AttentionInterface, AttentionMaskInterface
+
+from sie_pytorch.runners.checkpoint import forward_arguments
+from sie_pytorch.runners.layout import PackedLayout, runs_of
+from sie_pytorch.runners.positions import position_rule
+from sie_pytorch.runners.protocol import LowRank, RunnerContext, RunnerUnfitError
+
+ATTENTION = "sie_packed"
+"""The name of the attention function among transformers' own."""
+
+IGNORED = frozenset({"position_ids", "cache_position", "use_cache", "deterministic", "output_attentions", "dropout"})
+"""What models hand to an attention function that changes nothing in a packed, cacheless evaluation."""
+
+
+def packed_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    packed: PackedLayout | None = None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    is_causal: bool | None = None,
+    **others: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attend within each sequence of `packed`, in the place of transformers' attention functions.
+
+    Args:
+        module: The attention layer; it or its config says whether it is causal, unless `is_causal` does.
+        query: `[1, heads, total, head_dim]`.
+        key: `[1, key_heads, total, head_dim]`.
+        value: `[1, key_heads, total, head_dim]`.
+        attention_mask: None: sequences are kept apart by `packed`.
+        packed: Where the sequences lie.
+        scaling: What scores are multiplied by.
+        sliding_window: Token i sees token j only where |i - j| is smaller.
+        is_causal: Overrides the module.
+        others: Refused where they carry anything that would change the result.
+
+    Returns:
+        `[1, total, heads, head_dim]`, and None in place of the weights.
+
+    Raises:
+        RunnerUnfitError: The model asks for something else than this.
+    """
+    if packed is None:
+        raise RunnerUnfitError("the model does not hand keyword arguments on to its attention")
+    if attention_mask is not None:
+        raise RunnerUnfitError("the model makes an attention mask of its own")
+    unknown = sorted(name for name, given in others.items() if given is not None and name not in IGNORED)
+    if unknown:
+        raise RunnerUnfitError(f"its attention takes {', '.join(unknown)}, which packed attention does not")
+    if key.shape[2] != query.shape[2]:
+        raise RunnerUnfitError("its attention looks at other states than its own (cross-attention or a cache)")
+    causal = is_causal if is_causal is not None else bool(getattr(module, "is_causal", True))
+    causal = causal and bool(getattr(getattr(module, "config", None), "is_causal", True))
+    return packed.attend(query, key, value, causal=causal, window=sliding_window, scale=scaling), None
+
+
+def no_mask(*_: Any, **__: Any) -> None:
+    """Make no mask, in the place of transformers' mask functions."""
+
+
+AttentionInterface.register(ATTENTION, packed_attention)
+AttentionMaskInterface.register(ATTENTION, no_mask)
+
+
+class PackedRunner:
+    """Drives a transformers model over sequences that lie one after another in one row."""
+
+    def __init__(self, context: RunnerContext) -> None:
+        """Switch the model over to packed attention.
+
+        Raises:
+            RunnerUnfitError: Its class takes no explicit positions.
+        """
+        model = context.model
+        self._arguments = forward_arguments(model)
+        if "position_ids" not in self._arguments:
+            raise RunnerUnfitError(f"{type(model).__name__} takes no position_ids")
+        self._positions = position_rule(model)
+        self._layers = int(model.config.num_hidden_layers)
+        self._eager = context.attention_backend == "eager"
+        self._model = model
+        model.set_attn_implementation(ATTENTION)
+
+    def forward(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        segment_ids: torch.Tensor | None,
+        cu_seqlens: torch.Tensor,
+        low_rank: LowRank | None = None,
+    ) -> torch.Tensor:
+        """Compute the last hidden states; see `Runner.forward`.
+
+        Raises:
+            NotImplementedError: `low_rank` is given.
+            RunnerUnfitError: The model did not attend exactly once a layer through the attention function.
+        """
+        if low_rank is not None:
+            raise NotImplementedError("The packed runner applies no low-rank factors; pass low_rank=None.")
+        layout = PackedLayout(runs_of(cu_seqlens), eager=self._eager)
+        arguments = {"input_ids": ids[None], "position_ids": self._positions(ids, positions)[None], "packed": layout}
+        if segment_ids is not None and "token_type_ids" in self._arguments:
+            arguments["token_type_ids"] = segment_ids[None]
+        states: torch.Tensor = self._model(**arguments).last_hidden_state[0]
+        if layout.calls != self._layers:
+            raise RunnerUnfitError(f"its {self._layers} layers called the attention function {layout.calls} times")
+        return states

@@ -1,0 +1,109 @@
+"""The padded runner: any transformers text encoder through its own forward pass, behind the packed interface.
+
+It knows no architecture: the model derives positions, masks and biases itself, as it does anywhere else.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from sie_pytorch.runners.checkpoint import forward_arguments
+from sie_pytorch.runners.protocol import LowRank, RunnerContext
+
+PADDING_SHARE = 1 / 8
+"""Share of a padded batch that may be padding."""
+PADDING_TOKENS = 128
+"""Padding tokens that are always allowed: about what a pass of its own costs."""
+
+
+class PaddedRunner:
+    """Sorts sequences by length, runs them in padded batches of similar length, and returns them flat."""
+
+    def __init__(self, context: RunnerContext, *, exact: bool = False) -> None:
+        """Set the attention backend.
+
+        Args:
+            context: What to run.
+            exact: Batch only sequences of equal length: for models whose results change with padding.
+        """
+        self._model = context.model
+        self._exact = exact
+        self._arguments = forward_arguments(context.model)
+        self._pad_token = context.model.config.pad_token_id or 0
+        context.model.set_attn_implementation(context.attention_backend)
+
+    def forward(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        segment_ids: torch.Tensor | None,
+        cu_seqlens: torch.Tensor,
+        low_rank: LowRank | None = None,
+    ) -> torch.Tensor:
+        """Compute the last hidden states; see `Runner.forward`. The model numbers positions itself.
+
+        Raises:
+            NotImplementedError: `low_rank` is given.
+        """
+        if low_rank is not None:
+            raise NotImplementedError("The padded runner applies no low-rank factors; pass low_rank=None.")
+        bounds: list[int] = cu_seqlens.tolist()
+        lengths = [stop - start for start, stop in pairwise(bounds)]
+        flat: torch.Tensor | None = None
+        for batch in group_by_length(lengths, exact=self._exact):
+            rows = _rows(batch, bounds, lengths, ids.device)
+            states = self._run(ids, segment_ids, rows)
+            if flat is None:
+                flat = states.new_empty((bounds[-1], states.shape[-1]))
+            flat[rows[rows >= 0]] = states[rows >= 0]
+        if flat is None:
+            raise ValueError("cu_seqlens names no sequence; give at least one")
+        return flat
+
+    def _run(self, ids: torch.Tensor, segment_ids: torch.Tensor | None, rows: torch.Tensor) -> torch.Tensor:
+        """Run one padded batch: `rows` `[sequences, longest]` numbers its tokens, -1 is padding."""
+        real = rows >= 0
+        safe = rows.clamp(min=0)
+        arguments: dict[str, Any] = {"input_ids": ids[safe].masked_fill(~real, self._pad_token)}
+        if "attention_mask" in self._arguments and not self._exact:
+            arguments["attention_mask"] = real.long()
+        if segment_ids is not None and "token_type_ids" in self._arguments:
+            arguments["token_type_ids"] = segment_ids[safe].masked_fill(~real, 0)
+        states: torch.Tensor = self._model(**arguments).last_hidden_state
+        return states
+
+
+def group_by_length(lengths: list[int], *, exact: bool = False) -> list[list[int]]:
+    """Put sequences into padded batches of similar length, longest first.
+
+    A batch takes the next shorter sequence as long as its padding stays within an eighth of it, or within the tokens
+    that a pass of its own would cost. With `exact` no padding at all.
+
+    Returns:
+        For each batch the numbers of its sequences.
+    """
+    batches: list[list[int]] = []
+    longest = real = 0
+    for number in sorted(range(len(lengths)), key=lambda n: -lengths[n]):
+        length = lengths[number]
+        padded = longest * (len(batches[-1]) + 1) if batches else 0
+        padding = padded - real - length
+        fits = padding <= (0 if exact else max(padded * PADDING_SHARE, PADDING_TOKENS))
+        if batches and fits:
+            batches[-1].append(number)
+            real += length
+        else:
+            batches.append([number])
+            longest = real = length
+    return batches
+
+
+def _rows(batch: list[int], bounds: list[int], lengths: list[int], device: torch.device) -> torch.Tensor:
+    """Number the tokens of a padded batch within the flat row: `[sequences, longest]`, -1 for padding."""
+    starts = torch.tensor([bounds[n] for n in batch])[:, None]
+    ends = torch.tensor([bounds[n] + lengths[n] for n in batch])[:, None]
+    rows = starts + torch.arange(max(lengths[n] for n in batch))
+    return torch.where(rows < ends, rows, -1).to(device)

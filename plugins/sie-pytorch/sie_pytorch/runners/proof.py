@@ -1,0 +1,110 @@
+"""Proof at load: a runner's states over a packed batch equal each sequence alone through the model's own forward pass.
+
+It knows runners by their interface only, and judges by numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from sie_pytorch.runners.checkpoint import forward_arguments
+from sie_pytorch.runners.protocol import Runner, RunnerUnfitError
+
+PROBE_LENGTHS = (41, 7, 24, 24, 1, 3)
+"""Tokens of the probe sequences: longer than the windows of the proof, shorter, equal neighbours, a single token."""
+PROBE_WINDOW = 16
+"""What windows are narrowed to while a runner proves itself, so that short probes reach beyond them."""
+TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.05}
+"""Largest relative error of a token's states, by the precision computed in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One packed batch, in the arguments of `Runner.forward`."""
+
+    ids: torch.Tensor
+    positions: torch.Tensor
+    segment_ids: torch.Tensor | None
+    cu_seqlens: torch.Tensor
+
+    def sequences(self) -> Iterator[slice]:
+        """Give the place of each sequence."""
+        bounds = self.cu_seqlens.tolist()
+        return (slice(start, stop) for start, stop in pairwise(bounds))
+
+
+def make_probe(model: Any, limit: int | None, device: torch.device) -> Probe:
+    """Draw random token ids (the padding token apart) and token types for the probe sequences; always the same."""
+    config = model.config
+    lengths = [min(length, limit or length) for length in PROBE_LENGTHS]
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(config.vocab_size, (sum(lengths),), generator=generator)
+    pad = config.pad_token_id
+    if pad is not None:
+        ids[ids == pad] = (pad + 1) % config.vocab_size
+    types = getattr(config, "type_vocab_size", 0) or 0
+    segments = None
+    if types > 1 and "token_type_ids" in forward_arguments(model):
+        segments = torch.randint(types, ids.shape, generator=generator).to(device)
+    positions = torch.cat([torch.arange(length) for length in lengths])
+    cu_seqlens = torch.tensor([0, *torch.tensor(lengths).cumsum(0).tolist()], dtype=torch.int32)
+    return Probe(ids.to(device), positions.to(device), segments, cu_seqlens)
+
+
+def states_alone(model: Any, probe: Probe) -> torch.Tensor:
+    """Run each probe sequence alone through the model's own forward pass: `[total_tokens, hidden]`."""
+    parts = []
+    for place in probe.sequences():
+        arguments = {"input_ids": probe.ids[place][None]}
+        if probe.segment_ids is not None:
+            arguments["token_type_ids"] = probe.segment_ids[place][None]
+        parts.append(model(**arguments).last_hidden_state[0])
+    return torch.cat(parts)
+
+
+def prove(runner: Runner, probe: Probe, expected: torch.Tensor) -> float:
+    """Compare `runner` over the packed probe with `expected`; return the largest relative error of a token.
+
+    Raises:
+        RunnerUnfitError: The error is beyond the precision's tolerance.
+    """
+    states = runner.forward(probe.ids, probe.positions, probe.segment_ids, probe.cu_seqlens)
+    error = relative_error(states, expected)
+    if not error <= TOLERANCE[expected.dtype]:
+        raise RunnerUnfitError(f"its states differ from each sequence alone by {error:.1e}")
+    return error
+
+
+def relative_error(states: torch.Tensor, expected: torch.Tensor) -> float:
+    """Measure the largest ‖states - expected‖ / ‖expected‖ of a token; NaN where either holds one."""
+    difference = (states.double() - expected.double()).norm(dim=-1)
+    return float((difference / expected.double().norm(dim=-1).clamp(min=1e-12)).max())
+
+
+@contextmanager
+def narrow_windows(model: Any) -> Iterator[None]:
+    """Narrow every attention window of `model` to `PROBE_WINDOW` for the while; wider ones alone are touched.
+
+    Layers and config hold a window under the one name `sliding_window`; where a layer counts it from another end (one
+    more than its config, as in ModernBERT) the difference is kept.
+    """
+    config = model.config
+    width = getattr(config, "sliding_window", None)
+    if not isinstance(width, int) or width <= PROBE_WINDOW:
+        yield
+        return
+    change = PROBE_WINDOW - width
+    layers = [layer for layer in model.modules() if isinstance(getattr(layer, "sliding_window", None), int)]
+    for holder in (config, *layers):
+        holder.sliding_window += change
+    try:
+        yield
+    finally:
+        for holder in (config, *layers):
+            holder.sliding_window -= change
