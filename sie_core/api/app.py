@@ -1,0 +1,48 @@
+"""The HTTP API as one ASGI application over an `InferenceBackend`. It must not know which backend that is."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
+from starlette.exceptions import HTTPException
+
+from sie_core import __version__
+from sie_core.api import docs, embeddings, encode, errors, health, metrics, models, plugins
+from sie_core.api.context import Api
+from sie_core.api.gate import Gate
+from sie_core.api.middleware import RequestMiddleware
+from sie_core.api.openapi import build_openapi
+from sie_core.contracts import InferenceBackend, InferenceError
+from sie_core.settings import Settings
+
+
+def create_app(
+    backend: InferenceBackend,
+    settings: Settings,
+    *,
+    registry: CollectorRegistry | None = None,
+    gate: Gate | None = None,
+    machine_profile: str | None = None,
+) -> FastAPI:
+    """Build the application.
+
+    Args:
+        backend: Answers the requests.
+        settings: Limits and waits.
+        registry: What `/metrics` shows; the API registers its own metrics there. None makes a fresh one.
+        gate: What the owner closes to drain. None makes one of `settings`.
+        machine_profile: What this server is, for clients that ask for a machine.
+    """
+    gate = gate or Gate(settings.max_concurrent_requests)
+    api = Api(backend, settings, gate, registry or CollectorRegistry(), machine_profile)
+    app = FastAPI(title="SIE", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
+    for group in (encode, embeddings, models, plugins, health, metrics):
+        app.include_router(group.router(api))
+    app.include_router(docs.router(app))
+    app.add_exception_handler(InferenceError, errors.on_inference_error)
+    app.add_exception_handler(HTTPException, errors.on_http_error)
+    app.add_middleware(RequestMiddleware, api=api)
+    app.openapi = partial(build_openapi, app)  # type: ignore[method-assign]
+    return app

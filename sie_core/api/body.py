@@ -1,0 +1,110 @@
+"""Reading a request's body: never more of it than the limit, decoded, checked against its schema.
+
+It knows schemas only as types; what their fields mean is for the routes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from sie_sdk import wire
+from starlette.requests import ClientDisconnect, Request
+
+from sie_core.api import strict_json
+from sie_core.api.negotiation import BodyFormat
+from sie_core.contracts import InferenceError
+
+Schema = TypeVar("Schema", bound=BaseModel)
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """Read the whole body.
+
+    Raises:
+        InferenceError: `PAYLOAD_TOO_LARGE` as soon as more than `limit` bytes are announced or came;
+            `UNSUPPORTED_MEDIA_TYPE` for a compressed body; `CLIENT_CLOSED_REQUEST` if the client went away.
+    """
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.lower() not in ("identity", ""):
+        raise InferenceError(
+            "UNSUPPORTED_MEDIA_TYPE",
+            f"Content-Encoding {encoding[:40]!r} is not understood; send the body uncompressed.",
+        )
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > limit:
+        raise _too_large(limit)
+    chunks, size = [], 0
+    try:
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > limit:
+                raise _too_large(limit)
+            chunks.append(chunk)
+    except ClientDisconnect:
+        raise InferenceError("CLIENT_CLOSED_REQUEST", "The client went away while it sent the body.") from None
+    return b"".join(chunks)
+
+
+def _too_large(limit: int) -> InferenceError:
+    message = f"The body is larger than {limit} bytes (SIE_MAX_REQUEST_BODY_BYTES); send fewer items per request."
+    return InferenceError("PAYLOAD_TOO_LARGE", message)
+
+
+def decode_body(data: bytes, body: BodyFormat, schema: type[Schema]) -> Schema:
+    """Decode `data` and check it against `schema`.
+
+    Raises:
+        InferenceError: `INVALID_INPUT`, naming the first field at fault in `param`.
+    """
+    if body == "json":
+        value = strict_json.loads(data)
+    else:
+        try:
+            value = wire.unpack(data)
+        except wire.WireError as error:
+            raise InferenceError("INVALID_INPUT", f"The body is not valid msgpack: {error}.") from None
+    if not isinstance(value, dict):
+        raise InferenceError("INVALID_INPUT", f"The body must be a map of fields, not {kind_of(value)}.")
+    try:
+        return schema.model_validate(value, context={"format": body})
+    except ValidationError as error:
+        raise _invalid(error) from None
+
+
+def _invalid(error: ValidationError) -> InferenceError:
+    problem = error.errors(include_url=False, include_context=False)[0]
+    param = path_of(problem["loc"])
+    if problem["type"] == "missing":
+        return InferenceError("INVALID_INPUT", f"`{param}` is required.", param=param)
+    reason = problem["msg"].removeprefix("Value error, ").removesuffix(".")
+    given = "" if problem["type"] == "value_error" else f", not {kind_of(problem['input'])}"
+    return InferenceError("INVALID_INPUT", f"`{param}`: {reason}{given}.", param=param)
+
+
+def path_of(location: tuple[int | str, ...]) -> str:
+    """Write the place of a value as a client would: `items[3].text`."""
+    path = ""
+    for step in location:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
+    return path
+
+
+def kind_of(value: Any) -> str:
+    """Name a decoded value for an error message, short ones with their content."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return f"the number {value}" if len(str(value)) < 30 else "a number"
+        case str():
+            return f"the string {value!r}" if len(value) <= 40 else f"a string of {len(value)} characters"
+        case bytes():
+            return f"{len(value)} binary bytes"
+        case list():
+            return f"a list of {len(value)}"
+        case dict():
+            return "a map"
+    return f"a {type(value).__name__}"

@@ -1,0 +1,125 @@
+"""`POST /v1/encode/{model}`: items in, their vectors out. It must not know which backend answers."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import orjson
+from fastapi import APIRouter
+from sie_sdk import wire
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sie_core.api.answering import answer
+from sie_core.api.body import decode_body, read_body
+from sie_core.api.call_headers import CallHeaders, read_call_headers
+from sie_core.api.context import Api
+from sie_core.api.encode_schema import EncodeBody, EncodeReply, OptionsBody, ParamsBody
+from sie_core.api.item_schema import check_item_size
+from sie_core.api.model_id import check_model_id
+from sie_core.api.negotiation import JSON_TYPE, body_format, reply_type
+from sie_core.api.operations import inference
+from sie_core.api.reply_headers import reply_headers
+from sie_core.contracts import InferenceReply, InferenceRequest, InputType, InvalidInput, Truncate
+from sie_core.logs import current_request
+
+_OVERFLOW: dict[str, Truncate | None] = {"default": None, "truncate_text": "end", "error": "error"}
+
+
+def router(api: Api) -> APIRouter:
+    """Make the route."""
+    routes = APIRouter(tags=["inference"])
+
+    @routes.post("/v1/encode/{model:path}", **inference(EncodeBody, EncodeReply, msgpack=True))
+    async def encode(request: Request, model: str) -> Response:
+        """Encode items with a model: one map of outputs an item, in the order sent.
+
+        A model that is not loaded answers 503 `MODEL_LOADING` at once and starts loading; `Prefer: wait=N` waits up
+        to N seconds for it. `X-SIE-Timeout-Ms` sets a deadline for the whole call.
+        """
+        call = read_call_headers(request.headers, api.machine_profile)
+        given = body_format(request.headers.get("content-type", ""))
+        wanted = reply_type(request.headers.get("accept", ""), given)
+        check_model_id(model)
+        data = await read_body(request, api.settings.max_request_body_bytes)
+        body = decode_body(data, given, EncodeBody)
+        for place, item in enumerate(body.items):
+            check_item_size(item.text, item.metadata, api.settings.max_item_text_bytes, f"items[{place}]")
+        reply = await answer(api.backend, api.gate, inference_request(model, body, call), request.receive)
+        return Response(encode_reply(model, reply, wanted), 200, reply_headers(reply, call), wanted)
+
+    return routes
+
+
+def inference_request(model: str, body: EncodeBody, call: CallHeaders) -> InferenceRequest:
+    """Say in the contracts' terms what the client asks for.
+
+    Raises:
+        InvalidInput: Two spellings of one choice contradict each other.
+    """
+    params = body.params or ParamsBody()
+    options = params.options or OptionsBody()
+    request = current_request.get()
+    assert request is not None, "the middleware numbers every request"
+    return InferenceRequest(
+        model=model,
+        operation="encode",
+        items=[item.item() for item in body.items],
+        request_id=request.request_id,
+        output_types=tuple(types) if (types := options.output_types or params.output_types) else None,
+        output_dtype=params.output_dtype or options.output_dtype,
+        input_type=_input_type(params, options),
+        instruction=params.instruction if params.instruction is not None else options.instruction,
+        truncate=_truncate(params, options),
+        dimensions=params.dimensions,
+        options=options.model_extra or {},
+        deadline=call.deadline,
+        load_wait_s=call.load_wait_s or 0,
+    )
+
+
+def _input_type(params: ParamsBody, options: OptionsBody) -> InputType | None:
+    is_query = params.is_query if options.is_query is None else options.is_query
+    if params.is_query is not None and params.is_query != is_query:
+        raise InvalidInput("`params.is_query` and `params.options.is_query` differ; give one.", param="params.is_query")
+    if is_query is None:
+        return params.input_type
+    spelt: InputType = "query" if is_query else "document"
+    if params.input_type not in (None, spelt):
+        message = f"`params.input_type` is {params.input_type!r} and `is_query` {str(is_query).lower()}; give one."
+        raise InvalidInput(message, param="params.input_type")
+    return spelt
+
+
+def _truncate(params: ParamsBody, options: OptionsBody) -> Truncate | None:
+    spelt = _OVERFLOW[options.overflow_policy or "default"]
+    if spelt and params.truncate not in (None, spelt):
+        message = (
+            f"`params.truncate` is {params.truncate!r} and `options.overflow_policy` "
+            f"{options.overflow_policy!r}; give one."
+        )
+        raise InvalidInput(message, param="params.truncate")
+    return params.truncate or spelt
+
+
+def encode_reply(model: str, reply: InferenceReply, media_type: str) -> bytes:
+    """Write the body: the backend's encoded items unread in msgpack, decoded in JSON."""
+    timing = reply.timing
+    usage = {"input_tokens": reply.usage.input_tokens}
+    if reply.usage.images:
+        usage["images"] = reply.usage.images
+    head: dict[str, Any] = {
+        "model": model,
+        "timing": {
+            "total_ms": timing.total_ms,
+            "queue_ms": timing.queue_ms,
+            "tokenization_ms": timing.tokenization_ms,
+            "inference_ms": timing.inference_ms,
+            "postprocessing_ms": timing.postprocessing_ms,
+        },
+        "usage": usage,
+    }
+    if media_type != JSON_TYPE:
+        return wire.pack_with_items(head, reply.items)
+    head["items"] = [cast("dict[str, Any]", wire.unpack(item)) for item in reply.items]
+    return orjson.dumps(head, option=orjson.OPT_SERIALIZE_NUMPY)

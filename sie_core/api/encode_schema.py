@@ -1,0 +1,145 @@
+"""The bodies of `POST /v1/encode/{model}`: what a client sends and what it reads.
+
+Keys they do not name are ignored, as the wire contract demands. They must not know the backend.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, FailFast, Field, field_validator
+
+from sie_core.api.item_schema import STRICT, ItemBody
+from sie_core.api.limits import MAX_ITEMS
+from sie_core.contracts import InputType, OutputType, Truncate
+
+
+class OptionsBody(BaseModel):
+    """The options every model knows; each family has its own beside them, and refuses what it does not know."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    is_query: bool | None = Field(
+        default=None, description="True selects the model's query prompt, false its document prompt."
+    )
+    overflow_policy: Literal["default", "truncate_text", "error"] | None = Field(
+        default=None, description="Another spelling of `truncate`: `truncate_text` is `end`."
+    )
+    output_types: list[OutputType] | None = Field(
+        default=None, min_length=1, description="Wins over `params.output_types`."
+    )
+    output_dtype: str | None = None
+    instruction: str | None = None
+
+
+class ParamsBody(BaseModel):
+    """How to encode."""
+
+    model_config = STRICT
+
+    output_types: list[OutputType] | None = Field(
+        default=None, min_length=1, description="Absent: what the model declares."
+    )
+    output_dtype: str | None = Field(
+        default=None, description="`float32`, `float16`, `int8`, `uint8`, `binary`, `ubinary`.", examples=["float32"]
+    )
+    instruction: str | None = None
+    input_type: InputType | None = Field(default=None, description="Selects the model's query or document prompt.")
+    is_query: bool | None = Field(default=None, description="Another spelling of `input_type`.")
+    truncate: Truncate | None = Field(
+        default=None,
+        description="Where a text beyond the model's length is cut (`end` by default), or `error` to refuse it.",
+    )
+    dimensions: int | None = Field(default=None, ge=1, description="A Matryoshka size the model declares.")
+    options: OptionsBody | None = None
+
+
+class EncodeBody(BaseModel):
+    """A request to encode."""
+
+    model_config = STRICT
+
+    items: Annotated[list[ItemBody], FailFast()] = Field(min_length=1, max_length=MAX_ITEMS)
+    params: ParamsBody | None = None
+
+    @field_validator("items", mode="before")
+    @classmethod
+    def _refuse_bare_strings(cls, value: Any) -> Any:
+        if isinstance(value, str) or (isinstance(value, list) and any(isinstance(item, str) for item in value)):
+            raise ValueError('holds a bare string; an item is a map such as {"text": "…"}')
+        return value
+
+
+Numbers = Annotated[
+    list[float],
+    Field(description="Numbers in JSON; in msgpack one array in msgpack-numpy's form, of the type `dtype` says."),
+]
+
+
+class DenseOutput(BaseModel):
+    """A vector an item."""
+
+    dims: int
+    dtype: str
+    values: Numbers
+
+
+class SparseOutput(BaseModel):
+    """A sparse vector an item; `indices` ascend."""
+
+    dims: int | None
+    dtype: str
+    indices: list[int]
+    values: Numbers
+
+
+class MultivectorOutput(BaseModel):
+    """A vector a token."""
+
+    token_dims: int
+    num_tokens: int
+    dtype: str
+    values: list[Numbers]
+
+
+class TruncationOutput(BaseModel):
+    """What was cut of a text, in tokens."""
+
+    tokens: int
+    kept: int
+
+
+class EncodedItem(BaseModel):
+    """The outputs of one item; those not asked for are absent."""
+
+    id: str | None = None
+    dense: DenseOutput | None = None
+    sparse: SparseOutput | None = None
+    multivector: MultivectorOutput | None = None
+    truncated: TruncationOutput | None = None
+
+
+class TimingOutput(BaseModel):
+    """Where the time went, in milliseconds."""
+
+    total_ms: float
+    queue_ms: float
+    tokenization_ms: float
+    inference_ms: float
+    postprocessing_ms: float | None
+
+
+class UsageOutput(BaseModel):
+    """What was consumed, counted after truncation."""
+
+    input_tokens: int
+    images: int | None = None
+
+
+class EncodeReply(BaseModel):
+    """The items in the order they were sent."""
+
+    model: str
+    items: list[EncodedItem]
+    timing: TimingOutput
+    usage: UsageOutput

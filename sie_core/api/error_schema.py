@@ -1,0 +1,43 @@
+"""The bodies of errors, as OpenAPI describes them. They must not know how an error is made."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from sie_sdk.errors import ERRORS
+
+Code = Annotated[str, WithJsonSchema({"type": "string", "enum": list(ERRORS)})]
+
+
+class ErrorFields(BaseModel):
+    """What went wrong, and what to do about it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    code: Code
+    message: str
+    param: str | None = Field(default=None, description="The field at fault, e.g. `items[3].text`.")
+
+
+class ErrorReply(BaseModel):
+    """Every failure of a native route."""
+
+    error: ErrorFields
+
+
+class OpenAIErrorFields(BaseModel):
+    """What went wrong, as OpenAI's clients read it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    message: str
+    type: str = Field(examples=["invalid_request_error"])
+    param: str | None
+    code: str = Field(examples=["invalid_request", "model_not_found", "MODEL_LOADING"])
+
+
+class OpenAIErrorReply(BaseModel):
+    """Every failure of an OpenAI-shaped route."""
+
+    error: OpenAIErrorFields

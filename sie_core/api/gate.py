@@ -1,0 +1,79 @@
+"""The gate every inference request passes: how many are in flight, and whether new ones are taken.
+
+It must not know routes or why the server stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from sie_core.contracts import InferenceError
+
+
+class Gate:
+    """Counts the inference requests in flight and turns away what is too many or too late.
+
+    Args:
+        limit: Requests admitted at once.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._open = True
+        self._in_flight = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._work: set[asyncio.Task[object]] = set()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether new requests are taken."""
+        return self._open
+
+    @property
+    def in_flight(self) -> int:
+        """Requests admitted and not yet answered."""
+        return self._in_flight
+
+    def enter(self) -> None:
+        """Admit one request; `leave` must follow.
+
+        Raises:
+            InferenceError: `QUEUE_UNAVAILABLE` while draining, `QUEUE_FULL` with too many requests in flight.
+        """
+        if not self._open:
+            raise InferenceError("QUEUE_UNAVAILABLE", "The server is shutting down; retry on another one.")
+        if self._in_flight >= self._limit:
+            message = f"{self._limit} requests are in flight already (SIE_MAX_CONCURRENT_REQUESTS); retry shortly."
+            raise InferenceError("QUEUE_FULL", message)
+        self._in_flight += 1
+        self._idle.clear()
+
+    def leave(self) -> None:
+        """Count an admitted request as answered."""
+        self._in_flight -= 1
+        if not self._in_flight:
+            self._idle.set()
+
+    def track(self, work: asyncio.Task[object]) -> None:
+        """Remember the task that answers a request, for `abandon`."""
+        self._work.add(work)
+        work.add_done_callback(self._work.discard)
+
+    def close(self) -> None:
+        """Take no new requests."""
+        self._open = False
+
+    async def idle(self, timeout_s: float) -> bool:
+        """Wait until no request is in flight; False if `timeout_s` passed first."""
+        try:
+            await asyncio.wait_for(self._idle.wait(), timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
+    def abandon(self) -> int:
+        """Cancel the work of every request still in flight; return how many. Each answers `QUEUE_UNAVAILABLE`."""
+        for work in self._work:
+            work.cancel()
+        return len(self._work)

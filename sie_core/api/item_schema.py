@@ -1,0 +1,107 @@
+"""Items as clients send them: the schema of one item, and its form in the contracts.
+
+Keys it does not name are ignored, as the wire contract demands. It must not know operations or models.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema
+from sie_sdk import wire
+
+from sie_core.contracts import InvalidInput, Item, Media
+
+STRICT = ConfigDict(strict=True, extra="ignore")
+
+
+def _from_base64(value: Any, info: ValidationInfo) -> Any:
+    """Take the base64 text that stands for bytes in JSON; msgpack has bytes of its own."""
+    if not (isinstance(value, str) and info.context and info.context["format"] == "json"):
+        return value
+    try:
+        return base64.b64decode(value, validate=True)
+    except binascii.Error:
+        raise ValueError("must be standard base64 text") from None
+
+
+Binary = Annotated[
+    bytes,
+    BeforeValidator(_from_base64),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "contentEncoding": "base64",
+            "description": "Standard base64 text in JSON, binary in msgpack.",
+        }
+    ),
+]
+
+
+class MediaBody(BaseModel):
+    """An image, video or document."""
+
+    model_config = STRICT
+
+    data: Binary
+    format: str | None = Field(default=None, description="`jpeg`, `png`, `pdf`, …; absent: found out from the bytes.")
+
+    def media(self) -> Media:
+        """Give it as the contracts have it."""
+        return Media(self.data, self.format)
+
+
+class AudioBody(MediaBody):
+    """An audio clip."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    sample_rate: int | None = Field(default=None, ge=1, description="Samples a second.")
+
+    def media(self) -> Media:
+        """Give it as the contracts have it."""
+        return Media(self.data, self.format, self.sample_rate)
+
+
+class ItemBody(BaseModel):
+    """One thing to encode."""
+
+    model_config = STRICT
+
+    id: str | None = Field(default=None, description="Echoed beside the item's outputs.")
+    text: str | None = None
+    images: list[MediaBody] | None = None
+    audio: AudioBody | None = None
+    video: MediaBody | None = None
+    document: MediaBody | None = None
+    metadata: dict[str, Any] | None = Field(default=None, description="Counts towards the item's size; not echoed.")
+
+    def item(self) -> Item:
+        """Give it as the contracts have it."""
+        return Item(
+            id=self.id,
+            text=self.text,
+            images=tuple(image.media() for image in self.images or ()),
+            audio=self.audio.media() if self.audio else None,
+            video=self.video.media() if self.video else None,
+            document=self.document.media() if self.document else None,
+            metadata=self.metadata,
+        )
+
+
+def check_item_size(text: str | None, metadata: dict[str, Any] | None, limit: int, param: str) -> None:
+    """Refuse an item whose text (in UTF-8) and metadata (in msgpack) are larger than `limit` bytes.
+
+    Raises:
+        InvalidInput: Names `param`.
+    """
+    size = 0
+    if text is not None:
+        size = len(text) if text.isascii() else len(text.encode())
+    if metadata:
+        size += len(wire.pack(metadata))
+    if size > limit:
+        message = f"`{param}` has {size} bytes of text and metadata; {limit} are allowed (SIE_MAX_ITEM_TEXT_BYTES)."
+        raise InvalidInput(message, param=param)

@@ -1,0 +1,138 @@
+"""What happens around every request: its id, its place in the gate, its headers, its log line, its metrics.
+
+It is plain ASGI, and must not know what any route does.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+import uuid
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sie_core import __version__
+from sie_core.api.context import Api
+from sie_core.api.errors import error_response
+from sie_core.api.metrics import HttpMetrics
+from sie_core.contracts import InferenceError
+from sie_core.logs import RequestFields, current_request
+
+log = logging.getLogger("sie_core.http")
+
+INFERENCE_PATHS: Final = ("/v1/encode/", "/v1/embeddings")
+"""Prefixes of the paths that pass the gate."""
+_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request and what became of it."""
+
+    scope: Scope
+    send: Send
+    headers: list[tuple[bytes, bytes]]
+    """Those that every reply to it carries."""
+    started: float = field(default_factory=time.monotonic)
+    status: int | None = None
+    """None until the reply begins."""
+    size: int = 0
+
+    async def reply(self, message: Message) -> None:
+        """Pass a part of the reply on."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [*message["headers"], *self.headers]
+        else:
+            self.size += len(message.get("body", b""))
+        await self.send(message)
+
+
+class RequestMiddleware:
+    """Wraps the application.
+
+    Args:
+        app: What is wrapped.
+        api: The state of this API.
+    """
+
+    def __init__(self, app: ASGIApp, api: Api) -> None:
+        self._app = app
+        self._api = api
+        self._metrics = HttpMetrics(api.registry)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        is_inference = scope["path"].startswith(INFERENCE_PATHS)
+        fields = _fields(Headers(scope=scope))
+        token = current_request.set(fields)
+        exchange = Exchange(scope, send, self._headers(fields, is_inference))
+        try:
+            await self._answer(exchange, receive, is_inference)
+        finally:
+            self._record(exchange, fields, is_inference)
+            current_request.reset(token)
+
+    async def _answer(self, exchange: Exchange, receive: Receive, is_inference: bool) -> None:
+        try:
+            if not is_inference:
+                await self._app(exchange.scope, receive, exchange.reply)
+                return
+            self._api.gate.enter()
+            try:
+                await self._app(exchange.scope, receive, exchange.reply)
+            finally:
+                self._api.gate.leave()
+        except InferenceError as error:
+            await self._refuse(exchange, receive, error)
+        except Exception:
+            log.exception("%s %s failed", exchange.scope["method"], exchange.scope["path"][:200])
+            if exchange.status is not None:
+                raise
+            message = "The server failed on this request; its log says why, under the id in X-SIE-Request-ID."
+            await self._refuse(exchange, receive, InferenceError("INTERNAL_ERROR", message))
+
+    async def _refuse(self, exchange: Exchange, receive: Receive, error: InferenceError) -> None:
+        response = error_response(error, exchange.scope["path"])
+        await response(exchange.scope, receive, exchange.reply)
+
+    def _headers(self, fields: RequestFields, is_inference: bool) -> list[tuple[bytes, bytes]]:
+        headers = [
+            (b"x-sie-server-version", __version__.encode()),
+            (b"x-sie-request-id", fields.request_id.encode()),
+        ]
+        if fields.trace_id:
+            headers.append((b"x-trace-id", fields.trace_id.encode()))
+        if is_inference:
+            headers += [(b"x-sie-served-by", b"local"), (b"x-sie-runtime-instance", self._api.instance.encode())]
+        return headers
+
+    def _record(self, exchange: Exchange, fields: RequestFields, is_inference: bool) -> None:
+        scope, seconds = exchange.scope, time.monotonic() - exchange.started
+        status = exchange.status or 499
+        method = scope["method"] if scope["method"] in _METHODS else "OTHER"
+        self._metrics.record(_route(scope), method, status, seconds, exchange.size)
+        if fields.model is None:
+            fields.model = scope.get("path_params", {}).get("model")
+        level = logging.INFO if is_inference or status >= 500 else logging.DEBUG
+        extra = {"latency_ms": round(seconds * 1000, 2)}
+        log.log(level, "%s %s %d", method, scope["path"][:200], status, extra=extra)
+
+
+def _fields(headers: Headers) -> RequestFields:
+    given = headers.get("x-sie-request-id", "")
+    request_id = given if 0 < len(given) <= 256 and given.isascii() and given.isprintable() else uuid.uuid4().hex
+    trace = _TRACEPARENT.fullmatch(headers.get("traceparent", ""))
+    return RequestFields(request_id, trace.group(1) if trace else None)
+
+
+def _route(scope: dict[str, Any] | Scope) -> str:
+    return getattr(scope.get("route"), "path", "unmatched")

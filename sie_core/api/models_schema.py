@@ -1,0 +1,83 @@
+"""The bodies of `/v1/models`: one shape that SIE's clients and OpenAI's both read. They must not know the catalog."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from sie_core.contracts import ModelState
+
+
+class LoadError(BaseModel):
+    """The last failed load."""
+
+    code: str
+    message: str
+    attempts: int
+    permanent: bool
+
+
+class ProfileBody(BaseModel):
+    """A profile of a model, and the process that serves it."""
+
+    is_default: bool
+    identity: str | None
+    remote_contract_sha256: str | None
+    remote_execution_sha256: str | None
+    runtime_instance_id: str | None
+
+
+class RoutingBody(BaseModel):
+    """Where requests are answered; both null where that is here."""
+
+    policy: str | None
+    upstream_kind: str | None
+
+
+class OpenAIModel(BaseModel):
+    """A model as OpenAI lists it."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+
+
+class ModelBody(BaseModel):
+    """A model as SIE lists it."""
+
+    name: str
+    inputs: list[str]
+    outputs: list[str]
+    dims: dict[str, int | None]
+    loaded: bool
+    state: ModelState
+    last_error: LoadError | None
+    max_sequence_length: int | None
+    profiles: dict[str, ProfileBody]
+    revision: str | None
+    capabilities: dict[str, Any] | None
+    routing: RoutingBody
+    adapter: str | None
+    matryoshka_dims: list[int]
+    memory_bytes: int | None
+    notes: dict[str, str]
+    load_stages_s: dict[str, float]
+
+
+class MergedModel(ModelBody):
+    """A model as both list it."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+
+
+class ModelsReply(BaseModel):
+    """Every served model, once for each kind of client."""
+
+    object: Literal["list"]
+    data: list[OpenAIModel]
+    models: list[ModelBody]

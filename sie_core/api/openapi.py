@@ -1,0 +1,48 @@
+"""The OpenAPI document: FastAPI's paths over our own schemas. It must not know what a route does."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from sie_core import __version__
+from sie_core.api.embeddings_schema import EmbeddingsBody, EmbeddingsReply
+from sie_core.api.encode_schema import EncodeBody, EncodeReply
+from sie_core.api.error_schema import ErrorReply, OpenAIErrorReply
+from sie_core.api.health import HealthReply
+from sie_core.api.models_schema import MergedModel, ModelsReply
+from sie_core.api.plugins import PluginsReply
+
+SCHEMAS: Final[tuple[type[BaseModel], ...]] = (
+    EmbeddingsBody,
+    EmbeddingsReply,
+    EncodeBody,
+    EncodeReply,
+    ErrorReply,
+    HealthReply,
+    MergedModel,
+    ModelsReply,
+    OpenAIErrorReply,
+    PluginsReply,
+)
+"""Every body a route refers to."""
+_ABOUT: Final = """\
+Bodies are JSON or msgpack (`application/msgpack`, arrays in msgpack-numpy's form). An explicit `Accept` decides the
+format of the answer; without one it is that of the request. Every error is JSON: `{"error": {"code", "message", …}}`.
+"""
+
+
+def build_openapi(app: FastAPI) -> dict[str, Any]:
+    """Build the document of `app`, once."""
+    if app.openapi_schema is None:
+        document = get_openapi(title="SIE", version=__version__, description=_ABOUT, routes=app.routes)
+        _, definitions = models_json_schema(
+            [(schema, "validation") for schema in SCHEMAS], ref_template="#/components/schemas/{model}"
+        )
+        document.setdefault("components", {}).setdefault("schemas", {}).update(definitions["$defs"])
+        app.openapi_schema = document
+    return app.openapi_schema
