@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 from rapidfuzz import process
 
 PREFIX = "SIE_"
@@ -89,6 +96,21 @@ class Settings(BaseSettings):
     trace_hooks: bool = Field(False, description="Log every hook call.")
     batch_policy: str = Field("default", description="Which registered batch policy is used.")
 
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read arguments over the environment, less Kubernetes' service links, which may have a setting's very name."""
+        assert isinstance(env_settings, EnvSettingsSource)
+        environ = env_settings.env_vars
+        env_settings.env_vars = {name: value for name, value in environ.items() if not is_service_link(name, environ)}
+        return init_settings, env_settings
+
     @field_validator("model_filter", "preload_models", "plugins", "plugins_blocked", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
@@ -121,16 +143,30 @@ def load_settings(**arguments: Any) -> Settings:
         raise SettingsError("\n".join(problems)) from None
 
 
-def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
-    """Describe every `SIE_*` variable that means nothing here, with the nearest known name.
+def describe_settings() -> list[tuple[str, str, str]]:
+    """List every setting as variable, default and meaning, in the order of their sections, for the documentation."""
+    rows = []
+    for name, field in Settings.model_fields.items():
+        default = field.default
+        if isinstance(default, bool):
+            shown = str(default).lower()
+        elif default is None or default == ():
+            shown = ""
+        elif isinstance(default, float):
+            shown = f"{default:g}"
+        else:
+            shown = str(default)
+        rows.append((variable(name), shown, field.description or ""))
+    return rows
 
-    Kubernetes' service links (`SIE_…_PORT=tcp://…` and their kin) are its own and are passed over.
-    """
+
+def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
+    """Describe every `SIE_*` variable that means nothing here, with the nearest known name."""
     environ = os.environ if environ is None else environ
     known = {variable(field) for field in Settings.model_fields} | ECOSYSTEM
     warnings = []
     for name in sorted(environ):
-        if not name.startswith(PREFIX) or name in known or _is_service_link(name, environ):
+        if not name.startswith(PREFIX) or name in known or is_service_link(name, environ):
             continue
         nearest = process.extractOne(name, sorted(known), score_cutoff=60)
         hint = f"; did you mean {nearest[0]}?" if nearest else ""
@@ -138,8 +174,21 @@ def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
     return warnings
 
 
-def _is_service_link(name: str, environ: Mapping[str, str]) -> bool:
-    if "://" in environ[name]:
-        return "_PORT" in name
-    services = [other.removesuffix("_PORT") for other in environ if other.endswith("_PORT") and "://" in environ[other]]
-    return any(name.startswith((f"{service}_SERVICE_", f"{service}_PORT_")) for service in services)
+_LINK = re.compile(r"(?:tcp|udp|sctp)://[^/]+:\d+\Z")
+_LINK_PORT = re.compile(r"_PORT(?:_\d+_(?:TCP|UDP|SCTP))?\Z")
+
+
+def is_service_link(name: str, environ: Mapping[str, str | None]) -> bool:
+    """Whether Kubernetes put a variable into `environ` because a service is called `sie…`.
+
+    For each service it sets `<NAME>_PORT=tcp://…`, `<NAME>_SERVICE_HOST`, `<NAME>_SERVICE_PORT[_…]` and
+    `<NAME>_PORT_<port>_<protocol>[_…]`.
+    """
+    name = name.upper()
+    links = {
+        other.upper()
+        for other, value in environ.items()
+        if _LINK.match(value or "") and _LINK_PORT.search(other.upper())
+    }
+    services = [link.removesuffix("_PORT") for link in links if link.endswith("_PORT")]
+    return name in links or any(name.startswith((f"{each}_SERVICE_", f"{each}_PORT_")) for each in services)

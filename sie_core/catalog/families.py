@@ -127,7 +127,6 @@ def _why(candidates: list[Candidate]) -> str:
 def _nobody(
     plugins: PluginSet, resolved: ResolvedModel, card: ModelCard, device: Device, unfit: list[Candidate]
 ) -> ModelLoadError:
-    failure: LoadFailure = "DEPENDENCY"
     if unfit:
         names = ", ".join(f"{each.family} ({_devices(plugins.families[each.family])})" for each in unfit)
         problem = f"{resolved.id} is claimed by {names}, and none of them serves this device, {device.kind}."

@@ -1,0 +1,175 @@
+"""How many CPUs this process may use, and the thread counts that follow, before any numeric library starts its threads.
+
+The one budget of tokenisers and forward passes. It reads the kernel's files and the thread variables of the numeric
+libraries, which are theirs and no settings of SIE; it must not know who runs the threads.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+COMPUTE_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+"""What the forward pass obeys, read by its libraries when they are imported."""
+MOST_TOKENISERS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class CpuBudget:
+    """The CPUs of the machine, those this process may run on, and the quota of its container; the least counts."""
+
+    online: int
+    affinity: int
+    quota: float | None = None
+    """CPUs' worth of time a second, as the tightest cgroup above the process grants; None for no limit."""
+
+    @property
+    def cpus(self) -> float:
+        """How many CPUs' worth of time there is."""
+        return min(self.online, self.affinity, self.quota or math.inf)
+
+    @property
+    def threads(self) -> int:
+        """How many threads may compute at once: whole CPUs, so that the quota never stops one; at least 1."""
+        return max(1, math.floor(self.cpus))
+
+    def __str__(self) -> str:
+        quota = "none" if self.quota is None else f"{self.quota:g}"
+        return f"{self.threads} threads (CPUs {self.online}, affinity {self.affinity}, cgroup quota {quota})"
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadEnvironment:
+    """What was decided on threads: for the log, and for whoever starts them."""
+
+    compute: int
+    """Threads of a forward pass."""
+    tokenisers: int
+    """Threads that tokenise."""
+    set: Mapping[str, str] = field(default_factory=dict)
+    """Variables set here."""
+    kept: Mapping[str, str] = field(default_factory=dict)
+    """Variables the operator had set, which stay."""
+
+    def __str__(self) -> str:
+        kept = f", kept from the environment: {_pairs(self.kept)}" if self.kept else ""
+        return f"compute {self.compute}, tokenisation {self.tokenisers}; set: {_pairs(self.set) or 'nothing'}{kept}"
+
+
+def cpu_budget(root: Path = Path("/")) -> CpuBudget:
+    """Measure the budget of this process. `root` is where `/proc` and `/sys` are."""
+    online = os.cpu_count() or 1
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else online
+    return CpuBudget(online=online, affinity=affinity, quota=cgroup_quota(root))
+
+
+def set_thread_environment(budget: CpuBudget, environ: MutableMapping[str, str] | None = None) -> ThreadEnvironment:
+    """Set the thread variables of the numeric libraries where the operator did not.
+
+    Call it before torch, NumPy's BLAS or tokenizers are imported: they read the variables once. Tokenisation runs on
+    threads of the engine's own, so `tokenizers` must not start a second pool under each of them.
+    """
+    environ = os.environ if environ is None else environ
+    threads = str(budget.threads)
+    wanted = {
+        **dict.fromkeys(COMPUTE_VARIABLES, threads),
+        "RAYON_NUM_THREADS": str(min(MOST_TOKENISERS, budget.threads)),
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    kept = {name: environ[name] for name in wanted if environ.get(name)}
+    added = {name: value for name, value in wanted.items() if name not in kept}
+    environ.update(added)
+    return ThreadEnvironment(
+        compute=compute_threads(budget, environ), tokenisers=min(MOST_TOKENISERS, budget.threads), set=added, kept=kept
+    )
+
+
+def compute_threads(budget: CpuBudget, environ: Mapping[str, str] | None = None) -> int:
+    """Return how many threads a forward pass may use: the operator's `OMP_NUM_THREADS`, else the budget."""
+    chosen = (os.environ if environ is None else environ).get(COMPUTE_VARIABLES[0], "")
+    return int(chosen) if chosen.isascii() and chosen.isdigit() and int(chosen) > 0 else budget.threads
+
+
+def cgroup_quota(root: Path = Path("/")) -> float | None:
+    """Return the tightest CPU quota of the cgroups above this process, v1 and v2, in CPUs; None for no limit."""
+    quotas = [quota for folder in _cgroup_folders(root) if (quota := _quota_of(folder)) is not None]
+    return min(quotas, default=None)
+
+
+def _quota_of(folder: Path) -> float | None:
+    """Read one group: `cpu.max` holds "quota period" in v2, two files hold them in v1; "max" and -1 are no limit."""
+    words = _words(folder / "cpu.max") or _words(folder / "cpu.cfs_quota_us") + _words(folder / "cpu.cfs_period_us")
+    try:
+        quota, period = (int(word) for word in words)
+    except ValueError:
+        return None
+    return quota / period if quota > 0 and period > 0 else None
+
+
+def _cgroup_folders(root: Path) -> Iterator[Path]:
+    """List the folder of each group above this process, in every hierarchy that may limit the CPU."""
+    groups = dict(_groups(root))
+    for hierarchy, mounted, mount in _mounts(root):
+        folder = mount
+        yield folder
+        for part in _below(groups.get(hierarchy, "/"), mounted):
+            folder = folder / part
+            if not folder.is_dir():
+                break
+            yield folder
+
+
+def _below(group: str, mounted: str) -> tuple[str, ...]:
+    """Name the folders from a mount down to the process's group.
+
+    A container's mount shows the hierarchy from some group on. Where the process's own path does not start with that
+    group, it is the host's name of it, and the mount itself is the container's group.
+    """
+    try:
+        return Path(group).relative_to(mounted).parts
+    except ValueError:
+        return ()
+
+
+def _groups(root: Path) -> Iterator[tuple[str, str]]:
+    """Read the process's group in the hierarchies `v1` (of the CPU controller) and `v2`."""
+    for line in _lines(root / "proc/self/cgroup"):
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if "cpu" in controllers.split(","):
+            yield "v1", path
+        elif number == "0" and not controllers:
+            yield "v2", path
+
+
+def _mounts(root: Path) -> Iterator[tuple[str, str, Path]]:
+    """Read the mounts of those hierarchies: which one, the group it shows at its top, and where it lies."""
+    for line in _lines(root / "proc/self/mountinfo"):
+        mount, _, source = line.partition(" - ")
+        fields, kind = mount.split(), source.split()
+        if len(fields) < 5 or len(kind) < 3:
+            continue
+        place = root / fields[4].lstrip("/")
+        if kind[0] == "cgroup2":
+            yield "v2", fields[3], place
+        elif kind[0] == "cgroup" and "cpu" in kind[2].split(","):
+            yield "v1", fields[3], place
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        return []
+
+
+def _words(file: Path) -> list[str]:
+    lines = _lines(file)
+    return lines[0].split() if lines else []
+
+
+def _pairs(values: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in values.items())
