@@ -1,0 +1,10 @@
+"""A plugin that expects the hook to hand it the settings."""
+
+from sie_core.hookspecs import hookimpl
+
+CONTRACT_VERSION = 1
+
+
+@hookimpl
+def sie_model_families(settings):
+    return []
