@@ -30,6 +30,18 @@ current_request: ContextVar[RequestFields | None] = ContextVar("current_request"
 """The request this task works for; tasks it starts inherit it."""
 
 
+def request_fields() -> RequestFields:
+    """Return what is known of the request this task works for.
+
+    Raises:
+        LookupError: It works for none.
+    """
+    fields = current_request.get()
+    if fields is None:
+        raise LookupError("this task answers no request")
+    return fields
+
+
 def configure_logging(level: str = "INFO", *, as_json: bool = False) -> None:
     """Send every logger of the process to stderr, at `level` and above.
 

@@ -24,7 +24,7 @@ from sie_core.api.negotiation import JSON_TYPE, body_format, reply_type
 from sie_core.api.operations import inference
 from sie_core.api.reply_headers import reply_headers
 from sie_core.contracts import InferenceReply, InferenceRequest, InvalidInput, Item
-from sie_core.logs import RequestFields, current_request
+from sie_core.logs import request_fields
 
 
 def router(api: Api) -> APIRouter:
@@ -42,7 +42,7 @@ def router(api: Api) -> APIRouter:
         reply_type(request.headers.get("accept", ""), given, msgpack=False)
         data = await read_body(request, api.settings.max_request_body_bytes)
         body = decode_body(data, given, EmbeddingsBody)
-        fields = cast("RequestFields", current_request.get())
+        fields = request_fields()
         fields.model = check_model_id(body.model)
         items = read_input(body.input, api.settings.max_item_text_bytes)
         if has_token_ids(items) and not api.backend.accepts_token_ids(body.model):

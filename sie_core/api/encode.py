@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar, cast
 
 import orjson
 from fastapi import APIRouter
@@ -14,16 +15,19 @@ from sie_core.api.answering import answer
 from sie_core.api.body import decode_body, read_body
 from sie_core.api.call_headers import CallHeaders, read_call_headers
 from sie_core.api.context import Api
-from sie_core.api.encode_schema import EncodeBody, EncodeReply, OptionsBody, ParamsBody
+from sie_core.api.encode_schema import EncodeBody, EncodeReply, ParamsBody
 from sie_core.api.item_schema import check_item_size
 from sie_core.api.model_id import check_model_id
 from sie_core.api.negotiation import JSON_TYPE, body_format, reply_type
 from sie_core.api.operations import inference
 from sie_core.api.reply_headers import reply_headers
 from sie_core.contracts import InferenceReply, InferenceRequest, InputType, InvalidInput, Truncate
-from sie_core.logs import current_request
+from sie_core.logs import request_fields
 
-_OVERFLOW: dict[str, Truncate | None] = {"default": None, "truncate_text": "end", "error": "error"}
+Value = TypeVar("Value")
+
+_AS_INPUT_TYPE: Final[Mapping[bool | None, InputType]] = {True: "query", False: "document"}
+_AS_TRUNCATE: Final[Mapping[str | None, Truncate]] = {"truncate_text": "end", "error": "error"}
 
 
 def router(api: Api) -> APIRouter:
@@ -58,48 +62,54 @@ def inference_request(model: str, body: EncodeBody, call: CallHeaders) -> Infere
         InvalidInput: Two spellings of one choice contradict each other.
     """
     params = body.params or ParamsBody()
-    options = params.options or OptionsBody()
-    request = current_request.get()
-    assert request is not None, "the middleware numbers every request"
+    options = params.options or {}
     return InferenceRequest(
         model=model,
         operation="encode",
         items=[item.item() for item in body.items],
-        request_id=request.request_id,
-        output_types=tuple(types) if (types := options.output_types or params.output_types) else None,
-        output_dtype=params.output_dtype or options.output_dtype,
+        request_id=request_fields().request_id,
+        output_types=tuple(params.output_types) if params.output_types else None,
+        output_dtype=params.output_dtype,
         input_type=_input_type(params, options),
-        instruction=params.instruction if params.instruction is not None else options.instruction,
+        instruction=params.instruction,
         truncate=_truncate(params, options),
         dimensions=params.dimensions,
-        options=options.model_extra or {},
+        options=options,
         deadline=call.deadline,
         load_wait_s=call.load_wait_s or 0,
     )
 
 
-def _input_type(params: ParamsBody, options: OptionsBody) -> InputType | None:
-    is_query = params.is_query if options.is_query is None else options.is_query
-    if params.is_query is not None and params.is_query != is_query:
-        raise InvalidInput("`params.is_query` and `params.options.is_query` differ; give one.", param="params.is_query")
-    if is_query is None:
-        return params.input_type
-    spelt: InputType = "query" if is_query else "document"
-    if params.input_type not in (None, spelt):
-        message = f"`params.input_type` is {params.input_type!r} and `is_query` {str(is_query).lower()}; give one."
-        raise InvalidInput(message, param="params.input_type")
-    return spelt
+def _input_type(params: ParamsBody, options: Mapping[str, Any]) -> InputType | None:
+    """Find the one input type that `input_type`, `is_query` and `options.is_query` agree on."""
+    spellings = {
+        "params.input_type": params.input_type,
+        "params.is_query": _AS_INPUT_TYPE.get(params.is_query),
+        "params.options.is_query": _AS_INPUT_TYPE.get(_plain(options.get("is_query"), bool)),
+    }
+    return _agreed(spellings)
 
 
-def _truncate(params: ParamsBody, options: OptionsBody) -> Truncate | None:
-    spelt = _OVERFLOW[options.overflow_policy or "default"]
-    if spelt and params.truncate not in (None, spelt):
-        message = (
-            f"`params.truncate` is {params.truncate!r} and `options.overflow_policy` "
-            f"{options.overflow_policy!r}; give one."
-        )
-        raise InvalidInput(message, param="params.truncate")
-    return params.truncate or spelt
+def _truncate(params: ParamsBody, options: Mapping[str, Any]) -> Truncate | None:
+    """Find the one choice that `truncate` and `options.overflow_policy` agree on."""
+    spellings = {
+        "params.truncate": params.truncate,
+        "params.options.overflow_policy": _AS_TRUNCATE.get(_plain(options.get("overflow_policy"), str)),
+    }
+    return _agreed(spellings)
+
+
+def _plain(value: Any, kind: type[Value]) -> Value | None:
+    """Return a `value` of that very type; the backend refuses any other."""
+    return value if type(value) is kind else None
+
+
+def _agreed(spellings: Mapping[str, Value | None]) -> Value | None:
+    given = {name: value for name, value in spellings.items() if value is not None}
+    if len(set(given.values())) > 1:
+        said = " and ".join(f"`{name}` says {value!r}" for name, value in given.items())
+        raise InvalidInput(f"{said}: give one of them.", param=next(iter(given)))
+    return next(iter(given.values()), None)
 
 
 def encode_reply(model: str, reply: InferenceReply, media_type: str) -> bytes:

@@ -5,31 +5,29 @@ Keys they do not name are ignored, as the wire contract demands. They must not k
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, FailFast, Field, field_validator
+from pydantic import BaseModel, FailFast, Field, WithJsonSchema, field_validator
 
 from sie_core.api.item_schema import STRICT, ItemBody
 from sie_core.api.limits import MAX_ITEMS
 from sie_core.contracts import InputType, OutputType, Truncate
 
-
-class OptionsBody(BaseModel):
-    """The options every model knows; each family has its own beside them, and refuses what it does not know."""
-
-    model_config = ConfigDict(strict=True, extra="allow")
-
-    is_query: bool | None = Field(
-        default=None, description="True selects the model's query prompt, false its document prompt."
-    )
-    overflow_policy: Literal["default", "truncate_text", "error"] | None = Field(
-        default=None, description="Another spelling of `truncate`: `truncate_text` is `end`."
-    )
-    output_types: list[OutputType] | None = Field(
-        default=None, min_length=1, description="Wins over `params.output_types`."
-    )
-    output_dtype: str | None = None
-    instruction: str | None = None
+Options = Annotated[
+    dict[str, Any],
+    WithJsonSchema(
+        {
+            "type": "object",
+            "description": "Options of the family, which refuses unknown ones, and some that every model has.",
+            "properties": {
+                "is_query": {"type": "boolean", "description": "Another spelling of `input_type`."},
+                "overflow_policy": {"enum": ["default", "truncate_text", "error"], "description": "Of `truncate`."},
+                "profile": {"type": "string", "description": "Another profile of the same loaded model."},
+            },
+            "additionalProperties": True,
+        }
+    ),
+]
 
 
 class ParamsBody(BaseModel):
@@ -51,7 +49,7 @@ class ParamsBody(BaseModel):
         description="Where a text beyond the model's length is cut (`end` by default), or `error` to refuse it.",
     )
     dimensions: int | None = Field(default=None, ge=1, description="A Matryoshka size the model declares.")
-    options: OptionsBody | None = None
+    options: Options | None = None
 
 
 class EncodeBody(BaseModel):

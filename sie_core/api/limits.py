@@ -1,12 +1,17 @@
 """Every limit of the HTTP API in one table: what is bounded, by how much, and what a violation answers.
 
-The values enforced are read from here or from the settings; it must not know who enforces them.
+The fixed values are enforced from here, the others from the settings; it must not know who enforces them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
+
+from sie_sdk import wire
+from sie_sdk.errors import error_spec
+
+from sie_core.settings import Settings, variable
 
 MAX_ITEMS: Final = 16_384
 """Items of one request on a native route."""
@@ -20,28 +25,51 @@ MAX_JSON_DEPTH: Final = 254
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One limit. `value` is its default where a setting rules it."""
+    """One limit: fixed, or the default of a setting.
+
+    `code` is the code of the error table that a violation answers.
+    """
 
     name: str
-    value: int | float | str
-    setting: str | None
-    """The field of `Settings` that sets it; None for a fixed one."""
     code: str
-    """The code of the error table that a violation answers."""
+    fixed: int | str | None = None
+    setting: str | None = None
+    """The field of `Settings` that rules it."""
+    default: str | None = None
+    """What an unset setting means, where it has no default of its own."""
+
+    @property
+    def value(self) -> str:
+        """The limit for a reader, with the variable that sets it."""
+        if self.setting is None:
+            return f"{self.fixed:,}" if isinstance(self.fixed, int) else str(self.fixed)
+        default = self.default or Settings.model_fields[self.setting].default
+        return (
+            f"{default:,} (`{variable(self.setting)}`)"
+            if isinstance(default, int | float)
+            else (f"{default} (`{variable(self.setting)}`)")
+        )
+
+    @property
+    def violation(self) -> str:
+        """The status and code of the answer."""
+        return f"{error_spec(self.code).status} `{self.code}`"
 
 
 LIMITS: Final = (
-    Limit("Request body, bytes", 34 * 2**20, "max_request_body_bytes", "PAYLOAD_TOO_LARGE"),
-    Limit("Text and metadata of one item, bytes", 2 * 2**20, "max_item_text_bytes", "INVALID_INPUT"),
-    Limit("Items of one native request", MAX_ITEMS, None, "INVALID_INPUT"),
-    Limit("Inputs of one /v1/embeddings request", MAX_EMBEDDING_INPUTS, None, "INVALID_INPUT"),
-    Limit("Characters of a model id", MAX_MODEL_ID_CHARS, None, "INVALID_INPUT"),
-    Limit("Nesting of a JSON body", MAX_JSON_DEPTH, None, "INVALID_INPUT"),
-    Limit("Tokens of a text, with truncation refused", "the model's maximum length", None, "INPUT_TOO_LONG"),
-    Limit("Requests in flight", 512, "max_concurrent_requests", "QUEUE_FULL"),
-    Limit("Cost units queued", "64 batches", "max_queued_cost", "QUEUE_FULL"),
-    Limit("Wait for a model to load on OpenAI-shaped routes, s", 30.0, "model_wait_s", "MODEL_LOADING"),
-    Limit("A request's own deadline, X-SIE-Timeout-Ms", "none", None, "DEADLINE_EXCEEDED"),
-    Limit("Requests in flight after SIGTERM, s", 25.0, "drain_timeout_s", "QUEUE_UNAVAILABLE"),
+    Limit("request body, bytes", "PAYLOAD_TOO_LARGE", setting="max_request_body_bytes"),
+    Limit("text and metadata of one item, bytes", "INVALID_INPUT", setting="max_item_text_bytes"),
+    Limit("items of one native request", "INVALID_INPUT", MAX_ITEMS),
+    Limit("inputs of one `/v1/embeddings` request", "INVALID_INPUT", MAX_EMBEDDING_INPUTS),
+    Limit("tokens of a text, where truncation is refused", "INPUT_TOO_LONG", "the model's maximum length"),
+    Limit("characters of a model id", "INVALID_INPUT", MAX_MODEL_ID_CHARS),
+    Limit("nesting of a JSON body", "INVALID_INPUT", MAX_JSON_DEPTH),
+    Limit("nesting of a msgpack body", "INVALID_INPUT", wire.MAX_DEPTH),
+    Limit("entries of one msgpack list or map", "INVALID_INPUT", wire.MAX_LENGTH),
+    Limit("requests in flight", "QUEUE_FULL", setting="max_concurrent_requests"),
+    Limit("cost units queued", "QUEUE_FULL", setting="max_queued_cost", default="64 batches"),
+    Limit("wait for a model to load on OpenAI-shaped routes, s", "MODEL_LOADING", setting="model_wait_s"),
+    Limit("time for the answer", "DEADLINE_EXCEEDED", "what the client's `X-SIE-Timeout-Ms` says"),
+    Limit("time for requests in flight after SIGTERM, s", "QUEUE_UNAVAILABLE", setting="drain_timeout_s"),
 )
 """The table of `docs/limits.md`."""
