@@ -132,6 +132,8 @@ def _encode_numpy(value: object) -> dict[bytes, object]:
         return {b"nd": True, b"type": kind, b"kind": b"", b"shape": value.shape, b"data": data}
     if isinstance(value, np.generic):
         return {b"nd": False, b"type": _allowed(value.dtype), b"data": value.tobytes()}
+    if isinstance(value, int):
+        raise WireError(f"the integer {_short(value)} has more than 64 bits")
     raise WireError(f"a {type(value).__name__} cannot be packed; numbers, text, bytes, lists, maps and NumPy can")
 
 
