@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from sie_core.contracts import Device, ModelCard, ModelLoadError, OutOfDeviceMemory, RunnerSpec
+from sie_pytorch.runners.checkpoint import out_of_memory
 from sie_pytorch.runners.padded import PaddedRunner
 from sie_pytorch.runners.positions import position_limit
 from sie_pytorch.runners.precision import load_in_precision
@@ -118,7 +119,9 @@ def build_runner(
             model, backend = loaded.model, ATTENTION_BACKENDS[attention_backend]
             context = RunnerContext(model, model_folder, card, place, loaded.dtype, backend, threads)
             choice = _choose(context, runner_specs, device.kind)
-    except (torch.OutOfMemoryError, MemoryError) as error:
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error):
+            raise
         raise OutOfDeviceMemory(f"{device} has no room for the weights") from error
     info = _describe(model, choice, loaded.dtype, loaded.note)
     logger.info("%s runs on the %s runner in %s: %s", info.model_type, info.name, info.precision, info.reason)
@@ -134,29 +137,31 @@ def _choose(context: RunnerContext, specs: Sequence[RunnerSpec], device_kind: st
     refused: list[str] = []
     with narrow_windows(model):
         expected = states_alone(model, probe)
-        for candidate in _candidates(specs, model.config.model_type, device_kind, context.attention_backend):
+        for candidate in _candidates(context, specs, device_kind):
             try:
                 runner, error = _try(candidate, context, probe, expected)
             except RunnerUnfitError as reason:
-                refused.append(f"the {candidate.name} runner does not serve it: {reason}")
-            except (torch.OutOfMemoryError, MemoryError):
-                raise
-            except Exception as fault:  # a runner is a plugin's: its fault costs only itself
+                refused.append(f"not {candidate.name}: {reason}")
+            except Exception as fault:  # a runner may be anyone's: its fault costs only itself
+                if out_of_memory(fault):
+                    raise
                 logger.warning("The %s runner failed its proof", candidate.name, exc_info=True)
-                refused.append(f"the {candidate.name} runner failed: {type(fault).__name__}")
+                refused.append(f"not {candidate.name}: it failed with {type(fault).__name__}")
             else:
                 return _Choice(candidate.name, runner, error, refused)
     raise ModelLoadError("CONFIG", f"No runner serves this {model.config.model_type} model: {'; '.join(refused)}.")
 
 
-def _candidates(specs: Sequence[RunnerSpec], model_type: str, device_kind: str, backend: str) -> Iterator[_Candidate]:
+def _candidates(context: RunnerContext, specs: Sequence[RunnerSpec], device_kind: str) -> Iterator[_Candidate]:
     """List what may run the model, best first: registered runners, then padded ones, ever more careful."""
+    model, backend = context.model, context.attention_backend
+    model_type = model.config.model_type
     ours = [spec for spec in specs if spec.interface == INTERFACE and spec.serves(model_type, device_kind)]
     for spec in sorted(ours, key=lambda spec: (-spec.priority, spec.name)):
         yield _Candidate(spec.name, partial(_load_target, spec), backend)
-    yield _Candidate("padded", PaddedRunner, backend)
-    if backend != "eager":
-        yield _Candidate("padded (eager)", PaddedRunner, "eager")
+    if backend == "sdpa" and model._supports_sdpa:
+        yield _Candidate("padded", PaddedRunner, "sdpa")
+    yield _Candidate("padded", PaddedRunner, "eager")
     yield _Candidate("padded (equal lengths)", partial(PaddedRunner, exact=True), "eager")
 
 

@@ -7,15 +7,31 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding
+from transformers import AutoConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING, MODEL_MAPPING
+from transformers.utils.logging import disable_progress_bar
 
 from sie_core.contracts import ModelLoadError
 from sie_pytorch.runners.dialects import translate
+
+disable_progress_bar()
+
+
+def _is_ours_to_tell(record: logging.LogRecord) -> bool:
+    """Drop what transformers warns of and a runner finds out, judges and reports itself.
+
+    Those are heads that are not used, and attention that cannot be exchanged.
+    """
+    message = record.getMessage()
+    return "LOAD REPORT" not in message and "setting its attention implementation" not in message
+
+
+logging.getLogger("transformers.modeling_utils").addFilter(_is_ours_to_tell)
 
 
 def load_config(folder: Path) -> Any:
@@ -67,7 +83,7 @@ def load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
             **extra,
         )
     except (ValueError, KeyError, OSError, RuntimeError) as error:
-        if isinstance(error, torch.OutOfMemoryError):
+        if out_of_memory(error):
             raise
         raise ModelLoadError(
             "CORRUPT", f"The weights could not be read as {model_class.__name__}; see the server's log."
@@ -81,19 +97,17 @@ def forward_arguments(model: Any) -> frozenset[str]:
     return frozenset(inspect.signature(model.forward).parameters)
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Whether `error` is PyTorch's way to say that the device has no room; a CPU's is a plain RuntimeError."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)
+
+
 def _model_class(config: Any) -> Any:
     """Pick transformers' class: the encoder alone where the model has a decoder too."""
-    mapping, auto = (
-        (MODEL_FOR_TEXT_ENCODING_MAPPING, AutoModelForTextEncoding)
-        if config.is_encoder_decoder
-        else (MODEL_MAPPING, AutoModel)
-    )
-    try:
-        return mapping[type(config)]
-    except KeyError:
-        raise ModelLoadError(
-            "CONFIG", f"transformers has no text encoder for model type {config.model_type!r} ({auto.__name__})."
-        ) from None
+    for mapping in (MODEL_FOR_TEXT_ENCODING_MAPPING, MODEL_MAPPING):
+        if type(config) in mapping:
+            return mapping[type(config)]
+    raise ModelLoadError("CONFIG", f"transformers has no text encoder for model type {config.model_type!r}.")
 
 
 def _takes(function: Any, argument: str) -> bool:

@@ -95,6 +95,8 @@ class PackedRunner:
         self._eager = context.attention_backend == "eager"
         self._model = model
         model.set_attn_implementation(ATTENTION)
+        if model.config._attn_implementation != ATTENTION:
+            raise RunnerUnfitError(f"{type(model).__name__} does not let its attention be exchanged")
 
     def forward(
         self,

@@ -33,7 +33,8 @@ class PaddedRunner:
         self._exact = exact
         self._arguments = forward_arguments(context.model)
         self._pad_token = context.model.config.pad_token_id or 0
-        context.model.set_attn_implementation(context.attention_backend)
+        if context.model.config._attn_implementation != context.attention_backend:
+            context.model.set_attn_implementation(context.attention_backend)
 
     def forward(
         self,
