@@ -1,0 +1,85 @@
+"""Runs units in batches of one's choosing and compares outputs as numbers. It knows no engine and no device."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sie_core.contracts import Adapter, Item, ItemOutput, Task, Unit
+
+TOLERANCES = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2}
+"""How far a value may move with its company in the batch, for values about 1, by the precision computed in."""
+
+
+def answer_shared(adapter: Adapter, items: Sequence[Item], task: Task) -> list[ItemOutput]:
+    """Answer items as the engine does under load: units of equal key run together, cheapest first."""
+    units = list(adapter.prepare(items, task))
+    groups: dict[Hashable, list[Unit]] = defaultdict(list)
+    for unit in sorted(units, key=lambda unit: unit.cost):
+        groups[unit.key].append(unit)
+    of_unit = {}
+    for group in groups.values():
+        outputs = adapter.finish(group, adapter.run(group))
+        of_unit.update(dict(zip(map(id, group), outputs, strict=True)))
+    return _combined(adapter, units, [of_unit[id(unit)] for unit in units], len(items))
+
+
+def answer_alone(adapter: Adapter, items: Sequence[Item], task: Task) -> list[ItemOutput]:
+    """Answer every item by itself, each unit in a run of its own."""
+    answers = []
+    for item in items:
+        units = list(adapter.prepare([item], task))
+        outputs = [adapter.finish([unit], adapter.run([unit]))[0] for unit in units]
+        answers += _combined(adapter, units, outputs, 1)
+    return answers
+
+
+def _combined(adapter: Adapter, units: Sequence[Unit], outputs: Sequence[ItemOutput], items: int) -> list[ItemOutput]:
+    of_item: list[list[int]] = [[] for _ in range(items)]
+    for position, unit in enumerate(units):
+        of_item[unit.item].append(position)
+    return [adapter.combine([units[i] for i in each], [outputs[i] for i in each]) for each in of_item]
+
+
+def arrays(output: ItemOutput) -> dict[str, NDArray[np.float32]]:
+    """Give every array of an output by name; a sparse vector's indices and values are two."""
+    found: dict[str, NDArray[np.float32]] = {}
+    if output.dense is not None:
+        found["dense"] = output.dense
+    if output.sparse is not None:
+        found["sparse.values"] = output.sparse.values
+    if output.multivector is not None:
+        found["multivector"] = output.multivector
+    return found
+
+
+def distance(one: ItemOutput, other: ItemOutput) -> float:
+    """Return the largest difference between two outputs of one item, relative to values above 1.
+
+    Infinite where they differ in what they hold or in shape.
+    """
+    ours, theirs = _aligned(one, other)
+    if ours.keys() != theirs.keys() or any(ours[name].shape != theirs[name].shape for name in ours):
+        return float("inf")
+    return max((_far(ours[name], theirs[name]) for name in ours if ours[name].size), default=0.0)
+
+
+def _far(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:
+    return float(np.max(np.abs(one - other))) / max(1.0, float(np.max(np.abs(one))))
+
+
+def _aligned(
+    one: ItemOutput, other: ItemOutput
+) -> tuple[dict[str, NDArray[np.float32]], dict[str, NDArray[np.float32]]]:
+    """Lay sparse values over the union of both index sets: a value near zero may be missing from one."""
+    ours, theirs = arrays(one), arrays(other)
+    if one.sparse is not None and other.sparse is not None:
+        indices = np.union1d(one.sparse.indices, other.sparse.indices)
+        for sparse, held in ((one.sparse, ours), (other.sparse, theirs)):
+            full = np.zeros(len(indices), dtype=np.float32)
+            full[np.searchsorted(indices, sparse.indices)] = sparse.values
+            held["sparse.values"] = full
+    return ours, theirs

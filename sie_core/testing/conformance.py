@@ -1,0 +1,190 @@
+"""Lists everything a distribution registers and the checks each part of it must pass.
+
+A part is checked by its contract alone, so the author writes one line for however many parts there are.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pkgutil import resolve_name
+from typing import Any
+
+from packaging.utils import canonicalize_name
+
+from sie_core.cache import build_chain, find_weights
+from sie_core.catalog import build_catalog, choose_family, read_card
+from sie_core.contracts import Adapter, Item, ModelFamily, PluginError, ResolvedModel
+from sie_core.defaults import BUILTINS
+from sie_core.plugins import PluginReport, PluginSet, discover
+from sie_core.settings import Settings, load_settings
+from sie_core.testing.adapter_checks import ADAPTER_CHECKS
+from sie_core.testing.loading import LoadedModel, find_device, load_model, samples
+from sie_core.testing.part_checks import DTYPE_CHECKS, PROBE_CHECKS
+from sie_core.testing.policy_checks import POLICY_CHECKS
+
+HEAVY = ("torch", "transformers", "sentence_transformers", "tensorflow", "jax", "onnxruntime")
+"""Libraries that discovery must not import: they take seconds, and `sie plugins` must take none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check of one part; `str()` of it names a test."""
+
+    part: str
+    name: str
+    run: Callable[[], None]
+    """Raises AssertionError where the part fails it."""
+
+    def __str__(self) -> str:
+        return f"{self.part}: {self.name}"
+
+
+def checks_of(
+    distribution: str,
+    *,
+    models: Sequence[str] | None = None,
+    items: Sequence[Item] | None = None,
+    device: str = "cpu",
+) -> list[Check]:
+    """List the checks of all that an installed distribution registers.
+
+    Args:
+        distribution: Its name, as pip has it.
+        models: Ids of the models its families are checked with; None takes those of its own folders of model configs
+            that need no weights or whose weights are on this machine.
+        items: What the models are asked; None asks texts of several lengths and scripts.
+        device: The kind of device models are loaded on.
+
+    Raises:
+        PluginError: No such distribution registers a plugin, or its plugin is broken; names the cause.
+    """
+    settings = load_settings()
+    plugins = discover(settings, BUILTINS)
+    reports = _reports_of(distribution, plugins)
+    kit = _Kit(plugins, settings, device, items if items is not None else samples())
+    checks = [check for report in reports for check in kit.parts(report)]
+    for model in kit.models(reports) if models is None else models:
+        checks += kit.of_model(model)
+    return checks
+
+
+def conformance(distribution: str, **arguments: Any) -> Callable[..., None]:
+    """Make a pytest test function of all checks of a distribution: `test_conformance = conformance("my-plugin")`.
+
+    Takes the arguments of `checks_of`; every check is a test of its own.
+    """
+    import pytest
+
+    @pytest.mark.parametrize("check", checks_of(distribution, **arguments), ids=str)
+    def test_conformance(check: Check) -> None:
+        check.run()
+
+    return test_conformance
+
+
+@dataclass(frozen=True, slots=True)
+class _Kit:
+    """Makes the checks of the parts of one distribution."""
+
+    plugins: PluginSet
+    settings: Settings
+    device: str
+    items: Sequence[Item]
+
+    def parts(self, report: PluginReport) -> Iterator[Check]:
+        """Check all that one plugin registers, but its models."""
+        yield Check(f"plugin {report.name}", "discovery imports no model library", partial(_stays_light, report))
+        for name in report.registers.get("sie_model_families", ()):
+            family = self.plugins.families[name]
+            yield Check(f"family {name}", "the adapter can be imported", partial(_adapter_is_there, family))
+        for name in report.registers.get("sie_batch_policies", ()):
+            yield from _all(f"batch policy {name}", POLICY_CHECKS, self.plugins.batch_policies[name])
+        for name in report.registers.get("sie_output_dtypes", ()):
+            yield from _all(f"output dtype {name}", DTYPE_CHECKS, self.plugins.output_dtypes[name])
+        kinds = report.registers.get("sie_device_probes", ())
+        for probe in self.plugins.device_probes:
+            if probe.kind in kinds:
+                yield from _all(f"device probe {probe.kind}", PROBE_CHECKS, probe)
+
+    def of_model(self, model: str) -> Iterator[Check]:
+        """Check a model's adapter. It is loaded once, by the first check that runs, and unloaded by the last."""
+        load = cache(partial(load_model, model, self.plugins, self.settings, self.device))
+        for check in ADAPTER_CHECKS:
+            run = partial(_on_loaded, check, load, self.items)
+            yield Check(f"model {model}", _name(check), run)
+        again = partial(_unloads, load, partial(load_model, model, self.plugins, self.settings, self.device))
+        yield Check(f"model {model}", "it unloads and loads again", again)
+
+    def models(self, reports: Iterable[PluginReport]) -> Iterator[str]:
+        """List the models of a distribution's own folders that can be loaded without a download."""
+        reports = list(reports)
+        folders = tuple(folder for report in reports for folder in report.registers.get("sie_model_folders", ()))
+        families = {name for report in reports for name in report.registers.get("sie_model_families", ())}
+        for resolved in build_catalog(self.settings, self.plugins).models():
+            if resolved.config.source.startswith(folders) and self._family(resolved) in families:
+                yield resolved.id
+
+    def _family(self, resolved: ResolvedModel) -> str | None:
+        """Name the family that serves a model here; None where its weights are elsewhere."""
+        found = find_weights(resolved.config, build_chain(self.settings, self.plugins))
+        if found is None and not resolved.config.weightless:
+            return None
+        card = None if found is None else read_card(found[1])
+        return choose_family(self.plugins, resolved, card, find_device(self.device, self.plugins)).family.id
+
+
+def _reports_of(distribution: str, plugins: PluginSet) -> list[PluginReport]:
+    wanted = canonicalize_name(distribution)
+    reports = [report for report in plugins.reports if canonicalize_name(report.distribution) == wanted]
+    if not reports:
+        there = ", ".join(sorted({report.distribution for report in plugins.reports}))
+        raise PluginError(f"no plugin of a distribution {distribution!r} is installed; there are those of {there}")
+    for report in reports:
+        if report.state != "active":
+            raise PluginError(f"plugin {report.name!r} of {report.distribution} is {report.state}: {report.cause}")
+    return reports
+
+
+def _all(part: str, checks: Iterable[Callable[[Any], None]], subject: object) -> Iterator[Check]:
+    for check in checks:
+        yield Check(part, _name(check), partial(check, subject))
+
+
+def _name(check: Callable[..., None]) -> str:
+    return check.__name__.replace("_", " ")
+
+
+def _on_loaded(check: Callable[..., None], load: Callable[[], LoadedModel], items: Sequence[Item]) -> None:
+    check(load(), items)
+
+
+def _unloads(load: Callable[[], LoadedModel], load_again: Callable[[], LoadedModel]) -> None:
+    load().adapter.unload()
+    again = load_again()
+    assert again.adapter.facts.outputs, "the second load has other facts than the first"
+    again.adapter.unload()
+
+
+def _adapter_is_there(family: ModelFamily) -> None:
+    adapter = resolve_name(family.adapter)
+    assert isinstance(adapter, type), f"{family.adapter} is {adapter!r}, not a class"
+    assert issubclass(adapter, Adapter), f"{family.adapter} is no subclass of sie_core.contracts.Adapter"
+    missing = ", ".join(sorted(adapter.__abstractmethods__))
+    assert not missing, f"{family.adapter} does not implement {missing}"
+
+
+def _stays_light(report: PluginReport) -> None:
+    """Import the plugin and call its hooks in a process of its own, then look at what was loaded."""
+    code = (
+        "import sys; from pkgutil import resolve_name; from sie_core.plugins.asking import ask; "
+        f"ask(lambda: resolve_name({report.module!r}), {report.module!r}, {report.name!r}); "
+        f"print(*sorted(set(sys.modules) & set({HEAVY!r})))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, f"discovery fails in a process of its own: {done.stderr}"
+    loaded = done.stdout.strip()
+    assert not loaded, f"the plugin imports {loaded} before a model is loaded; name classes by 'module:Class' instead"

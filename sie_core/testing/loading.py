@@ -1,0 +1,89 @@
+"""Loads one model of a plugin as the engine would, without an engine.
+
+It knows the catalog and the weight tiers; what is then asked of the adapter is the affair of the checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pkgutil import resolve_name
+
+from sie_core.cache import build_chain, fetch_weights
+from sie_core.catalog import build_catalog, check_profile, choose_family, read_card, resolve_options
+from sie_core.contracts import Adapter, Device, Item, LoadContext, ModelFamily, PluginError, ResolvedModel, Task
+from sie_core.plugins import PluginSet
+from sie_core.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A loaded model and what the engine knows of it."""
+
+    adapter: Adapter
+    family: ModelFamily
+    resolved: ResolvedModel
+
+    def task(self) -> Task:
+        """Ask for everything `encode` can return, with the profile's own options."""
+        options = resolve_options(self.family, self.resolved, {})
+        return Task(
+            "encode",
+            output_types=self.adapter.facts.outputs,
+            input_type=options.input_type,
+            instruction=options.instruction,
+            options=options.family,
+        )
+
+
+def load_model(model: str, plugins: PluginSet, settings: Settings, device: str = "cpu") -> LoadedModel:
+    """Load `model` on the first device of a kind, in the precision its config names or float32.
+
+    Raises:
+        InferenceError: There is no such model.
+        ModelLoadError: It cannot be loaded.
+        PluginError: No probe finds such a device.
+    """
+    resolved = build_catalog(settings, plugins).resolve(model)
+    weights = fetch_weights(resolved.config, build_chain(settings, plugins))
+    card = None if weights is None else read_card(weights)
+    where = find_device(device, plugins)
+    family = choose_family(plugins, resolved, card, where).family
+    check_profile(family, resolved.profile)
+    context = LoadContext(
+        model=resolved,
+        device=where,
+        precision=resolved.profile.compute_precision or "float32",
+        weights=weights,
+        card=card,
+        attention_backend=settings.attention_backend,
+        runners=plugins.runners,
+    )
+    return LoadedModel(resolve_name(family.adapter).load(context), family, resolved)
+
+
+def find_device(kind: str, plugins: PluginSet) -> Device:
+    """Return the first device of `kind`.
+
+    Raises:
+        PluginError: No probe finds one.
+    """
+    for probe in plugins.device_probes:
+        if probe.kind == kind:
+            for device in probe.devices():
+                return device
+    kinds = ", ".join(probe.kind for probe in plugins.device_probes)
+    raise PluginError(f"no device of kind {kind!r} is there; there are probes for {kinds}")
+
+
+def samples() -> Sequence[Item]:
+    """Return texts of several lengths and scripts, as items."""
+    texts = [
+        "a",
+        "Search needs small models.",
+        "Der schnelle braune Fuchs springt über den faulen Hund, zweimal.",
+        "検索には小さなモデルが必要です。",
+        "naïve café — e\u0301 👩‍🔬 ok?",
+        "one two three four five six seven eight nine ten " * 4,
+    ]
+    return [Item(id=f"sample-{position}", text=text) for position, text in enumerate(texts)]
