@@ -148,12 +148,12 @@ def value_problem(option: Option, value: Any) -> str | None:
     if option.choices and value not in option.choices:
         return f"is {short(value)}; allowed: {', '.join(repr(choice) for choice in option.choices)}."
     if _is(value, float):
-        if not math.isfinite(value):
+        if isinstance(value, float) and not math.isfinite(value):
             return f"is {value!r}; it must be finite."
         if option.minimum is not None and value < option.minimum:
-            return f"is {value!r}; the least allowed is {option.minimum:g}."
+            return f"is {short(value)}; the least allowed is {option.minimum:g}."
         if option.maximum is not None and value > option.maximum:
-            return f"is {value!r}; the most allowed is {option.maximum:g}."
+            return f"is {short(value)}; the most allowed is {option.maximum:g}."
     return None
 
 

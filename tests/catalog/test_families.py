@@ -1,0 +1,123 @@
+"""Which family serves a model: config over device over priority over name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sie_core.catalog import choose_family, read_card
+from sie_core.contracts import (
+    Claim,
+    Device,
+    ModelCard,
+    ModelConfig,
+    ModelFamily,
+    ModelLoadError,
+    Profile,
+    ResolvedModel,
+    claim_architectures,
+)
+from sie_core.plugins import PluginReport, PluginSet
+
+CPU = Device("cpu")
+
+
+@pytest.fixture
+def card(write_weights: Callable[..., Path], tmp_path: Path) -> ModelCard:
+    return read_card(write_weights(tmp_path / "bert"))
+
+
+def family(name: str, *, priority: int = 0, devices: tuple[str, ...] = (), claims: str = "BertModel") -> ModelFamily:
+    return ModelFamily(name, "x:Y", claim_architectures(claims, priority=priority), devices=frozenset(devices))
+
+
+def plugins(*families: ModelFamily, reports: tuple[PluginReport, ...] = ()) -> PluginSet:
+    return PluginSet(families={each.id: each for each in families}, reports=reports)
+
+
+def model(adapter_path: str | None = None, *, weightless: bool = False) -> ResolvedModel:
+    profile = Profile("default", adapter_path=adapter_path)
+    config = ModelConfig("org/m", hf_id="org/m", weightless=weightless, profiles={"default": profile})
+    return ResolvedModel("org/m", config, profile)
+
+
+def test_the_config_decides_over_everything(card: ModelCard) -> None:
+    choice = choose_family(plugins(family("a", priority=9), family("b")), model("b"), card, CPU)
+    assert choice.family.id == "b"
+    assert "config" in choice.reason
+    assert [each.family for each in choice.candidates] == ["b", "a"]
+
+
+def test_a_family_that_does_not_serve_the_device_loses_to_one_that_does(card: ModelCard) -> None:
+    known = plugins(family("flash", priority=9, devices=("cuda",)), family("plain"))
+    assert choose_family(known, model(), card, CPU).family.id == "plain"
+    assert choose_family(known, model(), card, Device("cuda")).family.id == "flash"
+
+
+def test_the_higher_priority_wins_and_the_reason_says_over_whom(card: ModelCard) -> None:
+    choice = choose_family(plugins(family("a", priority=1), family("b", priority=2)), model(), card, CPU)
+    assert choice.family.id == "b"
+    assert "BertModel" in choice.reason
+    assert "above a's 1" in choice.reason
+
+
+def test_equal_priority_is_decided_by_name(card: ModelCard) -> None:
+    choice = choose_family(plugins(family("b"), family("a")), model(), card, CPU)
+    assert choice.family.id == "a"
+    assert "by name" in choice.reason
+
+
+def test_another_servers_class_path_is_only_a_hint_and_noted(card: ModelCard) -> None:
+    choice = choose_family(plugins(family("a")), model("other_server.adapters.bert:BertAdapter"), card, CPU)
+    assert choice.family.id == "a"
+    assert "other_server.adapters.bert:BertAdapter" in choice.reason
+    assert "hint" in choice.reason
+
+
+def test_nobody_claims_it_names_the_architecture_the_families_and_broken_plugins(card: ModelCard) -> None:
+    report = PluginReport("vision", "sie-vision", "0.3", "sie_vision.plugin", "broken", cause="No module named 'timm'")
+    with pytest.raises(ModelLoadError) as raised:
+        choose_family(plugins(family("a", claims="LlamaModel"), reports=(report,)), model(), card, CPU)
+    assert raised.value.failure == "DEPENDENCY"
+    for part in ("org/m", "bert", "BertModel", "families: a", "vision", "sie-vision 0.3", "No module named 'timm'"):
+        assert part in str(raised.value)
+
+
+def test_an_unregistered_family_is_a_dependency_error_with_near_names_and_broken_plugins(card: ModelCard) -> None:
+    report = PluginReport("x", "sie-x", "1", "sie_x", "broken", cause="boom")
+    with pytest.raises(ModelLoadError) as raised:
+        choose_family(plugins(family("pytorch"), reports=(report,)), model("pytorh"), card, CPU)
+    assert raised.value.failure == "DEPENDENCY"
+    for part in ("'pytorh'", "Did you mean pytorch?", "adapter_path", "boom"):
+        assert part in str(raised.value)
+
+
+def test_a_device_nobody_serves_is_named(card: ModelCard) -> None:
+    known = plugins(family("flash", devices=("cuda",)))
+    with pytest.raises(ModelLoadError, match=r"flash \(cuda\).*cpu"):
+        choose_family(known, model(), card, CPU)
+    with pytest.raises(ModelLoadError, match="cuda") as raised:
+        choose_family(known, model("flash"), card, CPU)
+    assert raised.value.failure == "CONFIG"
+
+
+def test_a_weightless_model_needs_a_weightless_family_by_name(card: ModelCard) -> None:
+    weightless = ModelFamily("fake", "x:Y", lambda card: Claim("everything", 99), weightless=True)
+    known = plugins(weightless, family("a"))
+    assert choose_family(known, model("fake", weightless=True), None, CPU).family.id == "fake"
+    assert choose_family(known, model(), card, CPU).family.id == "a"
+    for wrong in (model(weightless=True), model("a", weightless=True), model("pkg.mod:Class", weightless=True)):
+        with pytest.raises(ModelLoadError) as raised:
+            choose_family(known, wrong, None, CPU)
+        assert raised.value.failure == "CONFIG"
+
+
+def test_a_claim_that_raises_is_a_typed_error_that_names_its_family(card: ModelCard) -> None:
+    def claims(card: ModelCard) -> Claim | None:
+        raise KeyError("secret")
+
+    with pytest.raises(ModelLoadError, match="'bad'") as raised:
+        choose_family(plugins(ModelFamily("bad", "x:Y", claims), family("a")), model(), card, CPU)
+    assert "secret" not in str(raised.value)

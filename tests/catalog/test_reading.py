@@ -1,0 +1,182 @@
+"""Model config files: what loads, what `extends` does, and what an error names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sie_core.catalog import ConfigError, parse_config, read_config
+
+FULL = """
+sie_id: acme/tiny
+hf_id: acme/tiny-weights
+hf_revision: 0123456789abcdef0123456789abcdef01234567
+hf_tokenizer_dependencies: {acme/tokenizer: main}
+routing: {policy: fallback, fallback_profile: default, triggers: [provisioning], window_s: 10}
+pool: GPU_pool
+inputs: {text: true, image: true}
+tasks:
+  encode: {dense: {dim: 8}, sparse: null, multivector: {dim: 4}}
+  score: {}
+  extract: null
+max_sequence_length: 512
+profiles:
+  default:
+    adapter_path: "other_server.adapters.bert:BertAdapter"
+    max_batch_tokens: 16384
+    compute_precision: bfloat16
+    adapter_options:
+      loadtime: {pooling: mean}
+      runtime: {normalize: true, query_template: "query: {text}"}
+    adaptive_batching: {enabled: true, target_p50_ms: 50, gain: 0.1}
+    kv_budget_tokens: 100
+    chat_template_kwargs: {thinking: false}
+  fast:
+    extends: default
+    max_batch_tokens: 8192
+    adapter_options:
+      runtime: {output_types: [dense], output_dtype: float16}
+"""
+
+
+def test_a_config_with_every_field_of_existing_folders_loads(write_config: Callable[..., Path]) -> None:
+    config = read_config(write_config("tiny", FULL))
+    assert (config.id, config.hf_id) == ("acme/tiny", "acme/tiny-weights")
+    assert config.hf_revision == "0123456789abcdef0123456789abcdef01234567"
+    assert config.inputs == ("text", "image")
+    assert config.tasks == {"encode": {"dense": {"dim": 8}, "multivector": {"dim": 4}}, "score": {}}
+    assert config.max_sequence_length == 512
+    assert not config.accept_token_ids
+    assert not config.trust_remote_code
+    assert config.source.endswith("tiny.yaml")
+    default = config.profiles["default"]
+    assert default.adapter_path == "other_server.adapters.bert:BertAdapter"
+    assert (default.max_batch_cost, default.compute_precision) == (16384, "bfloat16")
+    assert default.loadtime == {"pooling": "mean"}
+
+
+def test_a_filled_map_of_the_child_replaces_the_parents_whole_map_and_an_empty_one_does_not(
+    write_config: Callable[..., Path],
+) -> None:
+    fast = read_config(write_config("tiny", FULL)).profiles["fast"]
+    assert fast.runtime == {"output_types": ["dense"], "output_dtype": "float16"}
+    assert fast.loadtime == {"pooling": "mean"}
+    assert (fast.max_batch_cost, fast.compute_precision) == (8192, "bfloat16")
+    assert fast.output_types == ("dense",)
+
+
+def test_our_own_names_and_opt_ins_load(write_config: Callable[..., Path]) -> None:
+    config = read_config(
+        write_config(
+            "own",
+            "{model_id: own, hf_id: org/own, accept_token_ids: true, trust_remote_code: true, "
+            "tasks: {encode: {dense: {matryoshka_dims: [64, 128]}}}}",
+        )
+    )
+    assert config.id == "own"
+    assert config.accept_token_ids
+    assert config.trust_remote_code
+    assert config.tasks == {"encode": {"dense": {"matryoshka_dims": [64, 128]}}}
+    assert list(config.profiles) == ["default"]
+    assert config.profiles["default"].adapter_path is None
+
+
+def test_a_weights_path_is_relative_to_its_file(write_config: Callable[..., Path], tmp_path: Path) -> None:
+    config = read_config(write_config("local", "{sie_id: local, weights_path: ./weights/local}"))
+    assert config.weights_path is not None
+    assert Path(config.weights_path).resolve() == (tmp_path / "models/weights/local").resolve()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{sie_id: a, hf_id: a, adaptor: x}", ["adaptor", "is no field", "hf_id", "sie_id", "model_id"]),
+        ("{sie_id: a, hf_id: a, profile: {}}", ["`profile`", "Did you mean profiles"]),
+        ("{sie_id: a, hf_id: a, max_sequence_length: long}", ["max_sequence_length", "'long'", "integer"]),
+        ("{sie_id: a, hf_id: a, max_sequence_length: '512'}", ["max_sequence_length", "'512'", "integer"]),
+        ("{sie_id: a, hf_id: a, inputs: {text: 1}}", ["inputs.text", "1", "boolean"]),
+        ("{sie_id: a}", ["hf_id", "weights_path", "package_backed"]),
+        ("{hf_id: a}", ["sie_id", "needed"]),
+        ("{sie_id: ../a, hf_id: a}", ["../a", "no '..'"]),
+        ("{sie_id: a, hf_id: a/../../b}", ["hf_id", "a/../../b"]),
+        ("{sie_id: a, hf_id: a, hf_revision: ../../etc}", ["hf_revision", "../../etc"]),
+        ("{sie_id: a, hf_id: a, profiles: {}}", ["profiles", "at least 1"]),
+        ("{sie_id: a, hf_id: a, profiles: {'x y': {}}}", ["x y", "letters, digits"]),
+        ("{sie_id: a, hf_id: a, profiles: {b: {extends: c}}}", ["profiles.b.extends", "'c'", "the profiles are b"]),
+        (
+            "{sie_id: a, hf_id: a, profiles: {a: {}, b: {extends: a}, c: {extends: b}}}",
+            ["profiles.c.extends", "'b'", "one level"],
+        ),
+        ("{sie_id: a, hf_id: a, profiles: {a: {extends: a}}}", ["profiles.a.extends", "one level"]),
+        (
+            "{sie_id: a, hf_id: a, profiles: {default: {compute_precision: int4}}}",
+            ["profiles.default.compute_precision", "'int4'", "float16", "bfloat16", "float32"],
+        ),
+        (
+            "{sie_id: a, hf_id: a, profiles: {default: {adapter_options: {runtime: {output_types: [dence]}}}}}",
+            ["profiles.default", "dence", "multivector"],
+        ),
+        ("{sie_id: a, hf_id: a, pool: _default}", ["pool", "_default"]),
+        ("{sie_id: a, remote_backed: true}", ["remote_backed"]),
+        ("- a", ["map of fields", "list"]),
+        ("sie_id: [unclosed", ["YAML", "line"]),
+        ("sie_id: a\nsie_id: b\nhf_id: a", ["sie_id", "twice", "line 2"]),
+        ("!!python/object/apply:os.system ['true']", ["YAML"]),
+        ("", ["map of fields"]),
+    ],
+)
+def test_a_wrong_config_names_file_field_value_and_what_is_allowed(
+    write_config: Callable[..., Path], text: str, said: list[str]
+) -> None:
+    file = write_config("wrong", text)
+    with pytest.raises(ConfigError) as raised:
+        read_config(file)
+    message = str(raised.value)
+    for part in [str(file), *said]:
+        assert part in message
+
+
+def test_every_wrong_field_is_named_at_once(write_config: Callable[..., Path]) -> None:
+    file = write_config("wrong", "{sie_id: 5, hf_id: a, max_sequence_length: 0}")
+    with pytest.raises(ConfigError) as raised:
+        read_config(file)
+    assert len(str(raised.value).splitlines()) == 2
+
+
+def test_a_file_that_is_no_text_is_a_config_error(tmp_path: Path) -> None:
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00\x81")
+    with pytest.raises(ConfigError, match=r"binary\.yaml"):
+        read_config(tmp_path / "binary.yaml")
+
+
+options = st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(), max_size=3)
+profile = st.fixed_dictionaries(
+    {},
+    optional={
+        "adapter_path": st.sampled_from(["x", "y"]),
+        "max_batch_tokens": st.integers(1, 99),
+        "compute_precision": st.sampled_from(["float16", "float32"]),
+        "adapter_options": st.fixed_dictionaries({}, optional={"loadtime": options, "runtime": options}),
+    },
+)
+
+
+@given(parent=profile, child=profile)
+def test_extends_takes_each_field_from_the_child_where_it_says_something(
+    parent: dict[str, Any], child: dict[str, Any]
+) -> None:
+    data = {"sie_id": "m", "hf_id": "m", "profiles": {"default": parent, "child": {**child, "extends": "default"}}}
+    config = parse_config(yaml.safe_load(yaml.safe_dump(data)), source="test", folder=Path())
+    merged = config.profiles["child"]
+    assert merged.adapter_path == child.get("adapter_path", parent.get("adapter_path"))
+    assert merged.max_batch_cost == child.get("max_batch_tokens", parent.get("max_batch_tokens"))
+    assert merged.compute_precision == child.get("compute_precision", parent.get("compute_precision"))
+    for part, value in (("loadtime", merged.loadtime), ("runtime", merged.runtime)):
+        own = child.get("adapter_options", {}).get(part)
+        assert value == (own or parent.get("adapter_options", {}).get(part) or {})
