@@ -10,7 +10,7 @@ import re
 import time
 import uuid
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sie_core import __version__
 from sie_core.api.context import Api
 from sie_core.api.errors import error_response
+from sie_core.api.gate import Gate
 from sie_core.api.metrics import HttpMetrics
 from sie_core.contracts import InferenceError
 from sie_core.logs import RequestFields, current_request
@@ -38,6 +39,7 @@ class Exchange:
     send: Send
     headers: list[tuple[bytes, bytes]]
     """Those that every reply to it carries."""
+    gate: Gate
     started: float = field(default_factory=time.monotonic)
     status: int | None = None
     """None until the reply begins."""
@@ -48,6 +50,8 @@ class Exchange:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message["headers"] = [*message["headers"], *self.headers]
+            if not self.gate.is_open:
+                message["headers"].append((b"connection", b"close"))
         else:
             self.size += len(message.get("body", b""))
         await self.send(message)
@@ -74,7 +78,7 @@ class RequestMiddleware:
         is_inference = scope["path"].startswith(INFERENCE_PATHS)
         fields = _fields(Headers(scope=scope))
         token = current_request.set(fields)
-        exchange = Exchange(scope, send, self._headers(fields, is_inference))
+        exchange = Exchange(scope, send, self._headers(fields, is_inference), self._api.gate)
         try:
             await self._answer(exchange, receive, is_inference)
         finally:
@@ -134,5 +138,5 @@ def _fields(headers: Headers) -> RequestFields:
     return RequestFields(request_id, trace.group(1) if trace else None)
 
 
-def _route(scope: dict[str, Any] | Scope) -> str:
+def _route(scope: Scope) -> str:
     return getattr(scope.get("route"), "path", "unmatched")

@@ -1,0 +1,48 @@
+"""The socket the server listens on: bound before anything slow happens, so that a taken port is told at once."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+
+class ListenError(Exception):
+    """The address cannot be listened on; the message names it and what to do."""
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Bind a TCP socket, not yet listening; port 0 takes a free one.
+
+    Raises:
+        ListenError: The address is taken, forbidden or none of this machine's.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as error:
+        raise ListenError(f"Cannot listen on {host}:{port}: {_reason(error)}") from None
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """Write the URL a client on this machine uses."""
+    host, port = listener.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):
+        host = "127.0.0.1" if host == "0.0.0.0" else "::1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _reason(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "another process has that port. Choose another with --port or SIE_HTTP_PORT, or 0 for a free one."
+    if error.errno == errno.EACCES:
+        return "the system does not allow it. Choose a port above 1023 with --port or SIE_HTTP_PORT."
+    return f"{error.strerror or error}. --host or SIE_HTTP_HOST must be an address of this machine."

@@ -1,0 +1,117 @@
+"""The standalone server: engine and API in one process under uvicorn.
+
+It puts the parts together and minds the order they start and stop in; it must not know routes or batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import uvicorn
+from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
+
+from sie_core.api import Gate, create_app
+from sie_core.cache import build_chain
+from sie_core.catalog import build_catalog
+from sie_core.engine import Engine
+from sie_core.plugins import PluginSet
+from sie_core.server.listening import bind, url_of
+from sie_core.server.stopping import Stopping
+from sie_core.settings import Settings
+
+log = logging.getLogger("sie_core.server")
+
+KEEP_ALIVE_S = 75
+"""How long an idle connection is kept: longer than the 60 s of common load balancers, which otherwise send a request
+into a connection that is just being closed."""
+LAST_WORDS_S = 2
+"""How long connections get to close once every inference request is answered."""
+
+OnReady = Callable[[str], None]
+
+
+def serve(settings: Settings, plugins: PluginSet, on_ready: OnReady = lambda url: None) -> None:
+    """Serve until a signal.
+
+    Args:
+        settings: The settings in force.
+        plugins: What is installed.
+        on_ready: Called with the URL once the models to preload are loaded.
+
+    Raises:
+        ListenError: The address cannot be listened on.
+        PluginError: Something chosen by a setting is not installed.
+    """
+    with contextlib.closing(bind(settings.http_host, settings.http_port)) as listener:
+        factory = uvicorn.Config("").get_loop_factory()
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(_serve(settings, plugins, listener, on_ready))
+
+
+async def _serve(settings: Settings, plugins: PluginSet, listener: socket.socket, on_ready: OnReady) -> None:
+    engine = Engine(settings, plugins, build_catalog(settings, plugins), build_chain(settings, plugins))
+    gate = Gate(settings.max_concurrent_requests)
+    registry = engine.metrics.registry
+    for collector in (ProcessCollector, PlatformCollector, GCCollector):
+        collector(registry=registry)
+    server = _Server(create_app(engine, settings, registry=registry, gate=gate))
+    Stopping(gate, settings.drain_timeout_s, server.stop).install()
+    opening = asyncio.create_task(_open(engine, server, url_of(listener), on_ready))
+    try:
+        await server.serve(sockets=[listener])
+        if opening.done():
+            opening.result()
+    finally:
+        opening.cancel()
+        await engine.close()
+        log.info("stopped")
+
+
+async def _open(engine: Engine, server: _Server, url: str, on_ready: OnReady) -> None:
+    """Start the engine while the server answers already: probes see it start, and inference waits its turn."""
+    try:
+        await server.listening.wait()
+        log.info("listening on %s", url)
+        await engine.start()
+        on_ready(url)
+    except Exception:
+        server.stop()
+        raise
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn without its signal handlers, and with a word when it listens."""
+
+    def __init__(self, app: Any) -> None:
+        config = uvicorn.Config(
+            app,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=LAST_WORDS_S,
+        )
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen."""
+        await super().startup(sockets)
+        self.listening.set()
+
+    def stop(self) -> None:
+        """Close the listening socket and the connections, and return from `serve`."""
+        self.should_exit = True
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals to `Stopping`."""
+        yield

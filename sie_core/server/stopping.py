@@ -1,0 +1,65 @@
+"""From a signal to the end: turn new requests away, let those in flight finish, then stop.
+
+It knows the gate and a way to stop the server, and nothing of HTTP or the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable
+from types import FrameType
+
+from sie_core.api import Gate
+
+log = logging.getLogger("sie_core.server")
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+GRACE_S = 1.0
+"""How long abandoned requests get to answer that they were."""
+
+
+class Stopping:
+    """Drains once a signal came; a second signal ends the process at once.
+
+    Args:
+        gate: Closed by the first signal.
+        timeout_s: How long requests in flight may take.
+        stop: Called when none is in flight any more.
+    """
+
+    def __init__(self, gate: Gate, timeout_s: float, stop: Callable[[], None]) -> None:
+        self._gate = gate
+        self._timeout_s = timeout_s
+        self._stop = stop
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[None] | None = None
+        self._asked = False
+
+    def install(self) -> None:
+        """Take the signals over; call it on the main thread."""
+        for number in SIGNALS:
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._asked:
+            # Nothing that may hang: not the loop, not the device, not an atexit function.
+            os._exit(128 + number)
+        self._asked = True
+        self._loop.call_soon_threadsafe(self._begin, signal.Signals(number).name)
+
+    def _begin(self, name: str) -> None:
+        self._gate.close()
+        log.info(
+            "%s: %d requests in flight get up to %g s; a second signal ends them now",
+            name, self._gate.in_flight, self._timeout_s,
+        )  # fmt: skip
+        self._task = self._loop.create_task(self._drain())
+
+    async def _drain(self) -> None:
+        if not await self._gate.idle(self._timeout_s):
+            log.warning("%d requests were not answered in time and are abandoned", self._gate.abandon())
+            await self._gate.idle(GRACE_S)
+        self._stop()

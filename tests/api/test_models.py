@@ -1,0 +1,38 @@
+import httpx
+
+
+async def test_one_list_serves_both_kinds_of_client(client: httpx.AsyncClient) -> None:
+    body = (await client.get("/v1/models")).json()
+    assert body["object"] == "list"
+    (openai,) = body["data"]
+    assert openai["id"] == "org/model"
+    assert (openai["object"], openai["owned_by"]) == ("model", "org")
+    assert isinstance(openai["created"], int)
+    (native,) = body["models"]
+    assert native["name"] == "org/model"
+    assert (native["inputs"], native["outputs"], native["dims"]) == (["text"], ["dense"], {"dense": 4})
+    assert (native["loaded"], native["state"], native["last_error"]) == (True, "loaded", None)
+    assert native["profiles"]["default"]["is_default"] is True
+
+
+async def test_one_model_has_the_fields_of_both_lists(client: httpx.AsyncClient) -> None:
+    body = (await client.get("/v1/models")).json()
+    one = (await client.get("/v1/models/org/model")).json()
+    assert one == body["data"][0] | body["models"][0]
+
+
+async def test_a_get_answers_json_whatever_the_session_sends(client: httpx.AsyncClient) -> None:
+    headers = {"Content-Type": "application/msgpack", "Accept": "application/msgpack"}
+    reply = await client.get("/v1/models", headers=headers)
+    assert reply.headers["content-type"] == "application/json"
+
+
+async def test_an_unknown_model_is_404_with_the_nearest_names(client: httpx.AsyncClient) -> None:
+    reply = await client.get("/v1/models/org/modle")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (404, "MODEL_NOT_FOUND")
+    assert "org/model" in reply.json()["error"]["message"]
+
+
+async def test_plugins_are_listed_with_what_they_register(client: httpx.AsyncClient) -> None:
+    (plugin,) = (await client.get("/v1/plugins")).json()["plugins"]
+    assert plugin == {"name": "fake", "state": "active", "registers": {"sie_model_families": ["fake"]}}

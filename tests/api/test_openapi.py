@@ -1,0 +1,91 @@
+"""The OpenAPI document is valid, complete, and what the server does."""
+
+import json
+import re
+from typing import Any
+
+import httpx
+import jsonschema_rs
+import pytest
+from fastapi import FastAPI
+from sie_sdk.errors import ERRORS
+
+from sie_core.api.openapi import build_openapi
+
+
+@pytest.fixture
+def document(app: FastAPI) -> dict[str, Any]:
+    return build_openapi(app)
+
+
+def check(document: dict[str, Any], path: str, method: str, reply: httpx.Response) -> None:
+    """Hold a reply against what the document says of it."""
+    responses = document["paths"][path][method]["responses"]
+    described = responses.get(str(reply.status_code), responses["default"])
+    schema = described["content"][reply.headers["content-type"]]["schema"]
+    resolved = {"$ref": schema["$ref"], "components": document["components"]}
+    jsonschema_rs.validator_for(resolved).validate(reply.json())
+
+
+def test_every_reference_resolves_and_every_schema_is_one(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    names = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)))
+    assert names <= schemas.keys()
+    assert {"EncodeBody", "EncodeReply", "EmbeddingsBody", "ErrorReply", "OpenAIErrorReply"} <= names
+    for schema in schemas.values():
+        jsonschema_rs.Draft202012Validator(schema | {"components": document["components"]})
+
+
+def test_every_route_is_described_and_promises_no_validation_error_of_another_shape(document, app: FastAPI) -> None:
+    assert set(document["paths"]) == {
+        "/v1/encode/{model}", "/v1/embeddings", "/v1/models", "/v1/models/{model}", "/v1/plugins",
+        "/healthz", "/livez", "/readyz", "/health", "/metrics",
+    }  # fmt: skip
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            assert operation["description"]
+            assert "422" not in operation["responses"]
+            assert "default" in operation["responses"]
+
+
+def test_encode_takes_and_gives_both_formats(document: dict[str, Any]) -> None:
+    operation = document["paths"]["/v1/encode/{model}"]["post"]
+    formats = {"application/json", "application/msgpack"}
+    assert operation["requestBody"]["content"].keys() == formats
+    assert operation["responses"]["200"]["content"].keys() == formats
+    assert operation["requestBody"]["required"]
+
+
+def test_every_code_an_inference_can_answer_is_named_at_its_status(document: dict[str, Any]) -> None:
+    responses = document["paths"]["/v1/encode/{model}"]["post"]["responses"]
+    for row in ERRORS.values():
+        if str(row.status) in responses:
+            assert row.code in responses[str(row.status)]["description"]
+
+
+@pytest.mark.parametrize(
+    ("path", "url", "body"),
+    [
+        ("/v1/encode/{model}", "/v1/encode/org/model", {"items": [{"text": "x", "id": "1"}, {"text": "y"}]}),
+        ("/v1/encode/{model}", "/v1/encode/org/model", {"items": []}),
+        ("/v1/embeddings", "/v1/embeddings", {"model": "org/model", "input": ["x"]}),
+        ("/v1/embeddings", "/v1/embeddings", {"model": "org/model", "input": "x", "encoding_format": "base64"}),
+        ("/v1/embeddings", "/v1/embeddings", {"model": "org/model", "input": []}),
+    ],
+)
+async def test_replies_to_a_post_are_as_described(client: httpx.AsyncClient, document, path, url, body) -> None:
+    check(document, path, "post", await client.post(url, json=body))
+
+
+@pytest.mark.parametrize(
+    ("path", "url"),
+    [
+        ("/v1/models", "/v1/models"),
+        ("/v1/models/{model}", "/v1/models/org/model"),
+        ("/v1/models/{model}", "/v1/models/no/model"),
+        ("/v1/plugins", "/v1/plugins"),
+        ("/health", "/health"),
+    ],
+)
+async def test_replies_to_a_get_are_as_described(client: httpx.AsyncClient, document, path, url) -> None:
+    check(document, path, "get", await client.get(url))

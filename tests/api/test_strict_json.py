@@ -1,0 +1,52 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sie_core.api.strict_json import loads
+from sie_core.contracts import InferenceError
+
+DOCUMENTS = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.text(),
+    lambda child: st.lists(child, max_size=4) | st.dictionaries(st.text(), child, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(DOCUMENTS)
+def test_what_json_writes_is_read_back(document: object) -> None:
+    assert loads(json.dumps(document, ensure_ascii=False).encode()) == document
+
+
+@given(DOCUMENTS)
+def test_escapes_of_every_kind_are_no_duplicates(document: object) -> None:
+    assert loads(json.dumps(document, ensure_ascii=True, indent=1).encode()) == document
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"a": 1, "a": 2}',
+        b'{"a": 1, "\\u0061": 1}',
+        b'{"x": [{"a\\\\": "\\"", "a\\\\": "q"}]}',
+    ],
+)
+def test_a_key_given_twice_is_refused(data: bytes) -> None:
+    with pytest.raises(InferenceError, match="twice"):
+        loads(data)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b'"\xff"', b'"\\ud800"', b"NaN", b"[1e999]", b"{}x", b"\xef\xbb\xbf{}", b"{'a':1}"]
+)
+def test_what_is_no_json_is_a_400_that_names_the_place(data: bytes) -> None:
+    with pytest.raises(InferenceError, match=r"line \d+, column \d+") as raised:
+        loads(data)
+    assert raised.value.code == "INVALID_INPUT"
+
+
+@pytest.mark.parametrize("depth", [300, 2_000, 100_000])
+def test_deep_nesting_is_refused(depth: int) -> None:
+    with pytest.raises(InferenceError):
+        loads(b"[" * depth + b"]" * depth)
