@@ -1,0 +1,201 @@
+"""The family `pytorch`: dense text encoders, packed where their architecture allows.
+
+It joins tokenisation, a runner and a head, and knows none of them from inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from sie_core.contracts import (
+    Adapter,
+    InvalidInput,
+    Item,
+    ItemOutput,
+    LoadContext,
+    ModelFacts,
+    ModelLoadError,
+    Task,
+    Unit,
+)
+from sie_pytorch.device import HostCopy, memory_errors
+from sie_pytorch.facts import matryoshka_dims, needed_card, sequence_lengths
+from sie_pytorch.heads import Head, HeadChoice
+from sie_pytorch.options import POOLING_NAMES
+from sie_pytorch.pooling import find_spans
+from sie_pytorch.preparation import Preparation, TokenRow
+from sie_pytorch.prompts import Prompts, check_templates
+from sie_pytorch.recipe import NotUnderstoodError, read_recipe
+from sie_pytorch.stages import Stages
+from sie_pytorch.tokenizer import load_tokenizer
+from sie_pytorch.weights import require_weights
+
+if TYPE_CHECKING:
+    from sie_pytorch.runners import BuiltRunner
+
+
+class TextEncoder(Adapter):
+    """A transformer text encoder with its pooling and head modules."""
+
+    def __init__(
+        self,
+        preparation: Preparation,
+        runner: BuiltRunner,
+        head: Head,
+        facts: ModelFacts,
+        device: torch.device,
+        threads: int,
+    ) -> None:
+        self.facts = facts
+        self._preparation = preparation
+        self._runner = runner
+        self._head = head
+        self._device = device
+        self._threads = threads
+
+    @classmethod
+    def load(cls, context: LoadContext) -> Adapter:
+        """Load the model; one that only sentence-transformers understands is handed to its fallback.
+
+        Raises:
+            ModelLoadError: With the failure's class.
+            OutOfDeviceMemory: The device has no room.
+        """
+        try:
+            return _load_packed(cls, context)
+        except NotUnderstoodError as reason:
+            # Imported only where it serves: the library takes seconds to import.
+            from sie_pytorch.fallback import SentenceTransformersEncoder
+
+            return SentenceTransformersEncoder.load_because(context, str(reason))
+
+    def prepare(self, items: Sequence[Item], task: Task) -> Sequence[Unit]:
+        """Tokenise; one unit an item, its cost its tokens.
+
+        Raises:
+            InvalidInput: An item or an option is wrong.
+        """
+        choice = self._choose_head(task)
+        rows = self._preparation.rows(items, task)
+        return [
+            Unit(item=index, cost=len(row.ids), key=choice, payload=row, tokens=len(row.ids), truncated=row.truncated)
+            for index, row in enumerate(rows)
+        ]
+
+    def run(self, units: Sequence[Unit]) -> HostCopy:
+        """Run one packed batch.
+
+        Raises:
+            OutOfDeviceMemory: The device has no room for it.
+        """
+        if torch.get_num_threads() != self._threads:
+            # A thread that used PyTorch before the load keeps the number it had then.
+            torch.set_num_threads(self._threads)
+        rows: list[TokenRow] = [unit.payload for unit in units]
+        choice = units[0].key
+        assert isinstance(choice, HeadChoice)
+        lengths = np.array([len(row.ids) for row in rows])
+        cu_seqlens = np.concatenate(([0], np.cumsum(lengths)))
+        positions = np.arange(cu_seqlens[-1]) - np.repeat(cu_seqlens[:-1], lengths)
+        excluded = np.array([row.excluded for row in rows])
+        with memory_errors(), torch.inference_mode():
+            states = self._runner.forward(
+                torch.from_numpy(np.concatenate([row.ids for row in rows])),
+                torch.from_numpy(positions),
+                None,
+                torch.from_numpy(cu_seqlens),
+            )
+            vectors = self._head(states, find_spans(cu_seqlens, excluded, self._device), choice)
+            return HostCopy.start(vectors)
+
+    def finish(self, units: Sequence[Unit], raw: HostCopy) -> Sequence[ItemOutput]:
+        """Hand each unit its row; all rows lie in one array that nothing else holds."""
+        choice = units[0].key
+        assert isinstance(choice, HeadChoice)
+        unit_length = self._head.unit_length(choice)
+        return [ItemOutput(dense=row, normalized=unit_length) for row in raw.wait()]
+
+    def unload(self) -> None:
+        """Free the weights now, and PyTorch's cache of them."""
+        del self._runner, self._head
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _choose_head(self, task: Task) -> HeadChoice:
+        pooling, normalize = task.options.get("pooling"), task.options.get("normalize")
+        modes = self._head.default.modes if pooling is None else (POOLING_NAMES[pooling],)
+        if not self._head.fits(modes):
+            raise InvalidInput(
+                f"options.pooling is {pooling!r}, and the model's next module takes vectors of "
+                f"{' + '.join(self._head.default.modes)} pooling alone; leave the option out.",
+                param="options.pooling",
+            )
+        return HeadChoice(modes, normalize)
+
+
+def _load_packed(family: type[TextEncoder], context: LoadContext) -> TextEncoder:
+    card = needed_card(context)
+    require_weights(card)
+    recipe = read_recipe(card)
+    prompts = Prompts.of(card)
+    check_templates(context.model.profile.runtime)
+    stages = Stages(context)
+    from sie_pytorch.runners import build_runner  # imports transformers, which only a load needs
+
+    stages.done("import")
+    config = context.model.config
+    tokenizer = load_tokenizer(card.path, recipe, trust_remote_code=config.trust_remote_code)
+    stages.done("tokenizer")
+    torch.set_num_threads(context.threads)
+    try:
+        runner = build_runner(
+            card.path,
+            card,
+            context.device,
+            context.precision,
+            context.attention_backend,
+            context.runners,
+            context.threads,
+        )
+    except ModelLoadError as error:
+        if error.failure == "CONFIG" or config.trust_remote_code:
+            raise NotUnderstoodError(str(error)) from error
+        raise
+    stages.done("weights")
+    device = torch.device(str(context.device))
+    with memory_errors():
+        head = Head(recipe, runner.info.hidden_size, device)
+    lengths, length_note = sequence_lengths(config, recipe, tokenizer, runner.info.max_sequence_length)
+    preparation = Preparation(
+        context.model.id,
+        tokenizer,
+        prompts,
+        lengths,
+        pools_prompt=recipe.pooling.include_prompt,
+        takes_ids=config.accept_token_ids,
+    )
+    preparation.check_options(context.model.profile.runtime)
+    ours = {"prompts": prompts.note, "max_sequence_length": length_note}
+    facts = ModelFacts(
+        outputs=("dense",),
+        dims={"dense": head.dims},
+        matryoshka_dims=matryoshka_dims(config, card, head.dims),
+        max_sequence_length=lengths.default,
+        memory_bytes=runner.info.memory_bytes + head.memory_bytes,
+        precision=runner.info.precision,
+        notes={**runner.info.notes, **{name: note for name, note in ours.items() if note}},
+    )
+    encoder = family(preparation, runner, head, facts, device, context.threads)
+    _warm(encoder)
+    stages.done("warm")
+    return encoder
+
+
+def _warm(encoder: Any) -> None:
+    """Run one text through the whole pipeline, so that the first request finds everything in place."""
+    units = encoder.prepare([Item(text="warm")], Task("encode", ("dense",)))
+    encoder.finish(units, encoder.run(units))

@@ -1,0 +1,43 @@
+"""How many tokens sentence-transformers makes of a text, and how many of them it keeps.
+
+It asks the library's own input module, in a copy: tokenisers of transformers change while they work, and the device's
+thread uses the original. It knows no request.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from itertools import chain
+from typing import Any
+
+from sie_core.contracts import Truncation
+
+UNLIMITED = 1_000_000_000
+NOT_CUT = {"text": {"truncation": False}}
+
+
+class TokenCounter:
+    """Counts tokens; several threads may use it, and it takes one at a time."""
+
+    def __init__(self, model: Any) -> None:
+        """Copy the input module of a `SentenceTransformer`, all but its weights."""
+        original = model[0]
+        weights = chain(original.parameters(), original.buffers())
+        self._module = copy.deepcopy(original, {id(weight): weight for weight in weights})
+        limit = model.max_seq_length
+        self.max_length = limit if isinstance(limit, int) and 0 < limit < UNLIMITED else None
+        if self.max_length is not None:
+            self._module.max_seq_length = UNLIMITED  # else some modules cut before anyone can count
+        self._by_task = {task: getattr(original, f"{task}_length", None) for task in ("query", "document")}
+        self.cuts_start = getattr(getattr(original, "tokenizer", None), "truncation_side", "right") == "left"
+        self._lock = threading.Lock()
+
+    def count(self, text: str, prompt: str, task: str | None, max_length: int | None) -> Truncation:
+        """Count the tokens of `text` after `prompt`: all of them, and those the library keeps."""
+        with self._lock:
+            features = self._module.preprocess([text], prompt=prompt, task=task, processing_kwargs=NOT_CUT)
+        ids = features.get("input_ids")
+        tokens = len(text.split()) if ids is None else int(ids.numel())
+        limit = max_length or self._by_task.get(task or "") or self.max_length
+        return Truncation(tokens, tokens if limit is None else min(tokens, limit))

@@ -1,0 +1,76 @@
+"""What a model's config and its weights' files say of lengths and sizes, brought together.
+
+It knows no tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sie_core.contracts import LoadContext, ModelCard, ModelConfig, ModelLoadError
+from sie_pytorch.preparation import Lengths
+from sie_pytorch.recipe import Recipe
+from sie_pytorch.tokenizer import TextTokenizer
+
+
+def needed_card(context: LoadContext) -> ModelCard:
+    """Return the card of the weights.
+
+    Raises:
+        ModelLoadError: `CONFIG`: the model has no weights.
+    """
+    if context.card is None:
+        raise ModelLoadError("CONFIG", f"{context.model.id} has no weights: give its config `hf_id` or `weights_path`.")
+    return context.card
+
+
+def sequence_lengths(
+    config: ModelConfig, recipe: Recipe, tokenizer: TextTokenizer, most: int | None
+) -> tuple[Lengths, str | None]:
+    """Bring together how long texts may be, and say where that is less than somebody asked for.
+
+    As in sentence-transformers, the files' own length counts, and within it what the model's positions allow. A length
+    in the model's config replaces the files' own.
+    """
+    settings = recipe.transformer
+    asked = config.max_sequence_length or tokenizer.max_length
+    query = config.max_sequence_length or settings.query_length or asked
+    document = config.max_sequence_length or settings.document_length or asked
+    least = tokenizer.framing + 1
+    default = _within(most, asked)
+    if default is not None and default < least:
+        raise ModelLoadError(
+            "CONFIG", f"The model's length is {default} tokens, and its special tokens alone are {tokenizer.framing}."
+        )
+    note = None
+    if asked is not None and default != asked and (config.max_sequence_length or settings.max_seq_length):
+        note = f"{default} tokens in place of the {asked} asked for: the model has no positions beyond"
+    return Lengths(default, _within(most, query), _within(most, document), most, least), note
+
+
+def _within(most: int | None, asked: int | None) -> int | None:
+    return min((each for each in (most, asked) if each is not None), default=None)
+
+
+def matryoshka_dims(config: ModelConfig, card: ModelCard, dims: int) -> tuple[int, ...]:
+    """List the sizes a vector may be cut to, the native one included; empty where nobody declares any.
+
+    The model's config declares them, or else `matryoshka_dimensions` in the weights' `config.json`.
+
+    Raises:
+        ModelLoadError: `CONFIG`: a declared size is beyond the native one.
+    """
+    dense = (config.tasks.get("encode") or {}).get("dense") or {}
+    declared = dense.get("matryoshka_dims")
+    if declared is None:
+        declared = card.config.get("matryoshka_dimensions")
+        declared = [size for size in _sizes(declared) if size <= dims]
+    if not declared:
+        return ()
+    if max(declared) > dims:
+        raise ModelLoadError("CONFIG", f"matryoshka_dims names {max(declared)}, and the model's vectors have {dims}.")
+    return tuple(sorted({*declared, dims}))
+
+
+def _sizes(value: object) -> Iterable[int]:
+    return (size for size in value if isinstance(size, int) and size > 0) if isinstance(value, list) else ()

@@ -1,0 +1,232 @@
+"""The family `sentence-transformers`: whatever that library loads as a dense encoder, padded, on its own terms.
+
+It knows the library's public methods only; what it serves it says to be a fallback.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sie_core.contracts import (
+    Adapter,
+    InvalidInput,
+    Item,
+    ItemOutput,
+    LoadContext,
+    ModelFacts,
+    ModelLoadError,
+    Task,
+    Truncation,
+    Unit,
+)
+from sie_pytorch.counting import TokenCounter
+from sie_pytorch.device import memory_errors
+from sie_pytorch.facts import matryoshka_dims, needed_card
+from sie_pytorch.prompts import Prompts, check_templates
+from sie_pytorch.stages import Stages
+from sie_pytorch.texts import item_text
+from sie_pytorch.weights import refuse_pickled
+
+logger = logging.getLogger(__name__)
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What texts of one call of `encode` share; the inference key."""
+
+    prompt: str
+    task: Literal["query", "document"] | None
+    max_length: int | None
+    normalize: bool
+
+
+class SentenceTransformersEncoder(Adapter):
+    """A model that sentence-transformers runs."""
+
+    def __init__(self, context: LoadContext, model: Any, prompts: Prompts, reason: str) -> None:
+        card = needed_card(context)
+        self._name = context.model.id
+        self._model = model
+        self._prompts = prompts
+        self._threads = context.threads
+        self._counter = TokenCounter(model)
+        last = type(model[-1]).__name__
+        self._ends_in_unit_length = last == "Normalize" and model.truncate_dim is None
+        self._always_normalizes = last == "Normalize"
+        dims = self.run(self.prepare([Item(text="warm")], Task("encode", ("dense",)))).shape[1]
+        notes = {"runner": "sentence-transformers (fallback)", "runner_reason": f"padded batches: {reason}"}
+        if prompts.note:
+            notes["prompts"] = prompts.note
+        self.facts = ModelFacts(
+            outputs=("dense",),
+            dims={"dense": dims},
+            matryoshka_dims=matryoshka_dims(context.model.config, card, dims),
+            max_sequence_length=self._counter.max_length,
+            memory_bytes=sum(weight.nbytes for weight in (*model.parameters(), *model.buffers())),
+            precision=str(model.dtype or torch.float32).removeprefix("torch."),
+            notes=notes,
+        )
+
+    @classmethod
+    def load(cls, context: LoadContext) -> Adapter:
+        """Load the model.
+
+        Raises:
+            ModelLoadError: With the failure's class.
+            OutOfDeviceMemory: The device has no room.
+        """
+        return cls.load_because(context, "the family sentence-transformers was chosen")
+
+    @classmethod
+    def load_because(cls, context: LoadContext, reason: str) -> Adapter:
+        """Load the model, and note `reason` for the operator; see `load`."""
+        card = needed_card(context)
+        refuse_pickled(card)
+        check_templates(context.model.profile.runtime)
+        prompts = Prompts.of(card)
+        torch.set_num_threads(context.threads)
+        stages = Stages(context)
+        with memory_errors():
+            model = _load_model(context, str(card.path))
+            stages.done("weights")
+            encoder = cls(context, model, prompts, reason)
+        stages.done("warm")
+        logger.warning("%s is served by sentence-transformers, padded: %s", context.model.id, reason)
+        return encoder
+
+    def prepare(self, items: Sequence[Item], task: Task) -> Sequence[Unit]:
+        """Count tokens; the library tokenises again when it runs.
+
+        Raises:
+            InvalidInput: An item or an option is wrong, or a text would have to be cut at the other end.
+        """
+        prompt = self._prompts.choose(task)
+        call = self._call(task, prompt.prefix)
+        units = []
+        for index, item in enumerate(items):
+            text = item_text(item, index, self._name) + prompt.suffix
+            counted = self._counter.count(text, call.prompt, call.task, call.max_length)
+            truncated = counted if counted.kept < counted.tokens else None
+            if truncated is not None:
+                self._allow(truncated, task, f"items[{index}].text")
+            units.append(Unit(index, max(1, counted.kept), call, text, tokens=counted.kept, truncated=truncated))
+        return units
+
+    def run(self, units: Sequence[Unit]) -> NDArray[np.float32]:
+        """Encode one batch to float32 `[units, dims]`.
+
+        Raises:
+            OutOfDeviceMemory: The device has no room for it.
+        """
+        if torch.get_num_threads() != self._threads:
+            # A thread that used PyTorch before the load keeps the number it had then.
+            torch.set_num_threads(self._threads)
+        call = units[0].key
+        assert isinstance(call, Call)
+        lengths = {} if call.max_length is None else {"processing_kwargs": {"text": {"max_length": call.max_length}}}
+        with memory_errors():
+            vectors: torch.Tensor = self._model.encode(
+                [unit.payload for unit in units],
+                prompt=call.prompt,
+                task=call.task,
+                batch_size=len(units),
+                show_progress_bar=False,
+                convert_to_tensor=True,
+                normalize_embeddings=call.normalize,
+                **lengths,
+            )
+            array: NDArray[np.float32] = vectors.float().cpu().contiguous().numpy()
+            return array
+
+    def finish(self, units: Sequence[Unit], raw: NDArray[np.float32]) -> Sequence[ItemOutput]:
+        """Hand each unit its row; all rows lie in one array that nothing else holds."""
+        call = units[0].key
+        assert isinstance(call, Call)
+        unit_length = call.normalize or self._ends_in_unit_length
+        return [ItemOutput(dense=row, normalized=unit_length) for row in raw]
+
+    def unload(self) -> None:
+        """Free the weights now, and PyTorch's cache of them."""
+        on_cuda = self._model.device.type == "cuda"
+        del self._model, self._counter
+        if on_cuda:
+            torch.cuda.empty_cache()
+
+    def _call(self, task: Task, prompt: str) -> Call:
+        normalize = task.options.get("normalize")
+        if normalize is False and self._always_normalizes:
+            raise InvalidInput(
+                f"options.normalize is false, and {self._name} is served by sentence-transformers, which applies the "
+                "model's own normalisation always; leave the option out.",
+                param="options.normalize",
+            )
+        asked = task.options.get("query_max_length") if task.input_type == "query" else None
+        length = asked or task.options.get("max_seq_length")
+        most = self._counter.max_length
+        return Call(
+            prompt, task.input_type, length if most is None or length is None else min(length, most), bool(normalize)
+        )
+
+    def _allow(self, cut: Truncation, task: Task, where: str) -> None:
+        """Refuse a cut the request does not want."""
+        if task.truncate == "error":
+            raise InvalidInput(
+                f"{where} has {cut.tokens} tokens, and {self._name} takes {cut.kept}: shorten or split it, or allow "
+                "truncation.",
+                param=where,
+                code="INPUT_TOO_LONG",
+            )
+        end = "start" if self._counter.cuts_start else "end"
+        if task.truncate not in (None, end):
+            raise InvalidInput(
+                f"truncate is {task.truncate!r}, and {self._name} is served by sentence-transformers, which cuts its "
+                f"texts at their {end}; allowed: {end}, error.",
+                param="truncate",
+            )
+
+
+def _load_model(context: LoadContext, folder: str) -> Any:
+    """Load from local safetensors alone."""
+    from sentence_transformers import SentenceTransformer
+
+    on_cpu = context.device.kind == "cpu"
+    arguments: dict[str, Any] = {
+        "use_safetensors": True,
+        "dtype": torch.float32 if on_cpu else DTYPES[context.precision],
+    }
+    if context.attention_backend != "auto":
+        arguments["attn_implementation"] = context.attention_backend
+    try:
+        return SentenceTransformer(
+            folder,
+            device=str(context.device),
+            local_files_only=True,
+            trust_remote_code=context.model.config.trust_remote_code,
+            model_kwargs=arguments,
+        )
+    except ImportError as error:
+        raise ModelLoadError(
+            "DEPENDENCY", f"{context.model.id} needs a package that is not installed: {error.name or 'see the log'}."
+        ) from error
+    except (torch.OutOfMemoryError, MemoryError):
+        raise
+    except Exception as error:
+        # Any module of the library, or of the weights, may fail in any way.
+        remedy = (
+            ""
+            if context.model.config.trust_remote_code
+            else "; if it needs code that comes with the weights, and you trust it, set `trust_remote_code: true` in "
+            "the model's config"
+        )
+        raise ModelLoadError(
+            "CONFIG", f"sentence-transformers cannot load {context.model.id} ({type(error).__name__}){remedy}."
+        ) from error

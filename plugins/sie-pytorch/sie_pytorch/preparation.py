@@ -1,0 +1,179 @@
+"""From items to units of token ids: prompts, tokenisation, truncation.
+
+It runs on CPU threads, several at once, and knows no tensor and no device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from sie_core.contracts import InvalidInput, Item, ModelLoadError, Task, Truncation
+from sie_pytorch.prompts import Prompt, Prompts
+from sie_pytorch.texts import item_text
+from sie_pytorch.tokenizer import Ids, TextTokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    """One row of a forward pass."""
+
+    ids: Ids
+    """int64 `[tokens]`, special tokens included."""
+    excluded: int = 0
+    """How many leading tokens pooling leaves out."""
+    truncated: Truncation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How many tokens a text may have, special ones included; None for no limit."""
+
+    default: int | None
+    query: int | None
+    document: int | None
+    most: int | None
+    """What the positions of the model allow."""
+    least: int
+    """What a text needs at least: its special tokens and one of its own."""
+
+    def check(self, options: Mapping[str, Any]) -> None:
+        """Check the lengths that options ask for.
+
+        Raises:
+            ValueError: One is out of range; the arguments are its name and what is wrong, starting with the value.
+        """
+        for option in ("max_seq_length", "query_max_length"):
+            asked = options.get(option)
+            if asked is not None and (asked < self.least or (self.most is not None and asked > self.most)):
+                most = "" if self.most is None else f" to {self.most}"
+                raise ValueError(option, f"is {asked}; allowed: {self.least}{most} tokens, special ones included.")
+
+    def choose(self, task: Task) -> int | None:
+        """Choose the length of the texts of `task`."""
+        by_type = {"query": self.query, "document": self.document, None: self.default}
+        asked = task.options.get("query_max_length") if task.input_type == "query" else None
+        return asked or task.options.get("max_seq_length") or by_type[task.input_type]
+
+
+class Preparation:
+    """Turns items into rows, for one model."""
+
+    def __init__(
+        self,
+        model: str,
+        tokenizer: TextTokenizer,
+        prompts: Prompts,
+        lengths: Lengths,
+        *,
+        pools_prompt: bool,
+        takes_ids: bool,
+    ) -> None:
+        """Keep the parts.
+
+        Args:
+            model: The model's id, for messages.
+            tokenizer: Its tokenizer.
+            prompts: The prompts its files declare.
+            lengths: How long texts may be.
+            pools_prompt: Whether pooling takes a prompt's tokens in.
+            takes_ids: Whether items may hold token ids.
+        """
+        self._model = model
+        self._tokenizer = tokenizer
+        self._prompts = prompts
+        self._lengths = lengths
+        self._pools_prompt = pools_prompt
+        self._takes_ids = takes_ids
+        self._prompt_ids = lru_cache(maxsize=256)(self._tokenize_prompt)
+
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """Check a profile's options when the model loads.
+
+        Raises:
+            ModelLoadError: `CONFIG`, naming the option, its value and what is allowed.
+        """
+        try:
+            self._lengths.check(options)
+        except ValueError as problem:
+            raise ModelLoadError("CONFIG", "runtime.{} {}".format(*problem.args)) from None
+
+    def rows(self, items: Sequence[Item], task: Task) -> list[TokenRow]:
+        """Make one row an item.
+
+        Raises:
+            InvalidInput: An item has no text, is too long where cutting was refused, or holds ids that are none.
+        """
+        try:
+            self._lengths.check(task.options)
+        except ValueError as problem:
+            option, what = problem.args
+            raise InvalidInput(f"options.{option} {what}", param=f"options.{option}") from None
+        prompt = self._prompts.choose(task)
+        limit = self._lengths.choose(task)
+        excluded = self._excluded(prompt)
+        contents = self._contents(items, prompt)
+        fields = ["text" if item.token_ids is None else "token_ids" for item in items]
+        return [
+            self._row(f"items[{index}].{field}", content, limit, excluded, task)
+            for index, (field, content) in enumerate(zip(fields, contents, strict=True))
+        ]
+
+    def _contents(self, items: Sequence[Item], prompt: Prompt) -> list[Ids]:
+        """Tokenise every text in one call, prompt included; ids are taken as they are."""
+        texts = [prompt.wrap(item_text(item, i, self._model)) for i, item in enumerate(items) if item.token_ids is None]
+        tokenized = iter(self._tokenizer.content(texts))
+        return [
+            next(tokenized) if item.token_ids is None else self._given(item.token_ids, index, prompt)
+            for index, item in enumerate(items)
+        ]
+
+    def _given(self, ids: Sequence[int], index: int, prompt: Prompt) -> Ids:
+        """Check the ids of an item and put the prompt's own around them."""
+        where = f"items[{index}].token_ids"
+        if not self._takes_ids:
+            raise InvalidInput(
+                f"{where}: {self._model} takes texts, not token ids: send `text`, or set `accept_token_ids` in the "
+                "model's config.",
+                param=where,
+            )
+        vocabulary = self._tokenizer.vocabulary
+        if not ids or min(ids) < 0 or max(ids) >= vocabulary:
+            raise InvalidInput(
+                f"{where} must hold ids of the model's own tokenizer, from 0 to {vocabulary - 1}; it holds "
+                f"{'none' if not ids else f'ids from {min(ids)} to {max(ids)}'}.",
+                param=where,
+            )
+        content = self._tokenizer.unframe(np.array(ids, dtype=np.int64))
+        return np.concatenate((self._prompt_ids(prompt.prefix), content, self._prompt_ids(prompt.suffix)))
+
+    def _tokenize_prompt(self, text: str) -> Ids:
+        return self._tokenizer.content([text])[0]
+
+    def _excluded(self, prompt: Prompt) -> int:
+        if self._pools_prompt or not prompt.prefix:
+            return 0
+        return self._tokenizer.prompt_length(self._prompt_ids(prompt.prefix), self._lengths.default)
+
+    def _row(self, where: str, content: Ids, limit: int | None, excluded: int, task: Task) -> TokenRow:
+        framing = self._tokenizer.framing
+        tokens = framing + len(content)
+        if tokens == 0:
+            raise InvalidInput(f"{where} is empty, and {self._model} gives it no token; leave it out.", param=where)
+        if limit is None or tokens <= limit:
+            return TokenRow(self._tokenizer.frame(content), excluded)
+        if task.truncate == "error":
+            raise InvalidInput(
+                f"{where} has {tokens} tokens, and {self._model} takes {limit}: shorten or split it, or allow "
+                "truncation.",
+                param=where,
+                code="INPUT_TOO_LONG",
+            )
+        kept = limit - framing
+        from_start = self._tokenizer.cuts_start if task.truncate is None else task.truncate == "start"
+        cut = content[len(content) - kept :] if from_start else content[:kept]
+        return TokenRow(self._tokenizer.frame(cut), excluded, Truncation(tokens, limit))

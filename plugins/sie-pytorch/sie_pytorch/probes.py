@@ -1,0 +1,65 @@
+"""CUDA and MPS devices. PyTorch is imported when a probe is asked, and only where such a device can be."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from sie_core.contracts import Device, DeviceMemory
+
+NVIDIA = (Path("/dev/nvidiactl"), Path("/dev/nvidia0"), Path("/dev/dxg"), Path("/proc/driver/nvidia"))
+"""One of these is there wherever a Linux process can reach an NVIDIA device; `/dev/dxg` is Windows' own Linux."""
+
+
+class CudaProbe:
+    """Finds CUDA devices, ROCm's among them."""
+
+    kind = "cuda"
+    priority = 200
+
+    def devices(self) -> list[Device]:
+        """List the CUDA devices."""
+        if sys.platform == "linux" and not any(path.exists() for path in (*NVIDIA, Path("/dev/kfd"))):
+            return []
+        try:
+            import torch
+
+            if not torch.cuda.is_available():
+                return []
+            return [
+                Device("cuda", index, torch.cuda.get_device_name(index), asynchronous=True)
+                for index in range(torch.cuda.device_count())
+            ]
+        except (ImportError, RuntimeError, AssertionError):
+            return []
+
+    def memory(self, device: Device) -> DeviceMemory:
+        """Measure the memory of the whole device, in bytes: other processes' use counts."""
+        import torch
+
+        free, total = torch.cuda.mem_get_info(device.index)
+        return DeviceMemory(used=total - free, total=total)
+
+
+class MpsProbe:
+    """Finds the GPU of an Apple chip."""
+
+    kind = "mps"
+    priority = 100
+
+    def devices(self) -> list[Device]:
+        """List the one device there can be."""
+        if sys.platform != "darwin":
+            return []
+        try:
+            import torch
+
+            return [Device("mps", name="Apple GPU")] if torch.backends.mps.is_available() else []
+        except (ImportError, RuntimeError):
+            return []
+
+    def memory(self, device: Device) -> DeviceMemory:
+        """Measure what this process uses, in bytes, of what Metal recommends to use."""
+        import torch
+
+        return DeviceMemory(torch.mps.driver_allocated_memory(), torch.mps.recommended_max_memory())

@@ -1,0 +1,134 @@
+"""Which words go around a text: the weights' prompts, an instruction, or a template of the model's config.
+
+It knows no tokenizer. The rule for the weights' prompts is that of `SentenceTransformer.encode`, `encode_query` and
+`encode_document` (sentence-transformers 6): a query takes the prompt named `query` and a document the one named
+`document`, each empty where the weights declare none; a text that is neither takes the default prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from string import Formatter
+from typing import Any
+
+from sie_core.contracts import InvalidInput, ModelCard, ModelLoadError, Task
+
+UNUSED_NAMES = ("passage", "corpus")
+"""Names a document's prompt goes by in some files, which `encode_document` passes over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What stands before and after a text."""
+
+    prefix: str = ""
+    suffix: str = ""
+
+    def wrap(self, text: str) -> str:
+        """Put `text` between the two."""
+        return f"{self.prefix}{text}{self.suffix}"
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """The prompts the weights declare, by name."""
+
+    by_name: Mapping[str, str]
+    default_name: str | None = None
+
+    @classmethod
+    def of(cls, card: ModelCard) -> Prompts:
+        """Read `config_sentence_transformers.json`.
+
+        Raises:
+            ModelLoadError: `CONFIG`: the default prompt's name is not among the prompts.
+        """
+        files = card.sentence_transformers
+        declared = {name: text or "" for name, text in (files.get("prompts") or {}).items()}
+        by_name = {"query": "", "document": "", **declared}
+        default = files.get("default_prompt_name")
+        if default is not None and default not in by_name:
+            raise ModelLoadError(
+                "CONFIG",
+                f"config_sentence_transformers.json: default_prompt_name is {default!r}, and the prompts are "
+                f"{', '.join(by_name)}.",
+            )
+        return cls(by_name, default)
+
+    @property
+    def note(self) -> str | None:
+        """What an operator should know of prompts that no request selects."""
+        unused = [name for name in UNUSED_NAMES if self.by_name.get(name)]
+        if not unused or self.by_name["document"]:
+            return None
+        return (
+            f"the weights declare a prompt {unused[0]!r}, which `encode_document` of sentence-transformers does not "
+            "use; set `doc_template` in the model's config to put it before documents"
+        )
+
+    def choose(self, task: Task) -> Prompt:
+        """Choose the words around the texts of `task`.
+
+        A template wins over an instruction, and an instruction, even an empty one, over the weights' prompts. A
+        template without `{instruction}` says that such texts take none.
+
+        Raises:
+            InvalidInput: A template is malformed; `param` names it.
+        """
+        query = task.input_type == "query"
+        option = "query_template" if query else "doc_template"
+        template = task.options.get(option)
+        instruction = task.instruction
+        if instruction is None and (query or template is not None):
+            instruction = task.options.get("default_instruction")
+        if template is not None:
+            try:
+                return fill_template(template, instruction or "")
+            except ValueError as problem:
+                raise InvalidInput(f"options.{option} {problem}", param=f"options.{option}") from None
+        if instruction is not None:
+            return Prompt(f"{instruction} " if instruction else "")
+        if task.input_type is not None:
+            return Prompt(self.by_name[task.input_type])
+        return Prompt(self.by_name[self.default_name] if self.default_name is not None else "")
+
+
+@lru_cache(maxsize=256)
+def fill_template(template: str, instruction: str) -> Prompt:
+    """Split a template such as `Instruct: {instruction}\\nQuery: {text}` at its `{text}`.
+
+    Raises:
+        ValueError: It does not hold `{text}` once, or holds another field; the message starts with the value.
+    """
+    allowed = "allowed: a text with {text} once, {instruction} as often as wanted, and {{ }} for braces."
+    parts = [""]
+    try:
+        for literal, field, form, conversion in Formatter().parse(template):
+            parts[-1] += literal
+            if field == "text" and not form and not conversion:
+                parts.append("")
+            elif field == "instruction" and not form and not conversion:
+                parts[-1] += instruction
+            elif field is not None:
+                raise ValueError(field)
+    except ValueError:
+        raise ValueError(f"is {template!r}; {allowed}") from None
+    if len(parts) != 2:
+        raise ValueError(f"is {template!r}; {allowed}")
+    return Prompt(*parts)
+
+
+def check_templates(runtime: Mapping[str, Any]) -> None:
+    """Check the templates of a profile.
+
+    Raises:
+        ModelLoadError: `CONFIG`, naming the option.
+    """
+    for option in ("query_template", "doc_template"):
+        if option in runtime:
+            try:
+                fill_template(runtime[option], "")
+            except ValueError as problem:
+                raise ModelLoadError("CONFIG", f"runtime.{option} {problem}") from None

@@ -1,0 +1,146 @@
+"""Texts to token ids exactly as sentence-transformers gives them, through the tokenizer's Rust core alone.
+
+transformers builds the tokenizer once, at load, because what its classes make of the files differs from the files;
+after that nothing of it is called. It knows no prompt and no tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from tokenizers.normalizers import Lowercase
+from tokenizers.normalizers import Sequence as Normalizers
+
+from sie_core.contracts import ModelLoadError
+from sie_pytorch.recipe import NotUnderstoodError, Recipe
+
+Ids = NDArray[np.int64]
+
+UNLIMITED = 1_000_000_000
+"""A tokenizer without a length of its own states one beyond this (transformers: 1e30)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextTokenizer:
+    """A tokenizer that neither pads nor cuts; several threads may use it at once."""
+
+    core: Tokenizer
+    head: Ids
+    """The special tokens before every text."""
+    tail: Ids
+    """The special tokens after every text."""
+    special_ids: frozenset[int]
+    vocabulary: int
+    max_length: int | None
+    """Tokens a text may have by the weights' files, special ones included; None for no limit."""
+    cuts_start: bool
+    """Whether the weights' files have long texts cut at their start."""
+
+    @property
+    def framing(self) -> int:
+        """How many special tokens every text gets."""
+        return len(self.head) + len(self.tail)
+
+    def content(self, texts: Sequence[str]) -> list[Ids]:
+        """Tokenise, without the special tokens around each text."""
+        encodings = self.core.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
+
+    def frame(self, content: Ids) -> Ids:
+        """Put the special tokens around the tokens of a text."""
+        return np.concatenate((self.head, content, self.tail))
+
+    def unframe(self, ids: Ids) -> Ids:
+        """Take the special tokens off again where both stand there."""
+        first, last = len(self.head), len(ids) - len(self.tail)
+        if first > last or not (np.array_equal(ids[:first], self.head) and np.array_equal(ids[last:], self.tail)):
+            return ids
+        return ids[first:last]
+
+    def prompt_length(self, content: Ids, max_length: int | None) -> int:
+        """Count the leading tokens of a framed text that sentence-transformers takes for its prompt.
+
+        It tokenises the prompt alone and takes a special token at its end for the one that ends the text.
+        """
+        framed = self.frame(content if max_length is None else content[: max(0, max_length - self.framing)])
+        return len(framed) - int(len(framed) > 0 and int(framed[-1]) in self.special_ids)
+
+
+def load_tokenizer(folder: Path, recipe: Recipe, *, trust_remote_code: bool) -> TextTokenizer:
+    """Build the tokenizer of the model in `folder`; nothing is fetched.
+
+    Raises:
+        ModelLoadError: `CONFIG` or `CORRUPT`: there is none, or its files cannot be read. `DEPENDENCY`: a package is
+            missing to read them.
+        NotUnderstoodError: It has no Rust core, or frames texts in another way.
+    """
+    from transformers import AutoTokenizer
+
+    settings = recipe.transformer
+    arguments = dict(settings.tokenizer_kwargs)
+    if settings.max_seq_length is not None:
+        arguments.setdefault("model_max_length", settings.max_seq_length)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=trust_remote_code, **arguments
+        )
+    except ImportError as error:
+        raise ModelLoadError(
+            "DEPENDENCY", f"The tokenizer's files need a package that is not installed: {error.name or 'see the log'}."
+        ) from error
+    except Exception as error:
+        # Rust's errors have no class of their own, and a missing file is reported in half a dozen ways.
+        has_core = (folder / "tokenizer.json").is_file()
+        raise ModelLoadError(
+            "CORRUPT" if has_core else "CONFIG",
+            f"The tokenizer cannot be built from the weights' files ({type(error).__name__}): "
+            + ("tokenizer.json or tokenizer_config.json is damaged." if has_core else "tokenizer.json is missing."),
+        ) from error
+    if not tokenizer.is_fast:
+        raise NotUnderstoodError(f"{type(tokenizer).__name__} has no implementation in the tokenizers library")
+    if not recipe.declared and tokenizer.chat_template is not None:
+        raise NotUnderstoodError("texts go through its chat template")
+    core = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    core.no_truncation()
+    core.no_padding()
+    if settings.do_lower_case:
+        _lower_case(core)
+    head, tail = _special_tokens(core, "token_type_ids" in tokenizer.model_input_names)
+    limit = tokenizer.model_max_length
+    return TextTokenizer(
+        core=core,
+        head=head,
+        tail=tail,
+        special_ids=frozenset(tokenizer.all_special_ids),
+        vocabulary=core.get_vocab_size(with_added_tokens=True),
+        max_length=None if limit is None or limit >= UNLIMITED else int(limit),
+        cuts_start=tokenizer.truncation_side == "left",
+    )
+
+
+def _lower_case(core: Tokenizer) -> None:
+    """Lower-case first, unless the tokenizer does so by itself."""
+    normalizer = core.normalizer
+    steps = [] if normalizer is None else [normalizer]
+    if isinstance(normalizer, Normalizers):
+        steps = [normalizer[index] for index in range(len(normalizer))]
+    if not any(isinstance(step, Lowercase) for step in steps):
+        core.normalizer = Normalizers([Lowercase(), *steps])
+
+
+def _special_tokens(core: Tokenizer, takes_types: bool) -> tuple[Ids, Ids]:
+    """Find the special tokens before and after every text by tokenising one."""
+    encoding = core.encode("a")
+    special = np.array(encoding.special_tokens_mask, dtype=bool)
+    ids = np.array(encoding.ids, dtype=np.int64)
+    (content,) = np.nonzero(~special)
+    if len(content) == 0 or special[content[0] : content[-1] + 1].any():
+        raise NotUnderstoodError("its tokenizer puts special tokens inside a text")
+    if takes_types and any(encoding.type_ids):
+        raise NotUnderstoodError("its tokenizer gives the tokens of one text several types")
+    return ids[: content[0]], ids[content[-1] + 1 :]

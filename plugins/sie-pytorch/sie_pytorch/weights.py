@@ -1,0 +1,69 @@
+"""The weights of head modules, and the rule that weights come as safetensors.
+
+It knows files and tensors: no pooling, no request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from sie_core.contracts import ModelCard, ModelLoadError
+
+if TYPE_CHECKING:
+    import torch
+
+PICKLED = ("pytorch_model*.bin", "pytorch_model*.pt", "model*.pt")
+"""Weights that reading may turn into running code."""
+
+
+def refuse_pickled(card: ModelCard) -> None:
+    """Refuse a model that has the weights of any of its modules in a pickle alone.
+
+    Raises:
+        ModelLoadError: `CONFIG`, naming the file and the remedy.
+    """
+    files = [PurePosixPath(name) for name in card.files]
+    safe = {file.parent for file in files if file.suffix == ".safetensors"}
+    for file in files:
+        if file.parent not in safe and any(file.match(pattern) for pattern in PICKLED):
+            raise ModelLoadError(
+                "CONFIG",
+                f"{file}: these weights are a Python pickle, which can run code when it is read, and there are no "
+                "safetensors beside it. Take a revision that has `model.safetensors`, or convert the checkpoint where "
+                "you trust it: load it with sentence-transformers or transformers and call save_pretrained().",
+            )
+
+
+def require_weights(card: ModelCard) -> None:
+    """Refuse a folder without the transformer's weights.
+
+    Raises:
+        ModelLoadError: `CONFIG`, naming what is missing.
+    """
+    refuse_pickled(card)
+    if not any("/" not in name and name.endswith(".safetensors") for name in card.files):
+        raise ModelLoadError("CONFIG", "The folder of weights holds no `model.safetensors`.")
+
+
+def read_weights(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, torch.Tensor]:
+    """Read the tensors of a module from its `model.safetensors`, as float32 on the CPU.
+
+    Raises:
+        ModelLoadError: `CORRUPT`: the file is missing or damaged, or a tensor is missing or of another shape.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    name = f"{folder.name}/model.safetensors"
+    try:
+        tensors = load_file(folder / "model.safetensors")
+    except FileNotFoundError:
+        raise ModelLoadError("CORRUPT", f"{name} is missing.") from None
+    except (SafetensorError, OSError) as error:
+        raise ModelLoadError("CORRUPT", f"{name} cannot be read as safetensors.") from error
+    found = {key: tuple(tensor.shape) for key, tensor in tensors.items()}
+    if found != dict(shapes):
+        raise ModelLoadError("CORRUPT", f"{name} holds {found}, but its config asks for {dict(shapes)}.")
+    return {key: tensor.float() for key, tensor in tensors.items()}
