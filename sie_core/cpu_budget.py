@@ -89,8 +89,9 @@ def set_thread_environment(budget: CpuBudget, environ: MutableMapping[str, str] 
 
 def compute_threads(budget: CpuBudget, environ: Mapping[str, str] | None = None) -> int:
     """Return how many threads a forward pass may use: the operator's `OMP_NUM_THREADS`, else the budget."""
-    chosen = (os.environ if environ is None else environ).get(COMPUTE_VARIABLES[0], "")
-    return int(chosen) if chosen.isascii() and chosen.isdigit() and int(chosen) > 0 else budget.threads
+    environ = os.environ if environ is None else environ
+    outermost, _, _ = environ.get("OMP_NUM_THREADS", "").partition(",")
+    return int(outermost) if outermost.isascii() and outermost.isdigit() and int(outermost) > 0 else budget.threads
 
 
 def cgroup_quota(root: Path = Path("/")) -> float | None:
@@ -129,9 +130,10 @@ def _below(group: str, mounted: str) -> tuple[str, ...]:
     group, it is the host's name of it, and the mount itself is the container's group.
     """
     try:
-        return Path(group).relative_to(mounted).parts
+        parts = Path(group).relative_to(mounted).parts
     except ValueError:
         return ()
+    return () if ".." in parts else parts
 
 
 def _groups(root: Path) -> Iterator[tuple[str, str]]:

@@ -65,7 +65,7 @@ def missing(folder: Path) -> str | None:
     """
     if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
         return "config.json"
-    for name in (*_recorded(folder), *_shards(folder), *_modules(folder)):
+    for name in (*_recorded(folder), *_shards(folder), *_modules(folder), *_files(folder)):
         if not (folder / name).exists():
             return name
     return None if holds_safetensors(folder) else "model.safetensors"
@@ -73,7 +73,7 @@ def missing(folder: Path) -> str | None:
 
 def holds_safetensors(folder: Path) -> bool:
     """Whether any file of the folder is a safetensors file."""
-    return any(folder.rglob("*.safetensors"))
+    return any(file.is_file() for file in folder.rglob("*.safetensors"))
 
 
 def holds_pickles(folder: Path) -> bool:
@@ -100,6 +100,11 @@ def _recorded(folder: Path) -> list[str]:
     except (OSError, ValueError, KeyError, TypeError):
         return []
     return [name for name in files if wanted(name)]
+
+
+def _files(folder: Path) -> list[str]:
+    """Name what lies there, links to blobs that are gone included."""
+    return [file.relative_to(folder).as_posix() for file in folder.rglob("*")]
 
 
 def _shards(folder: Path) -> set[str]:

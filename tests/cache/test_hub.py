@@ -1,0 +1,159 @@
+"""The Hub tier against a server that plays the Hub."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub.constants
+import pytest
+
+from sie_core.cache import HUB_TIER, HubTier, LocalTier
+from sie_core.contracts import ModelLoadError, TierContext, WeightRequest
+from sie_core.settings import Settings
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+REQUEST = WeightRequest("org/m")
+
+
+@pytest.fixture
+def tier(hub: Any, tmp_path: Path) -> HubTier:
+    return HubTier(tmp_path / "cache", endpoint=hub.url)
+
+
+def refusal(tier: HubTier, request: WeightRequest = REQUEST) -> ModelLoadError:
+    with pytest.raises(ModelLoadError) as raised:
+        tier.fetch(request)
+    assert str(tier.cache) not in str(raised.value)
+    assert "127.0.0.1" not in str(raised.value)
+    return raised.value
+
+
+def test_a_download_holds_what_serves_and_nothing_pickled(hub: Any, tier: HubTier) -> None:
+    folder = tier.fetch(REQUEST)
+    assert folder is not None
+    names = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
+    assert names == {"config.json", "model.safetensors", "tokenizer.json", "vocab.txt"}
+    assert (folder / "model.safetensors").read_bytes() == hub.files["org/m"]["model.safetensors"]
+    assert not any("pytorch_model.bin" in asked or "onnx" in asked for asked in hub.asked)
+
+
+def test_the_local_tier_finds_what_the_hub_tier_left_without_the_network(hub: Any, tier: HubTier) -> None:
+    downloaded = tier.fetch(REQUEST)
+    before = len(hub.asked)
+    local = LocalTier(tier.cache)
+    assert local.fetch(REQUEST) == downloaded
+    assert local.fetch(WeightRequest("org/m", COMMIT)) == downloaded
+    assert local.fetch(WeightRequest("org/m", "v2")) is None
+    assert len(hub.asked) == before
+
+
+def test_a_pinned_commit_is_what_is_downloaded(tier: HubTier) -> None:
+    folder = tier.fetch(WeightRequest("org/m", COMMIT))
+    assert folder is not None
+    assert folder.name == COMMIT
+
+
+def test_an_unknown_repository_is_not_found(tier: HubTier) -> None:
+    error = refusal(tier, WeightRequest("org/unknown"))
+    assert error.failure == "NOT_FOUND"
+    assert "org/unknown" in str(error)
+
+
+def test_an_unknown_revision_is_not_found_and_named(tier: HubTier) -> None:
+    error = refusal(tier, WeightRequest("org/m", "v9"))
+    assert error.failure == "NOT_FOUND"
+    assert "v9" in str(error)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_gated_repository_says_how_to_get_in(hub: Any, tier: HubTier, status: int) -> None:
+    hub.failure = status, {"X-Error-Code": "GatedRepo"}
+    error = refusal(tier)
+    assert error.failure == "GATED"
+    assert "HF_TOKEN" in str(error)
+
+
+@pytest.mark.parametrize("status", [500, 503, 429])
+def test_a_failing_hub_is_a_network_error_with_its_status(hub: Any, tier: HubTier, status: int) -> None:
+    hub.failure = status, {}
+    error = refusal(tier)
+    assert error.failure == "NETWORK"
+    assert not error.permanent
+    assert str(status) in str(error)
+
+
+def test_a_refused_connection_is_a_network_error(hub: Any, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    error = refusal(HubTier(tmp_path / "cache", endpoint=f"http://127.0.0.1:{port}"))
+    assert error.failure == "NETWORK"
+    assert "could not be reached" in str(error)
+
+
+def test_a_refused_connection_never_passes_off_a_partial_snapshot_as_whole(hub: Any, tier: HubTier) -> None:
+    folder = tier.fetch(REQUEST)
+    assert folder is not None
+    (folder / "model.safetensors").unlink()
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    assert refusal(HubTier(tier.cache, endpoint=f"http://127.0.0.1:{port}")).failure == "NETWORK"
+
+
+def test_pickled_weights_are_refused_before_anything_is_downloaded(hub: Any, tier: HubTier) -> None:
+    del hub.files["org/m"]["model.safetensors"]
+    error = refusal(tier)
+    assert error.failure == "CONFIG"
+    assert "safetensors" in str(error)
+    assert "refs/pr" in str(error)
+    assert not any("/resolve/" in asked for asked in hub.asked)
+
+
+def test_a_cache_that_cannot_be_written_is_a_storage_error(hub: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    error = refusal(HubTier(tmp_path / "file" / "cache", endpoint=hub.url))
+    assert error.failure == "STORAGE"
+
+
+def test_an_id_the_hub_does_not_allow_is_not_found(tier: HubTier) -> None:
+    assert refusal(tier, WeightRequest("a/b/c")).failure == "NOT_FOUND"
+
+
+def test_a_look_never_asks_the_network(hub: Any, tier: HubTier) -> None:
+    assert tier.fetch(WeightRequest("org/m", peek=True)) is None
+    assert hub.asked == []
+
+
+def test_hf_hub_offline_is_respected_and_said(hub: Any, tier: HubTier, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    assert "HF_HUB_OFFLINE" in str(refusal(tier))
+    assert hub.asked == []
+
+
+def test_without_the_fallback_the_tier_is_left_out(tmp_path: Path) -> None:
+    assert HUB_TIER.create(TierContext(Settings(hf_fallback=False, local_cache=tmp_path))) is None
+    assert isinstance(HUB_TIER.create(TierContext(Settings(hf_fallback=True, local_cache=tmp_path))), HubTier)
+
+
+def test_hf_endpoint_names_the_mirror_that_is_asked(hub: Any, tmp_path: Path) -> None:
+    script = (
+        "from sie_core.cache import build_chain, HUB_TIER; from sie_core.plugins import PluginSet;"
+        "from sie_core.settings import load_settings; from sie_core.contracts import WeightRequest;"
+        "chain = build_chain(load_settings(), PluginSet(weight_tiers=(HUB_TIER,)));"
+        "print(chain.fetch(WeightRequest('org/m')))"
+    )
+    environ = {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("HF_", "SIE_"))},
+        "HF_ENDPOINT": hub.url,
+        "SIE_LOCAL_CACHE": str(tmp_path / "mirror"),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert (Path(done.stdout.strip()) / "model.safetensors").is_file()
+    assert done.stdout.startswith(str(tmp_path / "mirror"))

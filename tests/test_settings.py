@@ -1,0 +1,128 @@
+"""Settings: argument over environment over default, and what a wrong or foreign variable gets."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from sie_core.settings import Settings, SettingsError, describe_settings, load_settings, unknown_variables, variable
+
+
+@pytest.fixture(autouse=True)
+def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith("SIE_"):
+            monkeypatch.delenv(name)
+
+
+def test_an_argument_wins_over_the_environment_which_wins_over_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_settings().http_port == 8080
+    monkeypatch.setenv("SIE_HTTP_PORT", "9000")
+    assert load_settings().http_port == 9000
+    assert load_settings(http_port=None).http_port == 9000
+    assert load_settings(http_port=9100).http_port == 9100
+
+
+def test_an_empty_variable_is_as_good_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIE_HTTP_PORT", "")
+    monkeypatch.setenv("SIE_MODEL_FILTER", "")
+    settings = load_settings()
+    assert (settings.http_port, settings.model_filter) == (8080, ())
+
+
+def test_lists_are_separated_by_commas_and_spaces_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIE_MODEL_FILTER", " a/b , c,,")
+    assert load_settings().model_filter == ("a/b", "c")
+    assert load_settings(preload_models="x,y").preload_models == ("x", "y")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("SIE_HTTP_PORT", "70000", "65535"),
+        ("SIE_HTTP_PORT", "eighty", "integer"),
+        ("SIE_LOG_LEVEL", "LOUD", "WARNING"),
+        ("SIE_DEVICE", "GPU 0", "cuda:0"),
+        ("SIE_HF_FALLBACK", "perhaps", "boolean"),
+        ("SIE_MAX_BATCH_COST", "0", "greater than or equal to 1"),
+        ("SIE_ATTENTION_BACKEND", "magic", "sdpa"),
+    ],
+)
+def test_a_bad_value_names_the_variable_the_value_and_what_is_allowed(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, allowed: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError) as raised:
+        load_settings()
+    assert f"{name}={value!r}" in str(raised.value)
+    assert allowed in str(raised.value)
+
+
+def test_a_bad_argument_is_named_as_the_option_it_came_from() -> None:
+    with pytest.raises(SettingsError, match=r"--http-port='x'"):
+        load_settings(http_port="x")
+
+
+def test_every_bad_value_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIE_HTTP_PORT", "x")
+    monkeypatch.setenv("SIE_DEVICE", "?")
+    with pytest.raises(SettingsError) as raised:
+        load_settings()
+    assert len(str(raised.value).splitlines()) == 2
+
+
+@pytest.mark.parametrize("value", ["tcp://10.0.0.1:80", "udp://10.0.0.1:80", "tcp://[fd00::1]:80"])
+def test_a_service_link_with_the_name_of_a_setting_is_ignored(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("SIE_HTTP_PORT", value)
+    assert load_settings().http_port == 8080
+    assert unknown_variables() == []
+
+
+def test_everything_kubernetes_sets_for_services_called_sie_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    for service in ("SIE", "SIE_HTTP", "SIE_GATEWAY"):
+        monkeypatch.setenv(f"{service}_PORT", "tcp://10.0.0.1:80")
+        monkeypatch.setenv(f"{service}_SERVICE_HOST", "10.0.0.1")
+        monkeypatch.setenv(f"{service}_SERVICE_PORT", "80")
+        monkeypatch.setenv(f"{service}_SERVICE_PORT_METRICS", "9090")
+        monkeypatch.setenv(f"{service}_PORT_80_TCP", "tcp://10.0.0.1:80")
+        monkeypatch.setenv(f"{service}_PORT_80_TCP_ADDR", "10.0.0.1")
+        monkeypatch.setenv(f"{service}_PORT_80_TCP_PORT", "80")
+        monkeypatch.setenv(f"{service}_PORT_80_TCP_PROTO", "tcp")
+    assert unknown_variables() == []
+    assert load_settings() == Settings()
+    assert load_settings().http_host == "127.0.0.1"
+
+
+def test_a_port_that_was_meant_is_still_read_and_still_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIE_GATEWAY_PORT", "tcp://10.0.0.1:80")
+    monkeypatch.setenv("SIE_HTTP_PORT", "http://10.0.0.1:80")
+    with pytest.raises(SettingsError, match="SIE_HTTP_PORT"):
+        load_settings()
+
+
+def test_an_unknown_variable_is_a_warning_with_the_nearest_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIE_MODEL_DIR", "x")
+    monkeypatch.setenv("SIE_BASE_URL", "http://client")
+    monkeypatch.setenv("HF_TOKEN", "x")
+    (warning,) = unknown_variables()
+    assert "SIE_MODEL_DIR" in warning
+    assert "SIE_MODELS_DIR" in warning
+
+
+def test_settings_do_not_change_after_they_were_read() -> None:
+    with pytest.raises(ValidationError):
+        load_settings().http_port = 1  # type: ignore[misc]
+
+
+def test_every_setting_is_described_with_its_variable_and_default() -> None:
+    rows = {name: (default, meaning) for name, default, meaning in describe_settings()}
+    assert set(rows) == {variable(field) for field in Settings.model_fields}
+    assert rows["SIE_HTTP_PORT"][0] == "8080"
+    assert rows["SIE_HF_FALLBACK"][0] == "true"
+    assert rows["SIE_MODEL_FILTER"][0] == ""
+    assert rows["SIE_MAX_BATCH_WAIT_MS"][0] == "10"
+    assert all(meaning.endswith(".") for _, meaning in rows.values())
+    assert Path(rows["SIE_MODELS_DIR"][0]) == Settings().models_dir
