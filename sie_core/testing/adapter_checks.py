@@ -99,7 +99,7 @@ def the_same_input_gives_the_same_output(model: LoadedModel, items: Items) -> No
     task = model.task()
     first = answer_shared(model.adapter, items, task)
     kept = [{name: array.copy() for name, array in arrays(output).items()} for output in first]
-    answer_shared(model.adapter, items[::-1], task)
+    answer_alone(model.adapter, items[::-1], task)
     again = answer_shared(model.adapter, items, task)
     tolerance = _tolerance(model)
     for item, before, now, later in zip(items, kept, first, again, strict=True):

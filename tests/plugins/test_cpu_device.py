@@ -1,0 +1,93 @@
+"""The CPU's memory is what the container may use, whatever the cgroup version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sie_core.contracts import Device, DeviceMemory
+from sie_core.defaults.cpu_device import CpuProbe
+
+GIB = 2**30
+CPU = Device("cpu")
+
+
+def write(root: Path, files: dict[str, object]) -> CpuProbe:
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{content}\n")
+    return CpuProbe(root)
+
+
+def test_without_a_limit_it_is_the_machine(tmp_path):
+    memory = CpuProbe(tmp_path).memory(CPU)
+
+    assert memory.total == psutil.virtual_memory().total
+    assert 0 < memory.used < memory.total
+
+
+def test_a_limit_of_cgroup_2_counts_and_droppable_cache_does_not(tmp_path):
+    group = "sys/fs/cgroup/kubepods/pod1"
+    probe = write(
+        tmp_path,
+        {
+            "proc/self/cgroup": "0::/kubepods/pod1",
+            f"{group}/memory.max": GIB // 4,
+            f"{group}/memory.current": 100_000_000,
+            f"{group}/memory.stat": "anon 1\ninactive_file 30000000\nactive_file 2",
+        },
+    )
+
+    assert probe.memory(CPU) == DeviceMemory(used=70_000_000, total=GIB // 4)
+
+
+def test_the_tightest_limit_above_the_process_counts(tmp_path):
+    probe = write(
+        tmp_path,
+        {
+            "proc/self/cgroup": "0::/slice/service",
+            "sys/fs/cgroup/slice/service/memory.max": "max",
+            "sys/fs/cgroup/slice/service/memory.current": 5,
+            "sys/fs/cgroup/slice/memory.max": GIB // 8,
+            "sys/fs/cgroup/slice/memory.current": 9,
+        },
+    )
+
+    assert probe.memory(CPU) == DeviceMemory(used=9, total=GIB // 8)
+
+
+@pytest.mark.parametrize("path", ["/", "/docker/0123abcd", "/../.."])
+def test_a_limit_of_cgroup_1_is_found_inside_a_container(tmp_path, path):
+    probe = write(
+        tmp_path,
+        {
+            "proc/self/cgroup": f"9:cpu,cpuacct:{path}\n4:memory:{path}\n1:name=systemd:{path}",
+            "sys/fs/cgroup/memory/memory.limit_in_bytes": GIB // 2,
+            "sys/fs/cgroup/memory/memory.usage_in_bytes": 1000,
+            "sys/fs/cgroup/memory/memory.stat": "cache 7\ntotal_inactive_file 400",
+        },
+    )
+
+    assert probe.memory(CPU) == DeviceMemory(used=600, total=GIB // 2)
+
+
+def test_the_no_limit_of_cgroup_1_is_no_limit(tmp_path):
+    probe = write(
+        tmp_path,
+        {
+            "proc/self/cgroup": "4:memory:/",
+            "sys/fs/cgroup/memory/memory.limit_in_bytes": 9223372036854771712,
+            "sys/fs/cgroup/memory/memory.usage_in_bytes": 1000,
+        },
+    )
+
+    assert probe.memory(CPU).total == psutil.virtual_memory().total
+
+
+def test_the_cpu_has_its_models_name(tmp_path):
+    probe = write(tmp_path, {"proc/cpuinfo": "processor\t: 0\nmodel name\t: Acme 9000 @ 3 GHz\nflags\t: a b"})
+
+    assert probe.devices() == [Device("cpu", name="Acme 9000 @ 3 GHz")]

@@ -1,0 +1,277 @@
+"""Discovery in the process: which plugins are loaded, what they may hand over, what stops the start."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from types import ModuleType
+
+import pytest
+
+from sie_core import hookspecs
+from sie_core.contracts import PluginError
+from sie_core.defaults import BUILTINS
+from sie_core.plugins import PluginReport, PluginSet, discover
+from sie_core.plugins.registration import REGISTRATIONS
+from sie_core.settings import Settings
+
+HEAD = """
+from pathlib import Path
+from sie_core.contracts import Batch, ModelFamily, Option, OutputDtype, RunnerSpec, WeightPackage, WeightTierFactory
+from sie_core.hookspecs import hookimpl
+CONTRACT_VERSION = 1
+def claims(card): return None
+"""
+
+
+@pytest.fixture
+def distribution(tmp_path, monkeypatch):
+    """Puts a distribution with one plugin module on the path, as pip would have left it."""
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+
+    def make(name: str, code: str, entry: str | None = None, head: str = HEAD) -> str:
+        module = name.replace("-", "_")
+        (tmp_path / f"{module}.py").write_text(head + code)
+        info = tmp_path / f"{module}-1.2.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
+        (info / "entry_points.txt").write_text(f"[sie]\n{entry or name} = {module}\n")
+        return name
+
+    yield make
+    for module in set(sys.modules) - before:
+        if module.startswith("t_"):
+            del sys.modules[module]
+
+
+def found(plugins: PluginSet, distribution: str) -> PluginReport:
+    (report,) = [report for report in plugins.reports if report.distribution == distribution]
+    return report
+
+
+def family(name: str) -> str:
+    return f"@hookimpl\ndef sie_model_families(): return [ModelFamily('{name}', 'm:A', claims)]\n"
+
+
+def test_an_active_plugin_is_in_the_set_and_its_report_says_what_it_registers(distribution, tmp_path):
+    (tmp_path / "configs").mkdir()
+    name = distribution(
+        "t-active",
+        family("t-one")
+        + f"@hookimpl\ndef sie_model_folders(): return [Path({str(tmp_path / 'configs')!r})]\n"
+        + "@hookimpl\ndef sie_batch_policies(): return {'t-policy': list}\n"
+        + "@hookimpl\ndef sie_runners(): return [RunnerSpec('t-runner', 'm.Runner', 'm:R')]\n",
+    )
+
+    plugins = discover(Settings(plugins=(name,)))
+
+    assert plugins.families["t-one"].adapter == "m:A"
+    assert plugins.model_folders == (tmp_path / "configs",)
+    assert plugins.batch_policies["t-policy"] is list
+    assert [runner.name for runner in plugins.runners] == ["t-runner"]
+    assert found(plugins, name) == PluginReport(
+        name="t-active",
+        distribution="t-active",
+        version="1.2",
+        module="t_active",
+        state="active",
+        registers={
+            "sie_model_families": ("t-one",),
+            "sie_runners": ("t-runner",),
+            "sie_model_folders": (str(tmp_path / "configs"),),
+            "sie_batch_policies": ("t-policy",),
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("raise SystemExit(3)", ["t_broken cannot be imported: SystemExit: 3"]),
+        ("1 / 0", ["ZeroDivisionError: division by zero"]),
+        ("CONTRACT_VERSION = '1'", ["contract version '1'", "contract version 1", "install a release"]),
+        ("del CONTRACT_VERSION", ["states no CONTRACT_VERSION", "write CONTRACT_VERSION = 1"]),
+        ("def sie_model_families(): return []", ["without @hookimpl"]),
+        ("@hookimpl\ndef sie_model_family(): return []", ["sie_model_family,", "did you mean sie_model_families?"]),
+        ("@hookimpl(wrapper=True)\ndef sie_runners(): yield", ["sie_runners as a wrapper"]),
+        ("@hookimpl\ndef sie_model_families(): raise OSError('disk')", ["sie_model_families raised OSError: disk"]),
+        ("@hookimpl\ndef sie_model_families(): pass", ["sie_model_families returned None", "empty list"]),
+        ("@hookimpl\ndef sie_model_families(): return 'pytorch'", ["returned 'pytorch' (str), not a list"]),
+        ("@hookimpl\ndef sie_model_families(): return [claims]", ["at position 0, not a ModelFamily"]),
+        ("@hookimpl\nasync def sie_model_families(): return []", ["(coroutine), not a list"]),
+        ("@hookimpl\ndef sie_batch_policies(): return ['a']", ["not a mapping of batch policy objects"]),
+        ("@hookimpl\ndef sie_batch_policies(): return {'a': 3}", ["factory is 3, which cannot be called"]),
+        (family("a.b"), ["a '.' would make it a class path"]),
+        (family("t") + "claims = None", ["claims is None, which cannot be called"]),
+        (family("t").replace("m:A", "m.A"), ["adapter is 'm.A', not a string like 'module:Class'"]),
+        (family("t").replace("[Mod", "2 * [Mod"), ["the model family 't' twice"]),
+        ("@hookimpl\ndef sie_model_folders(): return [Path('/nowhere')]", ["/nowhere is no folder", "wheel"]),
+        ("@hookimpl\ndef sie_device_probes(): return [3]", ["kind is None", "devices is None"]),
+        ("@hookimpl\ndef sie_weight_tiers(): return [WeightTierFactory('t', '9', list)]", ["order is '9', no int"]),
+        ("@hookimpl\ndef sie_output_dtypes(): return [OutputDtype('t', 't', None)]", ["cast is None"]),
+        ("@hookimpl\ndef sie_weight_packages(): return [WeightPackage('r', None, 'm')]", ["distribution is None"]),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:coroutine")
+def test_whatever_breaks_a_plugin_is_its_cause_and_nothing_of_it_is_used(distribution, code, told, caplog):
+    registered = "\n@hookimpl\ndef sie_output_dtypes(): return [OutputDtype('t-left', 't', list)]\n"
+    name = distribution("t-broken", (registered if "sie_output_dtypes" not in code else "") + code)
+    healthy = distribution("t-healthy", family("t-healthy"))
+
+    plugins = discover(Settings(plugins=(name, healthy)))
+
+    report = found(plugins, name)
+    assert report.state == "broken"
+    assert report.registers == {}
+    for words in told:
+        assert words in report.cause
+    assert plugins.broken == (report,)
+    assert set(plugins.families) == {"t-healthy"}
+    assert not plugins.output_dtypes
+    assert report.cause in caplog.text
+
+
+def test_an_optional_hook_of_a_later_core_is_no_mistake(distribution):
+    name = distribution("t-later", "@hookimpl(optionalhook=True)\ndef sie_teleporters(): return []\n")
+
+    assert found(discover(Settings(plugins=(name,))), name).state == "active"
+
+
+def test_a_strict_start_names_every_broken_plugin(distribution):
+    one, two = distribution("t-one", "1 / 0"), distribution("t-two", "raise KeyError('x')")
+
+    with pytest.raises(PluginError) as stopped:
+        discover(Settings(plugins=(one, two), strict_plugins=True))
+
+    assert "ZeroDivisionError" in str(stopped.value)
+    assert "KeyError: 'x'" in str(stopped.value)
+    assert "SIE_PLUGINS_BLOCKED=t-one,t-two" in str(stopped.value)
+
+
+@pytest.mark.parametrize(
+    ("hook", "noun"),
+    [
+        ("sie_model_families(): return [ModelFamily('same', 'm:A', claims)]", "model family"),
+        ("sie_batch_policies(): return {'same': list}", "batch policy"),
+        ("sie_output_dtypes(): return [OutputDtype('same', 's', list)]", "output dtype"),
+        ("sie_weight_tiers(): return [WeightTierFactory('same', 1, list)]", "weight tier"),
+    ],
+)
+def test_a_name_claimed_twice_stops_the_start_and_names_both_and_the_way_out(distribution, hook, noun):
+    names = tuple(distribution(name, f"@hookimpl\ndef {hook}\n") for name in ("t-first", "t-second"))
+
+    with pytest.raises(PluginError, match=f"two plugins register the {noun} 'same'") as stopped:
+        discover(Settings(plugins=names))
+
+    for name in names:
+        assert f"{name} 1.2" in str(stopped.value)
+        assert f"SIE_PLUGINS_BLOCKED={name}" in str(stopped.value)
+
+
+def test_what_a_broken_plugin_claims_clashes_with_nobody(distribution):
+    whole, broken = distribution("t-whole", family("same")), distribution("t-broken", family("same") + "1 / 0")
+
+    assert set(discover(Settings(plugins=(whole, broken))).families) == {"same"}
+
+
+def test_two_distributions_with_one_entry_point_name_are_told_apart(distribution):
+    one = distribution("t-one", family("t-a"), entry="twin")
+    two = distribution("t-two", family("t-b"), entry="twin")
+
+    both = discover(Settings(plugins=("twin",)))
+    only = discover(Settings(plugins=("twin",), plugins_blocked=("T_One",)))
+
+    assert set(both.families) == {"t-a", "t-b"}
+    assert {found(both, one).name, found(both, two).name} == {"twin"}
+    assert found(only, one).state == "blocked"
+    assert set(only.families) == {"t-b"}
+
+
+def test_the_remedy_for_twins_names_their_distributions(distribution):
+    for name in ("t-one", "t-two"):
+        distribution(name, family("same"), entry="twin")
+
+    with pytest.raises(PluginError, match="SIE_PLUGINS_BLOCKED=t-one or SIE_PLUGINS_BLOCKED=t-two"):
+        discover(Settings(plugins=("twin",)))
+
+
+def test_an_allow_list_that_names_what_is_not_installed_stops_the_start():
+    with pytest.raises(PluginError, match=r"SIE_PLUGINS names 'fakee'.*installed plugins: .*fake"):
+        discover(Settings(plugins=("fakee",)))
+
+
+def test_a_block_list_may_name_what_is_not_installed_and_says_so(caplog):
+    discover(Settings(plugins=("fake",), plugins_blocked=("fakee",)))
+
+    assert "SIE_PLUGINS_BLOCKED names 'fakee', which is not installed" in caplog.text
+
+
+def test_a_plugin_replaces_a_built_in_once_that_is_blocked(distribution):
+    name = distribution("t-policy", "@hookimpl\ndef sie_batch_policies(): return {'default': list}\n")
+
+    with pytest.raises(PluginError, match="batch policy 'default'") as stopped:
+        discover(Settings(plugins=(name,)), BUILTINS)
+    remedy = "sie_core.defaults.batch_policy"
+    assert f"SIE_PLUGINS_BLOCKED={remedy}" in str(stopped.value)
+    plugins = discover(Settings(plugins=(name,), plugins_blocked=(remedy,)), BUILTINS)
+
+    assert plugins.batch_policies["default"] is list
+
+
+def test_a_broken_built_in_stops_the_start():
+    with pytest.raises(PluginError, match="'wrong' of sie-core"):
+        discover(Settings(plugins=("fake",)), (ModuleType("wrong"),))
+
+
+def test_the_built_ins_bring_what_a_server_needs():
+    plugins = discover(Settings(plugins=("fake",)), BUILTINS)
+
+    assert {report.name: report.state for report in plugins.reports if report.distribution == "sie-core"} == {
+        module.__name__: "active" for module in BUILTINS
+    }
+    assert "default" in plugins.batch_policies
+    assert [tier.name for tier in sorted(plugins.weight_tiers, key=lambda t: t.order)] == ["local", "packages", "hub"]
+    assert {"float32", "float16", "int8", "uint8", "binary", "ubinary"} <= set(plugins.output_dtypes)
+    assert "cpu" in {probe.kind for probe in plugins.device_probes}
+
+
+def test_two_discoveries_share_nothing():
+    one, other = discover(Settings(plugins=("fake",))), discover(Settings(plugins_blocked=("fake", "pytorch")))
+
+    assert "fake" in one.families
+    assert not other.families
+
+
+def test_every_hook_of_the_spec_has_a_row_and_every_row_a_hook():
+    assert {name for name in vars(hookspecs) if name.startswith("sie_")} == set(REGISTRATIONS)
+
+
+def test_a_missing_batch_policy_names_those_there_are_and_the_broken_plugins(distribution):
+    broken = distribution("t-broken", "1 / 0")
+    plugins = discover(Settings(plugins=(broken,)), BUILTINS)
+
+    assert plugins.batch_policy("default") is plugins.batch_policies["default"]
+    with pytest.raises(PluginError, match=r"SIE_BATCH_POLICY='greedy'.*there are: default.*t-broken"):
+        plugins.batch_policy("greedy")
+
+
+def test_hook_calls_are_logged_only_on_request(caplog):
+    caplog.set_level(logging.INFO)
+    discover(Settings(plugins=("fake",)))
+    assert "sie_model_families" not in caplog.text
+
+    discover(Settings(plugins=("fake",), trace_hooks=True))
+
+    assert "hook sie_model_families of plugin 'fake' of sie-fake" in caplog.text
+
+
+def test_a_report_is_json(distribution):
+    name = distribution("t-one", family("t-one"))
+    report = found(discover(Settings(plugins=(name,))), name)
+
+    told = json.loads(json.dumps(report.as_dict()))
+
+    assert told["registers"] == {"sie_model_families": ["t-one"]}
+    assert told["module"] == "t_one"

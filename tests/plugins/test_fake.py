@@ -1,0 +1,269 @@
+"""The fake family: its numbers are honest, its faults are real, its record is true."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
+
+import numpy as np
+import pytest
+from sie_fake import RECORD
+from sie_fake.adapter import FakeAdapter
+from sie_fake.record import read_journal
+
+from sie_core.contracts import (
+    Device,
+    InvalidInput,
+    Item,
+    LoadContext,
+    ModelConfig,
+    ModelLoadError,
+    OutOfDeviceMemory,
+    Profile,
+    ResolvedModel,
+    Task,
+    Truncation,
+)
+from sie_core.testing.comparing import answer_alone, answer_shared
+
+TASKS = {
+    "encode": {"dense": {"dim": 16, "matryoshka_dims": [4, 16]}, "sparse": {"dim": 1000}, "multivector": {"dim": 8}}
+}
+DENSE = Task("encode", ("dense",))
+
+
+def load(name: str = "test/fake", device: Device | None = None, **loadtime) -> FakeAdapter:
+    config = ModelConfig(name, weightless=True, tasks=TASKS, max_sequence_length=8)
+    model = ResolvedModel(name, config, Profile("default", "fake", loadtime=loadtime))
+    return FakeAdapter.load(LoadContext(model, device or Device("cpu"), "float32"))
+
+
+def encode(adapter: FakeAdapter, *texts: str, **task) -> list[np.ndarray]:
+    task = Task("encode", ("dense",), **task)
+    return [output.dense for output in answer_shared(adapter, [Item(text=text) for text in texts], task)]
+
+
+@pytest.fixture(autouse=True)
+def _empty_record():
+    RECORD.clear()
+
+
+def test_a_vector_has_unit_length_and_depends_on_the_text_alone():
+    one, two, again = encode(load(), "a cat", "a dog", "a cat")
+
+    assert one.shape == (16,)
+    assert np.linalg.norm(one) == pytest.approx(1, abs=1e-6)
+    assert np.array_equal(one, again)
+    assert not np.allclose(one, two, atol=0.1)
+
+
+def test_another_process_gives_the_same_vector():
+    code = "from sie_fake.vectors import dense; print(dense('héllo wörld', 16).tobytes().hex())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+
+    assert done.stdout.strip() == encode(load(), "héllo wörld")[0].tobytes().hex()
+
+
+def test_prompts_and_instructions_change_the_vector_and_count_as_tokens():
+    adapter, item = load(), Item(text="a cat")
+    tasks = [
+        DENSE,
+        Task("encode", ("dense",), input_type="query"),
+        Task("encode", ("dense",), input_type="document"),
+        Task("encode", ("dense",), instruction="find it"),
+    ]
+
+    vectors = [answer_alone(adapter, [item], task)[0].dense for task in tasks]
+
+    assert [adapter.prepare([item], task)[0].tokens for task in tasks] == [2, 3, 3, 4]
+    for position, vector in enumerate(vectors):
+        for other in vectors[:position]:
+            assert not np.allclose(vector, other, atol=0.1)
+
+
+def test_a_long_text_is_cut_where_the_task_says_and_reports_it():
+    adapter, item = load(), Item(text="0 1 2 3 4 5 6 7 8 9")
+    end, start = (adapter.prepare([item], Task("encode", ("dense",), truncate=t))[0] for t in ("end", "start"))
+
+    assert end.truncated == start.truncated == Truncation(tokens=10, kept=8)
+    assert (end.tokens, end.cost) == (8, 8)
+    assert end.payload.text == "0 1 2 3 4 5 6 7"
+    assert start.payload.text == "2 3 4 5 6 7 8 9"
+    with pytest.raises(InvalidInput, match="10 tokens and test/fake takes 8") as refused:
+        adapter.prepare([item], Task("encode", ("dense",), truncate="error"))
+    assert (refused.value.code, refused.value.param) == ("INPUT_TOO_LONG", "items[0].text")
+
+
+def test_all_outputs_come_from_one_run():
+    adapter = load()
+    task = Task("encode", ("dense", "sparse", "multivector"))
+
+    (output,) = answer_shared(adapter, [Item(text="a b a")], task)
+
+    assert len(RECORD.runs()) == 1
+    assert output.multivector.shape == (3, 8)
+    assert np.array_equal(output.multivector[0], output.multivector[2])
+    assert sorted(output.sparse.values.tolist()) == pytest.approx([np.log(2), np.log(3)])
+
+
+def test_windows_of_a_text_are_units_of_their_own_and_merge_into_one_output():
+    adapter, item = load(), Item(text="a b c d e")
+    task = Task("encode", ("dense", "sparse", "multivector"), options={"window": 2})
+
+    units = adapter.prepare([item], task)
+    (output,) = answer_shared(adapter, [item], task)
+
+    assert [unit.tokens for unit in units] == [2, 2, 1]
+    assert output.multivector.shape == (5, 8)
+    assert np.linalg.norm(output.dense) == pytest.approx(1, abs=1e-6)
+    assert output.sparse.indices.shape == (5,)
+
+
+def test_token_ids_stand_for_their_decimal_words():
+    ids, words = Item(token_ids=(7, 42)), Item(text="7 42")
+
+    one, other = answer_shared(load(), [ids, words], DENSE)
+
+    assert np.array_equal(one.dense, other.dense)
+
+
+def test_a_text_that_asks_for_nan_gets_it_and_its_neighbours_do_not():
+    clean, dirty = encode(load(), "a", "[nan] b", options={"nan_text": "[nan]"})
+
+    assert np.isfinite(clean).all()
+    assert not np.isfinite(dirty).all()
+
+
+@pytest.mark.parametrize(
+    ("loadtime", "options"),
+    [
+        ({"oom_above_cost": 2}, {}),
+        ({"oom_every": 1}, {}),
+        ({}, {"oom_text": "c"}),
+    ],
+)
+def test_running_out_of_memory_is_the_contracts_own_error(loadtime, options):
+    adapter = load(**loadtime)
+    units = adapter.prepare([Item(text="a b c")], Task("encode", ("dense",), options=options))
+
+    with pytest.raises(OutOfDeviceMemory):
+        adapter.run(units)
+
+
+def test_every_second_run_is_out_of_memory():
+    adapter = load(oom_every=2)
+    units = adapter.prepare([Item(text="a")], DENSE)
+    outcomes = []
+    for _ in range(4):
+        try:
+            adapter.run(units)
+            outcomes.append("ran")
+        except OutOfDeviceMemory:
+            outcomes.append("oom")
+
+    assert outcomes == ["ran", "oom", "ran", "oom"]
+
+
+@pytest.mark.parametrize("stage", ["prepare", "run", "finish"])
+def test_a_text_crashes_the_stage_it_names(stage):
+    option = "crash_text" if stage == "run" else f"{stage}_crash_text"
+
+    with pytest.raises(RuntimeError, match=f"{stage} crashed"):
+        encode(load(), "a boom", options={option: "boom"})
+
+
+@pytest.mark.parametrize(
+    ("failure", "raised"),
+    [("GATED", ModelLoadError), ("NETWORK", ModelLoadError), ("OOM", OutOfDeviceMemory), ("UNKNOWN", RuntimeError)],
+)
+def test_a_load_fails_as_a_real_one_of_its_class(failure, raised):
+    with pytest.raises(raised) as failed:
+        load(load_failure=failure)
+
+    assert getattr(failed.value, "failure", failure) == failure
+    assert not RECORD.events(kind="load")
+
+
+def test_a_load_fails_as_often_as_it_should():
+    for _ in range(2):
+        with pytest.raises(ModelLoadError):
+            load("test/twice", load_failure="NETWORK", load_failure_times=2)
+
+    assert encode(load("test/twice", load_failure="NETWORK", load_failure_times=2), "a")
+
+
+def test_a_config_without_outputs_is_refused_with_the_line_it_lacks():
+    model = ResolvedModel("test/none", ModelConfig("test/none", weightless=True), Profile("default", "fake"))
+
+    with pytest.raises(ModelLoadError, match=r"tasks: \{encode: \{dense: \{dim: 32\}\}\}") as failed:
+        FakeAdapter.load(LoadContext(model, Device("cpu"), "float32"))
+    assert failed.value.failure == "CONFIG"
+
+
+def test_a_held_run_waits_until_it_is_let_go(tmp_path):
+    hold = tmp_path / "hold"
+    hold.touch()
+    adapter = load(run_hold=str(hold))
+    units = adapter.prepare([Item(text="a")], DENSE)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(adapter.run, units)
+        until = time.monotonic() + 30
+        while not RECORD.runs():
+            assert time.monotonic() < until
+            time.sleep(0.001)
+        assert not running.done()
+        hold.unlink()
+        assert len(running.result(timeout=30)) == 1
+
+
+def test_the_emulated_accelerator_returns_before_it_is_done_and_keeps_the_order():
+    adapter = load(device=Device("fake", asynchronous=True))
+    slow = adapter.prepare([Item(text="slow")], Task("encode", ("dense",), options={"latency_ms": 200.0}))
+    fast = adapter.prepare([Item(text="fast")], DENSE)
+
+    first, second = adapter.run(slow), adapter.run(fast)
+
+    assert not first.done()
+    assert np.array_equal(adapter.finish(fast, second)[0].dense, encode(load(), "fast")[0])
+    assert first.done()
+    adapter.unload()
+
+
+def test_the_record_tells_every_run_with_its_texts_in_order(tmp_path):
+    journal = tmp_path / "journal.jsonl"
+    adapter = load("test/told", journal=str(journal))
+    encode(adapter, "a b", "c")
+    adapter.unload()
+
+    (run,) = RECORD.runs("test/told")
+    assert (run.texts, run.size, run.cost) == (("c", "a b"), 2, 3)
+    assert list(read_journal(journal)) == RECORD.events("test/told")
+    assert [event.kind for event in RECORD.events("test/told")] == ["load", "run", "unload"]
+
+
+def test_a_journal_is_whole_under_many_threads(tmp_path):
+    journal = tmp_path / "journal.jsonl"
+    adapter = load(journal=str(journal))
+    threads = [Thread(target=encode, args=(adapter, f"text {n}")) for n in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+    assert {run.texts for run in read_journal(journal) if run.kind == "run"} == {(f"text {n}",) for n in range(16)}
+
+
+def test_the_readme_lists_every_switch():
+    from pathlib import Path
+
+    import sie_fake
+    from sie_fake.options import OPTIONS
+
+    readme = (Path(sie_fake.__file__).parent.parent / "README.md").read_text()
+    for option in OPTIONS:
+        rows = [row for row in readme.splitlines() if row.startswith("|") and f"`{option.name}`" in row]
+        assert rows, f"{option.name} is not in the table"
+        assert f"| {option.stage} |" in rows[0]

@@ -1,0 +1,55 @@
+"""Nothing heavy is imported before it is needed: seen in processes of their own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+MODELS = ("torch", "transformers", "sentence_transformers", "tokenizers", "safetensors")
+WEB = ("fastapi", "starlette", "uvicorn")
+
+
+def imported_by(code: str) -> set[str]:
+    told = f"{code}\nimport sys\nprint(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import sie_core.cli",
+        "from sie_core.cli import main; main(['--help'], standalone_mode=False)",
+        "from sie_core.cli import main; main(['plugins', '--json'], standalone_mode=False)",
+        "import sie_core.testing.pytest_plugin",
+    ],
+)
+def test_the_command_line_imports_neither_models_nor_the_web(code):
+    modules = imported_by(code)
+
+    assert "sie_core" in modules
+    assert not modules & {*MODELS, *WEB}
+
+
+def test_help_does_not_import_pydantic_or_numpy_either():
+    assert not imported_by("from sie_core.cli import main; main(['--help'], standalone_mode=False)") & {
+        "pydantic",
+        "numpy",
+        "pluggy",
+    }
+
+
+def test_discovery_of_every_installed_plugin_imports_no_model_library():
+    modules = imported_by(
+        "from sie_core.defaults import BUILTINS\n"
+        "from sie_core.plugins import discover\n"
+        "from sie_core.settings import Settings\n"
+        "assert discover(Settings(strict_plugins=True), BUILTINS).families\n"
+    )
+
+    assert "sie_fake.plugin" in modules
+    assert "sie_fake.adapter" not in modules
+    assert not modules & {*MODELS, *WEB}

@@ -1,0 +1,278 @@
+"""The author's kit passes what is right and fails each kind of fault, with the reason."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sie_fake.adapter import FakeAdapter
+
+from sie_core.batching import BatchFormer
+from sie_core.contracts import (
+    Batch,
+    Device,
+    DeviceMemory,
+    InvalidInput,
+    LoadContext,
+    ModelConfig,
+    OutputDtype,
+    PluginError,
+    Profile,
+    ResolvedModel,
+)
+from sie_core.plugins import discover
+from sie_core.settings import Settings
+from sie_core.testing import LoadedModel, checks_of, conformance
+from sie_core.testing.adapter_checks import ADAPTER_CHECKS
+from sie_core.testing.loading import samples
+from sie_core.testing.part_checks import DTYPE_CHECKS, PROBE_CHECKS
+from sie_core.testing.policy_checks import POLICY_CHECKS
+
+test_sie_fake_conforms = conformance("sie-fake")
+test_sie_core_conforms = conformance("sie-core")
+test_the_emulated_accelerator_conforms = conformance("sie-fake", models=["sie-fake/embedder"], device="fake")
+
+
+class ForgetsAnItem(FakeAdapter):
+    def prepare(self, items, task):
+        return super().prepare(items[:-1], task)
+
+
+class CostsNothing(FakeAdapter):
+    def prepare(self, items, task):
+        units = super().prepare(items, task)
+        units[0].cost = 0
+        return units
+
+
+class SeesItsNeighbours(FakeAdapter):
+    def finish(self, units, raw):
+        outputs = super().finish(units, raw)
+        for output in outputs:
+            if output.dense is not None:
+                output.dense = output.dense + np.float32(len(units) * 1e-3)
+                output.normalized = False
+        return outputs
+
+
+class ReusesItsBuffer(FakeAdapter):
+    buffer = np.zeros(8, dtype=np.float32)
+
+    def finish(self, units, raw):
+        outputs = super().finish(units, raw)
+        for output in outputs:
+            self.buffer[:] = output.dense
+            output.dense = self.buffer
+        return outputs
+
+
+class GivesDoubles(FakeAdapter):
+    def finish(self, units, raw):
+        outputs = super().finish(units, raw)
+        for output in outputs:
+            output.dense = output.dense.astype(np.float64)
+        return outputs
+
+
+class ClaimsUnitLength(FakeAdapter):
+    def finish(self, units, raw):
+        outputs = super().finish(units, raw)
+        for output in outputs:
+            output.dense *= np.float32(2)
+        return outputs
+
+
+class TellsWrongFacts(FakeAdapter):
+    def finish(self, units, raw):
+        outputs = super().finish(units, raw)
+        for output in outputs:
+            output.dense = output.dense[:5]
+        return outputs
+
+
+class KeysEverything(FakeAdapter):
+    def prepare(self, items, task):
+        units = super().prepare(items, task)
+        for unit in units:
+            unit.key = (unit.key, tuple(task.options.items()))
+        return units
+
+
+class KeysNothing(FakeAdapter):
+    def prepare(self, items, task):
+        units = super().prepare(items, task)
+        for unit in units:
+            unit.key = None
+        return units
+
+
+class RaisesItsLibrarysError(FakeAdapter):
+    def prepare(self, items, task):
+        try:
+            return super().prepare(items, task)
+        except InvalidInput as error:
+            raise KeyError("text") from error
+
+
+class CutsInSilence(FakeAdapter):
+    def prepare(self, items, task):
+        units = super().prepare(items, task)
+        for unit in units:
+            unit.truncated = None
+        return units
+
+
+class CountsRequests(FakeAdapter):
+    calls = 0
+
+    def prepare(self, items, task):
+        type(self).calls += 1
+        units = super().prepare(items, task)
+        for unit in units:
+            unit.tokens += self.calls
+        return units
+
+
+@pytest.mark.parametrize(
+    ("adapter", "check"),
+    [
+        (ForgetsAnItem, "every_item_gives_units"),
+        (CostsNothing, "every_item_gives_units"),
+        (SeesItsNeighbours, "a_row_of_a_batch_is_the_batch_of_one"),
+        (ReusesItsBuffer, "the_same_input_gives_the_same_output"),
+        (GivesDoubles, "outputs_are_what_was_asked"),
+        (ClaimsUnitLength, "outputs_are_what_was_asked"),
+        (TellsWrongFacts, "facts_are_truthful"),
+        (KeysEverything, "only_run_options_keep_requests_apart"),
+        (KeysNothing, "only_run_options_keep_requests_apart"),
+        (RaisesItsLibrarysError, "refusals_are_typed"),
+        (CutsInSilence, "long_texts_are_cut_and_say_so"),
+        (CountsRequests, "prepare_may_run_on_several_threads"),
+    ],
+)
+def test_a_faulty_adapter_fails_the_check_that_is_for_it(adapter, check):
+    with pytest.raises(AssertionError) as failed:
+        run_check(check, loaded(adapter))
+    assert str(failed.value)
+
+
+@pytest.mark.parametrize("check", ADAPTER_CHECKS, ids=lambda check: check.__name__)
+def test_an_honest_adapter_passes(check):
+    check(loaded(FakeAdapter), samples())
+
+
+def loaded(adapter: type[FakeAdapter]) -> LoadedModel:
+    tasks = {"encode": {"dense": {"dim": 8}}}
+    config = ModelConfig("test/kit", weightless=True, tasks=tasks, max_sequence_length=64)
+    resolved = ResolvedModel("test/kit", config, Profile("default", "fake"))
+    family = discover(Settings(plugins=("fake",))).families["fake"]
+    return LoadedModel(adapter(LoadContext(resolved, Device("cpu"), "float32")), family, resolved)
+
+
+def run_check(name: str, model: LoadedModel) -> None:
+    (check,) = [check for check in ADAPTER_CHECKS if check.__name__ == name]
+    check(model, samples())
+
+
+class IgnoresCost(BatchFormer):
+    def __init__(self, limits):
+        super().__init__(type(limits)(10**9, limits.max_requests, None, limits.max_wait_s))
+
+
+class IgnoresRequests(BatchFormer):
+    def __init__(self, limits):
+        super().__init__(type(limits)(limits.max_cost, 10**9, None, limits.max_wait_s))
+
+
+class DearestFirst(BatchFormer):
+    def take(self, now, device_busy):
+        batch = super().take(now, device_busy)
+        return batch and Batch(batch.units[::-1], batch.key, batch.cost, batch.predicted_s)
+
+
+class RunsTheCancelled(BatchFormer):
+    def cancel(self, request):
+        return 0
+
+
+class ForgetsDeadlines(BatchFormer):
+    def expire(self, now):
+        return set()
+
+
+class WaitsWhileIdle(BatchFormer):
+    def take(self, now, device_busy):
+        return super().take(now, True)
+
+
+class LastComeFirstServed:
+    """Serves the newest unit first, so an old one may wait for ever."""
+
+    def __init__(self, limits):
+        self.units = []
+
+    def add(self, units):
+        self.units += units
+
+    def take(self, now, device_busy):
+        unit = self.units.pop()
+        return Batch((unit,), unit.unit.key, unit.unit.cost, None)
+
+    @property
+    def queued_units(self):
+        return len(self.units)
+
+
+@pytest.mark.parametrize(
+    ("policy", "check"),
+    [
+        (IgnoresCost, "every_unit_runs_once_and_within_the_limits"),
+        (IgnoresRequests, "every_unit_runs_once_and_within_the_limits"),
+        (DearestFirst, "every_unit_runs_once_and_within_the_limits"),
+        (RunsTheCancelled, "cancelled_units_never_run"),
+        (ForgetsDeadlines, "late_requests_never_run"),
+        (WaitsWhileIdle, "an_idle_device_never_waits"),
+        (LastComeFirstServed, "nothing_starves"),
+    ],
+)
+def test_a_faulty_batch_policy_fails_the_check_that_is_for_it(policy, check):
+    (found,) = [each for each in POLICY_CHECKS if each.__name__ == check]
+    with pytest.raises(AssertionError) as failed:
+        found(policy)
+    assert str(failed.value)
+
+
+def test_a_dtype_that_looks_at_other_rows_fails():
+    check, _ = DTYPE_CHECKS
+    with pytest.raises(AssertionError, match="cast otherwise in company"):
+        check(OutputDtype("t", "t", lambda rows: rows / np.abs(rows).max()))
+
+
+def test_a_probe_that_uses_more_than_there_is_fails():
+    class Probe:
+        kind, priority = "t", 0
+
+        def devices(self):
+            return [Device("t")]
+
+        def memory(self, device):
+            return DeviceMemory(used=2, total=1)
+
+    devices, memory = PROBE_CHECKS
+    devices(Probe())
+    with pytest.raises(AssertionError, match="uses 2 of 1 bytes"):
+        memory(Probe())
+
+
+def test_the_kit_lists_every_part_of_a_distribution():
+    names = [str(check) for check in checks_of("sie-fake")]
+
+    assert "family fake: the adapter can be imported" in names
+    assert "device probe fake: memory adds up" in names
+    for model in ("sie-fake/dense", "sie-fake/embedder", "sie-fake/embedder:faulty", "sie-fake/embedder:slow"):
+        assert f"model {model}: a row of a batch is the batch of one" in names
+    assert len(names) == len(set(names))
+
+
+def test_a_distribution_without_a_plugin_is_named_with_those_that_have_one():
+    with pytest.raises(PluginError, match=r"'sie-fakee' is installed; there are those of .*sie-fake"):
+        checks_of("sie-fakee")
