@@ -1,0 +1,54 @@
+"""`sie --help` answers in a blink: the command imports nothing of the engine until a command runs."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = (
+    "torch",
+    "transformers",
+    "sentence_transformers",
+    "fastapi",
+    "starlette",
+    "uvicorn",
+    "pydantic",
+    "numpy",
+    "msgpack",
+)
+LOADED = "import sys; print(*(name for name in {names!r} if name in sys.modules))"
+
+
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import sie_core.cli",
+        "import sie_core.cli; sie_core.cli.main(['--help'], standalone_mode=False)",
+        "import sie_core.cli; sie_core.cli.main(['--version'], standalone_mode=False)",
+        "import sie_core.cli; sie_core.cli.main(['serve', '--help'], standalone_mode=False)",
+    ],
+)
+def test_help_imports_nothing_heavy(code: str) -> None:
+    assert run(f"{code}\n{LOADED.format(names=HEAVY)}") == ""
+
+
+def test_the_threads_are_counted_out_before_any_numeric_library_is_imported() -> None:
+    code = """
+import sys, sie_core.cli.serve as serve
+def check(budget):
+    print(*(name for name in ("numpy", "torch", "tokenizers") if name in sys.modules))
+    raise SystemExit
+serve.set_thread_environment = check
+serve.command(["--log-level", "ERROR"])
+"""
+    assert run(code) == ""
+
+
+def test_plugins_are_listed_without_a_model_library() -> None:
+    code = "import sie_core.cli; sie_core.cli.main(['plugins'], standalone_mode=False)"
+    assert run(f"{code}\n{LOADED.format(names=('torch', 'transformers', 'fastapi'))}") == ""

@@ -1,0 +1,141 @@
+"""Servers for the tests: `sie serve` as its users start it, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.error import HTTPError, URLError
+from urllib.request import urlopen
+
+import pytest
+
+START_S = 90.0
+"""How long a start may take: it may import torch on a busy machine."""
+STOP_S = 30.0
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+
+
+@dataclass
+class Server:
+    """A running `sie serve`."""
+
+    process: subprocess.Popen[bytes]
+    log_file: Path
+    url: str = ""
+
+    def log(self) -> str:
+        return self.log_file.read_text(encoding="utf-8", errors="replace")
+
+    def signal(self, number: int = signal.SIGTERM) -> None:
+        self.process.send_signal(number)
+
+    def wait(self, timeout_s: float = STOP_S) -> int:
+        """Wait for the end and return the exit status."""
+        return self.process.wait(timeout_s)
+
+    def wait_for_log(self, pattern: str, timeout_s: float = START_S) -> re.Match[str]:
+        """Wait until a line of the log matches."""
+        for _ in self._attempts(timeout_s):
+            if match := re.search(pattern, self.log()):
+                return match
+        raise TimeoutError(f"no {pattern!r} in the log after {timeout_s} s:\n{self.log()}")
+
+    def wait_until_ready(self, timeout_s: float = START_S) -> None:
+        for _ in self._attempts(timeout_s):
+            if self.probe("/readyz") == 200:
+                return
+        raise TimeoutError(f"not ready after {timeout_s} s:\n{self.log()}")
+
+    def probe(self, path: str) -> int | None:
+        """Return the status of a GET; None where nobody answers."""
+        try:
+            with urlopen(self.url + path, timeout=5) as reply:
+                return int(reply.status)
+        except HTTPError as error:
+            return error.code
+        except (URLError, OSError):
+            return None
+
+    def _attempts(self, timeout_s: float) -> Iterator[None]:
+        end = time.monotonic() + timeout_s
+        while time.monotonic() < end:
+            yield
+            if self.process.poll() is not None:
+                raise RuntimeError(f"the server ended with {self.process.returncode}:\n{self.log()}")
+            time.sleep(0.02)
+
+
+StartServer = Callable[..., Server]
+
+
+@contextmanager
+def run_server(
+    folder: Path, env: Mapping[str, str] | None = None, args: Sequence[str] = (), *, ready: bool = True
+) -> Iterator[Server]:
+    """Run `sie serve` on a free port with nothing of the caller's environment but what `env` says."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "models").mkdir(exist_ok=True)
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SIE_", "HF_"))}
+    own = {"HF_HOME": str(folder / "hf"), "SIE_HF_FALLBACK": "false", "SIE_MODELS_DIR": str(folder / "models")}
+    log_file = folder / "server.log"
+    with log_file.open("wb") as log:
+        process = subprocess.Popen(
+            [str(Path(sys.executable).with_name("sie")), "serve", "--port", "0", *args],
+            env={**inherited, **own, **(env or {})},
+            cwd=folder,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    server = Server(process, log_file)
+    try:
+        server.url = server.wait_for_log(r"listening on (http://[^\s\"]+)").group(1)
+        if ready:
+            server.wait_until_ready()
+        yield server
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        print(f"--- {log_file}\n{server.log()}")
+
+
+@pytest.fixture
+def start_server(tmp_path: Path) -> Iterator[StartServer]:
+    """Start servers that end with the test: `start_server(env, args, ready=True)`."""
+    from contextlib import ExitStack
+
+    with ExitStack() as servers:
+        count = 0
+
+        def start(env: Mapping[str, str] | None = None, args: Sequence[str] = (), *, ready: bool = True) -> Server:
+            nonlocal count
+            count += 1
+            return servers.enter_context(run_server(tmp_path / f"server{count}", env, args, ready=ready))
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def minilm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a server with the embedded default loaded, from the installed package, without a network."""
+    with run_server(tmp_path_factory.mktemp("minilm"), args=["--preload", MINILM]) as server:
+        yield server.url
+
+
+@pytest.fixture(scope="session")
+def fake_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a server with the models of sie-fake loaded."""
+    with run_server(tmp_path_factory.mktemp("fake"), args=["--preload", "sie-fake/embedder,sie-fake/dense"]) as server:
+        yield server.url

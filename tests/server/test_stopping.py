@@ -1,0 +1,71 @@
+"""SIGTERM: red at once, new requests turned away, those in flight answered, and out."""
+
+import signal
+import time
+
+import httpx
+
+BOUND_S = 30.0
+BODY = {"items": [{"text": "in flight"}]}
+
+
+def wait_for_requests_in_flight(url: str, count: int) -> None:
+    end = time.monotonic() + BOUND_S
+    while time.monotonic() < end:
+        if httpx.get(f"{url}/health").json()["requests_in_flight"] == count:
+            return
+        time.sleep(0.01)
+    raise TimeoutError(f"never {count} requests in flight")
+
+
+def start(start_server, held_model, **env):
+    settings = {"SIE_MODELS_DIR": str(held_model.folder), "SIE_LOG_JSON": "true", **env}
+    return start_server(settings, ["--preload", held_model.id])
+
+
+def test_requests_in_flight_finish_and_new_ones_are_turned_away(start_server, held_model, call) -> None:
+    server = start(start_server, held_model)
+    url = f"{server.url}/v1/encode/{held_model.id}"
+    running = call("POST", url, json=BODY)
+    wait_for_requests_in_flight(server.url, 1)
+    server.signal(signal.SIGTERM)
+    server.wait_for_log("SIGTERM")
+    assert server.probe("/readyz") == 503
+    assert server.probe("/livez") == 200
+    refused = httpx.post(url, json=BODY)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "QUEUE_UNAVAILABLE")
+    assert int(refused.headers["retry-after"]) > 0
+    assert not running.done()
+    held_model.release()
+    assert running.result(BOUND_S).status_code == 200
+    assert server.wait() == 0
+
+
+def test_an_idle_server_stops_at_once(start_server) -> None:
+    server = start_server()
+    with httpx.Client(base_url=server.url) as kept_alive:
+        assert kept_alive.get("/healthz").status_code == 200
+        server.signal(signal.SIGINT)
+        assert server.wait() == 0
+
+
+def test_what_takes_longer_than_the_drain_is_answered_with_a_retry(start_server, held_model, call) -> None:
+    server = start(start_server, held_model, SIE_DRAIN_TIMEOUT_S="0.2")
+    running = call("POST", f"{server.url}/v1/encode/{held_model.id}", json=BODY)
+    wait_for_requests_in_flight(server.url, 1)
+    server.signal(signal.SIGTERM)
+    reply = running.result(BOUND_S)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "QUEUE_UNAVAILABLE")
+    held_model.release()
+    assert server.wait() == 0
+
+
+def test_a_second_signal_ends_the_process_at_once(start_server, held_model, call) -> None:
+    server = start(start_server, held_model)
+    call("POST", f"{server.url}/v1/encode/{held_model.id}", json=BODY)
+    wait_for_requests_in_flight(server.url, 1)
+    server.signal(signal.SIGTERM)
+    server.wait_for_log("SIGTERM")
+    server.signal(signal.SIGTERM)
+    assert server.wait() == 128 + signal.SIGTERM
+    assert held_model.hold.exists()
