@@ -1,1 +1,5 @@
-"""SIE: engine."""
+"""The engine: model lifecycle, the pipeline of a request, one device thread. It must not know HTTP."""
+
+from sie_core.engine.engine import Engine
+
+__all__ = ["Engine"]

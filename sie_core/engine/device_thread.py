@@ -1,0 +1,271 @@
+"""The one thread of a device: takes the next batch, runs it, and outlives whatever a batch does.
+
+A batch that fails is split until the culprit is alone, and only the culprit's request fails. It must not know HTTP, the
+event loop, or how outputs are finished.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from sie_core.contracts import Batch, Device
+from sie_core.engine.faults import OUT_OF_MEMORY, deadline_exceeded, out_of_memory, request_error, unavailable
+from sie_core.engine.flight import Flight, FlightUnit
+from sie_core.engine.loaded import LoadedModel
+from sie_core.engine.runs import Run, halves_by_request, halves_by_unit
+from sie_core.engine.scheduler import PolicyError, Scheduler
+
+log = logging.getLogger(__name__)
+
+LAUNCHED_AHEAD = 2
+"""Batches an asynchronous device is given at once: one runs, the next is there when it ends."""
+LEAST_WAIT_S = 0.001
+
+clock = time.monotonic
+
+
+class DeviceThread:
+    """Runs the batches of every model on one device. Its methods may be called from any thread.
+
+    Args:
+        device: The device.
+        scheduler: The queues; only ever touched under this object's lock.
+        finish: Called on the device thread with a run and its raw outputs; must hand them on and return at once. Who
+            finishes calls `landed` and `finished` afterwards, or `failed`.
+        lost: Called when a model's queue, or with None every queue, is lost with all requests in it.
+        stall_limit_s: Seconds from which a batch may count as hung.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        scheduler: Scheduler,
+        finish: Callable[[Run, Any], None],
+        lost: Callable[[LoadedModel | None], None],
+        *,
+        stall_limit_s: float,
+    ) -> None:
+        self.device = device
+        self._scheduler = scheduler
+        self._finish = finish
+        self._lost = lost
+        self._stall_limit_s = stall_limit_s
+        self._ahead = LAUNCHED_AHEAD if device.asynchronous else 1
+        self._wake = threading.Condition()
+        self._again: deque[Run] = deque()
+        """Parts of failed batches; they run before anything that waits."""
+        self._flying: set[Run] = set()
+        """Runs the device has not ended."""
+        self._watched: set[Run] = set()
+        """Runs whose outputs are not finished."""
+        self._last_end = 0.0
+        self._closing = False
+        self._death: str | None = None
+        self._thread = threading.Thread(target=self._main, name=f"sie-device-{device}", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def close(self, timeout_s: float) -> bool:
+        """Stop after the batch that runs; False where it still ran after `timeout_s`. What waits is not run."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify_all()
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def add_model(self, model: LoadedModel) -> None:
+        """Serve a model's queue."""
+        with self._wake:
+            self._scheduler.add_model(model)
+
+    def remove_model(self, model: LoadedModel) -> None:
+        """Stop serving a model's queue; nothing may wait in it."""
+        with self._wake:
+            self._scheduler.remove_model(model)
+
+    def submit(self, model: LoadedModel, units: Sequence[FlightUnit]) -> None:
+        """Queue the units of one request.
+
+        Raises:
+            InferenceError: `QUEUE_FULL`; `QUEUE_UNAVAILABLE` where the thread is gone.
+        """
+        with self._wake:
+            if self._closing or self._death is not None:
+                raise unavailable("the device is gone" if self._death else "the engine is closing")
+            self._scheduler.submit(model, units)
+            self._wake.notify()
+
+    def cancel(self, model: LoadedModel, flight: Flight) -> int:
+        """Drop the queued units of a request; return how many."""
+        with self._wake:
+            try:
+                return model.policy.cancel(flight)
+            except Exception as error:
+                self._policy_failed(model, error)
+                return 0
+
+    def queued(self) -> tuple[int, int]:
+        """Return the units and the cost units that wait."""
+        with self._wake:
+            return self._scheduler.queued_units, self._scheduler.queued_cost
+
+    def problem(self) -> str | None:
+        """Say what is wrong: the thread is dead, or a batch runs far too long. Takes no lock that either could hold."""
+        if self._death is not None:
+            return f"the thread of device {self.device} has died ({self._death})"
+        if self._thread.ident is not None and not self._thread.is_alive() and not self._closing:
+            return f"the thread of device {self.device} has died"
+        now = clock()
+        for run in tuple(self._watched):
+            limit = run.stall_limit(self._stall_limit_s)
+            if now - run.started > limit:
+                return f"a batch of {run.model.id} has been running for {now - run.started:.0f} s, above {limit:.0f} s"
+        return None
+
+    def landed(self, run: Run) -> None:
+        """Note that the device is through with a run, and learn how long it took; a second call changes nothing."""
+        with self._wake:
+            if run not in self._flying:
+                return
+            self._flying.discard(run)
+            waited = run.started - min((unit.enqueued_at for unit in run.units), default=run.started)
+            run.started, run.ended = max(run.started, self._last_end), clock()
+            self._last_end = run.ended
+            seconds = run.ended - run.started
+            try:
+                self._scheduler.record(run.model, run.batch, seconds)
+            except PolicyError as error:
+                self._policy_failed(run.model, error)
+            self._wake.notify()
+        run.model.metrics.ran(run.batch, waited, seconds)
+
+    def finished(self, run: Run) -> None:
+        """Note that a run's outputs are finished."""
+        with self._wake:
+            self._watched.discard(run)
+        run.model.use.leave()
+
+    def failed(self, run: Run, error: BaseException) -> None:
+        """Split a run that failed and try its parts again, or fail the one request that is left."""
+        for part in self._parts(run, error):
+            run.model.use.enter()
+            with self._wake:
+                self._again.append(part)
+        with self._wake:
+            self._flying.discard(run)
+            self._watched.discard(run)
+            self._wake.notify()
+        run.model.use.leave()
+
+    def _main(self) -> None:
+        try:
+            while (run := self._next_run()) is not None:
+                self._execute(run)
+                del run  # an idle thread must not keep the last batch alive
+        except BaseException as error:
+            # Whatever came here is not a batch's failure: nothing runs any more, and everybody must learn it.
+            self._death = type(error).__name__
+            log.critical("the thread of device %s died", self.device, exc_info=True)
+            self._lost(None)
+
+    def _next_run(self) -> Run | None:
+        """Wait for the next batch; None when the engine closes."""
+        with self._wake:
+            while not self._closing:
+                try:
+                    run = self._choose(now := clock())
+                    if run is not None:
+                        run.started = now
+                        self._flying.add(run)
+                        self._watched.add(run)
+                        return run
+                    self._wake.wait(self._longest_wait(now))
+                except PolicyError as error:
+                    self._policy_failed(error.model, error)
+        return None
+
+    def _choose(self, now: float) -> Run | None:
+        self._expire(now)
+        if len(self._flying) >= self._ahead:
+            return None
+        if self._again:
+            return self._again.popleft()
+        chosen = self._scheduler.next(now, device_busy=bool(self._flying))
+        if chosen is None:
+            return None
+        chosen[0].use.enter()
+        return Run(*chosen)
+
+    def _longest_wait(self, now: float) -> float | None:
+        """Return the seconds until a batch is ready without anything coming; None where nothing will be."""
+        ready_at = self._scheduler.ready_at(now) if len(self._flying) < self._ahead else None
+        return None if ready_at is None else max(LEAST_WAIT_S, ready_at - now)
+
+    def _policy_failed(self, model: LoadedModel, error: Exception) -> None:
+        log.error("the batch policy of %s failed; its queue is lost", model.id, exc_info=error)
+        model.policy = model.new_policy()
+        self._lost(model)
+
+    def _expire(self, now: float) -> None:
+        for expired in self._scheduler.expire(now):
+            expired.model.metrics.expired_units.inc(expired.units)
+            for flight in expired.requests:
+                cast("Flight", flight).fail(deadline_exceeded())
+
+    def _execute(self, run: Run) -> None:
+        if not run.leave_out_settled():
+            with self._wake:
+                self._flying.discard(run)
+            self.finished(run)
+            return
+        failure: BaseException | None = None
+        try:
+            raw = run.model.adapter.run([unit.unit for unit in run.units])
+        except OUT_OF_MEMORY:
+            failure = MemoryError()  # the original's frames would keep alive what must be freed
+        except BaseException as error:
+            failure = error
+        if failure is not None:
+            self.failed(run, failure)
+            return
+        if not self.device.asynchronous:
+            self.landed(run)
+        self._finish(run, raw)
+
+    def _parts(self, run: Run, error: BaseException) -> list[Run]:
+        """Return what is to be tried again of a failed run, having failed what is not."""
+        if not run.leave_out_settled():
+            return []
+        if isinstance(error, OUT_OF_MEMORY):
+            return self._smaller(run)
+        run.model.metrics.failed_batches.inc()
+        if batches := halves_by_request(run):
+            log.warning(
+                "a batch of %d requests to %s failed (%s)", run.batch.requests, run.model.id, type(error).__name__
+            )
+            return [Run(run.model, batch) for batch in batches]
+        (flight,) = run.flights()
+        flight.fail(request_error(error, "its forward pass", flight.request.request_id, run.model.id))
+        return []
+
+    def _smaller(self, run: Run) -> list[Run]:
+        run.model.metrics.out_of_memory.inc()
+        log.warning("%s ran out of device memory in a batch of cost %d", run.model.id, run.batch.cost)
+        gc.collect()
+        batches: list[Batch] = halves_by_unit(run)
+        if batches:
+            return [Run(run.model, batch) for batch in batches]
+        if not run.second_attempt:
+            return [Run(run.model, run.batch, second_attempt=True)]
+        for flight in run.flights():
+            flight.fail(out_of_memory(run.model.id))
+        return []

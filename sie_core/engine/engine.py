@@ -1,0 +1,184 @@
+"""The engine: an `InferenceBackend` over the models of a catalog on one device. It must not know HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from sie_core.cache import WeightChain
+from sie_core.catalog import Catalog
+from sie_core.contracts import Health, InferenceError, InferenceReply, InferenceRequest, ModelInfo, ResolvedModel
+from sie_core.cpu_budget import compute_threads, cpu_budget
+from sie_core.engine.admission import Admission
+from sie_core.engine.describe import describe
+from sie_core.engine.devices import choose_device
+from sie_core.engine.faults import deadline_exceeded
+from sie_core.engine.lifecycle import Lifecycle
+from sie_core.engine.loading import Loader
+from sie_core.engine.metrics import EngineMetrics
+from sie_core.engine.options import resolve_task
+from sie_core.engine.pipeline import Pipeline
+from sie_core.engine.preload import Preload
+from sie_core.engine.threads import on_thread
+from sie_core.plugins import PluginSet
+from sie_core.settings import Settings
+
+log = logging.getLogger(__name__)
+
+STALL_LIMIT_S = 60.0
+"""A batch counts as hung beyond this and ten times its prediction."""
+QUEUED_BATCHES = 64
+"""How many full batches may be queued where `SIE_MAX_QUEUED_COST` says nothing."""
+MOST_PREPROCESSORS = 4
+CLOSE_TIMEOUT_S = 5.0
+
+clock = time.monotonic
+
+
+class Engine:
+    """Loads models when they are first asked for and answers requests to them.
+
+    Every method but the constructor is called on one event loop. `start` first, `close` last.
+
+    Args:
+        settings: The settings in force.
+        plugins: What the plugins registered.
+        catalog: The models that are served.
+        weights: Where their weights come from.
+        stall_limit_s: Seconds beyond which a batch may count as hung.
+
+    Raises:
+        PluginError: No such device or batch policy; names those there are.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        plugins: PluginSet,
+        catalog: Catalog,
+        weights: WeightChain,
+        *,
+        stall_limit_s: float = STALL_LIMIT_S,
+    ) -> None:
+        budget = cpu_budget()
+        self._plugins = plugins
+        self._catalog = catalog
+        self.device = choose_device(settings.device, plugins.device_probes)
+        self.metrics = EngineMetrics(detailed=settings.instrumentation)
+        threads = settings.preprocessor_workers or min(MOST_PREPROCESSORS, budget.threads)
+        max_queued_cost = settings.max_queued_cost or QUEUED_BATCHES * settings.max_batch_cost
+        self._pipeline = Pipeline(self.device, threads, max_queued_cost, stall_limit_s)
+        loader = Loader(settings, plugins, weights, self.device, compute_threads(budget), self.metrics)
+        self._lifecycle = Lifecycle(loader, self._pipeline.device, self.metrics)
+        self._preload = Preload(settings.preload_models, catalog, self._lifecycle)
+        self._admission = Admission(settings.max_concurrent_requests)
+        self.metrics.watch(lambda: self._admission.in_flight, self._pipeline.device.queued)
+        log.info(
+            "device %s (%s), %d threads a CPU stage, CPU budget %s", self.device, self.device.name, threads, budget
+        )
+
+    async def start(self) -> None:
+        """Take requests from now on, and load what is to be preloaded; returns when each was tried once."""
+        self._pipeline.start()
+        self._admission.open()
+        await self._preload.run()
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Take no new requests and wait for those in flight; False where some still are after `timeout_s`."""
+        self._admission.close("the server is shutting down")
+        return await self._admission.idle(timeout_s)
+
+    async def close(self) -> None:
+        """Stop everything: what is still in flight answers `QUEUE_UNAVAILABLE`, threads are joined, models freed."""
+        self._admission.close("the engine is closed")
+        self._preload.cancel()
+        self._pipeline.fail_all("the engine is closing")
+        joined = await on_thread("sie-close", lambda: self._pipeline.close(CLOSE_TIMEOUT_S))
+        if not joined:
+            log.error("threads still at work were left behind: %s", self._pipeline.device.problem() or "a CPU stage")
+        await self._lifecycle.close()
+
+    async def infer(self, request: InferenceRequest) -> InferenceReply:
+        """Answer `request`; cancelling the call, or its deadline, drops its queued work.
+
+        Raises:
+            InferenceError: Every way a request can fail, with its code.
+        """
+        model, outcome = "", "ok"
+        try:
+            resolved = self._catalog.resolve(request.model)
+            model = resolved.id
+            with self._admission.admitted():
+                return await self._answer(request, resolved)
+        except InferenceError as error:
+            outcome = error.code
+            raise
+        except asyncio.CancelledError:
+            outcome = "cancelled"
+            raise
+        finally:
+            self.metrics.requests.labels(request.operation, model, outcome).inc()
+
+    async def load(self, model: str) -> None:
+        """Load a model now, whatever failed before; return when it is loaded.
+
+        Raises:
+            InferenceError: `MODEL_NOT_FOUND`, `MODEL_LOAD_FAILED`.
+        """
+        await self._lifecycle.load(self._catalog.resolve(model))
+
+    async def unload(self, model: str) -> None:
+        """Unload a model once its requests are answered.
+
+        Raises:
+            InferenceError: `MODEL_NOT_FOUND`.
+        """
+        await self._lifecycle.unload(self._catalog.resolve(model))
+
+    def models(self) -> list[ModelInfo]:
+        """List every served model."""
+        return [describe(resolved, self._lifecycle.known(resolved)) for resolved in self._catalog.models()]
+
+    def model(self, model: str) -> ModelInfo:
+        """Describe one model.
+
+        Raises:
+            InferenceError: `MODEL_NOT_FOUND`, naming near matches.
+        """
+        resolved = self._catalog.resolve(model)
+        return describe(resolved, self._lifecycle.known(resolved))
+
+    def accepts_token_ids(self, model: str) -> bool:
+        """Whether the model's config takes token ids in place of text.
+
+        Raises:
+            InferenceError: `MODEL_NOT_FOUND`, naming near matches.
+        """
+        return self._catalog.resolve(model).config.accept_token_ids
+
+    def plugins(self) -> list[Mapping[str, Any]]:
+        """Describe every plugin, broken ones with their cause."""
+        return [report.as_dict() for report in self._plugins.reports]
+
+    def health(self) -> Health:
+        """Say what is wrong: with the device for liveness; also with preload and admission for readiness."""
+        live = self._pipeline.device.problem()
+        return Health(live_problem=live, ready_problem=live or self._admission.closed_because or self._preload.problem)
+
+    async def _answer(self, request: InferenceRequest, resolved: ResolvedModel) -> InferenceReply:
+        arrived = clock()
+        left = request.load_wait_s if request.deadline is None else request.deadline - arrived
+        try:
+            model = await self._lifecycle.hold(resolved, min(request.load_wait_s, left))
+        except InferenceError:
+            if request.deadline is not None and clock() >= request.deadline:
+                raise deadline_exceeded() from None
+            raise
+        try:
+            task, dtype = resolve_task(request, model, self._plugins.output_dtypes)
+            return await self._pipeline.answer(request, model, task, dtype, arrived)
+        finally:
+            model.use.leave()

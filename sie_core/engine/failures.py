@@ -1,0 +1,79 @@
+"""What is remembered of a load that failed: its class, how often, and when it may be tried again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sie_core.contracts import InferenceError, LoadFailure, ModelLoadError, OutOfDeviceMemory
+from sie_core.contracts.errors import PERMANENT_FAILURES
+
+log = logging.getLogger(__name__)
+
+COOLDOWN_S: Mapping[LoadFailure, float] = {"OOM": 60, "NETWORK": 30, "TIMEOUT": 30, "STORAGE": 60, "UNKNOWN": 600}
+"""Seconds until a transient failure is tried again; they double with each attempt."""
+LONGEST_COOLDOWN_S = 1800.0
+MOST_ATTEMPTS = 8
+"""Failed attempts in a row after which even a transient failure is permanent."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedLoad:
+    """The last failed load of a model. Times are seconds of the monotonic clock."""
+
+    model: str
+    error_class: LoadFailure
+    message: str
+    attempts: int
+    failed_at: float
+
+    @property
+    def permanent(self) -> bool:
+        """Whether only the operator can help: by an explicit load, or a restart."""
+        return self.error_class in PERMANENT_FAILURES or self.attempts >= MOST_ATTEMPTS
+
+    @property
+    def retry_at(self) -> float | None:
+        """When the load may be tried again; None where it is permanent."""
+        if self.permanent:
+            return None
+        cooldown = COOLDOWN_S[self.error_class] * 2.0 ** (self.attempts - 1)
+        return self.failed_at + min(cooldown, LONGEST_COOLDOWN_S)
+
+    def may_retry(self, now: float) -> bool:
+        """Whether the cooldown is over."""
+        return self.retry_at is not None and now >= self.retry_at
+
+    def error(self, now: float) -> InferenceError:
+        """Make the 502 a request gets meanwhile."""
+        then = "" if self.retry_at is None else f" It is tried again in {max(1.0, self.retry_at - now):.0f} s."
+        return InferenceError(
+            "MODEL_LOAD_FAILED",
+            f"{self.model} could not be loaded: {self.message}{then}",
+            details={"error_class": self.error_class, "permanent": self.permanent, "attempts": self.attempts},
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Give the `last_error` of `/v1/models`."""
+        return {
+            "code": "MODEL_LOAD_FAILED",
+            "message": self.message,
+            "attempts": self.attempts,
+            "permanent": self.permanent,
+        }
+
+
+def failed_load(model: str, error: BaseException, before: FailedLoad | None, now: float) -> FailedLoad:
+    """Record that loading `model` raised `error`; a foreign exception's text goes to the log alone."""
+    attempts = 1 if before is None else before.attempts + 1
+    if isinstance(error, ModelLoadError):
+        failure, message = error.failure, str(error)
+    elif isinstance(error, OutOfDeviceMemory | MemoryError):
+        failure, message = "OOM", "the device has no room for it."
+    else:
+        failure, message = "UNKNOWN", f"its adapter raised {type(error).__name__}; the server's log says more."
+    foreign = None if isinstance(error, ModelLoadError) else error
+    log.error("loading %s failed (%s, attempt %d): %s", model, failure, attempts, message, exc_info=foreign)
+    return FailedLoad(model, failure, message, attempts, now)

@@ -1,0 +1,37 @@
+"""What a client is told of a failure inside the engine: a typed error, never a foreign exception's text."""
+
+from __future__ import annotations
+
+import logging
+
+from sie_core.contracts import InferenceError, OutOfDeviceMemory
+
+log = logging.getLogger(__name__)
+
+OUT_OF_MEMORY = (OutOfDeviceMemory, MemoryError)
+
+
+def request_error(error: BaseException, stage: str, request_id: str, model: str) -> InferenceError:
+    """Turn what a stage raised for one request into its answer; what nobody foresaw goes to the log in full."""
+    if isinstance(error, InferenceError):
+        return error
+    if isinstance(error, OUT_OF_MEMORY):
+        return out_of_memory(model)
+    log.error("%s failed in %s, request %s", model, stage, request_id, exc_info=error, extra={"request_id": request_id})
+    return InferenceError("INFERENCE_ERROR", f"{model} failed on this request; the server's log says why.")
+
+
+def out_of_memory(model: str) -> InferenceError:
+    """Make the answer of a request whose smallest part does not fit the device."""
+    message = f"The device ran out of memory with a single item of this request to {model}."
+    return InferenceError("RESOURCE_EXHAUSTED", message)
+
+
+def deadline_exceeded() -> InferenceError:
+    """Make the answer of a request whose deadline passed."""
+    return InferenceError("DEADLINE_EXCEEDED", "The request's deadline passed before its answer was there.")
+
+
+def unavailable(why: str) -> InferenceError:
+    """Make the answer of a request the engine cannot take or finish."""
+    return InferenceError("QUEUE_UNAVAILABLE", f"{why[:1].upper()}{why[1:]}. Retry on another server, or later.")

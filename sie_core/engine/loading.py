@@ -1,0 +1,156 @@
+"""Loads one model, on a loader thread: weights, card, family, adapter. It must not know states, requests or retries."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sie_core.cache import WeightChain, fetch_weights
+from sie_core.catalog import FamilyChoice, check_profile, choose_family, read_card
+from sie_core.contracts import (
+    Adapter,
+    BatchLimits,
+    Device,
+    LoadContext,
+    ModelCard,
+    ModelFamily,
+    ModelLoadError,
+    ResolvedModel,
+)
+from sie_core.engine.loaded import LoadedModel
+from sie_core.engine.metrics import EngineMetrics, ModelMetrics
+from sie_core.plugins import PluginSet
+from sie_core.settings import Settings
+
+log = logging.getLogger(__name__)
+
+CPU_BATCH_MS = 250.0
+"""The predicted run time of a batch on a CPU where `SIE_MAX_BATCH_MS` says nothing."""
+FETCHES_AT_ONCE = 4
+
+StageReport = Callable[[str, float], None]
+
+
+class Loader:
+    """Turns a model of the catalog into a loaded one.
+
+    Several loads may fetch weights at once; only one at a time works on the device.
+
+    Args:
+        device: Where models are loaded to.
+        compute_threads: CPU threads a forward pass may use.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        plugins: PluginSet,
+        weights: WeightChain,
+        device: Device,
+        compute_threads: int,
+        metrics: EngineMetrics,
+    ) -> None:
+        self._settings = settings
+        self._plugins = plugins
+        self._weights = weights
+        self._device = device
+        self._compute_threads = compute_threads
+        self._metrics = metrics
+        self._new_policy = plugins.batch_policy(settings.batch_policy)
+        self._fetching = threading.BoundedSemaphore(FETCHES_AT_ONCE)
+        self._loading = threading.Lock()
+
+    def load(self, resolved: ResolvedModel, report: StageReport) -> LoadedModel:
+        """Load `resolved`; `report` hears of each finished stage with its seconds.
+
+        Raises:
+            ModelLoadError: With the failure's class.
+            OutOfDeviceMemory: The device has no room.
+        """
+        with self._fetching, _timed("fetch", report):
+            folder = fetch_weights(resolved.config, self._weights)
+            card = None if folder is None else read_card(folder)
+        choice = choose_family(self._plugins, resolved, card, self._device)
+        ignored = check_profile(choice.family, resolved.profile)
+        with self._loading:
+            with _timed("import", report):
+                adapter_class = _import_adapter(choice.family)
+            with _timed("load", report):
+                adapter = adapter_class.load(self._context(resolved, folder, card, report))
+        return self._loaded(resolved, choice, adapter, ignored)
+
+    def _context(
+        self, resolved: ResolvedModel, folder: Path | None, card: ModelCard | None, report: StageReport
+    ) -> LoadContext:
+        return LoadContext(
+            model=resolved,
+            device=self._device,
+            precision=resolved.profile.compute_precision or self._settings.default_compute_precision,
+            weights=folder,
+            card=card,
+            attention_backend=self._settings.attention_backend,
+            threads=self._compute_threads,
+            runners=self._plugins.runners,
+            stage=lambda name, seconds: report(f"load.{name}", seconds),
+        )
+
+    def _loaded(
+        self, resolved: ResolvedModel, choice: FamilyChoice, adapter: Adapter, ignored: tuple[str, ...]
+    ) -> LoadedModel:
+        notes = {"family": choice.reason, "precision": adapter.facts.precision, **adapter.facts.notes}
+        if ignored:
+            notes["ignored options"] = ", ".join(ignored)
+            log.warning("%s: the family %s knows no %s", resolved.id, choice.family.id, ", ".join(ignored))
+        log.info("%s is served by %s: %s", resolved.id, choice.family.id, notes)
+        limits = self._limits(resolved)
+        return LoadedModel(
+            resolved=resolved,
+            family=choice.family,
+            adapter=adapter,
+            facts=adapter.facts,
+            new_policy=lambda: self._new_policy(limits),
+            metrics=ModelMetrics(self._metrics, resolved.id),
+            notes=notes,
+        )
+
+    def _limits(self, resolved: ResolvedModel) -> BatchLimits:
+        run_ms = self._settings.max_batch_ms
+        if run_ms is None and self._device.kind == "cpu":
+            run_ms = CPU_BATCH_MS
+        return BatchLimits(
+            max_cost=resolved.profile.max_batch_cost or self._settings.max_batch_cost,
+            max_requests=self._settings.max_batch_requests,
+            max_run_s=None if run_ms is None else run_ms / 1000,
+            max_wait_s=self._settings.max_batch_wait_ms / 1000,
+        )
+
+
+def _import_adapter(family: ModelFamily) -> type[Adapter]:
+    module_name, _, class_name = family.adapter.partition(":")
+    try:
+        adapter = getattr(importlib.import_module(module_name), class_name)
+    except ImportError as error:
+        log.exception("the adapter of the family %s cannot be imported", family.id)
+        missing = f"the module {error.name!r}" if error.name else "a module"
+        raise ModelLoadError(
+            "DEPENDENCY", f"The family {family.id!r} cannot import {missing}; install what its plugin needs."
+        ) from error
+    except AttributeError as error:
+        raise ModelLoadError(
+            "DEPENDENCY", f"The family {family.id!r} names the adapter {family.adapter}, which does not exist."
+        ) from error
+    if not (isinstance(adapter, type) and issubclass(adapter, Adapter)):
+        raise ModelLoadError("DEPENDENCY", f"{family.adapter} of the family {family.id!r} is no `Adapter`.")
+    return adapter
+
+
+@contextmanager
+def _timed(stage: str, report: StageReport) -> Iterator[None]:
+    started = time.monotonic()
+    yield
+    report(stage, time.monotonic() - started)

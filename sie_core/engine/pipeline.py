@@ -1,0 +1,169 @@
+"""The stages of one request: prepare on CPU threads, run on the device thread, finish and encode on CPU threads.
+
+A request changes threads four times: to a CPU thread, to the device's, to a CPU thread, back to the event loop. It must
+not know HTTP, the catalog or how models are loaded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from sie_core.contracts import Device, InferenceReply, InferenceRequest, ItemOutput, OutputDtype, Task, Unit
+from sie_core.engine.assembly import Assembly
+from sie_core.engine.device_thread import DeviceThread
+from sie_core.engine.faults import deadline_exceeded, request_error, unavailable
+from sie_core.engine.flight import Flight, FlightUnit
+from sie_core.engine.loaded import LoadedModel
+from sie_core.engine.pool import CpuPool
+from sie_core.engine.runs import Run, flight_of
+from sie_core.engine.scheduler import Scheduler
+
+clock = time.monotonic
+
+
+class Pipeline:
+    """Answers requests to loaded models on one device.
+
+    Preparing and finishing have threads of their own, so that a flood of new requests cannot hold up answers.
+
+    Args:
+        device: Where batches run.
+        threads: CPU threads of each stage.
+        max_queued_cost: Cost units that may wait for the device.
+        stall_limit_s: Seconds from which a batch may count as hung.
+    """
+
+    def __init__(self, device: Device, threads: int, max_queued_cost: int, stall_limit_s: float) -> None:
+        self._preparing = CpuPool("sie-prepare", threads)
+        self._finishing = CpuPool("sie-finish", threads)
+        self._flights: set[Flight] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.device = DeviceThread(
+            device, Scheduler(max_queued_cost), self._hand_on, self._lost, stall_limit_s=stall_limit_s
+        )
+
+    def start(self) -> None:
+        """Start every thread; called on the event loop."""
+        self._loop = asyncio.get_running_loop()
+        for part in (self._preparing, self._finishing, self.device):
+            part.start()
+
+    def close(self, timeout_s: float) -> bool:
+        """Join every thread; False where one was still at work after `timeout_s` each."""
+        joined = [part.close(timeout_s) for part in (self.device, self._preparing, self._finishing)]
+        return all(joined)
+
+    def fail_all(self, why: str, model: LoadedModel | None = None) -> None:
+        """Answer every request in flight, or those to `model`, with `QUEUE_UNAVAILABLE`; on the event loop."""
+        for flight in list(self._flights):
+            if model is None or flight.model is model:
+                flight.fail(unavailable(why))
+
+    async def answer(
+        self, request: InferenceRequest, model: LoadedModel, task: Task, dtype: OutputDtype, arrived: float
+    ) -> InferenceReply:
+        """Answer a checked request; cancelling the call, or its deadline, drops what is queued of it.
+
+        Raises:
+            InferenceError: Any failure, with its code.
+        """
+        flight = Flight(request, model, task, dtype, arrived, clock())
+        timer = self._deadline(flight)
+        self._flights.add(flight)
+        model.use.enter()
+        self._preparing.submit(self._prepare, flight)
+        try:
+            return await flight.future
+        finally:
+            self._flights.discard(flight)
+            if timer is not None:
+                timer.cancel()
+            if flight.abandon() or flight.error is not None:
+                self._drop(flight)
+
+    def _deadline(self, flight: Flight) -> asyncio.TimerHandle | None:
+        if flight.request.deadline is None:
+            return None
+        left = max(0.0, flight.request.deadline - clock())
+        return asyncio.get_running_loop().call_later(left, lambda: flight.fail(deadline_exceeded()))
+
+    def _drop(self, flight: Flight) -> None:
+        """Take what is queued of a flight that will not be answered out of the queue."""
+        dropped = self.device.cancel(flight.model, flight)
+        metrics = flight.model.metrics
+        if flight.error is None:
+            metrics.cancelled_units.inc(dropped)
+        elif flight.error.code == "DEADLINE_EXCEEDED":
+            metrics.expired_units.inc(dropped)
+        else:
+            metrics.failed_units.inc(dropped)
+
+    def _prepare(self, flight: Flight) -> None:
+        model, request = flight.model, flight.request
+        try:
+            if flight.settled:
+                return
+            flight.prepare_started = clock()
+            units = model.adapter.prepare(request.items, flight.task)
+            flight.assembly = Assembly(request, flight.task, flight.dtype, model.adapter, units)
+            flight.prepared = clock()
+            if not flight.settled:
+                self.device.submit(model, _queue_up(flight, units))
+                if flight.settled:  # it was given up while its units were on their way into the queue
+                    self.device.cancel(model, flight)
+        except BaseException as error:
+            flight.fail(request_error(error, "preparation", request.request_id, model.id))
+        finally:
+            model.use.leave()
+
+    def _hand_on(self, run: Run, raw: Any) -> None:
+        self._finishing.submit(self._finish, run, raw)
+
+    def _finish(self, run: Run, raw: Any) -> None:
+        try:
+            outputs = run.model.adapter.finish([unit.unit for unit in run.units], raw)
+            if len(outputs) != len(run.units):
+                raise ValueError(f"the adapter finished {len(outputs)} outputs of {len(run.units)} units")
+        except BaseException as error:
+            self.device.failed(run, error)
+            return
+        self.device.landed(run)
+        try:
+            for unit, output in zip(run.units, outputs, strict=True):
+                self._deliver(run, unit, output)
+        finally:
+            self.device.finished(run)
+
+    def _deliver(self, run: Run, unit: FlightUnit, output: ItemOutput) -> None:
+        flight = flight_of(unit)
+        if flight.settled or flight.assembly is None:
+            return
+        try:
+            flight.ran(run.started, run.ended)
+            if flight.assembly.deliver(unit.index, output):
+                self._reply(flight, flight.assembly)
+        except BaseException as error:
+            failure = request_error(error, "postprocessing", flight.request.request_id, run.model.id)
+            if failure.code == "NON_FINITE_OUTPUT":
+                run.model.metrics.non_finite.inc()
+            flight.fail(failure)
+
+    def _reply(self, flight: Flight, assembly: Assembly) -> None:
+        items, usage, truncated = assembly.items(), assembly.usage(), assembly.truncated()
+        timing = flight.timing(clock())
+        flight.succeed(InferenceReply(items, timing, usage, truncated))
+        flight.model.metrics.answered(len(items), usage.input_tokens, truncated, timing)
+
+    def _lost(self, model: LoadedModel | None) -> None:
+        """Answer what can no longer run; called on the device thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            why = "the device is gone" if model is None else f"the queue of {model.id} was lost"
+            self._loop.call_soon_threadsafe(self.fail_all, why, model)
+
+
+def _queue_up(flight: Flight, units: Sequence[Unit]) -> list[FlightUnit]:
+    deadline = flight.request.deadline
+    return [FlightUnit(unit, flight, flight.prepared, deadline, index) for index, unit in enumerate(units)]
