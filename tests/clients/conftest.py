@@ -1,0 +1,93 @@
+"""Virtual environments of published clients, built once below the repository and kept until their needs change.
+
+A client that cannot be had on this machine is a skip that says why.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+HOME = Path(__file__).parents[2] / ".envs"
+SCRIPTS = Path(__file__).parent / "scripts"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientEnvironment:
+    """An environment with a published client in it."""
+
+    python: Path
+
+    def run(self, script: str, **ask: Any) -> Any:
+        """Run one of `scripts/`, which reads `ask` as JSON and answers with JSON."""
+        variables = {name: value for name, value in os.environ.items() if not name.startswith("SIE_")}
+        command = [str(self.python), "-I", str(SCRIPTS / script)]
+        done = subprocess.run(
+            command, input=json.dumps(ask), capture_output=True, text=True, timeout=100, env=variables
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="session")
+def published_sdk() -> ClientEnvironment:
+    """The published client of the system whose wire contract this server keeps."""
+    return _environment("sie-sdk", ["sie-sdk==0.10.1"], (3, 12))
+
+
+@pytest.fixture(scope="session")
+def openai_clients() -> ClientEnvironment:
+    """OpenAI's own client, and LangChain's embeddings on top of it."""
+    return _environment("openai", ["openai==3.52.0", "langchain-openai==1.7.3", "tiktoken==0.14.0"], (3, 11))
+
+
+def _environment(name: str, requirements: list[str], least: tuple[int, int]) -> ClientEnvironment:
+    folder = HOME / name
+    stamp = folder / ".requirements"
+    digest = hashlib.sha256(repr((requirements, least)).encode()).hexdigest()
+    HOME.mkdir(exist_ok=True)
+    with FileLock(HOME / f"{name}.lock"):
+        if not (stamp.exists() and stamp.read_text() == digest):
+            python = _interpreter(least)
+            shutil.rmtree(folder, ignore_errors=True)
+            _or_skip(name, python, "-m", "venv", str(folder))
+            _or_skip(name, str(folder / "bin/python"), "-m", "pip", "install", "-q", *requirements)
+            stamp.write_text(digest)
+    return ClientEnvironment(folder / "bin/python")
+
+
+def _interpreter(least: tuple[int, int]) -> str:
+    """Find a Python by running the candidates: a version manager's shim may exist and yet fail."""
+    probe = f"import sys; print(sys.executable); sys.exit(sys.version_info < {least})"
+    for candidate in _candidates(least):
+        try:
+            tried = subprocess.run([candidate, "-I", "-c", probe], capture_output=True, text=True, timeout=30)
+        except OSError:
+            continue
+        if tried.returncode == 0:
+            return tried.stdout.strip()
+    pytest.skip(f"no Python {least[0]}.{least[1]} or newer runs on this machine")
+
+
+def _candidates(least: tuple[int, int]) -> Iterator[str]:
+    yield from (f"python3.{minor}" for minor in range(least[1], 20))
+    yield "python3"
+    root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    yield from sorted(str(path) for path in root.glob("versions/3.*/bin/python"))
+
+
+def _or_skip(name: str, *command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no word of why"])[-1]
+        pytest.skip(f"the environment of {name} cannot be built ({' '.join(command[1:4])}): {last}")

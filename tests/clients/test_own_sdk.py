@@ -1,0 +1,81 @@
+"""Our own client against a live server: what its scripted tests cannot know of the server's side."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+from sie_sdk import InputTooLongError, RequestError, SIEAsyncClient, SIEClient
+from sie_sdk.types import Item
+
+MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+FAKE = "sie-fake/embedder"
+
+
+def test_both_formats_and_both_shells_give_the_same_vectors(fake_server):
+    texts = ["one", "two three", "four"]
+
+    async def encoded() -> list[np.ndarray]:
+        async with SIEAsyncClient(fake_server) as client:
+            return [result["dense"] for result in await client.encode(FAKE, texts)]
+
+    with SIEClient(fake_server) as packed, SIEClient(fake_server, wire_format="json") as spelled:
+        reference = [result["dense"] for result in packed.encode(FAKE, texts)]
+        in_json = [result["dense"] for result in spelled.encode(FAKE, texts)]
+    for others in (in_json, asyncio.run(encoded())):
+        for vector, other in zip(reference, others, strict=True):
+            assert (vector.dtype, vector.shape) == (other.dtype, other.shape) == (np.float32, (32,))
+            np.testing.assert_array_equal(vector, other)
+
+
+def test_every_kind_of_output_arrives_as_arrays(fake_server):
+    with SIEClient(fake_server) as client:
+        result = client.encode(
+            FAKE, Item(id="a", text="one two"), output_types=["dense", "sparse", "multivector"], output_dtype="float16"
+        )
+    assert result["id"] == "a"
+    assert (result["dense"].shape, result["dense"].dtype) == ((32,), np.float16)
+    assert result["sparse"]["indices"].dtype == np.int32
+    assert result["sparse"]["values"].dtype == np.float16
+    assert np.all(np.diff(result["sparse"]["indices"]) > 0)
+    assert result["multivector"].shape[1:] == (16,)
+    assert result["request"]["usage"]["input_tokens"] == 2
+    assert result["timing"]["total_ms"] >= 0
+
+
+def test_prompts_sizes_and_truncation_are_the_caller_s_choice(fake_server):
+    long = " ".join(f"w{place}" for place in range(600))
+    with SIEClient(fake_server) as client:
+        plain = client.encode(FAKE, "one")
+        query = client.encode(FAKE, "one", input_type="query")
+        same = client.encode(FAKE, "one", is_query=True)
+        assert not np.array_equal(plain["dense"], query["dense"])
+        np.testing.assert_array_equal(query["dense"], same["dense"])
+        assert client.encode(FAKE, "one", dimensions=8)["dense"].shape == (8,)
+        end, start = (client.encode(FAKE, long, truncate=side) for side in ("end", "start"))
+        assert end["truncated"] == start["truncated"] == {"tokens": 600, "kept": 512}
+        assert not np.array_equal(end["dense"], start["dense"])
+        assert "truncated" not in plain
+        with pytest.raises(InputTooLongError) as caught:
+            client.encode(FAKE, ["short", long], truncate="error")
+    assert caught.value.param == "items[1].text"
+    assert caught.value.model == FAKE
+
+
+def test_a_refused_request_names_its_field(fake_server):
+    with SIEClient(fake_server) as client:
+        for call, param in (
+            ({"items": []}, "items"),
+            ({"items": {"text": 7}}, "items[0].text"),
+            ({"items": "x", "output_dtype": "bf16"}, "output_dtype"),
+            ({"items": "x", "options": {"nonsense": 1}}, "options"),
+        ):
+            with pytest.raises(RequestError) as caught:
+                client.encode(FAKE, **call)
+            assert caught.value.code == "INVALID_INPUT"
+            assert param in (caught.value.param or ""), caught.value
+        with pytest.raises(RequestError) as caught:
+            client.get_model("sie-fake/embeder")
+        assert caught.value.code == "MODEL_NOT_FOUND"
+        assert FAKE in str(caught.value)
