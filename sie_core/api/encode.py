@@ -121,11 +121,11 @@ def encode_reply(model: str, reply: InferenceReply, media_type: str) -> bytes:
     head: dict[str, Any] = {
         "model": model,
         "timing": {
-            "total_ms": timing.total_ms,
-            "queue_ms": timing.queue_ms,
-            "tokenization_ms": timing.tokenization_ms,
-            "inference_ms": timing.inference_ms,
-            "postprocessing_ms": timing.postprocessing_ms,
+            "total_ms": round(timing.total_ms, 3),
+            "queue_ms": round(timing.queue_ms, 3),
+            "tokenization_ms": round(timing.tokenization_ms, 3),
+            "inference_ms": round(timing.inference_ms, 3),
+            "postprocessing_ms": None if timing.postprocessing_ms is None else round(timing.postprocessing_ms, 3),
         },
         "usage": usage,
     }

@@ -41,14 +41,14 @@ def serve(settings: Settings, plugins: PluginSet, on_ready: OnReady = lambda url
     Args:
         settings: The settings in force.
         plugins: What is installed.
-        on_ready: Called with the URL once the models to preload are loaded.
+        on_ready: Called with the URL once new requests are welcome, with every model to preload loaded.
 
     Raises:
         ListenError: The address cannot be listened on.
         PluginError: Something chosen by a setting is not installed.
     """
     with contextlib.closing(bind(settings.http_host, settings.http_port)) as listener:
-        factory = uvicorn.Config("").get_loop_factory()
+        factory = uvicorn.Config("", log_config=None).get_loop_factory()
         with asyncio.Runner(loop_factory=factory) as runner:
             runner.run(_serve(settings, plugins, listener, on_ready))
 
@@ -78,7 +78,11 @@ async def _open(engine: Engine, server: _Server, url: str, on_ready: OnReady) ->
         await server.listening.wait()
         log.info("listening on %s", url)
         await engine.start()
-        on_ready(url)
+        problem = engine.health().ready_problem
+        if problem is None:
+            on_ready(url)
+        else:
+            log.error("not ready: %s", problem)
     except Exception:
         server.stop()
         raise
