@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
 from transformers import AutoConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING, MODEL_MAPPING
 from transformers.utils.logging import disable_progress_bar
@@ -47,7 +49,7 @@ def load_config(folder: Path) -> Any:
             config = AutoConfig.for_model(dialect[0], **dialect[1])
         else:
             config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except (ValueError, KeyError, TypeError, OSError, StrictDataclassError) as error:
         raise ModelLoadError(
             "CONFIG",
             "The checkpoint's config.json is not one that transformers reads. Check it, or upgrade transformers.",
@@ -82,7 +84,7 @@ def load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
             output_loading_info=True,
             **extra,
         )
-    except (ValueError, KeyError, OSError, RuntimeError) as error:
+    except (ValueError, KeyError, OSError, RuntimeError, SafetensorError) as error:
         if out_of_memory(error):
             raise
         raise ModelLoadError(

@@ -1,0 +1,158 @@
+"""Loading: safetensors alone, every weight accounted for, published dialects understood."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers as tf
+from safetensors.torch import load_file, save_file
+
+from sie_core.contracts import ModelLoadError
+from tests.pytorch.models import ARCHITECTURES, randomise
+from tests.pytorch.runners.support import TOLERANCE, batch_for, build, deviation, forward, packed_batch
+
+Change = Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
+
+
+@pytest.fixture
+def copy_of(checkpoint: Callable, tmp_path: Path) -> Callable[[str], Path]:
+    """Copy a checkpoint to a folder that the test may write to."""
+    return lambda name: Path(shutil.copytree(checkpoint(name), tmp_path / name))
+
+
+def change_weights(folder: Path, change: Change) -> None:
+    file = folder / "model.safetensors"
+    weights = {name: weight.clone() for name, weight in load_file(file).items()}
+    save_file(change(weights), file, metadata={"format": "pt"})
+
+
+def change_config(folder: Path, **fields: Any) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+
+
+def test_a_missing_weight_is_refused_by_name(copy_of: Callable[[str], Path]) -> None:
+    folder = copy_of("bert")
+    missing = "encoder.layer.1.output.dense.weight"
+    change_weights(folder, lambda weights: {name: weight for name, weight in weights.items() if name != missing})
+    with pytest.raises(ModelLoadError, match=r"lacks or misshapes encoder\.layer\.1\.output\.dense\.weight") as caught:
+        build(folder)
+    assert caught.value.failure == "CORRUPT"
+
+
+def test_a_bias_the_class_would_drop_is_refused(copy_of: Callable[[str], Path]) -> None:
+    folder = copy_of("llama")
+    change_weights(folder, lambda weights: {**weights, "layers.0.self_attn.q_proj.bias": torch.ones(32)})
+    with pytest.raises(ModelLoadError, match=r"does not use: layers\.0\.self_attn\.q_proj\.bias"):
+        build(folder)
+
+
+def test_a_weight_of_another_shape_is_refused(copy_of: Callable[[str], Path]) -> None:
+    folder = copy_of("bert")
+    change_config(folder, intermediate_size=64)
+    with pytest.raises(ModelLoadError) as caught:
+        build(folder)
+    assert caught.value.failure == "CORRUPT"
+
+
+def test_a_broken_file_is_refused(copy_of: Callable[[str], Path]) -> None:
+    folder = copy_of("bert")
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:1000])
+    with pytest.raises(ModelLoadError) as caught:
+        build(folder)
+    assert caught.value.failure == "CORRUPT"
+    assert str(folder) not in str(caught.value)
+
+
+def test_pickled_weights_are_never_read(copy_of: Callable[[str], Path]) -> None:
+    folder = copy_of("bert")
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ModelLoadError, match=r"no \*\.safetensors") as caught:
+        build(folder)
+    assert caught.value.failure == "CORRUPT"
+
+
+@pytest.mark.parametrize("config", [{"model_type": "no-such-model"}, {"model_type": "bert", "vocab_size": "many"}])
+def test_a_config_that_transformers_does_not_know_is_refused(config: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelLoadError) as caught:
+        build(tmp_path)
+    assert caught.value.failure == "CONFIG"
+
+
+@pytest.mark.parametrize(
+    ("name", "head"),
+    [
+        ("bert", "BertForMaskedLM"),
+        ("roberta", "RobertaForSequenceClassification"),
+        ("qwen3", "Qwen3ForCausalLM"),
+        ("t5", "T5ForConditionalGeneration"),
+    ],
+)
+def test_the_encoder_of_a_checkpoint_with_a_head_is_found(name: str, head: str, tmp_path: Path) -> None:
+    model = getattr(tf, head)(ARCHITECTURES[name].config()).eval()
+    randomise(model, seed=2)
+    model.save_pretrained(tmp_path)
+    batch = batch_for(name)
+    states = forward(build(tmp_path), batch)
+    base = model.encoder if name == "t5" else model.base_model
+    with torch.inference_mode():
+        alone = torch.cat([base(input_ids=batch.ids[place][None]).last_hidden_state[0] for place in batch.places])
+    batch = packed_batch([place.stop - place.start for place in batch.places])
+    assert deviation(states if name == "t5" else forward(build(tmp_path), batch), alone) <= TOLERANCE
+
+
+def test_half_precision_weights_are_computed_in_float32(copy_of: Callable[[str], Path]) -> None:
+    folder = copy_of("bert")
+    change_weights(folder, lambda weights: {name: weight.half() for name, weight in weights.items()})
+    runner = build(folder)
+    assert runner.info.precision == "float32"
+    assert forward(runner, batch_for("bert")).dtype == torch.float32
+
+
+def test_two_models_of_one_config_keep_their_own_attention(checkpoint: Callable) -> None:
+    batch = batch_for("bert")
+    packed, padded = build(checkpoint("bert")), build(checkpoint("bert"), runner_specs=())
+    assert (packed.info.name, padded.info.name) == ("packed", "padded")
+    assert deviation(forward(packed, batch), forward(padded, batch)) <= TOLERANCE
+
+
+def test_the_first_nomic_checkpoints_are_read(copy_of: Callable[[str], Path], runner: Callable) -> None:
+    folder = copy_of("nomic")
+    config = json.loads((folder / "config.json").read_text())
+    first = {
+        "model_type": "nomic_bert", "activation_function": "swiglu", "n_embd": config["hidden_size"],
+        "n_head": config["num_attention_heads"], "n_layer": config["num_hidden_layers"],
+        "n_inner": config["intermediate_size"], "n_positions": 8192, "rotary_emb_base": 1000,
+        "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False, "rotary_emb_scale_base": None,
+        "layer_norm_epsilon": config["layer_norm_eps"], "vocab_size": config["vocab_size"], "prenorm": False,
+        "type_vocab_size": config["type_vocab_size"], "use_rms_norm": False, "parallel_block": False,
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(first))
+    batch = batch_for("nomic")
+    assert deviation(forward(build(folder), batch), forward(runner("nomic"), batch)) <= TOLERANCE
+    (folder / "config.json").write_text(json.dumps({**first, "rotary_emb_fraction": 0.5}))
+    with pytest.raises(ModelLoadError, match=r"rotary_emb_fraction=0\.5"):
+        build(folder)
+
+
+def test_the_first_layout_of_jina_v3_is_refused_with_the_remedy(copy_of: Callable[[str], Path]) -> None:
+    folder = copy_of("roberta")
+    change_config(folder, lora_adaptations=["retrieval.query"], position_embedding_type="rotary")
+    with pytest.raises(ModelLoadError, match="jina-embeddings-v3-hf") as caught:
+        build(folder)
+    assert caught.value.failure == "CONFIG"
+
+
+def test_an_attention_backend_that_is_not_there_is_refused_with_the_choices(checkpoint: Callable) -> None:
+    with pytest.raises(ModelLoadError, match="auto, sdpa, eager") as caught:
+        build(checkpoint("bert"), attention_backend="flash_attention_2")
+    assert caught.value.failure == "DEPENDENCY"

@@ -1,0 +1,150 @@
+"""The choice of a runner: by priority, on proof at load, with the reason kept."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sie_pytorch.runner_specs import RUNNERS
+from sie_pytorch.runners import INTERFACE
+from sie_pytorch.runners.checkpoint import load_model
+from sie_pytorch.runners.proof import PROBE_LENGTHS, PROBE_WINDOW, narrow_windows
+
+from sie_core.contracts import RunnerSpec
+from tests.pytorch.runners.support import (
+    LONG,
+    TOLERANCE,
+    build,
+    deviation,
+    forward,
+    packed_batch,
+    padded_states,
+    reference_model,
+)
+
+
+def spec(name: str, **fields: object) -> RunnerSpec:
+    arguments = {"interface": INTERFACE, "target": f"tests.pytorch.runners.faulty_runners:{name}", "priority": 10}
+    return RunnerSpec(name=name, **{**arguments, **fields})  # type: ignore[arg-type]
+
+
+def test_our_own_runner_is_registered_for_the_interface() -> None:
+    assert [row.interface for row in RUNNERS] == [INTERFACE]
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "mistral", "gemma3", "embeddinggemma", "modernbert"])
+@pytest.mark.parametrize("fault", ["OneSegment", "NotANumber"])
+def test_a_runner_with_wrong_numbers_is_refused(name: str, fault: str, checkpoint: Callable) -> None:
+    chosen = build(checkpoint(name), [spec(fault), *RUNNERS])
+    assert chosen.info.name == "packed"
+    assert f"not {fault}: its states differ from each sequence alone by" in chosen.info.notes["runner_reason"]
+
+
+@pytest.mark.parametrize("name", ["bert", "distilbert", "albert"])
+def test_a_runner_with_wrong_positions_is_refused(name: str, checkpoint: Callable) -> None:
+    chosen = build(checkpoint(name), [spec("LatePositions"), *RUNNERS])
+    assert chosen.info.name == "packed"
+    assert "not LatePositions: its states differ" in chosen.info.reason
+
+
+def test_reasons_of_all_that_were_passed_over_are_kept(checkpoint: Callable, caplog: pytest.LogCaptureFixture) -> None:
+    specs = [
+        spec("Broken", priority=3),
+        spec("Unfit", priority=2),
+        spec("NoSuchClass", priority=1),
+        spec("OtherType", priority=9, model_types=frozenset({"mistral"})),
+        spec("OtherDevice", priority=9, devices=frozenset({"cuda"})),
+        spec("OtherInterface", priority=9, interface="elsewhere.Runner"),
+    ]
+    with caplog.at_level(logging.INFO, "sie_pytorch"):
+        chosen = build(checkpoint("bert"), specs)
+    assert chosen.info.name == "padded"
+    assert chosen.info.reason.startswith(
+        "not Broken: it failed with ZeroDivisionError; not Unfit: it has no kernels for bert; "
+        "not NoSuchClass: it failed with AttributeError; equals each probe sequence alone within "
+    )
+    assert f"bert runs on the padded runner in float32: {chosen.info.reason}" in caplog.text
+
+
+def test_the_highest_priority_serves(checkpoint: Callable) -> None:
+    chosen = build(checkpoint("bert"), [*RUNNERS, spec("Sound", priority=1)])
+    assert chosen.info.name == "Sound"
+    chosen = build(checkpoint("bert"), [*RUNNERS, spec("Sound", priority=-1)])
+    assert chosen.info.name == "packed"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("mpnet", "does not let its attention be exchanged"),
+        ("deberta", "does not let its attention be exchanged"),
+        ("deberta-v2", "does not let its attention be exchanged"),
+        ("rembert", "does not let its attention be exchanged"),
+        ("convbert", "does not let its attention be exchanged"),
+        ("t5", "takes no position_ids"),
+        ("gemma2", "takes softcap"),
+    ],
+)
+def test_models_whose_attention_is_their_own_are_refused_with_the_reason(
+    name: str, reason: str, runner: Callable
+) -> None:
+    assert reason in runner(name).info.reason.split("; ")[0]
+
+
+@pytest.fixture
+def wide(checkpoint: Callable[[str], Path], tmp_path: Path) -> Callable[[str], Path]:
+    """Copy a checkpoint with windows as wide as published ones."""
+
+    def copy(name: str) -> Path:
+        folder = Path(shutil.copytree(checkpoint(name), tmp_path / name))
+        config = json.loads((folder / "config.json").read_text())
+        field = "local_attention" if name == "modernbert" else "sliding_window"
+        (folder / "config.json").write_text(json.dumps({**config, field: 256}))
+        return folder
+
+    return copy
+
+
+WIDE = ["modernbert", "mistral", "phi3", "qwen2", "gemma3", "embeddinggemma"]
+
+
+def windows_of(model: Any) -> list[int]:
+    holders = [model.config, *model.modules()]
+    return [width for holder in holders if (width := getattr(holder, "sliding_window", None)) is not None]
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_wide_windows_are_narrowed_for_the_proof_and_come_back(name: str, wide: Callable[[str], Path]) -> None:
+    model = load_model(wide(name), torch.float32, torch.device("cpu"))
+    before = windows_of(model)
+    assert min(before) > max(PROBE_LENGTHS)
+    with narrow_windows(model):
+        assert max(windows_of(model)) <= PROBE_WINDOW + 1 < max(PROBE_LENGTHS)
+    assert windows_of(model) == before
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_a_runner_that_forgets_a_wide_window_is_refused(name: str, wide: Callable[[str], Path]) -> None:
+    folder = wide(name)
+    chosen = build(folder, [spec("NoWindow"), *RUNNERS])
+    assert chosen.info.name == "packed"
+    assert "not NoWindow: its states differ" in chosen.info.reason
+    batch = packed_batch(LONG)
+    expected = padded_states(reference_model(name, folder), batch)
+    assert deviation(forward(chosen, batch), expected) <= TOLERANCE
+
+
+def test_frequencies_that_follow_the_longest_text_limit_the_length(wide: Callable[[str], Path]) -> None:
+    folder = wide("phi3")
+    config = json.loads((folder / "config.json").read_text())
+    factors = {"short_factor": [1.0] * 4, "long_factor": [3.0] * 4}
+    rope = {"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 64, **factors}
+    longrope = {"rope_parameters": rope, "original_max_position_embeddings": 64}
+    (folder / "config.json").write_text(json.dumps({**config, **longrope}))
+    assert build(folder).info.max_sequence_length == 64
