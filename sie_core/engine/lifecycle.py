@@ -16,6 +16,7 @@ from sie_sdk.errors import error_spec
 
 from sie_core.contracts import Adapter, InferenceError, ResolvedModel
 from sie_core.engine.failures import failed_load
+from sie_core.engine.faults import unavailable
 from sie_core.engine.loaded import LoadedModel
 from sie_core.engine.loading import Loader
 from sie_core.engine.metrics import EngineMetrics
@@ -47,6 +48,7 @@ class Lifecycle:
         self._queues = queues
         self._metrics = metrics
         self._slots: dict[str, ModelSlot] = {}
+        self._closed = False
         self._loads_s: deque[float] = deque(maxlen=LOADS_REMEMBERED)
 
     def slot(self, resolved: ResolvedModel) -> ModelSlot:
@@ -69,12 +71,14 @@ class Lifecycle:
 
         Raises:
             InferenceError: `MODEL_LOADING` with the time it will take yet, `MODEL_NOT_LOADED` while it is being
-                unloaded, `MODEL_LOAD_FAILED` until a failed load may be tried again.
+                unloaded, `MODEL_LOAD_FAILED` until a failed load may be tried again; `QUEUE_UNAVAILABLE` once closed.
         """
         slot = self.slot(resolved)
         until = clock() + wait_s
         while True:
             now = clock()
+            if self._closed:
+                raise unavailable("the engine is closed")
             if slot.state == "loaded" and slot.loaded is not None:
                 slot.last_used = now
                 slot.loaded.use.enter()
@@ -110,6 +114,7 @@ class Lifecycle:
 
     async def close(self) -> None:
         """Unload every model at once; the device has stopped."""
+        self._closed = True
         for slot in self._slots.values():
             if slot.change is not None:
                 slot.change.cancel()

@@ -9,11 +9,22 @@ from collections.abc import Mapping, Sequence
 from typing import get_args
 
 from sie_core.catalog import EffectiveOptions, resolve_options
-from sie_core.contracts import InferenceRequest, InvalidInput, Item, ModelFacts, OutputDtype, OutputType, Task
+from sie_core.contracts import (
+    InferenceRequest,
+    InvalidInput,
+    Item,
+    ModelFacts,
+    Operation,
+    OutputDtype,
+    OutputType,
+    Task,
+)
 from sie_core.engine.loaded import LoadedModel
 
 DEFAULT_DTYPE = "float32"
 DEFAULT_OUTPUT: OutputType = "dense"
+OPERATIONS: tuple[Operation, ...] = ("encode",)
+"""The operations whose outputs the engine can encode."""
 
 
 def resolve_task(
@@ -25,11 +36,12 @@ def resolve_task(
         InvalidInput: Names the field in `param`, the value, and what the model has.
     """
     facts = model.facts
-    if request.operation not in facts.operations:
-        raise _invalid(model, "operation", f"serves {_listed(facts.operations)}, not {request.operation}")
+    served = [name for name in OPERATIONS if name in facts.operations]
+    if request.operation not in served:
+        raise _invalid(model, "operation", f"serves {_listed(served)}, not {request.operation}")
     _check_inputs(request.items, model)
     options = resolve_options(model.family, model.resolved, request.options)
-    outputs = _output_types(request, options, model) if request.operation == "encode" else ()
+    outputs = _output_types(request, options, model)
     task = Task(
         operation=request.operation,
         output_types=outputs,

@@ -14,7 +14,7 @@ from typing import Any
 from sie_core.contracts import Device, InferenceReply, InferenceRequest, ItemOutput, OutputDtype, Task, Unit
 from sie_core.engine.assembly import Assembly
 from sie_core.engine.device_thread import DeviceThread
-from sie_core.engine.faults import deadline_exceeded, request_error, unavailable
+from sie_core.engine.faults import OUT_OF_MEMORY, deadline_exceeded, request_error, unavailable
 from sie_core.engine.flight import Flight, FlightUnit
 from sie_core.engine.loaded import LoadedModel
 from sie_core.engine.pool import CpuPool
@@ -92,6 +92,8 @@ class Pipeline:
 
     def _drop(self, flight: Flight) -> None:
         """Take what is queued of a flight that will not be answered out of the queue."""
+        if flight.future.done() and not flight.future.cancelled():
+            flight.future.exception()  # looked at here, should a cancelled call not have
         dropped = self.device.cancel(flight.model, flight)
         metrics = flight.model.metrics
         if flight.error is None:
@@ -123,12 +125,18 @@ class Pipeline:
         self._finishing.submit(self._finish, run, raw)
 
     def _finish(self, run: Run, raw: Any) -> None:
+        failure: BaseException | None = None
         try:
             outputs = run.model.adapter.finish([unit.unit for unit in run.units], raw)
             if len(outputs) != len(run.units):
                 raise ValueError(f"the adapter finished {len(outputs)} outputs of {len(run.units)} units")
+        except OUT_OF_MEMORY:
+            failure = MemoryError()  # the original's frames would keep alive what must be freed
         except BaseException as error:
-            self.device.failed(run, error)
+            failure = error
+        if failure is not None:
+            del raw
+            self.device.failed(run, failure)
             return
         self.device.landed(run)
         try:

@@ -5,8 +5,7 @@ It must not know threads, requests or what a batch does.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from sie_core.contracts import Batch, InferenceError, QueuedUnit
@@ -84,15 +83,13 @@ class Scheduler:
         Raises:
             PolicyError: A policy failed.
         """
-        waiting: list[tuple[float, int, LoadedModel]] = []
-        for number, model in enumerate(self._models):
-            with _asking(model):
-                if (oldest := model.policy.oldest()) is not None:
-                    waiting.append((oldest, number, model))
-        for _, _, model in sorted(waiting):
-            with _asking(model):
-                if (batch := model.policy.take(now, device_busy)) is not None:
-                    return model, batch
+        for model in self._by_age():
+            try:
+                batch = model.policy.take(now, device_busy)
+            except Exception as error:
+                raise PolicyError(model) from error
+            if batch is not None:
+                return model, batch
         return None
 
     def ready_at(self, now: float) -> float | None:
@@ -103,9 +100,12 @@ class Scheduler:
         """
         times: list[float] = []
         for model in self._models:
-            with _asking(model):
-                if (ready_at := model.policy.ready_at(now)) is not None:
-                    times.append(ready_at)
+            try:
+                ready_at = model.policy.ready_at(now)
+            except Exception as error:
+                raise PolicyError(model) from error
+            if ready_at is not None:
+                times.append(ready_at)
         return min(times, default=None)
 
     def expire(self, now: float) -> list[Expired]:
@@ -116,10 +116,13 @@ class Scheduler:
         """
         found = []
         for model in self._models:
-            with _asking(model):
+            try:
                 before = model.policy.queued_units
-                if requests := model.policy.expire(now):
-                    found.append(Expired(model, frozenset(requests), before - model.policy.queued_units))
+                requests = model.policy.expire(now)
+            except Exception as error:
+                raise PolicyError(model) from error
+            if requests:
+                found.append(Expired(model, frozenset(requests), before - model.policy.queued_units))
         return found
 
     def record(self, model: LoadedModel, batch: Batch, seconds: float) -> None:
@@ -128,16 +131,22 @@ class Scheduler:
         Raises:
             PolicyError: The policy failed.
         """
-        with _asking(model):
+        try:
             model.policy.record(batch, seconds)
+        except Exception as error:
+            raise PolicyError(model) from error
         if seconds > 0:
             speed, known = batch.cost / seconds, self._cost_per_second
             self._cost_per_second = speed if known is None else _MEMORY * known + (1 - _MEMORY) * speed
 
-
-@contextmanager
-def _asking(model: LoadedModel) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        raise PolicyError(model) from error
+    def _by_age(self) -> list[LoadedModel]:
+        """List the models with something queued, that with the oldest unit first."""
+        waiting: list[tuple[float, int]] = []
+        for number, model in enumerate(self._models):
+            try:
+                oldest = model.policy.oldest()
+            except Exception as error:
+                raise PolicyError(model) from error
+            if oldest is not None:
+                waiting.append((oldest, number))
+        return [self._models[number] for _, number in sorted(waiting)]
