@@ -103,7 +103,8 @@ def _check_known(catalog: Catalog, setting: str, name: str) -> None:
     profiled = any(resolved.config.id == name for resolved in catalog.entries.values())
     if name in catalog.entries or profiled:
         return
-    broken = f" {len(catalog.problems)} model configs could not be read: see the log." if catalog.problems else ""
+    unread = ", ".join(problem.source for problem in catalog.problems)
+    broken = f" Not served because of a problem of its own: {unread}." if unread else ""
     raise SettingsError(
         f"{setting}={name}: no such model.{did_you_mean(name, catalog.entries)} `sie models` lists all.{broken}"
     )

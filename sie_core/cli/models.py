@@ -1,0 +1,203 @@
+"""`sie models`: what the catalog holds, where the weights are, and which family serves a model and why.
+
+It only prints; finding out is the affair of `sie_core.catalog` and `sie_core.cache`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import click
+
+from sie_core.cache import WeightChain, build_chain, find_weights
+from sie_core.catalog import Catalog, build_catalog, check_profile, choose_family, read_card
+from sie_core.cli.compose import BadSettings, find_plugins, read_settings
+from sie_core.contracts import InferenceError, ModelFamily, ModelLoadError, Option, PluginError, ResolvedModel
+from sie_core.engine.devices import choose_device
+from sie_core.logs import configure_logging
+from sie_core.plugins import PluginSet
+from sie_core.settings import Settings, SettingsError
+
+JSON = click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
+
+
+class Parts(NamedTuple):
+    """What both commands look at."""
+
+    settings: Settings
+    plugins: PluginSet
+    catalog: Catalog
+    chain: WeightChain
+
+
+@click.group("models", invoke_without_command=True)
+@JSON
+@click.pass_context
+def command(context: click.Context, as_json: bool) -> None:
+    """List the models of the catalog and say which family serves each.
+
+    Without a further command it lists.
+    """
+    if context.invoked_subcommand is None:
+        context.invoke(list_models, as_json=as_json)
+
+
+@command.command("list")
+@JSON
+def list_models(as_json: bool) -> None:
+    """List every model with the origin of its config and where its weights are."""
+    parts = _parts()
+    rows = [_row(model, parts.chain) for model in parts.catalog.models()]
+    if as_json:
+        click.echo(_json({"models": rows, "problems": [asdict(problem) for problem in parts.catalog.problems]}))
+        return
+    click.echo("\n".join(_table(rows)) if rows else "No models.")
+    for problem in parts.catalog.problems:
+        click.echo(f"Not served: {problem.source}: {problem.message}", err=True)
+
+
+@command.command("show")
+@click.argument("model_id", metavar="ID")
+@JSON
+def show(model_id: str, as_json: bool) -> None:
+    """Show the config of ID, its weights, the family that serves it and why, and the options it knows."""
+    parts = _parts()
+    try:
+        model = parts.catalog.resolve(model_id)
+    except InferenceError as error:
+        raise click.ClickException(error.message.replace("GET /v1/models", "`sie models`")) from None
+    facts = {**_row(model, parts.chain), **_config(model), **_family(model, parts)}
+    click.echo(_json(facts) if as_json else "\n".join(_lines(facts)))
+
+
+def _json(value: object) -> str:
+    # YAML knows dates, which an option of a config may hold; JSON does not.
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
+def _parts() -> Parts:
+    settings = read_settings()
+    # The output tells what is wrong with a plugin or a config; the log need not tell it again.
+    configure_logging("CRITICAL", as_json=settings.log_json)
+    plugins = find_plugins(settings)
+    try:
+        return Parts(settings, plugins, build_catalog(settings, plugins), build_chain(settings, plugins))
+    except SettingsError as error:
+        raise BadSettings(str(error)) from None
+
+
+def _row(model: ResolvedModel, chain: WeightChain) -> dict[str, Any]:
+    found = find_weights(model.config, chain)
+    weights = {"tier": found[0], "folder": str(found[1])} if found else None
+    return {"id": model.id, "source": model.config.source, "weightless": model.config.weightless, "weights": weights}
+
+
+def _config(model: ResolvedModel) -> dict[str, Any]:
+    config = asdict(model.config)
+    return {
+        "config": {name: config[name] for name in config if name not in {"id", "source", "profiles", "weightless"}},
+        "profile": asdict(model.profile),
+        "profiles": list(model.config.profiles),
+    }
+
+
+def _family(model: ResolvedModel, parts: Parts) -> dict[str, Any]:
+    """Say which family serves the model on this machine's device, or why none can be told."""
+    try:
+        device = choose_device(parts.settings.device, parts.plugins.device_probes)
+    except PluginError as error:
+        raise BadSettings(str(error)) from None
+    found = find_weights(model.config, parts.chain)
+    if found is None and not model.config.weightless:
+        tiers = ", ".join(tier.name for tier in parts.chain.tiers)
+        problem = f"the weights are not on this machine, and they decide; a load asks: {tiers}"
+        return {"device": str(device), "family": None, "problem": problem, "candidates": [], "options": []}
+    try:
+        card = read_card(found[1]) if found else None
+        choice = choose_family(parts.plugins, model, card, device)
+        ignored = check_profile(choice.family, model.profile)
+    except ModelLoadError as error:
+        return {"device": str(device), "family": None, "problem": str(error), "candidates": [], "options": []}
+    return {
+        "device": str(device),
+        "family": choice.family.id,
+        "reason": choice.reason,
+        "candidates": [
+            {
+                "family": each.family,
+                "claim": each.reason,
+                "priority": each.priority,
+                "serves_device": each.serves_device,
+            }
+            for each in choice.candidates
+        ],
+        "ignored_options": list(ignored),
+        "options": _options(choice.family),
+    }
+
+
+def _options(family: ModelFamily) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": option.name,
+            "stage": option.stage,
+            "allowed": _allowed(option),
+            "description": option.description,
+        }
+        for option in family.options
+    ]
+
+
+def _allowed(option: Option) -> str:
+    if option.choices:
+        return ", ".join(repr(choice) for choice in option.choices)
+    kinds = option.type if isinstance(option.type, tuple) else (option.type,)
+    least = "" if option.minimum is None else f" from {option.minimum:g}"
+    most = "" if option.maximum is None else f" to {option.maximum:g}"
+    return " or ".join(kind.__name__ for kind in kinds) + least + most
+
+
+def _table(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    lines = [("MODEL", "WEIGHTS", "CONFIG"), *((row["id"], _where(row), row["source"]) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(2)]
+    return [f"{first:<{widths[0]}}  {second:<{widths[1]}}  {third}" for first, second, third in lines]
+
+
+def _where(row: Mapping[str, Any]) -> str:
+    if row["weightless"]:
+        return "none needed"
+    return row["weights"]["tier"] if row["weights"] else "not here"
+
+
+def _lines(facts: Mapping[str, Any]) -> list[str]:
+    weights = f"{_where(facts)}: {facts['weights']['folder']}" if facts["weights"] else _where(facts)
+    lines = [facts["id"], f"  config    {facts['source']}", f"  weights   {weights}", f"  device    {facts['device']}"]
+    if facts["family"] is None:
+        lines.append(f"  family    none: {facts['problem']}")
+    else:
+        lines.append(f"  family    {facts['family']}: {facts['reason']}")
+    for each in facts["candidates"][1:]:
+        unfit = "" if each["serves_device"] else ", does not serve this device"
+        lines.append(f"            also {each['family']}: {each['claim']} (priority {each['priority']}{unfit})")
+    for title in ("config", "profile"):
+        lines += ["", f"  {title}", *_fields(facts[title])]
+    if facts.get("ignored_options"):
+        lines += ["", f"  ignored: {', '.join(facts['ignored_options'])} (unknown to {facts['family']})"]
+    if facts["options"]:
+        lines += ["", "  options"]
+        for option in facts["options"]:
+            lines.append(
+                f"    {option['name']} ({option['allowed']}; read in {option['stage']}): {option['description']}"
+            )
+    return lines
+
+
+def _fields(values: Mapping[str, Any]) -> list[str]:
+    return [
+        f"    {name}: {json.dumps(value, ensure_ascii=False, default=str)}"
+        for name, value in values.items()
+        if value not in (None, {}, (), False)
+    ]
