@@ -1,9 +1,33 @@
 """The plugin author's kit: conformance checks of all that a distribution registers, and a server for its tests.
 
-Part of the wheel. It sees a plugin through the contracts only, so it serves any family.
+Part of the wheel. It sees a plugin through the contracts only, so it serves any family. Names are imported when they
+are first used: pytest loads this package into every session for its fixtures.
 """
 
-from sie_core.testing.conformance import Check, checks_of, conformance
-from sie_core.testing.loading import LoadedModel, load_model
+from __future__ import annotations
 
-__all__ = ["Check", "LoadedModel", "checks_of", "conformance", "load_model"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sie_core.testing.conformance import Check, checks_of, conformance
+    from sie_core.testing.loading import LoadedModel, load_model
+    from sie_core.testing.serving import Served, serving
+
+__all__ = ["Check", "LoadedModel", "Served", "checks_of", "conformance", "load_model", "serving"]
+
+_MODULES = {
+    "Check": "conformance",
+    "LoadedModel": "loading",
+    "Served": "serving",
+    "checks_of": "conformance",
+    "conformance": "conformance",
+    "load_model": "loading",
+    "serving": "serving",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,0 +1,98 @@
+"""The real engine under the real API, inside a test: over HTTP on a free port, until the test is done.
+
+It minds starting and stopping only; requests are sent with any HTTP client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from threading import Event, Thread
+from typing import Any
+
+import uvicorn
+
+from sie_core.api import create_app
+from sie_core.cache import build_chain
+from sie_core.catalog import build_catalog
+from sie_core.defaults import BUILTINS
+from sie_core.engine import Engine
+from sie_core.plugins import discover
+from sie_core.settings import load_settings
+
+START_LIMIT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A server that runs."""
+
+    url: str
+    engine: Engine
+    """Read its `metrics`; its other methods belong to the server's event loop."""
+
+
+@contextmanager
+def serving(**settings: Any) -> Iterator[Served]:
+    """Serve the installed plugins' models on a free port of this machine.
+
+    Args:
+        settings: Settings by their field, over those of the environment: `serving(preload_models=("acme/letters",))`.
+
+    Raises:
+        PluginError: The installed plugins cannot be used together.
+        SettingsError: A setting is not allowed, or names a model that is not there.
+        TimeoutError: It does not start within two minutes.
+    """
+    chosen = load_settings(**settings)
+    plugins = discover(chosen, BUILTINS)
+    engine = Engine(chosen, plugins, build_catalog(chosen, plugins), build_chain(chosen, plugins))
+    app = create_app(engine, chosen, registry=engine.metrics.registry)
+    server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None, access_log=False))
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        running = _Running(server, engine, listener)
+        running.start()
+        try:
+            running.wait_until_ready()
+            yield Served(f"http://127.0.0.1:{listener.getsockname()[1]}", engine)
+        finally:
+            server.should_exit = True
+            running.join(START_LIMIT_S)
+
+
+class _Running(Thread):
+    """The event loop of one server, on a thread of its own."""
+
+    def __init__(self, server: uvicorn.Server, engine: Engine, listener: socket.socket) -> None:
+        super().__init__(name="sie-serving", daemon=True)
+        self._server = server
+        self._engine = engine
+        self._listener = listener
+        self._ready = Event()
+        self._failure: BaseException | None = None
+
+    def run(self) -> None:
+        """Serve until the server is told to stop."""
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            self._failure = error
+            self._ready.set()
+
+    async def _serve(self) -> None:
+        await self._engine.start()
+        try:
+            self._ready.set()
+            await self._server.serve(sockets=[self._listener])
+        finally:
+            await self._engine.close()
+
+    def wait_until_ready(self) -> None:
+        """Wait until the models to preload are loaded; connections are taken from then on."""
+        if not self._ready.wait(START_LIMIT_S):
+            raise TimeoutError(f"the server has not started after {START_LIMIT_S:.0f} s")
+        if self._failure is not None:
+            raise self._failure
