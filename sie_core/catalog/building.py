@@ -9,8 +9,10 @@ import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from sie_core.cache import cache_folder
+from sie_core.catalog.families import broken_plugins
 from sie_core.catalog.from_weights import cached_models, folder_models, packaged_models
 from sie_core.catalog.reading import ConfigError, read_config
 from sie_core.catalog.snapshot import Catalog, Problem, make_catalog
@@ -37,10 +39,15 @@ def build_catalog(settings: Settings, plugins: PluginSet, *, epoch: int = 1) -> 
         _add_folder(configs, config)
     for config in (*packaged_models(plugins.weight_packages), *cached_models(cache_folder(settings))):
         configs.setdefault(config.id, config)
-    catalog = make_catalog(epoch, configs.values(), problems)
+    catalog = make_catalog(epoch, configs.values(), problems, absent=_absent(plugins))
     for problem in catalog.problems:
         log.warning("model config %s: %s", problem.source, problem.message)
     return _filter(catalog, settings)
+
+
+def _absent(plugins: PluginSet) -> str:
+    causes = broken_plugins(plugins)
+    return f" Broken plugins, whose models are missing: {causes}." if causes else ""
 
 
 def _check_models_dir(settings: Settings) -> None:
@@ -96,7 +103,7 @@ def _filter(catalog: Catalog, settings: Settings) -> Catalog:
     for name in settings.preload_models:
         if name not in kept:
             raise SettingsError(f"SIE_PRELOAD_MODELS={name}: SIE_MODEL_FILTER leaves this model out. Add it there.")
-    return replace(catalog, entries=kept)
+    return replace(catalog, entries=MappingProxyType(kept))
 
 
 def _check_known(catalog: Catalog, setting: str, name: str) -> None:

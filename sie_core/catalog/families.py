@@ -145,7 +145,11 @@ def _devices(family: ModelFamily) -> str:
     return ", ".join(sorted(family.devices))
 
 
+def broken_plugins(plugins: PluginSet) -> str:
+    """List the broken plugins with their causes; which families and models each would have brought is unknown."""
+    return "; ".join(f"{each.name} ({each.distribution} {each.version}): {each.cause}" for each in plugins.broken)
+
+
 def _broken(plugins: PluginSet) -> str:
-    """Name the plugins that might have served it: which families a broken one would have brought is unknown."""
-    causes = "; ".join(f"{each.name} ({each.distribution} {each.version}): {each.cause}" for each in plugins.broken)
+    causes = broken_plugins(plugins)
     return f" Broken plugins: {causes}." if causes else ""

@@ -32,6 +32,8 @@ class Catalog:
     epoch: int
     entries: Mapping[str, ResolvedModel] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
+    absent: str = ""
+    """A sentence on models that broken plugins would have brought, for the error of an unknown one."""
 
     def models(self) -> list[ResolvedModel]:
         """List every model, ordered by id."""
@@ -54,10 +56,12 @@ class Catalog:
     def not_found(self, model_id: str) -> str:
         """Word that no model of that id is served, with the nearest ids or what to do."""
         hint = did_you_mean(model_id, self.entries)
-        return f"No model {model_id!r} is served here.{hint or ' GET /v1/models lists those that are.'}"
+        return f"No model {model_id!r} is served here.{hint or ' GET /v1/models lists those that are.'}{self.absent}"
 
 
-def make_catalog(epoch: int, configs: Iterable[ModelConfig], problems: Iterable[Problem] = ()) -> Catalog:
+def make_catalog(
+    epoch: int, configs: Iterable[ModelConfig], problems: Iterable[Problem] = (), absent: str = ""
+) -> Catalog:
     """Make the snapshot of `configs`; an id listed twice is a problem, and the first keeps it."""
     entries: dict[str, ResolvedModel] = {}
     found = list(problems)
@@ -68,7 +72,7 @@ def make_catalog(epoch: int, configs: Iterable[ModelConfig], problems: Iterable[
                 found.append(Problem(config.source, f"the id {resolved.id} is taken by {other}; that one is served"))
             else:
                 entries[resolved.id] = resolved
-    return Catalog(epoch, MappingProxyType(dict(sorted(entries.items()))), tuple(found))
+    return Catalog(epoch, MappingProxyType(dict(sorted(entries.items()))), tuple(found), absent)
 
 
 def profiles_of(config: ModelConfig) -> list[ResolvedModel]:

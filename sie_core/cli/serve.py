@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from sie_core.cli.compose import find_plugins, read_settings, warn_of_unknown_variables
+from sie_core.cli.compose import BadSettings, find_plugins, read_settings, warn_of_unknown_variables
 from sie_core.cpu_budget import cpu_budget, set_thread_environment
 from sie_core.logs import configure_logging
 
@@ -46,8 +46,11 @@ def command(**options: Any) -> None:
 
     from sie_core.contracts import PluginError
     from sie_core.server import ListenError, serve
+    from sie_core.settings import SettingsError
 
     try:
         serve(settings, find_plugins(settings), on_ready=lambda url: click.echo(f"SIE serves on {url}"))
+    except SettingsError as error:
+        raise BadSettings(str(error)) from None
     except (ListenError, PluginError) as error:
         raise click.ClickException(str(error)) from None

@@ -13,7 +13,7 @@ import pytest
 
 from sie_core.catalog import Catalog
 from sie_core.contracts import InferenceError, InvalidInput, WeightPackage
-from sie_core.plugins import PluginSet
+from sie_core.plugins import PluginReport, PluginSet
 from sie_core.settings import SettingsError
 
 MINILM = WeightPackage(
@@ -72,6 +72,14 @@ def test_an_unknown_model_is_answered_with_the_nearest_names(
     assert raised.value.code == "MODEL_NOT_FOUND"
     assert raised.value.param == "model"
     assert "Did you mean BAAI/bge-m3?" in raised.value.message
+
+
+def test_an_unknown_model_that_a_broken_plugin_may_have_brought_is_answered_with_the_cause(
+    build: Callable[..., Catalog],
+) -> None:
+    report = PluginReport("vision", "sie-vision", "0.3", "sie_vision.plugin", "broken", cause="No module named 'timm'")
+    with pytest.raises(InferenceError, match=r"vision \(sie-vision 0\.3\): No module named 'timm'"):
+        build(PluginSet(reports=(report,))).resolve("org/clip")
 
 
 @pytest.mark.parametrize("bad", ["org/../a", "a\\b", "", "/a", "a b", "x" * 5000])
@@ -209,8 +217,9 @@ def test_a_snapshot_cannot_be_changed(build: Callable[..., Catalog], write_confi
     catalog = build()
     with pytest.raises(FrozenInstanceError):
         catalog.epoch = 2  # type: ignore[misc]
-    with pytest.raises(TypeError):
-        catalog.entries["org/b"] = catalog.resolve("org/a")  # type: ignore[index]
+    for each in (catalog, build(model_filter=("org/a",))):
+        with pytest.raises(TypeError):
+            each.entries["org/b"] = each.resolve("org/a")  # type: ignore[index]
 
 
 def test_a_snapshot_is_held_against_the_recorded_list_of_its_files(

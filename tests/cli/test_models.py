@@ -108,3 +108,11 @@ def test_an_unknown_model_and_a_bad_setting_are_errors_in_a_line(sie: Sie) -> No
     assert "SIE_MODEL_FILTER=all-MiniLM-L6" in filtered.stderr
     assert MINILM in filtered.stderr
     assert "Traceback" not in unknown.stderr + filtered.stderr
+
+
+def test_a_server_told_to_serve_an_unknown_model_stops_with_the_near_ones_in_a_line(sie: Sie) -> None:
+    done = sie("serve", "--port", "0", "--models", "all-MiniLM-L6")
+    assert done.returncode == 2
+    assert "SIE_MODEL_FILTER=all-MiniLM-L6" in done.stderr
+    assert MINILM in done.stderr
+    assert "Traceback" not in done.stderr + done.stdout
