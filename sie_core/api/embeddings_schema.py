@@ -42,7 +42,7 @@ class EmbeddingsBody(BaseModel):
     encoding_format: Literal["float", "base64"] | None = Field(
         default=None, description="`base64`: little-endian float32."
     )
-    dimensions: int | None = Field(default=None, description="A Matryoshka size the model declares.")
+    dimensions: int | None = Field(default=None, ge=1, description="A Matryoshka size the model declares.")
     user: Any = Field(default=None, description="Ignored.")
     input_type: InputType | None = Field(
         default=None, description="Ours: selects the model's query or document prompt."

@@ -39,7 +39,10 @@ class ParamsBody(BaseModel):
         default=None, min_length=1, description="Absent: what the model declares."
     )
     output_dtype: str | None = Field(
-        default=None, description="`float32`, `float16`, `int8`, `uint8`, `binary`, `ubinary`.", examples=["float32"]
+        default=None,
+        min_length=1,
+        description="`float32`, `float16`, `int8`, `uint8`, `binary`, `ubinary`.",
+        examples=["float32"],
     )
     instruction: str | None = None
     input_type: InputType | None = Field(default=None, description="Selects the model's query or document prompt.")
