@@ -37,9 +37,6 @@ class Settings(BaseSettings):
     # Server
     http_host: str = Field("127.0.0.1", description="Address to listen on.")
     http_port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
-    default_model: str = Field(
-        "sentence-transformers/all-MiniLM-L6-v2", description="Model of routes that name none: the embedded default."
-    )
     model_wait_s: float = Field(
         30.0, ge=0, description="Seconds OpenAI-shaped routes wait for a load before they answer 503."
     )

@@ -10,8 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from sie_core.cache.hub import no_safetensors
-from sie_core.cache.hub_layout import holds_pickles, holds_safetensors
+from sie_core.cache.formats import holds_pickles, holds_safetensors, no_safetensors
 from sie_core.contracts import ModelConfig, ModelLoadError, TierContext, WeightRequest, WeightTier
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sie_core.cache import hub_layout
+from sie_core.cache.formats import is_pickle, no_safetensors
 from sie_core.cache.local import cache_folder
 from sie_core.contracts import ModelLoadError, TierContext, WeightRequest, WeightTierFactory
 
@@ -62,7 +63,7 @@ class HubTier:
         info = api.model_info(request.repo_id, revision=request.revision, timeout=_METADATA_TIMEOUT_S)
         names = [file.rfilename for file in info.siblings or ()]
         if not any(name.endswith(".safetensors") for name in names):
-            raise ModelLoadError("CONFIG", no_safetensors(request.repo_id, any(map(hub_layout.is_pickle, names))))
+            raise ModelLoadError("CONFIG", no_safetensors(request.repo_id, any(map(is_pickle, names))))
 
     def _download(self, request: WeightRequest) -> Path:
         from huggingface_hub import snapshot_download
@@ -76,16 +77,6 @@ class HubTier:
             ignore_patterns=list(hub_layout.IGNORED_FILES),
         )
         return Path(folder)
-
-
-def no_safetensors(name: str, pickled: bool) -> str:
-    """Word that a model has no safetensors file, with the remedy."""
-    held = "holds pickled weights only, which can run code when they are read" if pickled else "holds no weights"
-    return (
-        f"{name} {held}; safetensors are needed. Take a revision that has them (many repositories offer one as "
-        "`refs/pr/…`: set `hf_revision`), or load the model once with transformers and `save_pretrained` it into a "
-        "folder that `weights_path` names"
-    )
 
 
 def _typed(error: Exception, request: WeightRequest) -> ModelLoadError:

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from sie_core.cache.formats import holds_safetensors
+
 ALLOWED_FILES = (
     "*.safetensors",
     "*.json",
@@ -25,7 +27,6 @@ only where a model's config opts in. Nothing pickled is taken."""
 IGNORED_FILES = ("onnx/*", "openvino/*", "coreml/*", "original/*")
 """Copies of the weights in other formats, and what belongs to them."""
 
-PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 _MODEL_FOLDER = "models--"
 
 
@@ -69,21 +70,6 @@ def missing(folder: Path) -> str | None:
         if not (folder / name).exists():
             return name
     return None if holds_safetensors(folder) else "model.safetensors"
-
-
-def holds_safetensors(folder: Path) -> bool:
-    """Whether any file of the folder is a safetensors file."""
-    return any(file.is_file() for file in folder.rglob("*.safetensors"))
-
-
-def holds_pickles(folder: Path) -> bool:
-    """Whether the folder holds weights in a format that can run code when it is read."""
-    return any(is_pickle(file.name) for file in folder.rglob("*"))
-
-
-def is_pickle(name: str) -> bool:
-    """Whether a file of that name holds pickled weights."""
-    return name.endswith(PICKLED) and not name.endswith("training_args.bin")
 
 
 def wanted(name: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sie_core.cache import hub_layout
+from sie_core.cache.formats import holds_pickles, holds_safetensors
 from sie_core.contracts import ModelLoadError, TierContext, WeightRequest, WeightTierFactory
 from sie_core.settings import Settings
 
@@ -29,7 +30,7 @@ class LocalTier:
         lacking = hub_layout.missing(folder)
         if lacking is None:
             return folder
-        if not hub_layout.holds_safetensors(folder) and hub_layout.holds_pickles(folder):
+        if not holds_safetensors(folder) and holds_pickles(folder):
             raise ModelLoadError("NOT_FOUND", "the cached snapshot holds pickled weights only, which are never read")
         raise ModelLoadError("NOT_FOUND", f"the cached snapshot is not whole: {lacking} is missing")
 

@@ -5,9 +5,10 @@ It knows configs, cards and claims; it loads no weights and no adapter.
 
 from sie_core.catalog.building import build_catalog
 from sie_core.catalog.cards import read_card
+from sie_core.catalog.engine_options import ENGINE_OPTIONS
 from sie_core.catalog.families import Candidate, FamilyChoice, choose_family
 from sie_core.catalog.ids import is_model_id
-from sie_core.catalog.options import ENGINE_OPTIONS, EffectiveOptions, check_profile, resolve_options
+from sie_core.catalog.options import EffectiveOptions, check_profile, resolve_options
 from sie_core.catalog.reading import ConfigError, parse_config, read_config
 from sie_core.catalog.snapshot import Catalog, Problem
 

@@ -6,7 +6,7 @@ A broken config is a problem of its own and stops nothing else; settings that na
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -93,25 +93,27 @@ def _other_folder(config: ModelConfig, found: ModelConfig) -> bool:
 
 def _filter(catalog: Catalog, settings: Settings) -> Catalog:
     """Keep what `SIE_MODEL_FILTER` names; a bare id keeps its profiles too."""
-    names = settings.model_filter
-    for setting, wanted in (("SIE_MODEL_FILTER", names), ("SIE_PRELOAD_MODELS", settings.preload_models)):
-        for name in wanted:
-            _check_known(catalog, setting, name)
-    if not names:
-        return catalog
-    kept = {key: resolved for key, resolved in catalog.entries.items() if key in names or resolved.config.id in names}
+    filtered = catalog
+    if settings.model_filter:
+        names = {name.removesuffix(":default") for name in settings.model_filter}
+        entries = catalog.entries.items()
+        kept = {key: model for key, model in entries if key in names or model.config.id in names}
+        known = {*catalog.entries, *(model.config.id for model in kept.values())}
+        _check_known(catalog, "SIE_MODEL_FILTER", settings.model_filter, known)
+        filtered = replace(catalog, entries=MappingProxyType(kept))
+    _check_known(catalog, "SIE_PRELOAD_MODELS", settings.preload_models, catalog.entries)
     for name in settings.preload_models:
-        if name not in kept:
+        if name.removesuffix(":default") not in filtered.entries:
             raise SettingsError(f"SIE_PRELOAD_MODELS={name}: SIE_MODEL_FILTER leaves this model out. Add it there.")
-    return replace(catalog, entries=MappingProxyType(kept))
+    return filtered
 
 
-def _check_known(catalog: Catalog, setting: str, name: str) -> None:
-    profiled = any(resolved.config.id == name for resolved in catalog.entries.values())
-    if name in catalog.entries or profiled:
-        return
-    unread = ", ".join(problem.source for problem in catalog.problems)
-    broken = f" Not served because of a problem of its own: {unread}." if unread else ""
-    raise SettingsError(
-        f"{setting}={name}: no such model.{did_you_mean(name, catalog.entries)} `sie models` lists all.{broken}"
-    )
+def _check_known(catalog: Catalog, setting: str, names: Iterable[str], known: Collection[str]) -> None:
+    for name in names:
+        if name.removesuffix(":default") not in known:
+            unread = ", ".join(problem.source for problem in catalog.problems)
+            broken = f" Not served because of a problem of its own: {unread}." if unread else ""
+            raise SettingsError(
+                f"{setting}={name}: no such model.{did_you_mean(name, catalog.entries)} `sie models` lists all."
+                f"{broken}{catalog.absent}"
+            )

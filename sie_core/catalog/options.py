@@ -1,7 +1,7 @@
 """Checks options: those of a request against the family and the engine, those of a profile when it loads.
 
-`ENGINE_OPTIONS` are the keys that mean the same for every family; all others are the family's own. It must not know
-what any option does.
+The keys of `engine_options` mean the same for every family; all others are the family's own. It must not know what any
+option does.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any
 
+from sie_core.catalog.engine_options import ENGINE_OPTIONS
 from sie_core.catalog.wording import did_you_mean, short
 from sie_core.contracts import (
     InputType,
@@ -40,48 +41,6 @@ class EffectiveOptions:
     truncate: Truncate | None = None
     dimensions: int | None = None
 
-
-def _boolean(value: Any) -> InputType:
-    if not isinstance(value, bool):
-        raise ValueError("true or false")
-    return "query" if value else "document"
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError("a text")
-    return value
-
-
-def _size(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError("a whole number from 1")
-    return value
-
-
-def _output_types(value: Any) -> tuple[OutputType, ...]:
-    known = get_args(OutputType)
-    if not isinstance(value, list | tuple) or not value or any(each not in known for each in value):
-        raise ValueError(f"a list of {', '.join(known)}")
-    return tuple(value)
-
-
-def _overflow(value: Any) -> Truncate | None:
-    policies: dict[Any, Truncate | None] = {"default": None, "truncate_text": "end", "error": "error"}
-    if not isinstance(value, str) or value not in policies:
-        raise ValueError(f"one of {', '.join(policies)}")
-    return policies[value]
-
-
-ENGINE_OPTIONS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
-    "is_query": ("input_type", _boolean),
-    "instruction": ("instruction", _text),
-    "output_types": ("output_types", _output_types),
-    "output_dtype": ("output_dtype", _text),
-    "overflow_policy": ("truncate", _overflow),
-    "dimensions": ("dimensions", _size),
-}
-"""Keys of `options` that mean the same for every family: the field of `EffectiveOptions` each fills, and its check."""
 
 SELECT_PROFILE = "profile"
 """The key of a request's options that selects another profile's `runtime` of the same loaded model."""

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from sie_core.cache import LocalTier
-from sie_core.cache.hub_layout import is_pickle, repositories, wanted
+from sie_core.cache.formats import is_pickle
+from sie_core.cache.hub_layout import repositories, wanted
 from sie_core.contracts import ModelLoadError, WeightRequest
 
 OLDER = "f" * 40

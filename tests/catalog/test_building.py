@@ -187,6 +187,21 @@ def test_the_filter_keeps_what_it_names_with_its_profiles(
     for name in "abc":
         write_config(name, f"{{sie_id: org/{name}, hf_id: x, profiles: {{default: {{}}, p: {{}}}}}}")
     assert ids(build(model_filter=("org/a", "org/c:p"))) == ["org/a", "org/a:p", "org/c:p"]
+    assert ids(build(model_filter=("org/b:default",), preload_models=("org/b:default", "org/b:p"))) == [
+        "org/b",
+        "org/b:p",
+    ]
+
+
+def test_a_model_to_preload_must_pass_the_filter(
+    build: Callable[..., Catalog], write_config: Callable[..., Path]
+) -> None:
+    for name in "ab":
+        write_config(name, f"{{sie_id: org/{name}, hf_id: x, profiles: {{p: {{}}}}}}")
+    with pytest.raises(SettingsError, match=r"SIE_PRELOAD_MODELS=org/b:p: SIE_MODEL_FILTER leaves"):
+        build(model_filter=("org/a",), preload_models=("org/b:p",))
+    with pytest.raises(SettingsError, match=r"SIE_PRELOAD_MODELS=org/a: no such model.*org/a:p"):
+        build(model_filter=("org/a",), preload_models=("org/a",))
 
 
 @pytest.mark.parametrize("setting", ["model_filter", "preload_models"])

@@ -1,0 +1,35 @@
+"""Which files hold weights that are read, safetensors, and which never are: pickles, which can run code when read.
+
+Told by names alone; no file is opened.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+
+
+def holds_safetensors(folder: Path) -> bool:
+    """Whether any file of the folder is a safetensors file."""
+    return any(file.is_file() for file in folder.rglob("*.safetensors"))
+
+
+def holds_pickles(folder: Path) -> bool:
+    """Whether any file of the folder holds pickled weights."""
+    return any(is_pickle(file.name) for file in folder.rglob("*"))
+
+
+def is_pickle(name: str) -> bool:
+    """Whether a file of that name holds pickled weights."""
+    return name.endswith(PICKLED) and not name.endswith("training_args.bin")
+
+
+def no_safetensors(name: str, pickled: bool) -> str:
+    """Word that a model has no safetensors file, with the remedy."""
+    held = "holds pickled weights only, which can run code when they are read" if pickled else "holds no weights"
+    return (
+        f"{name} {held}; safetensors are needed. Take a revision that has them (many repositories offer one as "
+        "`refs/pr/…`: set `hf_revision`), or load the model once with transformers and `save_pretrained` it into a "
+        "folder that `weights_path` names"
+    )
