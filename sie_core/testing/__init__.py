@@ -10,18 +10,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sie_core.testing.conformance import Check, checks_of, conformance
+    from sie_core.testing.checklist import Check, checks_of, conformance
     from sie_core.testing.loading import LoadedModel, load_model
     from sie_core.testing.serving import Served, serving
 
 __all__ = ["Check", "LoadedModel", "Served", "checks_of", "conformance", "load_model", "serving"]
 
 _MODULES = {
-    "Check": "conformance",
+    "Check": "checklist",
     "LoadedModel": "loading",
     "Served": "serving",
-    "checks_of": "conformance",
-    "conformance": "conformance",
+    "checks_of": "checklist",
+    "conformance": "checklist",
     "load_model": "loading",
     "serving": "serving",
 }

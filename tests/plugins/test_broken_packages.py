@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from typing import Any
 
 import pytest
 
 from sie_core.contracts import CONTRACT_VERSION
 
+BROKEN = ("import_error", "wrong_signature", "misspelt_hook", "other_contract")
+CLASH = ("clash_one", "clash_two")
 
-def report_of(done: subprocess.CompletedProcess[str], name: str) -> dict[str, Any]:
+
+@pytest.fixture(scope="module")
+def reports(install, sie):
+    """What `sie plugins --json` says with all broken packages installed, by distribution."""
+    done = sie("plugins", "--json", site=install(*BROKEN))
     assert done.returncode == 0, done.stderr
-    reports = json.loads(done.stdout)
-    others = [report for report in reports if report["distribution"] in {"sie-core", "sie-fake"}]
-    assert len(others) > 1
-    assert {report["state"] for report in others} == {"active"}
-    (report,) = [report for report in reports if report["name"] == name]
-    return report
+    assert done.stderr == ""
+    return {report["distribution"]: report for report in json.loads(done.stdout)}
 
 
 @pytest.mark.parametrize(
@@ -30,11 +30,11 @@ def report_of(done: subprocess.CompletedProcess[str], name: str) -> dict[str, An
         ("other_contract", "from-tomorrow", ["contract version 2", f"contract version {CONTRACT_VERSION}", "install"]),
     ],
 )
-def test_a_broken_plugin_is_reported_with_its_cause_and_costs_only_itself(install, sie, package, name, told):
-    report = report_of(sie("plugins", "--json", site=install(package)), name)
+def test_a_broken_plugin_is_reported_with_its_cause(reports, package, name, told):
+    report = reports[f"sie-test-{package.replace('_', '-')}"]
 
+    assert report["name"] == name
     assert report["state"] == "broken"
-    assert report["distribution"] == f"sie-test-{package.replace('_', '-')}"
     assert report["version"] == "0.1.0"
     assert report["module"] == f"sie_test_{package}"
     assert report["registers"] == {}
@@ -42,19 +42,37 @@ def test_a_broken_plugin_is_reported_with_its_cause_and_costs_only_itself(instal
         assert words in report["cause"]
 
 
+def test_broken_plugins_cost_only_themselves(reports):
+    assert reports["sie-fake"]["state"] == "active"
+    assert reports["sie-fake"]["registers"]["sie_model_families"] == ["fake"]
+    assert reports["sie-core"]["state"] == "active"
+
+
 def test_the_plain_listing_shows_the_cause_too(install, sie):
-    done = sie("plugins", site=install("misspelt_hook"))
+    done = sie("plugins", site=install(*BROKEN))
 
     assert done.returncode == 0
-    assert done.stderr == ""
     line, cause, *_ = done.stdout[done.stdout.index("misspelt") :].splitlines()
     assert "sie-test-misspelt-hook 0.1.0" in line
     assert line.endswith("broken")
     assert "did you mean sie_model_families?" in cause
 
 
-def test_a_strict_start_refuses_a_broken_plugin_by_name(install, sie):
-    done = sie("serve", "--port", "0", site=install("import_error"), SIE_STRICT_PLUGINS="true")
+def test_a_model_that_may_need_a_broken_plugin_names_it_and_its_cause(install, sie, tmp_path):
+    (tmp_path / "needs.yaml").write_text(
+        "sie_id: test/needs\npackage_backed: true\nprofiles: { default: { adapter_path: needy-family } }\n"
+    )
+
+    done = sie("models", "show", "test/needs", site=install(*BROKEN), SIE_MODELS_DIR=str(tmp_path))
+
+    told = done.stdout + done.stderr
+    assert "needy-family" in told
+    assert "needy (sie-test-import-error 0.1.0)" in told
+    assert "there_is_no_such_library" in told
+
+
+def test_a_strict_start_refuses_broken_plugins_by_name(install, sie):
+    done = sie("serve", "--port", "0", site=install(*BROKEN), SIE_STRICT_PLUGINS="true", SIE_PLUGINS="needy,fake")
 
     assert done.returncode == 2
     assert "'needy' of sie-test-import-error 0.1.0" in done.stderr
@@ -63,41 +81,31 @@ def test_a_strict_start_refuses_a_broken_plugin_by_name(install, sie):
 
 
 def test_a_blocked_plugin_is_not_even_imported(install, sie):
-    blocked = sie("plugins", "--json", site=install("import_error"), SIE_PLUGINS_BLOCKED="needy")
-    unlisted = sie("plugins", "--json", site=install("import_error"), SIE_PLUGINS="fake")
+    lists = {"SIE_PLUGINS": "fake,needy", "SIE_PLUGINS_BLOCKED": "needy", "SIE_STRICT_PLUGINS": "true"}
+    done = sie("plugins", "--json", site=install(*BROKEN), **lists)
 
-    assert report_of(blocked, "needy")["state"] == "blocked"
-    assert "SIE_PLUGINS_BLOCKED" in report_of(blocked, "needy")["cause"]
-    assert report_of(unlisted, "needy")["state"] == "blocked"
-    assert "SIE_PLUGINS " in report_of(unlisted, "needy")["cause"]
+    assert done.returncode == 0, done.stderr
+    found = {report["name"]: report for report in json.loads(done.stdout)}
+    assert found["needy"]["state"] == found["misspelt"]["state"] == "blocked"
+    assert found["needy"]["cause"] == "SIE_PLUGINS_BLOCKED names it"
+    assert found["misspelt"]["cause"] == "SIE_PLUGINS does not name it"
 
 
-@pytest.mark.parametrize("command", [("plugins",), ("serve", "--port", "0"), ("models",)])
+@pytest.mark.parametrize("command", [("plugins",), ("serve", "--port", "0")])
 def test_two_plugins_that_claim_one_family_stop_the_start_and_are_both_named(install, sie, command):
-    done = sie(*command, site=install("clash_one", "clash_two"))
+    done = sie(*command, site=install(*CLASH))
 
     assert done.returncode == 2
     assert "model family 'clash'" in done.stderr
     assert "sie-test-clash-one 0.1.0 (sie_test_clash_one)" in done.stderr
     assert "sie-test-clash-two 0.1.0 (sie_test_clash_two)" in done.stderr
+    assert "SIE_PLUGINS_BLOCKED=sie-test-clash-two" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_the_remedy_a_clash_names_works(install, sie):
-    clash = sie("plugins", site=install("clash_one", "clash_two"))
-    remedy = "SIE_PLUGINS_BLOCKED=sie-test-clash-two"
-    assert remedy in clash.stderr
-
-    name, value = remedy.split("=")
-    done = sie("plugins", "--json", site=install("clash_one", "clash_two"), **{name: value})
+    done = sie("plugins", "--json", site=install(*CLASH), SIE_PLUGINS_BLOCKED="sie-test-clash-two")
 
     states = {report["distribution"]: report["state"] for report in json.loads(done.stdout)}
     assert states["sie-test-clash-one"] == "active"
     assert states["sie-test-clash-two"] == "blocked"
-
-
-def test_hook_calls_are_logged_on_request(install, sie):
-    done = sie("plugins", site=install("outside_policy"), SIE_TRACE_HOOKS="true")
-
-    assert done.returncode == 0
-    assert "hook sie_batch_policies of plugin 'one-by-one' of sie-test-outside-policy 0.1.0 -> " in done.stderr

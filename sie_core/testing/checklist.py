@@ -66,7 +66,10 @@ def checks_of(
     plugins = discover(settings, BUILTINS)
     reports = _reports_of(distribution, plugins)
     kit = _Kit(plugins, settings, device, items if items is not None else samples())
-    checks = [check for report in reports for check in kit.parts(report)]
+    checks = [
+        Check(f"distribution {distribution}", _name(discovery_stays_light), partial(discovery_stays_light, reports))
+    ]
+    checks += [check for report in reports for check in kit.parts(report)]
     for model in kit.models(reports) if models is None else models:
         checks += kit.of_model(model)
     return checks
@@ -96,8 +99,7 @@ class _Kit:
     items: Sequence[Item]
 
     def parts(self, report: PluginReport) -> Iterator[Check]:
-        """Check all that one plugin registers, but its models."""
-        yield Check(f"plugin {report.name}", "discovery imports no model library", partial(_stays_light, report))
+        """Check each thing one plugin registers, but its models."""
         for name in report.registers.get("sie_model_families", ()):
             family = self.plugins.families[name]
             yield Check(f"family {name}", "the adapter can be imported", partial(_adapter_is_there, family))
@@ -177,11 +179,12 @@ def _adapter_is_there(family: ModelFamily) -> None:
     assert not missing, f"{family.adapter} does not implement {missing}"
 
 
-def _stays_light(report: PluginReport) -> None:
-    """Import the plugin and call its hooks in a process of its own, then look at what was loaded."""
+def discovery_stays_light(reports: Sequence[PluginReport]) -> None:
+    """Importing the plugins and calling their hooks, in a process of its own, loads no model library."""
+    modules = [report.module for report in reports]
     code = (
         "import sys; from pkgutil import resolve_name; from sie_core.plugins.asking import ask; "
-        f"ask(lambda: resolve_name({report.module!r}), {report.module!r}, {report.name!r}); "
+        f"[ask(lambda: resolve_name(module), module, module) for module in {modules!r}]; "
         f"print(*sorted(set(sys.modules) & set({HEAVY!r})))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)

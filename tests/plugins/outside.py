@@ -1,0 +1,59 @@
+"""What a user does from outside: install with pip, run the command `sie`, start a server."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+DATA = Path(__file__).parent / "data"
+SIE = Path(sys.executable).with_name("sie")
+
+
+def pip(*arguments: object) -> None:
+    """Run pip without a network."""
+    command = [sys.executable, "-m", "pip", *map(str, arguments), "--no-deps", "--no-index", "--quiet"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+
+
+def environment(site: Path | None = None, **variables: str) -> dict[str, str]:
+    """Make the environment of a user's shell: no SIE setting of the developer's, `site` on the path."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("SIE_")}
+    path = {"PYTHONPATH": str(site)} if site is not None else {}
+    return {**inherited, **path, "OMP_NUM_THREADS": "1", **variables}
+
+
+def run(command: list[object], folder: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end in `folder`."""
+    return subprocess.run(
+        list(map(str, command)), cwd=folder, env=variables, capture_output=True, text=True, timeout=100
+    )
+
+
+@contextmanager
+def server(arguments: list[str], folder: Path, variables: dict[str, str]) -> Iterator[str]:
+    """Run `sie serve` on a free port until the block ends; gives its URL once it is ready."""
+    log = folder / "server.log"
+    command = [str(SIE), "serve", "--port", "0", *arguments]
+    with log.open("w") as errors:
+        process = subprocess.Popen(command, cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=errors, text=True)
+    assert process.stdout is not None
+    stop = threading.Timer(100, process.kill)
+    stop.start()
+    try:
+        told = next((line for line in process.stdout if "serves on" in line), None)
+        assert told is not None, f"the server did not start:\n{log.read_text()}"
+        yield told.split()[-1]
+    finally:
+        stop.cancel()
+        process.terminate()
+        try:
+            process.wait(30)
+        finally:
+            process.kill()
+            process.stdout.close()
