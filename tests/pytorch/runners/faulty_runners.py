@@ -60,5 +60,12 @@ class Broken:
         raise ZeroDivisionError
 
 
+class Hungry:
+    """Wants more memory than there is."""
+
+    def __init__(self, context: RunnerContext) -> None:
+        torch.empty(1 << 60, device=context.device)
+
+
 class Sound(PaddedRunner):
     """Is right."""

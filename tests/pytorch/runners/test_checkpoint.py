@@ -88,6 +88,23 @@ def test_a_config_that_transformers_does_not_know_is_refused(config: dict[str, A
     assert caught.value.failure == "CONFIG"
 
 
+def test_a_model_that_is_no_text_encoder_is_refused(tmp_path: Path) -> None:
+    tf.CLIPConfig().save_pretrained(tmp_path)
+    with pytest.raises(ModelLoadError, match="'clip' is not a text encoder alone") as caught:
+        build(tmp_path)
+    assert caught.value.failure == "CONFIG"
+
+
+def test_a_model_that_wants_more_than_token_ids_is_refused(tmp_path: Path) -> None:
+    config = tf.XmodConfig(
+        vocab_size=40, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8
+    )
+    tf.AutoModel.from_config(config).save_pretrained(tmp_path)
+    with pytest.raises(ModelLoadError, match="XmodModel does not run on token ids alone") as caught:
+        build(tmp_path)
+    assert caught.value.failure == "CONFIG"
+
+
 @pytest.mark.parametrize(
     ("name", "head"),
     [

@@ -16,9 +16,10 @@ from sie_pytorch.runners import INTERFACE
 from sie_pytorch.runners.checkpoint import load_model
 from sie_pytorch.runners.proof import PROBE_LENGTHS, PROBE_WINDOW, narrow_windows
 
-from sie_core.contracts import RunnerSpec
+from sie_core.contracts import OutOfDeviceMemory, RunnerSpec
 from tests.pytorch.runners.support import (
     LONG,
+    PACKED,
     TOLERANCE,
     build,
     deviation,
@@ -35,20 +36,21 @@ def spec(name: str, **fields: object) -> RunnerSpec:
 
 
 def test_our_own_runner_is_registered_for_the_interface() -> None:
-    assert [row.interface for row in RUNNERS] == [INTERFACE]
+    assert {row.interface for row in RUNNERS} == {INTERFACE}
+    assert [row.name for row in PACKED] == ["packed"]
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "mistral", "gemma3", "embeddinggemma", "modernbert"])
 @pytest.mark.parametrize("fault", ["OneSegment", "NotANumber"])
 def test_a_runner_with_wrong_numbers_is_refused(name: str, fault: str, checkpoint: Callable) -> None:
-    chosen = build(checkpoint(name), [spec(fault), *RUNNERS])
+    chosen = build(checkpoint(name), [spec(fault), *PACKED])
     assert chosen.info.name == "packed"
     assert f"not {fault}: its states differ from each sequence alone by" in chosen.info.notes["runner_reason"]
 
 
 @pytest.mark.parametrize("name", ["bert", "distilbert", "albert"])
 def test_a_runner_with_wrong_positions_is_refused(name: str, checkpoint: Callable) -> None:
-    chosen = build(checkpoint(name), [spec("LatePositions"), *RUNNERS])
+    chosen = build(checkpoint(name), [spec("LatePositions"), *PACKED])
     assert chosen.info.name == "packed"
     assert "not LatePositions: its states differ" in chosen.info.reason
 
@@ -77,6 +79,11 @@ def test_the_highest_priority_serves(checkpoint: Callable) -> None:
     assert chosen.info.name == "Sound"
     chosen = build(checkpoint("bert"), [*RUNNERS, spec("Sound", priority=-1)])
     assert chosen.info.name == "packed"
+
+
+def test_a_device_without_room_is_told_apart_from_a_broken_runner(checkpoint: Callable) -> None:
+    with pytest.raises(OutOfDeviceMemory, match="cpu has no room"):
+        build(checkpoint("bert"), [spec("Hungry"), *PACKED])
 
 
 @pytest.mark.parametrize(
@@ -132,7 +139,7 @@ def test_wide_windows_are_narrowed_for_the_proof_and_come_back(name: str, wide: 
 @pytest.mark.parametrize("name", WIDE)
 def test_a_runner_that_forgets_a_wide_window_is_refused(name: str, wide: Callable[[str], Path]) -> None:
     folder = wide(name)
-    chosen = build(folder, [spec("NoWindow"), *RUNNERS])
+    chosen = build(folder, [spec("NoWindow"), *PACKED])
     assert chosen.info.name == "packed"
     assert "not NoWindow: its states differ" in chosen.info.reason
     batch = packed_batch(LONG)

@@ -136,7 +136,7 @@ def _choose(context: RunnerContext, specs: Sequence[RunnerSpec], device_kind: st
     probe = make_probe(model, position_limit(model), context.device)
     refused: list[str] = []
     with narrow_windows(model):
-        expected = states_alone(model, probe)
+        expected = _reference(model, probe)
         for candidate in _candidates(context, specs, device_kind):
             try:
                 runner, error = _try(candidate, context, probe, expected)
@@ -152,6 +152,25 @@ def _choose(context: RunnerContext, specs: Sequence[RunnerSpec], device_kind: st
     raise ModelLoadError("CONFIG", f"No runner serves this {model.config.model_type} model: {'; '.join(refused)}.")
 
 
+def _reference(model: Any, probe: Probe) -> torch.Tensor:
+    """Have the model itself answer the probe.
+
+    Raises:
+        ModelLoadError: `CONFIG`: it does not turn token ids into one state a token.
+    """
+    try:
+        expected = states_alone(model, probe)
+    except Exception as fault:
+        if out_of_memory(fault):
+            raise
+        raise ModelLoadError(
+            "CONFIG", f"{type(model).__name__} does not run on token ids alone; it is no text encoder to sie-pytorch."
+        ) from fault
+    if expected.shape != (len(probe.ids), model.config.hidden_size):
+        raise ModelLoadError("CONFIG", f"{type(model).__name__} does not return one state a token.")
+    return expected
+
+
 def _candidates(context: RunnerContext, specs: Sequence[RunnerSpec], device_kind: str) -> Iterator[_Candidate]:
     """List what may run the model, best first: registered runners, then padded ones, ever more careful."""
     model, backend = context.model, context.attention_backend
@@ -161,7 +180,9 @@ def _candidates(context: RunnerContext, specs: Sequence[RunnerSpec], device_kind
         yield _Candidate(spec.name, partial(_load_target, spec), backend)
     if backend == "sdpa" and model._supports_sdpa:
         yield _Candidate("padded", PaddedRunner, "sdpa")
-    yield _Candidate("padded", PaddedRunner, "eager")
+        yield _Candidate("padded (eager)", PaddedRunner, "eager")
+    else:
+        yield _Candidate("padded", PaddedRunner, "eager")
     yield _Candidate("padded (equal lengths)", partial(PaddedRunner, exact=True), "eager")
 
 

@@ -21,6 +21,9 @@ from transformers.utils.logging import disable_progress_bar
 from sie_core.contracts import ModelLoadError
 from sie_pytorch.runners.dialects import translate
 
+TEXT_ENCODER = ("vocab_size", "hidden_size", "num_hidden_layers")
+"""What the config of a text encoder states, and that of a model of several kinds of input does not."""
+
 disable_progress_bar()
 
 
@@ -54,6 +57,8 @@ def load_config(folder: Path) -> Any:
             "CONFIG",
             "The checkpoint's config.json is not one that transformers reads. Check it, or upgrade transformers.",
         ) from error
+    if not all(isinstance(getattr(config, name, None), int) for name in TEXT_ENCODER):
+        raise ModelLoadError("CONFIG", f"A model of type {config.model_type!r} is not a text encoder alone.")
     config.use_cache = False
     return config
 

@@ -53,16 +53,15 @@ class PaddedRunner:
             raise NotImplementedError("The padded runner applies no low-rank factors; pass low_rank=None.")
         bounds: list[int] = cu_seqlens.tolist()
         lengths = [stop - start for start, stop in pairwise(bounds)]
-        flat: torch.Tensor | None = None
+        parts, order = [], []
         for batch in group_by_length(lengths, exact=self._exact):
-            rows = _rows(batch, bounds, lengths, ids.device)
-            states = self._run(ids, segment_ids, rows)
-            if flat is None:
-                flat = states.new_empty((bounds[-1], states.shape[-1]))
-            flat[rows[rows >= 0]] = states[rows >= 0]
-        if flat is None:
-            raise ValueError("cu_seqlens names no sequence; give at least one")
-        return flat
+            rows = _rows(batch, bounds, lengths)
+            real = (rows >= 0).flatten().nonzero()[:, 0]
+            parts.append(self._run(ids, segment_ids, rows.to(ids.device)).flatten(0, 1)[real.to(ids.device)])
+            order.append(rows.flatten()[real])
+        places = torch.empty(bounds[-1], dtype=torch.int64)
+        places[torch.cat(order)] = torch.arange(bounds[-1])
+        return torch.cat(parts)[places.to(ids.device)]
 
     def _run(self, ids: torch.Tensor, segment_ids: torch.Tensor | None, rows: torch.Tensor) -> torch.Tensor:
         """Run one padded batch: `rows` `[sequences, longest]` numbers its tokens, -1 is padding."""
@@ -102,9 +101,9 @@ def group_by_length(lengths: list[int], *, exact: bool = False) -> list[list[int
     return batches
 
 
-def _rows(batch: list[int], bounds: list[int], lengths: list[int], device: torch.device) -> torch.Tensor:
+def _rows(batch: list[int], bounds: list[int], lengths: list[int]) -> torch.Tensor:
     """Number the tokens of a padded batch within the flat row: `[sequences, longest]`, -1 for padding."""
     starts = torch.tensor([bounds[n] for n in batch])[:, None]
     ends = torch.tensor([bounds[n] + lengths[n] for n in batch])[:, None]
     rows = starts + torch.arange(max(lengths[n] for n in batch))
-    return torch.where(rows < ends, rows, -1).to(device)
+    return torch.where(rows < ends, rows, -1)

@@ -27,7 +27,7 @@ class RunnerInfo:
     """What serves a model, and why."""
 
     name: str
-    """The name of its `RunnerSpec`, or `padded`."""
+    """The name of its `RunnerSpec`, or `padded`; `padded (equal lengths)` where padding changes the states."""
     reason: str
     """Why it serves: what it proved, or why the faster ones were passed over."""
     precision: str
