@@ -108,7 +108,7 @@ def run_server(
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        print(f"--- {log_file}\n{server.log()}")
+        print("---", log_file, *server.log().splitlines()[-40:], sep="\n")
 
 
 @pytest.fixture
