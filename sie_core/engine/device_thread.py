@@ -104,14 +104,15 @@ class DeviceThread:
             self._scheduler.submit(model, units)
             self._wake.notify()
 
-    def cancel(self, model: LoadedModel, flight: Flight) -> int:
-        """Drop the queued units of a request; return how many."""
+    def drop(self, flight: Flight) -> None:
+        """Take what is queued of a settled request out of the queue."""
         with self._wake:
             try:
-                return model.policy.cancel(flight)
+                dropped = flight.model.policy.cancel(flight)
             except Exception as error:
-                self._policy_failed(model, error)
-                return 0
+                self._policy_failed(flight.model, error)
+                return
+        flight.model.metrics.dropped(flight.error, dropped)
 
     def queued(self) -> tuple[int, int]:
         """Return the units and the cost units that wait."""
@@ -143,8 +144,8 @@ class DeviceThread:
             seconds = run.ended - run.started
             try:
                 self._scheduler.record(run.model, run.batch, seconds)
-            except PolicyError as error:
-                self._policy_failed(run.model, error)
+            except PolicyError:
+                log.exception("the batch policy of %s failed to learn from a batch", run.model.id)
             self._wake.notify()
         run.model.metrics.ran(run.batch, waited, seconds)
 
@@ -191,6 +192,7 @@ class DeviceThread:
                     self._wake.wait(self._longest_wait(now))
                 except PolicyError as error:
                     self._policy_failed(error.model, error)
+                    self._wake.wait(LEAST_WAIT_S)
         return None
 
     def _choose(self, now: float) -> Run | None:
@@ -217,7 +219,7 @@ class DeviceThread:
 
     def _expire(self, now: float) -> None:
         for expired in self._scheduler.expire(now):
-            expired.model.metrics.expired_units.inc(expired.units)
+            expired.model.metrics.dropped(deadline_exceeded(), expired.units)
             for flight in expired.requests:
                 cast("Flight", flight).fail(deadline_exceeded())
 
@@ -255,17 +257,18 @@ class DeviceThread:
             return [Run(run.model, batch) for batch in batches]
         (flight,) = run.flights()
         flight.fail(request_error(error, "its forward pass", flight.request.request_id, run.model.id))
+        self.drop(flight)
         return []
 
     def _smaller(self, run: Run) -> list[Run]:
         run.model.metrics.out_of_memory.inc()
         log.warning("%s ran out of device memory in a batch of cost %d", run.model.id, run.batch.cost)
-        gc.collect()
         batches: list[Batch] = halves_by_unit(run)
-        if batches:
-            return [Run(run.model, batch) for batch in batches]
-        if not run.second_attempt:
-            return [Run(run.model, run.batch, second_attempt=True)]
-        for flight in run.flights():
+        if not run.after_freeing:
+            gc.collect()
+            batches = batches or [run.batch]
+        if not batches:
+            (flight,) = run.flights()
             flight.fail(out_of_memory(run.model.id))
-        return []
+            self.drop(flight)
+        return [Run(run.model, batch, after_freeing=True) for batch in batches]

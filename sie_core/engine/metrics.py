@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from sie_core.contracts import Batch, Timing
+from sie_core.contracts import Batch, InferenceError, Timing
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _COSTS = (1, 4, 16, 64, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
@@ -108,9 +108,9 @@ class ModelMetrics:
         self.tokens = engine.tokens.labels(model)
         self.truncated = engine.truncated.labels(model)
         self.non_finite = engine.non_finite.labels(model)
-        self.cancelled_units = engine.dropped.labels(model, "cancelled")
-        self.expired_units = engine.dropped.labels(model, "expired")
-        self.failed_units = engine.dropped.labels(model, "failed")
+        self._cancelled_units = engine.dropped.labels(model, "cancelled")
+        self._expired_units = engine.dropped.labels(model, "expired")
+        self._failed_units = engine.dropped.labels(model, "failed")
         self.out_of_memory = engine.batch_failures.labels(model, "out_of_memory")
         self.failed_batches = engine.batch_failures.labels(model, "error")
         self._batches = engine.batches.labels(model)
@@ -139,6 +139,15 @@ class ModelMetrics:
             self._detail.wait.observe(waited_s)
             if batch.predicted_s:
                 self._detail.prediction.observe(seconds / batch.predicted_s)
+
+    def dropped(self, error: InferenceError | None, units: int) -> None:
+        """Count units that will not run because their request ended with `error`, or was cancelled."""
+        if error is None:
+            self._cancelled_units.inc(units)
+        elif error.code == "DEADLINE_EXCEEDED":
+            self._expired_units.inc(units)
+        else:
+            self._failed_units.inc(units)
 
     def answered(self, items: int, tokens: int, truncated: int, timing: Timing) -> None:
         """Count a request that was answered."""

@@ -91,17 +91,10 @@ class Pipeline:
         return asyncio.get_running_loop().call_later(left, lambda: flight.fail(deadline_exceeded()))
 
     def _drop(self, flight: Flight) -> None:
-        """Take what is queued of a flight that will not be answered out of the queue."""
+        """Let a flight go that will not be answered."""
         if flight.future.done() and not flight.future.cancelled():
             flight.future.exception()  # looked at here, should a cancelled call not have
-        dropped = self.device.cancel(flight.model, flight)
-        metrics = flight.model.metrics
-        if flight.error is None:
-            metrics.cancelled_units.inc(dropped)
-        elif flight.error.code == "DEADLINE_EXCEEDED":
-            metrics.expired_units.inc(dropped)
-        else:
-            metrics.failed_units.inc(dropped)
+        self.device.drop(flight)
 
     def _prepare(self, flight: Flight) -> None:
         model, request = flight.model, flight.request
@@ -115,7 +108,7 @@ class Pipeline:
             if not flight.settled:
                 self.device.submit(model, _queue_up(flight, units))
                 if flight.settled:  # it was given up while its units were on their way into the queue
-                    self.device.cancel(model, flight)
+                    self.device.drop(flight)
         except BaseException as error:
             flight.fail(request_error(error, "preparation", request.request_id, model.id))
         finally:

@@ -20,8 +20,8 @@ class Run:
 
     model: LoadedModel
     batch: Batch
-    second_attempt: bool = False
-    """Whether its single unit ran out of memory once before."""
+    after_freeing: bool = False
+    """Whether memory was freed since its units first ran out of it."""
     started: float = 0.0
     ended: float = 0.0
 
@@ -35,9 +35,11 @@ class Run:
         return list(dict.fromkeys(flight_of(unit) for unit in self.units))
 
     def leave_out_settled(self) -> bool:
-        """Leave out the units nobody waits for any more; return whether any is left."""
+        """Leave out the units nobody waits for any more, and count them; return whether any is left."""
         alive = [unit for unit in self.units if not flight_of(unit).settled]
         if len(alive) < len(self.units):
+            for unit in set(self.units).difference(alive):
+                self.model.metrics.dropped(flight_of(unit).error, 1)
             self.batch = part_of(self.batch, alive)
         return bool(alive)
 

@@ -101,7 +101,7 @@ class Scheduler:
         times: list[float] = []
         for model in self._models:
             try:
-                ready_at = model.policy.ready_at(now)
+                ready_at = model.policy.ready_at(now) if model.policy.queued_units else None
             except Exception as error:
                 raise PolicyError(model) from error
             if ready_at is not None:
@@ -118,7 +118,7 @@ class Scheduler:
         for model in self._models:
             try:
                 before = model.policy.queued_units
-                requests = model.policy.expire(now)
+                requests = model.policy.expire(now) if before else None
             except Exception as error:
                 raise PolicyError(model) from error
             if requests:
@@ -144,7 +144,7 @@ class Scheduler:
         waiting: list[tuple[float, int]] = []
         for number, model in enumerate(self._models):
             try:
-                oldest = model.policy.oldest()
+                oldest = model.policy.oldest() if model.policy.queued_units else None
             except Exception as error:
                 raise PolicyError(model) from error
             if oldest is not None:

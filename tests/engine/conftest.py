@@ -1,0 +1,178 @@
+"""Engines over fake models that the test describes; every wait is bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from sie_fake.record import RECORD
+from sie_sdk.wire import unpack
+
+from sie_core.cache import build_chain
+from sie_core.catalog import build_catalog
+from sie_core.contracts import InferenceReply, InferenceRequest, Item
+from sie_core.defaults import BUILTINS
+from sie_core.engine import Engine
+from sie_core.plugins import PluginSet, discover
+from sie_core.settings import Settings, load_settings
+
+BOUND_S = 30.0
+_numbers = itertools.count()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait until `condition` holds."""
+    async with asyncio.timeout(BOUND_S):
+        while not condition():  # noqa: ASYNC110 - what is waited for happens on threads that set no event
+            await asyncio.sleep(0.002)
+
+
+async def bounded(awaitable: Awaitable[Any]) -> Any:
+    """Await something that must not take long."""
+    return await asyncio.wait_for(awaitable, BOUND_S)
+
+
+def request(model: str, *texts: str, **fields: Any) -> InferenceRequest:
+    """Make a request that waits for the model's load."""
+    fields = {"load_wait_s": BOUND_S, **fields}
+    items = fields.pop("items", None) or [Item(text=text) for text in texts]
+    return InferenceRequest(model, "encode", items, request_id=f"r{next(_numbers)}", **fields)
+
+
+def vectors(reply: InferenceReply) -> list[np.ndarray]:
+    """Unpack the dense vectors of a reply."""
+    return [unpack(item)["dense"]["values"] for item in reply.items]
+
+
+def queued(engine: Engine) -> int:
+    """Count the units that wait for the device, as `/metrics` tells it."""
+    return int(engine.metrics.registry.get_sample_value("sie_queue_units"))
+
+
+def sample(engine: Engine, name: str, **labels: str) -> float:
+    """Read one metric; 0 where it was never counted."""
+    return engine.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+@dataclass
+class Hold:
+    """A file that holds the fakes that name it, until the test lets go."""
+
+    file: Path
+
+    def __str__(self) -> str:
+        return str(self.file)
+
+    def on(self) -> None:
+        self.file.touch()
+
+    def off(self) -> None:
+        self.file.unlink(missing_ok=True)
+
+
+@dataclass
+class Engines:
+    """Makes engines over fakes."""
+
+    folder: Path
+    made: list[Engine] = field(default_factory=list)
+    holds: list[Hold] = field(default_factory=list)
+
+    def hold(self) -> Hold:
+        """Make a hold that is on."""
+        hold = Hold(self.folder / f"hold{len(self.holds)}")
+        hold.on()
+        self.holds.append(hold)
+        return hold
+
+    def model(self, name: str, *, adapter: str = "fake", max_batch_tokens: int = 16384, **options: Any) -> str:
+        """Write the config of a fake; `options` are those of its `loadtime`, `runtime` is a mapping among them."""
+        runtime = options.pop("runtime", {})
+        (self.folder / f"{name}.yaml").write_text(
+            yaml.safe_dump(
+                {
+                    "sie_id": f"test/{name}",
+                    "package_backed": True,
+                    "tasks": {
+                        "encode": {
+                            "dense": {"dim": 8, "matryoshka_dims": [4, 8]},
+                            "sparse": {"dim": 100},
+                            "multivector": {"dim": 4},
+                        }
+                    },
+                    "max_sequence_length": 512,
+                    "profiles": {
+                        "default": {
+                            "adapter_path": adapter,
+                            "max_batch_tokens": max_batch_tokens,
+                            "adapter_options": {"loadtime": options, "runtime": runtime},
+                        }
+                    },
+                }
+            )
+        )
+        return f"test/{name}"
+
+    async def start(
+        self,
+        change: Callable[[PluginSet], PluginSet] = lambda plugins: plugins,
+        *,
+        load: Sequence[str] = (),
+        stall_limit_s: float = 60.0,
+        **settings: Any,
+    ) -> Engine:
+        """Make an engine over the models written so far, start it and load some of them."""
+        engine = self.make(change, stall_limit_s=stall_limit_s, **settings)
+        await bounded(engine.start())
+        for model in load:
+            await bounded(engine.load(model))
+        RECORD.clear()
+        return engine
+
+    def make(
+        self,
+        change: Callable[[PluginSet], PluginSet] = lambda plugins: plugins,
+        *,
+        stall_limit_s: float = 60.0,
+        **settings: Any,
+    ) -> Engine:
+        """Make an engine that is not started."""
+        read = self.settings(**settings)
+        plugins = change(discover(read, BUILTINS))
+        engine = Engine(
+            read, plugins, build_catalog(read, plugins), build_chain(read, plugins), stall_limit_s=stall_limit_s
+        )
+        self.made.append(engine)
+        return engine
+
+    def settings(self, **settings: Any) -> Settings:
+        """Read the settings with nothing of the developer's machine in them."""
+        defaults: Mapping[str, Any] = {
+            "models_dir": self.folder,
+            "local_cache": self.folder / "cache",
+            "hf_fallback": False,
+            "device": "cpu",
+            "preprocessor_workers": 2,
+            "max_batch_ms": 1e9,  # a run that a test holds would teach the policy that runs are slow
+        }
+        return load_settings(**{**defaults, **settings})
+
+
+@pytest.fixture
+async def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Engines]:
+    """Engines that are closed with the test; what they hold is let go first."""
+    for name in ("SIE_DEVICE", "SIE_PLUGINS", "SIE_PRELOAD_MODELS"):
+        monkeypatch.delenv(name, raising=False)
+    made = Engines(tmp_path)
+    yield made
+    for hold in made.holds:
+        hold.off()
+    for engine in made.made:
+        await bounded(engine.close())
