@@ -4,8 +4,9 @@ A plugin is a module named by an entry point of the group `sie`. It states `CONT
 these hooks with `@hookimpl`. Hooks run once, at start, on the main thread; they hand over small typed objects and the
 engine calls those directly afterwards. A hook must not import a heavy library: it names classes by `"module:Class"`.
 
-Every hook returns a list, which may be empty. A hook that raises breaks its own plugin alone: the plugin is reported
-as broken with the cause, and nothing of it is used.
+Every hook returns a list, `sie_batch_policies` a mapping; either may be empty, None is a mistake. A hook that raises or
+returns something else breaks its own plugin alone: the plugin is reported as broken with the cause, and nothing of it
+is used.
 """
 
 from __future__ import annotations
