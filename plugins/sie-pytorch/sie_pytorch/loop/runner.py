@@ -1,0 +1,152 @@
+"""The encoder loop itself: post-norm transformer layers over packed sequences, without the overhead of model classes.
+
+It takes embeddings and rotary angles from the model's own modules and the layers' weights by the table; it knows no
+architecture by name.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from sie_pytorch.loop.linear import PackedLinear, require_prepacking
+from sie_pytorch.loop.table import ROWS, LayerRow
+from sie_pytorch.runners.layout import PackedLayout, runs_of
+from sie_pytorch.runners.positions import position_rule
+from sie_pytorch.runners.protocol import LowRank, RunnerContext, RunnerUnfitError
+
+
+class _Norm:
+    """A LayerNorm's numbers, called without a module's overhead."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        if not isinstance(module, torch.nn.LayerNorm):
+            raise RunnerUnfitError(f"it normalises with {type(module).__name__}, not LayerNorm")
+        self._arguments = (module.normalized_shape, module.weight, module.bias, module.eps)
+
+    def __call__(self, states: torch.Tensor) -> torch.Tensor:
+        shape, weight, bias, eps = self._arguments
+        return F.layer_norm(states, shape, weight, bias, eps)
+
+
+class _Layer:
+    """One layer: attention and feed-forward part, each added to its input and normalised after."""
+
+    def __init__(self, layer: torch.nn.Module, row: LayerRow, heads: int, activation: str) -> None:
+        def linear(name: str) -> torch.nn.Linear:
+            module = layer.get_submodule(name)
+            if type(module) is not torch.nn.Linear:
+                raise RunnerUnfitError(f"its {name} is a {type(module).__name__}, not a plain linear layer")
+            return module
+
+        query, key, value = linear(row.query), linear(row.key), linear(row.value)
+        if not query.weight.shape == key.weight.shape == value.weight.shape:
+            raise RunnerUnfitError("its queries, keys and values differ in width")
+        self._heads = heads
+        self._head_dim = query.out_features // heads
+        self._qkv = PackedLinear((query, key, value))
+        self._attention_output = PackedLinear((linear(row.attention_output),))
+        self._attention_norm = _Norm(layer.get_submodule(row.attention_norm))
+        self._up = PackedLinear((linear(row.up),), None if row.gate else activation)
+        self._gate = PackedLinear((linear(row.gate),), activation) if row.gate else None
+        self._down = PackedLinear((linear(row.down),))
+        self._output_norm = _Norm(layer.get_submodule(row.output_norm))
+
+    def __call__(self, states: torch.Tensor, layout: PackedLayout, angles: Angles | None) -> torch.Tensor:
+        attended = self._attend(states, layout, angles)
+        states = self._attention_norm(self._attention_output.add(attended, states))
+        inner = self._up(states)
+        if self._gate is not None:
+            inner = inner.mul_(self._gate(states))
+        return self._output_norm(self._down.add(inner, states))
+
+    def _attend(self, states: torch.Tensor, layout: PackedLayout, angles: Angles | None) -> torch.Tensor:
+        total = states.shape[0]
+        joined = self._qkv(states).view(total, 3, self._heads, self._head_dim).permute(1, 2, 0, 3)
+        if angles is not None:
+            joined[:2] = _rotate(joined[:2], angles)
+        query, key, value = joined.unsqueeze(1).unbind()
+        attended = layout.attend(query, key, value, causal=False, window=None, scale=None)
+        return attended.view(total, self._heads * self._head_dim)
+
+
+Angles = tuple[torch.Tensor, torch.Tensor]
+"""Cosines and sines of every token's rotary angles, each `[total_tokens, head_dim]`."""
+
+
+def _rotate(states: torch.Tensor, angles: Angles) -> torch.Tensor:
+    """Turn `[…, total_tokens, head_dim]` by rotary position embeddings, halves paired (arXiv 2104.09864)."""
+    cosine, sine = angles
+    first, second = states.chunk(2, dim=-1)
+    return states * cosine + torch.cat((-second, first), dim=-1) * sine
+
+
+class EncoderLoop:
+    """Runs the layers of a BERT-like encoder on a CPU over weights packed once, at load."""
+
+    def __init__(self, context: RunnerContext) -> None:
+        """Pack the weights of `context.model`.
+
+        Raises:
+            RunnerUnfitError: The model is not what its table row says, or PyTorch lacks the operators.
+        """
+        require_prepacking()
+        model, config = context.model, context.model.config
+        row = ROWS.get(config.model_type)
+        if row is None:
+            raise RunnerUnfitError(f"the table has no row for {config.model_type}")
+        if getattr(config, "is_decoder", False):
+            raise RunnerUnfitError("it is configured as a decoder")
+        activation = getattr(config, "hidden_act", None) or getattr(config, "activation", None)
+        try:
+            self._embeddings = model.get_submodule("embeddings")
+            self._layers = [
+                _Layer(layer, row, config.num_attention_heads, str(activation))
+                for layer in model.get_submodule(row.layers)
+            ]
+        except AttributeError as error:
+            raise RunnerUnfitError(f"its layers are not those of its row: {error}") from error
+        self._project: Any = getattr(model, "embeddings_project", None)
+        self._rotary: Any = getattr(model, "rotary_emb", None)
+        self._positions = position_rule(model)
+        self._accepted = set(inspect.signature(self._embeddings.forward).parameters)
+        self._eager = context.attention_backend == "eager"
+
+    def forward(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        segment_ids: torch.Tensor | None,
+        cu_seqlens: torch.Tensor,
+        low_rank: LowRank | None = None,
+    ) -> torch.Tensor:
+        """Compute the last hidden states; see `Runner.forward`.
+
+        Raises:
+            NotImplementedError: `low_rank` is given.
+        """
+        if low_rank is not None:
+            raise NotImplementedError("The encoder loop applies no low-rank factors; pass low_rank=None.")
+        position_ids = self._positions(ids, positions)[None]
+        offered = {"input_ids": ids[None], "position_ids": position_ids, "token_type_ids": _row(segment_ids)}
+        states: torch.Tensor = self._embeddings(
+            **{name: value for name, value in offered.items() if name in self._accepted}
+        )
+        if self._project is not None:
+            states = self._project(states)
+        angles = None
+        if self._rotary is not None:
+            cosine, sine = self._rotary(states, position_ids)
+            angles = (cosine[0], sine[0])
+        states = states[0]
+        layout = PackedLayout(runs_of(cu_seqlens), eager=self._eager)
+        for layer in self._layers:
+            states = layer(states, layout, angles)
+        return states
+
+
+def _row(values: torch.Tensor | None) -> torch.Tensor | None:
+    return None if values is None else values[None]
