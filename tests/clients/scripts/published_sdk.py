@@ -3,13 +3,13 @@
 import json
 import sys
 
-from sie_sdk import SIEClient, dense_embedding
+from sie_sdk import SIEClient
 from sie_sdk.client.errors import RequestError
 from sie_sdk.types import Item
 
 
 def told(result):
-    vector = dense_embedding(result)
+    vector = result["dense"]
     rest = {key: value for key, value in result.items() if key not in ("dense", "request")}
     return {**rest, "dtype": str(vector.dtype), "dense": vector.tolist()}
 
