@@ -40,6 +40,15 @@ def ask(load: Callable[[], object], module: str, who: str, trace: bool = False) 
         BrokenPlugin: It cannot be loaded, was built for another contract, implements a hook wrongly or one that does
             not exist, or a hook raised or returned something else than its spec says.
     """
+    try:
+        return _ask(load, module, who, trace)
+    except BrokenPlugin:
+        raise
+    except Exception as error:
+        raise BrokenPlugin(f"{module} cannot be registered: {_told(error)}") from error
+
+
+def _ask(load: Callable[[], object], module: str, who: str, trace: bool) -> Registered:
     plugin = _load(load, module)
     _check_contract(plugin, module)
     manager = pluggy.PluginManager("sie")

@@ -88,7 +88,8 @@ def _installed() -> list[_Candidate]:
 
 def _candidate(entry_point: EntryPoint) -> _Candidate:
     dist = entry_point.dist
-    distribution, version = (dist.name, dist.version) if dist is not None else ("unknown", "unknown")
+    distribution = (dist.name if dist else None) or "unknown"
+    version = (dist.version if dist else None) or "unknown"
     return _Candidate(entry_point.name, distribution, version, entry_point.value, entry_point.load)
 
 

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sie_core.testing.checklist import Check, checks_of, conformance
     from sie_core.testing.loading import LoadedModel, load_model
-    from sie_core.testing.serving import Served, serving
+    from sie_core.testing.server import Served, serving
 
 __all__ = ["Check", "LoadedModel", "Served", "checks_of", "conformance", "load_model", "serving"]
 
 _MODULES = {
     "Check": "checklist",
     "LoadedModel": "loading",
-    "Served": "serving",
+    "Served": "server",
     "checks_of": "checklist",
     "conformance": "checklist",
     "load_model": "loading",
-    "serving": "serving",
+    "serving": "server",
 }
 
 

@@ -13,7 +13,7 @@ import pytest
 
 if TYPE_CHECKING:
     from sie_core.testing.loading import LoadedModel
-    from sie_core.testing.serving import Served
+    from sie_core.testing.server import Served
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def sie_server() -> Iterator[Callable[..., Served]]:
 
     Takes settings by their field; the server stops after the test.
     """
-    from sie_core.testing.serving import serving
+    from sie_core.testing.server import serving
 
     with ExitStack() as stack:
 

@@ -94,6 +94,7 @@ def test_an_active_plugin_is_in_the_set_and_its_report_says_what_it_registers(di
         ("CONTRACT_VERSION = '1'", ["contract version '1'", "contract version 1", "install a release"]),
         ("del CONTRACT_VERSION", ["states no CONTRACT_VERSION", "write CONTRACT_VERSION = 1"]),
         ("def sie_model_families(): return []", ["without @hookimpl"]),
+        ("def __getattr__(name): raise OSError(name)\ndel CONTRACT_VERSION", ["cannot be registered: OSError"]),
         ("@hookimpl\ndef sie_model_family(): return []", ["sie_model_family,", "did you mean sie_model_families?"]),
         ("@hookimpl(wrapper=True)\ndef sie_runners(): yield", ["sie_runners as a wrapper"]),
         ("@hookimpl\ndef sie_model_families(): raise OSError('disk')", ["sie_model_families raised OSError: disk"]),

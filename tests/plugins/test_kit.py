@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sie_fake.adapter import FakeAdapter
 
+from sie_core import testing as kit
 from sie_core.batching import BatchFormer
 from sie_core.contracts import (
     Batch,
@@ -276,3 +277,11 @@ def test_the_kit_lists_every_part_of_a_distribution():
 def test_a_distribution_without_a_plugin_is_named_with_those_that_have_one():
     with pytest.raises(PluginError, match=r"'sie-fakee' is installed; there are those of .*sie-fake"):
         checks_of("sie-fakee")
+
+
+def test_every_name_of_the_kit_is_what_it_says_even_once_its_module_is_loaded():
+    for name in kit.__all__:
+        getattr(kit, name)
+    for name in kit.__all__:
+        assert callable(getattr(kit, name))
+        assert getattr(kit, name).__name__ == name
