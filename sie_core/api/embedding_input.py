@@ -45,6 +45,12 @@ def has_token_ids(items: list[Item]) -> bool:
     return items[0].token_ids is not None
 
 
+def param_of(item: str, given: Any) -> str:
+    """Name the input that became the item `items[3]…`: `input[3]`, or `input` where it was the only one."""
+    single = isinstance(given, str) or _is_token_id(given[0])
+    return "input" if single else "input" + item.removeprefix("items").partition(".")[0]
+
+
 def _text(given: Any, max_bytes: int, param: str) -> Item:
     if not isinstance(given, str):
         raise InvalidInput(f"`{param}` must be a text like the other inputs, not {kind_of(given)}.", param=param)

@@ -17,13 +17,14 @@ from sie_core.api.answering import answer
 from sie_core.api.body import decode_body, read_body
 from sie_core.api.call_headers import CallHeaders, read_call_headers
 from sie_core.api.context import Api
-from sie_core.api.embedding_input import FOREIGN_TOKEN_IDS, has_token_ids, read_input
+from sie_core.api.embedding_input import FOREIGN_TOKEN_IDS, has_token_ids, param_of, read_input
 from sie_core.api.embeddings_schema import EmbeddingsBody, EmbeddingsReply
+from sie_core.api.errors import renamed
 from sie_core.api.model_id import check_model_id
 from sie_core.api.negotiation import JSON_TYPE, body_format, reply_type
 from sie_core.api.operations import inference
 from sie_core.api.reply_headers import reply_headers
-from sie_core.contracts import InferenceReply, InferenceRequest, InvalidInput, Item
+from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, InvalidInput, Item
 from sie_core.logs import request_fields
 
 
@@ -48,7 +49,12 @@ def router(api: Api) -> APIRouter:
         if has_token_ids(items) and not api.backend.accepts_token_ids(body.model):
             raise InvalidInput(FOREIGN_TOKEN_IDS, param="input")
         wanted = inference_request(body, items, call, fields.request_id, api.settings.model_wait_s)
-        reply = await answer(api.backend, api.gate, wanted, request.receive)
+        try:
+            reply = await answer(api.backend, api.gate, wanted, request.receive)
+        except InferenceError as error:
+            if error.param and error.param.startswith("items["):
+                raise renamed(error, param_of(error.param, body.input)) from error
+            raise
         content = embeddings_reply(body, reply)
         return Response(content, 200, reply_headers(reply, call), JSON_TYPE)
 

@@ -16,12 +16,13 @@ from sie_core.api.body import decode_body, read_body
 from sie_core.api.call_headers import CallHeaders, read_call_headers
 from sie_core.api.context import Api
 from sie_core.api.encode_schema import EncodeBody, EncodeReply, ParamsBody
+from sie_core.api.errors import renamed
 from sie_core.api.item_schema import check_item_size
 from sie_core.api.model_id import check_model_id
 from sie_core.api.negotiation import JSON_TYPE, body_format, reply_type
 from sie_core.api.operations import inference
 from sie_core.api.reply_headers import reply_headers
-from sie_core.contracts import InferenceReply, InferenceRequest, InputType, InvalidInput, Truncate
+from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, InputType, InvalidInput, Truncate
 from sie_core.logs import request_fields
 
 Value = TypeVar("Value")
@@ -49,7 +50,12 @@ def router(api: Api) -> APIRouter:
         body = decode_body(data, given, EncodeBody)
         for place, item in enumerate(body.items):
             check_item_size(item.text, item.metadata, api.settings.max_item_text_bytes, f"items[{place}]")
-        reply = await answer(api.backend, api.gate, inference_request(model, body, call), request.receive)
+        try:
+            reply = await answer(api.backend, api.gate, inference_request(model, body, call), request.receive)
+        except InferenceError as error:
+            if error.param and error.param.partition(".")[0] in ParamsBody.model_fields:
+                raise renamed(error, f"params.{error.param}") from error
+            raise
         return Response(encode_reply(model, reply, wanted), 200, reply_headers(reply, call), wanted)
 
     return routes

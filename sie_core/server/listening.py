@@ -1,4 +1,4 @@
-"""The socket the server listens on: bound before anything slow happens, so that a taken port is told at once."""
+"""The socket the server listens on: taken before anything slow happens, so that a taken port is told at once."""
 
 from __future__ import annotations
 
@@ -10,20 +10,25 @@ class ListenError(Exception):
     """The address cannot be listened on; the message names it and what to do."""
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """Bind a TCP socket, not yet listening; port 0 takes a free one.
+BACKLOG = 2048
+"""How many connections the system holds until they are accepted, during the start too."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Listen on a TCP port; port 0 takes a free one.
 
     Raises:
         ListenError: The address is taken, forbidden or none of this machine's.
     """
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # A name like localhost has both kinds of address, and more clients try the IPv4 one.
+        family, kind, protocol, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(address)
+            listener.listen(BACKLOG)
         except OSError:
             listener.close()
             raise

@@ -20,7 +20,7 @@ from sie_core.cache import build_chain
 from sie_core.catalog import build_catalog
 from sie_core.engine import Engine
 from sie_core.plugins import PluginSet
-from sie_core.server.listening import bind, url_of
+from sie_core.server.listening import BACKLOG, listen, url_of
 from sie_core.server.stopping import Stopping
 from sie_core.settings import Settings
 
@@ -47,7 +47,7 @@ def serve(settings: Settings, plugins: PluginSet, on_ready: OnReady = lambda url
         ListenError: The address cannot be listened on.
         PluginError: Something chosen by a setting is not installed.
     """
-    with contextlib.closing(bind(settings.http_host, settings.http_port)) as listener:
+    with contextlib.closing(listen(settings.http_host, settings.http_port)) as listener:
         factory = uvicorn.Config("", log_config=None).get_loop_factory()
         with asyncio.Runner(loop_factory=factory) as runner:
             runner.run(_serve(settings, plugins, listener, on_ready))
@@ -100,6 +100,7 @@ class _Server(uvicorn.Server):
             access_log=False,
             log_config=None,
             server_header=False,
+            backlog=BACKLOG,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=LAST_WORDS_S,
         )
