@@ -78,13 +78,19 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Write `record`, with its traceback below it."""
-        fields = " ".join(f"{name}={value}" for name, value in _fields(record).items())
+        fields = " ".join(f"{name}={_visible(value)}" for name, value in _fields(record).items())
         line = f"{_timestamp(record)} {record.levelname:<7} {record.name}: {record.getMessage()}"
         if fields:
             line += f" [{fields}]"
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         return line
+
+
+def _visible(value: object) -> str:
+    """Write what a client sent so that it cannot pass for a line of its own."""
+    text = str(value)
+    return text if text.isprintable() else repr(text)
 
 
 def _timestamp(record: logging.LogRecord) -> str:

@@ -62,3 +62,9 @@ def test_the_level_holds_for_every_logger_and_libraries_stay_quiet(capsys: pytes
     logging.getLogger("httpx").info("no")
     logging.getLogger("a").debug("yes")
     assert [line.rpartition(": ")[2] for line in capsys.readouterr().err.splitlines()] == ["yes"]
+
+
+def test_a_field_cannot_write_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging()
+    logging.getLogger("a").info("asked", extra={"model": "org/m\nERROR forged"})
+    assert len(capsys.readouterr().err.splitlines()) == 1

@@ -98,7 +98,7 @@ class RequestMiddleware:
         except InferenceError as error:
             await self._refuse(exchange, receive, error)
         except Exception:
-            log.exception("%s %s failed", exchange.scope["method"], exchange.scope["path"][:200])
+            log.exception("%s %s failed", exchange.scope["method"], _path(exchange.scope))
             if exchange.status is not None:
                 raise
             message = "The server failed on this request; its log says why, under the id in X-SIE-Request-ID."
@@ -128,7 +128,7 @@ class RequestMiddleware:
             fields.model = scope.get("path_params", {}).get("model")
         level = logging.INFO if is_inference or status >= 500 else logging.DEBUG
         extra = {"latency_ms": round(seconds * 1000, 2)}
-        log.log(level, "%s %s %d", method, scope["path"][:200], status, extra=extra)
+        log.log(level, "%s %s %d", method, _path(scope), status, extra=extra)
 
 
 def _fields(headers: Headers) -> RequestFields:
@@ -140,3 +140,9 @@ def _fields(headers: Headers) -> RequestFields:
 
 def _route(scope: Scope) -> str:
     return getattr(scope.get("route"), "path", "unmatched")
+
+
+def _path(scope: Scope) -> str:
+    """Write the path for the log: escaped, so that it cannot pass for a line of its own."""
+    path: str = scope["path"][:200]
+    return path if path.isprintable() else repr(path)

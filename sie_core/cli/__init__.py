@@ -12,7 +12,7 @@ import click
 from sie_core import __version__
 
 COMMANDS = {
-    "models": "List the models of the catalog and say which adapter serves each.",
+    "models": "List the models of the catalog and say which family serves each.",
     "plugins": "List the installed plugins, what they register and why one is broken.",
     "serve": "Serve models over HTTP.",
 }

@@ -101,3 +101,10 @@ async def test_a_crash_leaks_nothing_and_is_logged_under_the_request(client, bac
     assert "secret" not in reply.text
     assert reply.headers["x-sie-request-id"] == "r-42"
     assert "secret at /root/weights" in caplog.text
+
+
+async def test_a_path_cannot_write_a_line_of_the_log(client: httpx.AsyncClient, caplog) -> None:
+    caplog.set_level("INFO")
+    await client.post("/v1/encode/a%0AERROR forged", json=BODY)
+    assert any("forged" in record.getMessage() for record in caplog.records)
+    assert not any("\nERROR" in record.getMessage() for record in caplog.records)

@@ -14,7 +14,7 @@ def test_the_help_lists_every_command_with_its_own_first_line() -> None:
         command = main.get_command(click.Context(main), name)
         assert command is not None
         assert command.name == name
-        assert command.get_short_help_str(200) == line.rstrip(".")
+        assert command.get_short_help_str(200).rstrip(".") == line.rstrip(".")
 
 
 def test_the_version_is_the_distributions() -> None:
