@@ -22,6 +22,10 @@ from sie_core.contracts import Batch, ModelFamily, Option, OutputDtype, RunnerSp
 from sie_core.hookspecs import hookimpl
 CONTRACT_VERSION = 1
 def claims(card): return None
+class Probe:
+    kind, priority = "same", 0
+    def devices(self): return []
+    def memory(self, device): raise AssertionError(device)
 """
 
 
@@ -158,6 +162,7 @@ def test_a_strict_start_names_every_broken_plugin(distribution):
         ("sie_batch_policies(): return {'same': list}", "batch policy"),
         ("sie_output_dtypes(): return [OutputDtype('same', 's', list)]", "output dtype"),
         ("sie_weight_tiers(): return [WeightTierFactory('same', 1, list)]", "weight tier"),
+        ("sie_device_probes(): return [Probe()]", "device probe"),
     ],
 )
 def test_a_name_claimed_twice_stops_the_start_and_names_both_and_the_way_out(distribution, hook, noun):
