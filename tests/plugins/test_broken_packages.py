@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 
+import httpx
 import pytest
 
 from sie_core.contracts import CONTRACT_VERSION
+from tests.plugins.outside import environment, server
 
 BROKEN = ("import_error", "wrong_signature", "misspelt_hook", "other_contract")
 CLASH = ("clash_one", "clash_two")
@@ -69,6 +71,20 @@ def test_a_model_that_may_need_a_broken_plugin_names_it_and_its_cause(install, s
     assert "needy-family" in told
     assert "needy (sie-test-import-error 0.1.0)" in told
     assert "there_is_no_such_library" in told
+
+
+def test_a_server_with_broken_plugins_serves_the_others_and_shows_the_causes(install, tmp_path):
+    lists = {"SIE_PLUGINS_BLOCKED": "pytorch"}
+    with server(["--preload", "sie-fake/dense"], tmp_path, environment(install(*BROKEN), **lists)) as url:
+        body = {"model": "sie-fake/dense", "input": "a"}
+        answer = httpx.post(f"{url}/v1/embeddings", json=body, timeout=60)
+        plugins = httpx.get(f"{url}/v1/plugins", timeout=60).json()["plugins"]
+
+    assert answer.status_code == 200
+    causes = {plugin["name"]: plugin["cause"] for plugin in plugins if plugin["state"] == "broken"}
+    assert set(causes) == {"needy", "wrong-signature", "misspelt", "from-tomorrow"}
+    assert "there_is_no_such_library" in causes["needy"]
+    assert "plugin 'needy' of sie-test-import-error 0.1.0 is broken" in (tmp_path / "server.log").read_text()
 
 
 def test_a_strict_start_refuses_broken_plugins_by_name(install, sie):
