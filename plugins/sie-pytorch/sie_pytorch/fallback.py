@@ -213,9 +213,9 @@ def _load_model(context: LoadContext, folder: str) -> Any:
             trust_remote_code=context.model.config.trust_remote_code,
             model_kwargs=arguments,
         )
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise ModelLoadError(
-            "DEPENDENCY", f"{context.model.id} needs a package that is not installed: {error.name or 'see the log'}."
+            "DEPENDENCY", f"{context.model.id} needs a package that is not installed: {error.name}."
         ) from error
     except (torch.OutOfMemoryError, MemoryError):
         raise

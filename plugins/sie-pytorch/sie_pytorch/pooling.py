@@ -64,7 +64,10 @@ def find_spans(cu_seqlens: Index, excluded: Index, device: torch.device) -> Span
 
 
 def pool(states: torch.Tensor, spans: Spans, modes: tuple[PoolingMode, ...]) -> torch.Tensor:
-    """Pool flat states `[total_tokens, hidden]` to float32 `[sequences, len(modes) * hidden]`."""
+    """Pool flat states `[total_tokens, hidden]` to float32 `[sequences, len(modes) * hidden]`.
+
+    A sequence whose tokens are all excluded gives its first state to `cls` and zeros to every other mode.
+    """
     pooled = [POOLERS[mode](states, spans) for mode in modes]
     return pooled[0] if len(pooled) == 1 else torch.cat(pooled, dim=1)
 
@@ -79,7 +82,7 @@ def _cls(states: torch.Tensor, spans: Spans) -> torch.Tensor:
 
 
 def _last(states: torch.Tensor, spans: Spans) -> torch.Tensor:
-    return states[spans.lasts].float()
+    return states[spans.lasts].float() * (spans.lengths > 0)[:, None]
 
 
 def _max(states: torch.Tensor, spans: Spans) -> torch.Tensor:

@@ -1,0 +1,118 @@
+"""What the encoder tests share: models in sentence-transformers' layout, and our adapters driven as the engine does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer import modules as st
+from sie_pytorch import plugin
+from sie_pytorch.adapter import TextEncoder
+from sie_pytorch.fallback import SentenceTransformersEncoder
+
+from sie_core.catalog import read_card
+from sie_core.contracts import (
+    Adapter,
+    Device,
+    Item,
+    ItemOutput,
+    LoadContext,
+    ModelConfig,
+    ModelFamily,
+    Profile,
+    ResolvedModel,
+    Task,
+    Unit,
+)
+
+ADAPTERS: dict[str, type[Adapter]] = {
+    "pytorch": TextEncoder,
+    "sentence-transformers": SentenceTransformersEncoder,
+}
+MODEL = "test/model"
+
+
+def save_encoder(
+    base: Path, folder: Path, *modules: Any, length: int | None = None, lower: bool = False, **arguments: Any
+) -> SentenceTransformer:
+    """Save the transformer in `base` and `modules` as sentence-transformers does, and load the result with it."""
+    transformer = st.Transformer(str(base), max_seq_length=length, do_lower_case=lower)
+    SentenceTransformer(modules=[transformer, *modules], device="cpu", **arguments).save_pretrained(
+        str(folder), create_model_card=False
+    )
+    return reference(folder)
+
+
+def reference(folder: Path, **arguments: Any) -> SentenceTransformer:
+    return SentenceTransformer(str(folder), device="cpu", local_files_only=True, **arguments)
+
+
+def families() -> dict[str, ModelFamily]:
+    return {family.id: family for family in plugin.sie_model_families()}
+
+
+def context(
+    folder: Path, *, precision: str = "float32", threads: int = 1, runtime: dict[str, Any] | None = None, **config: Any
+) -> LoadContext:
+    profile = Profile("default", runtime=runtime or {})
+    model = ResolvedModel(MODEL, ModelConfig(MODEL, profiles={"default": profile}, **config), profile)
+    return LoadContext(
+        model,
+        Device("cpu"),
+        precision,
+        weights=folder,
+        card=read_card(folder),
+        threads=threads,
+        runners=tuple(plugin.sie_runners()),
+    )
+
+
+def serve(folder: Path, family: str = "pytorch", **arguments: Any) -> Adapter:
+    return ADAPTERS[family].load(context(folder, **arguments))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an adapter made of some items, in their order."""
+
+    units: Sequence[Unit]
+    outputs: Sequence[ItemOutput]
+
+    @property
+    def vectors(self) -> NDArray[np.float32]:
+        return np.stack([output.dense for output in self.outputs if output.dense is not None])
+
+
+def task(**fields: Any) -> Task:
+    return Task("encode", ("dense",), **fields)
+
+
+def ask(adapter: Adapter, items: Sequence[str | Item], max_cost: int = 4096, **fields: Any) -> Answer:
+    """Encode as the engine does: prepare in one call, run cheapest first in batches, finish each."""
+    units = adapter.prepare([Item(text=item) if isinstance(item, str) else item for item in items], task(**fields))
+    outputs: dict[int, ItemOutput] = {}
+    batch: list[Unit] = []
+    for unit in sorted(units, key=lambda unit: unit.cost):
+        if batch and sum(each.cost for each in batch) + unit.cost > max_cost:
+            _run(adapter, batch, outputs)
+            batch = []
+        batch.append(unit)
+    _run(adapter, batch, outputs)
+    return Answer(units, [outputs[unit.item] for unit in units])
+
+
+def _run(adapter: Adapter, batch: list[Unit], outputs: dict[int, ItemOutput]) -> None:
+    finished = adapter.finish(batch, adapter.run(batch))
+    outputs.update((unit.item, output) for unit, output in zip(batch, finished, strict=True))
+
+
+def deviation(ours: NDArray[np.float32], theirs: NDArray[np.float32]) -> float:
+    """Measure the largest difference, in standard deviations of the reference where those are above one."""
+    assert ours.dtype == np.float32
+    assert ours.shape == theirs.shape
+    return float(np.abs(ours - theirs).max() / max(1.0, float(theirs.std())))
