@@ -218,6 +218,8 @@ def test_too_few_results_are_an_error_that_keeps_them(rehearsal):
         wire.pack({"model": "m", "items": [{"dense": {"values": "text"}}]}),
         wire.pack({"model": "m", "items": [{"dense": {"dtype": "odd", "values": [1]}}]}),
         wire.pack({"model": "m", "items": [{"truncated": {}}]}),
+        wire.pack({"model": "m", "items": [{"dense": np.zeros(3)}]}),
+        wire.pack({"model": "m", "items": [{"dense": {"dtype": "int8", "values": [300]}}]}),
     ],
 )
 def test_an_unreadable_answer_is_a_request_error_that_says_so(rehearsal, body):

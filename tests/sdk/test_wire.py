@@ -208,13 +208,6 @@ def test_a_head_may_not_have_the_key_of_the_items():
         wire.pack_with_items({"items": 1}, [])
 
 
-def test_dtypes_have_their_labels():
-    labels = {wire.dtype_label(np.zeros(1, dtype)) for dtype in ("f4", "f2", "i1", "u1")}
-    assert labels == {"float32", "float16", "int8", "uint8"}
-    with pytest.raises(WireError, match="float64"):
-        wire.dtype_label(np.zeros(1))
-
-
 @pytest.mark.parametrize(("module", "loads"), [("wire", {"msgpack", "numpy"}), ("errors", set()), ("types", {"numpy"})])
 def test_a_leaf_loads_its_own_needs_and_no_more(module, loads):
     script = (

@@ -109,10 +109,11 @@ def _error_fields(response: Response) -> dict[str, Any]:
     body = _decoded(response)
     if isinstance(body, dict):
         for key in ("error", "detail"):
-            if isinstance(body.get(key), dict):
-                return dict(body[key])
-            if body.get(key):
-                return {"message": str(body[key])}
+            said = body.get(key)
+            if isinstance(said, dict):
+                return said
+            if isinstance(said, (str, list)) and said:
+                return {"message": str(said)}
         return {"message": body.get("message")}
     return {"message": response.body[:500].decode("utf-8", "replace").strip()}
 

@@ -5,6 +5,7 @@ The shells in `client` and `async_client` perform the actions; everything they c
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,8 @@ from sie_sdk.types import (
     Truncate,
     WireFormat,
 )
+
+log = logging.getLogger("sie_sdk")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +136,11 @@ class Protocol:
             if isinstance(outcome, Response):
                 if outcome.status == 200:
                     return outcome
-                pause = retries.after_failure(read_failure(outcome, self.wall_clock()))
+                failure = read_failure(outcome, self.wall_clock())
+                pause, reason = retries.after_failure(failure), failure.message
             elif isinstance(outcome, TransportFailure):
-                pause = retries.after_transport(outcome)
+                pause, reason = retries.after_transport(outcome), repr(outcome.error)
             else:
                 raise TypeError(f"a Send is answered with a Response or a TransportFailure, not {outcome!r}")
+            log.info("trying %s again in %.1f s: %s", send.url, pause, reason)
             yield Sleep(pause)

@@ -28,11 +28,11 @@ def read_encode(response: Response, item_ids: Sequence[str | None]) -> list[Enco
     """
     body = _body(response)
     info = request_info(response.headers, body.get("usage"))
-    spent = timing(response.headers, body.get("timing"))
     try:
+        spent = timing(response.headers, body.get("timing"))
         results = [_encode_result(item) for item in body["items"]]
         model = str(body["model"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise _unreadable(response, f"it is no answer to encode: {error!r}") from error
     for result in results:
         result["model"] = model

@@ -110,18 +110,6 @@ def unpack(data: bytes | bytearray | memoryview) -> object:
     return value
 
 
-def dtype_label(array: NDArray[Any]) -> str:
-    """Return the wire's label for an unpacked array's dtype: `float32`, `float16`, `int8`, `uint8`.
-
-    Raises:
-        WireError: The dtype has no label.
-    """
-    for label, dtype in DTYPE_LABELS.items():
-        if array.dtype == dtype:
-            return label
-    raise WireError(f"the dtype {array.dtype} has no label; labels are {', '.join(DTYPE_LABELS)}")
-
-
 def _encode_numpy(value: object) -> dict[bytes, object]:
     """Encode as msgpack-numpy does (its published format: bin keys, C order), byte for byte."""
     if isinstance(value, np.ndarray):

@@ -1,0 +1,35 @@
+"""The snippets of the SDK's README run as written."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+README = (Path(__file__).parents[2] / "sdk/python/README.md").read_text()
+ADDRESS = "http://127.0.0.1:8080"
+SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    ("snippet", "printed"),
+    list(
+        zip(
+            SNIPPETS,
+            [
+                r"\(384,\) [\d.]+\na int8\n\[.*'sentence-transformers/all-MiniLM-L6-v2'.*\]\n256\n",
+                r"(\[( *-?0\.\d+){3}\]\n){2}",
+            ],
+            strict=True,
+        )
+    ),
+)
+def test_a_snippet_prints_what_it_promises(minilm_server, snippet, printed):
+    assert ADDRESS in snippet
+    command = [sys.executable, "-c", snippet.replace(ADDRESS, minilm_server)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert run.returncode == 0, run.stderr
+    assert re.fullmatch(printed, run.stdout), run.stdout
