@@ -10,6 +10,7 @@ import gc
 import logging
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 from sie_sdk.errors import error_spec
@@ -75,6 +76,7 @@ class Lifecycle:
         """
         slot = self.slot(resolved)
         until = clock() + wait_s
+        waited = False
         while True:
             now = clock()
             if self._closed:
@@ -83,12 +85,13 @@ class Lifecycle:
                 slot.last_used = now
                 slot.loaded.use.enter()
                 return slot.loaded
-            if slot.state == "failed" and slot.failure is not None and not slot.failure.may_retry(now):
+            if slot.state == "failed" and slot.failure is not None and (waited or not slot.failure.may_retry(now)):
                 raise slot.failure.error(now)
             change = slot.change or self._start_load(slot)
             if now >= until:
                 raise self._not_ready(slot, now)
             await asyncio.wait([change], timeout=until - now)
+            waited = True
 
     async def load(self, resolved: ResolvedModel) -> None:
         """Load a model now, whatever failed before; return when it is loaded.
@@ -118,7 +121,7 @@ class Lifecycle:
         for slot in self._slots.values():
             if slot.change is not None:
                 slot.change.cancel()
-            await self._give_back(slot)
+            await self._give_back(slot, _unload_adapter)
 
     def _start_load(self, slot: ModelSlot) -> asyncio.Task[None]:
         slot.state = "loading"
@@ -160,16 +163,16 @@ class Lifecycle:
             if slot.loaded is not None:
                 await slot.loaded.use.unused()
                 self._queues.remove_model(slot.loaded)
-            await self._give_back(slot)
+            await self._give_back(slot, _unload_and_collect)
         finally:
             slot.change = None
 
-    async def _give_back(self, slot: ModelSlot) -> None:
+    async def _give_back(self, slot: ModelSlot, how: Callable[[str, list[Adapter]], None]) -> None:
         """Let the adapter free what it holds, and then lose its last reference."""
         if slot.loaded is None:
             return
         adapters, slot.loaded = [slot.loaded.adapter], None
-        await on_thread(f"sie-unload-{slot.resolved.id}", lambda: _free(slot.resolved.id, adapters))
+        await on_thread(f"sie-unload-{slot.resolved.id}", lambda: how(slot.resolved.id, adapters))
         slot.state = "available"
         self._metrics.unloads.labels(slot.resolved.id).inc()
 
@@ -187,12 +190,17 @@ class Lifecycle:
         return error_spec("MODEL_LOADING").retry_after_s or 0.0
 
 
-def _free(model: str, adapters: list[Adapter]) -> None:
+def _unload_adapter(model: str, adapters: list[Adapter]) -> None:
+    """Unload the one adapter in the list, and take it out."""
     try:
         adapters.pop().unload()
     except BaseException:
         log.exception("unloading %s failed", model)
-    gc.collect()
+
+
+def _unload_and_collect(model: str, adapters: list[Adapter]) -> None:
+    _unload_adapter(model, adapters)
+    gc.collect()  # what an adapter holds is large, and may be in a cycle
 
 
 def _stages(slot: ModelSlot) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from sie_core.contracts import Batch, InferenceError, Timing
+from sie_core.contracts import Batch, InferenceError, InferenceReply
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _COSTS = (1, 4, 16, 64, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
@@ -149,12 +149,12 @@ class ModelMetrics:
         else:
             self._failed_units.inc(units)
 
-    def answered(self, items: int, tokens: int, truncated: int, timing: Timing) -> None:
+    def answered(self, reply: InferenceReply) -> None:
         """Count a request that was answered."""
-        self.items.inc(items)
-        self.tokens.inc(tokens)
-        if truncated:
-            self.truncated.inc(truncated)
+        timing = reply.timing
+        self.items.inc(len(reply.items))
+        self.tokens.inc(reply.usage.input_tokens)
+        self.truncated.inc(reply.truncated)
         self._tokenization.observe(timing.tokenization_ms / 1000)
         self._queue.observe(timing.queue_ms / 1000)
         self._inference.observe(timing.inference_ms / 1000)

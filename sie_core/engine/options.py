@@ -60,11 +60,10 @@ def resolve_task(
 def _output_types(request: InferenceRequest, options: EffectiveOptions, model: LoadedModel) -> tuple[OutputType, ...]:
     asked = options.output_types if "output_types" in request.options else request.output_types or options.output_types
     allowed = options.profile.output_types or model.facts.outputs
+    have = [name for name in model.facts.outputs if name in allowed]
     if asked is None:
-        asked = (DEFAULT_OUTPUT,) if DEFAULT_OUTPUT in allowed else model.facts.outputs[:1]
-    wrong = [name for name in asked if name not in allowed or name not in model.facts.outputs]
-    if wrong:
-        have = [name for name in model.facts.outputs if name in allowed]
+        asked = (DEFAULT_OUTPUT,) if DEFAULT_OUTPUT in have else tuple(have[:1])
+    if wrong := [name for name in asked if name not in have]:
         raise _invalid(model, "output_types", f"gives {_listed(have)}, not {_listed(wrong)}")
     return tuple(name for name in get_args(OutputType) if name in asked)
 

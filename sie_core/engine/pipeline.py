@@ -76,7 +76,9 @@ class Pipeline:
         model.use.enter()
         self._preparing.submit(self._prepare, flight)
         try:
-            return await flight.future
+            reply = await flight.future
+            model.metrics.answered(reply)
+            return reply
         finally:
             self._flights.discard(flight)
             if timer is not None:
@@ -154,9 +156,7 @@ class Pipeline:
 
     def _reply(self, flight: Flight, assembly: Assembly) -> None:
         items, usage, truncated = assembly.items(), assembly.usage(), assembly.truncated()
-        timing = flight.timing(clock())
-        flight.succeed(InferenceReply(items, timing, usage, truncated))
-        flight.model.metrics.answered(len(items), usage.input_tokens, truncated, timing)
+        flight.succeed(InferenceReply(items, flight.timing(clock()), usage, truncated))
 
     def _lost(self, model: LoadedModel | None) -> None:
         """Answer what can no longer run; called on the device thread."""

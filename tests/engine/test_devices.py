@@ -1,0 +1,53 @@
+"""`SIE_DEVICE` among what the probes find."""
+
+import pytest
+
+from sie_core.contracts import Device, DeviceMemory, PluginError
+from sie_core.engine.devices import choose_device
+
+
+class Probe:
+    def __init__(self, kind, priority, count):
+        self.kind, self.priority, self.count = kind, priority, count
+
+    def devices(self):
+        if self.count < 0:
+            raise RuntimeError("the driver is broken")
+        return [Device(self.kind, index, name=f"{self.kind} number {index}") for index in range(self.count)]
+
+    def memory(self, device):
+        return DeviceMemory(0, 1)
+
+
+CPU, CUDA, NO_CUDA, BROKEN = Probe("cpu", 0, 1), Probe("cuda", 100, 2), Probe("cuda", 100, 0), Probe("mps", 50, -1)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "probes", "chosen"),
+    [
+        ("auto", [CPU, CUDA], "cuda:0"),
+        ("auto", [CPU, NO_CUDA], "cpu"),
+        ("auto", [CPU, BROKEN], "cpu"),
+        ("cpu", [CPU, CUDA], "cpu"),
+        ("cuda", [CPU, CUDA], "cuda:0"),
+        ("cuda:1", [CPU, CUDA], "cuda:1"),
+    ],
+)
+def test_the_device_is_chosen_by_name_or_by_priority(wanted, probes, chosen):
+    assert str(choose_device(wanted, probes)) == chosen
+
+
+@pytest.mark.parametrize(
+    ("wanted", "probes", "found"),
+    [
+        ("cuda:7", [CPU, CUDA], "cuda:0 (cuda number 0), cuda:1 (cuda number 1)"),
+        ("cuda", [CPU, NO_CUDA], "cpu (cpu number 0)"),
+        ("tpu", [CPU], "cpu (cpu number 0)"),
+        ("auto", [], "none"),
+    ],
+)
+def test_a_device_that_is_not_there_is_refused_with_those_that_are(wanted, probes, found):
+    with pytest.raises(PluginError) as caught:
+        choose_device(wanted, probes)
+    assert f"SIE_DEVICE={wanted}" in str(caught.value)
+    assert f"Found: {found}." in str(caught.value)
