@@ -39,17 +39,19 @@ def only_wire_errors(data: bytes) -> None:
 
 
 @given(TREES)
+@settings(deadline=None)
 def test_every_tree_comes_back_equal(tree):
     assert same(tree, wire.unpack(wire.pack(tree)))
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=500)
+@settings(max_examples=500, deadline=None)
 def test_random_bytes_raise_wire_errors_only(data):
     only_wire_errors(data)
 
 
 @given(TREES, st.data())
+@settings(deadline=None)
 def test_a_message_with_flipped_bytes_raises_wire_errors_only(tree, data):
     packed = bytearray(wire.pack(tree))
     for _ in range(data.draw(st.integers(1, 4))):
@@ -63,12 +65,13 @@ def test_a_message_with_flipped_bytes_raises_wire_errors_only(tree, data):
         SCALARS | st.binary(max_size=16) | st.lists(st.integers(-2, 2**40), max_size=9) | st.sampled_from(DTYPES),
     )
 )
-@settings(max_examples=500)
+@settings(max_examples=500, deadline=None)
 def test_a_map_that_looks_like_an_array_raises_wire_errors_only(fields):
     only_wire_errors(msgpack.packb(fields))
 
 
 @given(st.lists(st.dictionaries(st.text(max_size=3), SCALARS, max_size=3), max_size=40), SCALARS)
+@settings(deadline=None)
 def test_spliced_items_equal_packed_ones(items, head):
     spliced = wire.pack_with_items({"head": head}, [wire.pack(item) for item in items])
     assert spliced == wire.pack({"head": head, "items": items})
