@@ -12,36 +12,11 @@ from hypothesis import strategies as st
 from sie_sdk import SIEError, wire
 from sie_sdk._exchange import Response
 
-KEYS = st.sampled_from(
-    [
-        "model",
-        "items",
-        "id",
-        "dense",
-        "sparse",
-        "multivector",
-        "values",
-        "indices",
-        "dtype",
-        "dims",
-        "truncated",
-        "tokens",
-        "kept",
-        "timing",
-        "total_ms",
-        "usage",
-        "input_tokens",
-        "error",
-        "detail",
-        "code",
-        "message",
-        "param",
-        "models",
-        "name",
-        "permanent",
-        "attempts",
-    ]
-)
+WORDS = """
+    model items id dense sparse multivector values indices dtype dims truncated tokens kept timing total_ms usage
+    input_tokens error detail code message param models name permanent attempts
+"""
+KEYS = st.sampled_from(WORDS.split())
 ATOMS = (
     st.none()
     | st.booleans()

@@ -110,7 +110,7 @@ class Retries:
         return pause
 
     def _exhausted(self, failure: Failure) -> Failure:
-        note = f"gave up {self.clock() - self._started:.1f} s after the call began; provision_timeout_s allows more"
+        note = f"the budget of {self.budget_s:g} s for waiting ended; provision_timeout_s allows more"
         return replace(failure, message=f"{failure.message} ({note})")
 
     def _count(self, what: str) -> int:
