@@ -6,7 +6,7 @@ import asyncio
 
 import numpy as np
 import pytest
-from sie_sdk import InputTooLongError, RequestError, SIEAsyncClient, SIEClient
+from sie_sdk import InputTooLongError, ModelLoadingError, RequestError, SIEAsyncClient, SIEClient
 from sie_sdk.types import Item
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
@@ -79,3 +79,18 @@ def test_a_refused_request_names_its_field(fake_server):
             client.get_model("sie-fake/embeder")
         assert caught.value.code == "MODEL_NOT_FOUND"
         assert FAKE in str(caught.value)
+
+
+def test_a_call_goes_on_while_its_model_loads_unless_it_has_no_budget(start_server, tmp_path):
+    (tmp_path / "late.yaml").write_text(
+        "sie_id: test/late\n"
+        "package_backed: true\n"
+        "tasks: { encode: { dense: { dim: 8 } } }\n"
+        "profiles: { default: { adapter_path: fake, adapter_options: { loadtime: { load_s: 0.5 } } } }\n"
+    )
+    server = start_server({"SIE_MODELS_DIR": str(tmp_path)})
+    with SIEClient(server.url) as client:
+        with pytest.raises(ModelLoadingError) as caught:
+            client.encode("test/late", "x", provision_timeout_s=0)
+        assert caught.value.model == "test/late"
+        assert client.encode("test/late", "x")["dense"].shape == (8,)
