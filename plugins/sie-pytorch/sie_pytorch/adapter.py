@@ -30,7 +30,7 @@ from sie_pytorch.pooling import find_spans
 from sie_pytorch.preparation import Preparation, TokenRow
 from sie_pytorch.prompts import Prompts, check_templates
 from sie_pytorch.recipe import NotUnderstoodError, read_recipe
-from sie_pytorch.stages import Stages
+from sie_pytorch.stages import Stages, disable_progress_bars
 from sie_pytorch.tokenizer import load_tokenizer
 from sie_pytorch.weights import require_weights
 
@@ -71,7 +71,11 @@ class TextEncoder(Adapter):
             # Imported only where it serves: the library takes seconds to import.
             from sie_pytorch.fallback import SentenceTransformersEncoder
 
-            return SentenceTransformersEncoder.load_because(context, str(reason))
+            try:
+                return SentenceTransformersEncoder.load_because(context, str(reason))
+            except ModelLoadError as error:
+                why = f"The packed text encoder does not serve {context.model.id}: {str(reason).rstrip('.')}."
+                raise ModelLoadError(error.failure, f"{why} And {error}") from reason
 
     def prepare(self, items: Sequence[Item], task: Task) -> Sequence[Unit]:
         """Tokenise; one unit an item, its cost its tokens.
@@ -146,9 +150,10 @@ def _load_packed(family: type[TextEncoder], context: LoadContext) -> TextEncoder
     stages = Stages(context)
     from sie_pytorch.runners import build_runner  # imports transformers, which only a load needs
 
+    disable_progress_bars()
     stages.done("import")
     config = context.model.config
-    tokenizer = load_tokenizer(card.path, recipe, trust_remote_code=config.trust_remote_code)
+    tokenizer = load_tokenizer(card, recipe, trust_remote_code=config.trust_remote_code)
     stages.done("tokenizer")
     torch.set_num_threads(context.threads)
     try:

@@ -7,7 +7,7 @@ files look much like an encoder's, and pooling them would give vectors that mean
 from __future__ import annotations
 
 from sie_core.contracts import Claim, ModelCard
-from sie_pytorch.recipe import NotUnderstoodError, read_recipe
+from sie_pytorch.recipe import NotUnderstoodError, has_tokenizer, read_recipe
 
 PRIORITY = 0
 FALLBACK_PRIORITY = -100
@@ -24,9 +24,6 @@ PLAIN_ENCODERS = frozenset(
 """transformers model types of text encoders, for checkpoints without sentence-transformers' files."""
 
 OTHER_HEADS = (".sparse_encoder.", ".cross_encoder.", ".multi_vector_encoder.")
-TOKENIZER_FILES = frozenset(
-    {"tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model"}
-)
 
 
 def claim_encoder(card: ModelCard) -> Claim | None:
@@ -52,7 +49,7 @@ def claim_fallback(card: ModelCard) -> Claim | None:
     if card.modules:
         kinds = " → ".join(module.kind for module in card.modules)
         return Claim(f"sentence-transformers may load its modules.json ({kinds}), padded", FALLBACK_PRIORITY)
-    if card.model_type and _is_headless(card) and TOKENIZER_FILES & set(card.files):
+    if card.model_type and _is_headless(card) and has_tokenizer(card):
         return Claim(f"sentence-transformers may load a plain {card.model_type} checkpoint, padded", FALLBACK_PRIORITY)
     return None
 

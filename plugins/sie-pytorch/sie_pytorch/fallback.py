@@ -30,7 +30,7 @@ from sie_pytorch.counting import TokenCounter
 from sie_pytorch.device import memory_errors
 from sie_pytorch.facts import matryoshka_dims, needed_card
 from sie_pytorch.prompts import Prompts, check_templates
-from sie_pytorch.stages import Stages
+from sie_pytorch.stages import Stages, disable_progress_bars
 from sie_pytorch.texts import item_text
 from sie_pytorch.weights import refuse_pickled
 
@@ -198,6 +198,7 @@ def _load_model(context: LoadContext, folder: str) -> Any:
     """Load from local safetensors alone."""
     from sentence_transformers import SentenceTransformer
 
+    disable_progress_bars()
     on_cpu = context.device.kind == "cpu"
     arguments: dict[str, Any] = {
         "use_safetensors": True,

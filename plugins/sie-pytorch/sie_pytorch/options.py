@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from sie_core.contracts import Option
 from sie_pytorch.recipe import MODES, PoolingMode
@@ -16,7 +17,7 @@ POOLING_NAMES: Mapping[str, PoolingMode] = {
 }
 """Values of `pooling`: sentence-transformers' names, and other spellings of them."""
 
-TEXT_OPTIONS = (
+WORDS = (
     Option(
         "query_template",
         "prepare",
@@ -25,14 +26,11 @@ TEXT_OPTIONS = (
     ),
     Option("doc_template", "prepare", str, "The same for every text that is not a query."),
     Option("default_instruction", "prepare", str, "The instruction of queries, and of templates, where none is given."),
-    Option(
-        "max_seq_length", "prepare", int, "Tokens a text is cut to, up to what the model's positions allow.", minimum=1
-    ),
-    Option("query_max_length", "prepare", int, "The same for queries alone.", minimum=1),
 )
-NORMALIZE = Option(
-    "normalize", "run", bool, "Whether vectors are scaled to unit length, whatever the weights' files say."
+LENGTH = Option(
+    "max_seq_length", "prepare", int, "Tokens a text is cut to, up to what the model's positions allow.", minimum=1
 )
+NORMALIZE = Option("normalize", "run", bool, "Whether vectors get unit length, whatever the weights' files say.")
 
 OPTIONS = (
     Option(
@@ -43,9 +41,11 @@ OPTIONS = (
         choices=tuple(POOLING_NAMES),
     ),
     NORMALIZE,
-    *TEXT_OPTIONS,
+    *WORDS,
+    LENGTH,
+    Option("query_max_length", "prepare", int, "The same for queries alone.", minimum=1),
 )
 """Of the family `pytorch`."""
 
-FALLBACK_OPTIONS = (NORMALIZE, *TEXT_OPTIONS)
-"""Of the family `sentence-transformers`, where all options shape a call of `encode`."""
+FALLBACK_OPTIONS = (NORMALIZE, *WORDS, replace(LENGTH, stage="run"))
+"""Of the family `sentence-transformers`: a length goes with the call of its `encode`."""

@@ -164,6 +164,11 @@ class Preparation:
         tokens = framing + len(content)
         if tokens == 0:
             raise InvalidInput(f"{where} is empty, and {self._model} gives it no token; leave it out.", param=where)
+        if self._tokenizer.foreign(content):
+            raise InvalidInput(
+                f"{where} holds a token, id {content.max()}, that {self._model} has no embedding of; leave it out.",
+                param=where,
+            )
         if limit is None or tokens <= limit:
             return TokenRow(self._tokenizer.frame(content), excluded)
         if task.truncate == "error":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -47,6 +48,10 @@ MODEL_KWARGS = frozenset({"dtype", "torch_dtype", "attn_implementation", "add_po
 """Arguments for the transformer's class in its settings that leave the last hidden states as they are."""
 
 TOKENIZER_KWARGS = frozenset({"model_max_length", "padding_side", "truncation_side", "trust_remote_code"})
+
+
+TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model", "tekken.json", "*.tiktoken")
+"""Names of the files a tokenizer of transformers is built from."""
 
 
 class NotUnderstoodError(Exception):
@@ -136,6 +141,11 @@ def read_recipe(card: ModelCard) -> Recipe:
         tuple(step for module in card.modules[2:] for step in _head(module)),
         truncate_dim,
     )
+
+
+def has_tokenizer(card: ModelCard) -> bool:
+    """Whether the files of a tokenizer are there; without them transformers builds one that knows no word."""
+    return any(fnmatch(name, pattern) for name in card.files if "/" not in name for pattern in TOKENIZER_FILES)
 
 
 def _default_mode(card: ModelCard) -> PoolingMode:

@@ -1,4 +1,4 @@
-"""Times the stages of a load. It knows nothing of what is loaded."""
+"""Times the stages of a load, and keeps it from drawing on the terminal. It knows nothing of what is loaded."""
 
 from __future__ import annotations
 
@@ -19,3 +19,10 @@ class Stages:
         now = time.perf_counter()
         self._report(name, now - self._began)
         self._began = now
+
+
+def disable_progress_bars() -> None:
+    """Keep transformers' progress bars out of the server's log, where each would be a line of its own."""
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +15,8 @@ from tokenizers import Tokenizer
 from tokenizers.normalizers import Lowercase
 from tokenizers.normalizers import Sequence as Normalizers
 
-from sie_core.contracts import ModelLoadError
-from sie_pytorch.recipe import NotUnderstoodError, Recipe
+from sie_core.contracts import ModelCard, ModelLoadError
+from sie_pytorch.recipe import NotUnderstoodError, Recipe, has_tokenizer
 
 Ids = NDArray[np.int64]
 
@@ -36,10 +35,19 @@ class TextTokenizer:
     """The special tokens after every text."""
     special_ids: frozenset[int]
     vocabulary: int
+    """How many ids it may give."""
+    embedded: int | None
+    """How many ids the model has an embedding of, where its config says; some tokenizers give ids beyond."""
     max_length: int | None
     """Tokens a text may have by the weights' files, special ones included; None for no limit."""
     cuts_start: bool
     """Whether the weights' files have long texts cut at their start."""
+
+    def foreign(self, content: Ids) -> bool:
+        """Whether the model has no embedding of one of these ids; on a GPU such an id would end the process."""
+        if self.embedded is None or self.embedded >= self.vocabulary or len(content) == 0:
+            return False
+        return bool(content.max() >= self.embedded)
 
     @property
     def framing(self) -> int:
@@ -71,14 +79,16 @@ class TextTokenizer:
         return len(framed) - int(len(framed) > 0 and int(framed[-1]) in self.special_ids)
 
 
-def load_tokenizer(folder: Path, recipe: Recipe, *, trust_remote_code: bool) -> TextTokenizer:
-    """Build the tokenizer of the model in `folder`; nothing is fetched.
+def load_tokenizer(card: ModelCard, recipe: Recipe, *, trust_remote_code: bool) -> TextTokenizer:
+    """Build the tokenizer of a model from its files; nothing is fetched.
 
     Raises:
-        ModelLoadError: `CONFIG` or `CORRUPT`: there is none, or its files cannot be read. `DEPENDENCY`: a package is
-            missing to read them.
+        ModelLoadError: `CONFIG`: there is none. `CORRUPT`: its files cannot be read. `DEPENDENCY`: a package to read
+            them is missing.
         NotUnderstoodError: It has no Rust core, or frames texts in another way.
     """
+    if not has_tokenizer(card):
+        raise ModelLoadError("CONFIG", "The folder of weights holds no tokenizer: tokenizer.json is missing.")
     from transformers import AutoTokenizer
 
     settings = recipe.transformer
@@ -87,7 +97,7 @@ def load_tokenizer(folder: Path, recipe: Recipe, *, trust_remote_code: bool) -> 
         arguments.setdefault("model_max_length", settings.max_seq_length)
     try:
         tokenizer = AutoTokenizer.from_pretrained(
-            str(folder), local_files_only=True, trust_remote_code=trust_remote_code, **arguments
+            str(card.path), local_files_only=True, trust_remote_code=trust_remote_code, **arguments
         )
     except ImportError as error:
         raise ModelLoadError(
@@ -95,11 +105,8 @@ def load_tokenizer(folder: Path, recipe: Recipe, *, trust_remote_code: bool) -> 
         ) from error
     except Exception as error:
         # Rust's errors have no class of their own, and a missing file is reported in half a dozen ways.
-        has_core = (folder / "tokenizer.json").is_file()
         raise ModelLoadError(
-            "CORRUPT" if has_core else "CONFIG",
-            f"The tokenizer cannot be built from the weights' files ({type(error).__name__}): "
-            + ("tokenizer.json or tokenizer_config.json is damaged." if has_core else "tokenizer.json is missing."),
+            "CORRUPT", f"The tokenizer cannot be built from the weights' files ({type(error).__name__}); see the log."
         ) from error
     if not tokenizer.is_fast:
         raise NotUnderstoodError(f"{type(tokenizer).__name__} has no implementation in the tokenizers library")
@@ -111,13 +118,14 @@ def load_tokenizer(folder: Path, recipe: Recipe, *, trust_remote_code: bool) -> 
     if settings.do_lower_case:
         _lower_case(core)
     head, tail = _special_tokens(core, "token_type_ids" in tokenizer.model_input_names)
-    limit = tokenizer.model_max_length
+    limit, embedded = tokenizer.model_max_length, card.config.get("vocab_size")
     return TextTokenizer(
         core=core,
         head=head,
         tail=tail,
         special_ids=frozenset(tokenizer.all_special_ids),
         vocabulary=core.get_vocab_size(with_added_tokens=True),
+        embedded=embedded if isinstance(embedded, int) else None,
         max_length=None if limit is None or limit >= UNLIMITED else int(limit),
         cuts_start=tokenizer.truncation_side == "left",
     )

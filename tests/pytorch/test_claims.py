@@ -1,0 +1,128 @@
+"""Which weights the families claim, from their cards alone."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sie_pytorch.claims import claim_encoder, claim_fallback
+
+from sie_core.contracts import ModelCard, ModuleCard
+
+ROOT = Path("/weights")
+ST = "sentence_transformers.models"
+
+
+def card(
+    *chain: str | tuple[str, dict[str, Any]],
+    config: dict[str, Any] | None = None,
+    files: tuple[str, ...] = ("tokenizer.json", "model.safetensors"),
+    **sentence_transformers: Any,
+) -> ModelCard:
+    modules = []
+    for index, entry in enumerate(chain):
+        kind, settings = entry if isinstance(entry, tuple) else (entry, {})
+        path = ROOT if index == 0 else ROOT / f"{index}_{kind}"
+        modules.append(ModuleCard(str(index), kind if "." in kind else f"{ST}.{kind}", path, settings))
+    config = {"model_type": "bert", "architectures": ["BertModel"]} if config is None else config
+    return ModelCard(ROOT, config, tuple(modules), sentence_transformers, files)
+
+
+def plain(model_type: str, *architectures: str) -> ModelCard:
+    return card(config={"model_type": model_type, "architectures": list(architectures)})
+
+
+DENSE = {"in_features": 4, "out_features": 2}
+PACKED: dict[str, ModelCard] = {
+    "a usual chain": card("Transformer", "Pooling", "Normalize"),
+    "new class paths": card(
+        "sentence_transformers.base.modules.transformer.Transformer",
+        "sentence_transformers.sentence_transformer.modules.pooling.Pooling",
+    ),
+    "dense": card("Transformer", "Pooling", ("Dense", DENSE), "Dropout", ("LayerNorm", {"dimension": 2}), "Normalize"),
+    "text settings": card(
+        (
+            "Transformer",
+            {
+                "max_seq_length": 512,
+                "do_lower_case": False,
+                "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+                "module_output_name": "token_embeddings",
+                "model_args": {"torch_dtype": "float16", "trust_remote_code": True},
+            },
+        ),
+        "Pooling",
+    ),
+    "a decoder with modules": card(
+        "Transformer",
+        ("Pooling", {"pooling_mode_lasttoken": True}),
+        config={"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"]},
+    ),
+    "plain bert": plain("bert", "BertModel"),
+    "plain t5 encoder": plain("t5", "T5EncoderModel"),
+    "plain gte": plain("new", "NewModel"),
+}
+FALLBACK: dict[str, ModelCard] = {
+    "word embeddings": card("WordEmbeddings", "Pooling", config={}),
+    "static embeddings": card("StaticEmbedding", config={}),
+    "another pooling": card("Transformer", "WeightedLayerPooling", "Pooling"),
+    "another module": card("Transformer", "Pooling", "LSTM"),
+    "a module of its own": card("Transformer", "Pooling", "my_code.Module"),
+    "a router": card("sentence_transformers.base.modules.router.Router", config={}),
+    "a chat template": card(("Transformer", {"modality_config": {"message": {}, "text": {}}}), "Pooling"),
+    "another output": card(("Transformer", {"module_output_name": "sentence_embedding"}), "Pooling"),
+    "changed config": card(("Transformer", {"config_args": {"num_hidden_layers": 2}}), "Pooling"),
+    "an unknown pooling": card("Transformer", ("Pooling", {"pooling_mode": "attention"})),
+    "an unlisted activation": card("Transformer", "Pooling", ("Dense", {**DENSE, "activation_function": "os.system"})),
+    "dense on tokens": card("Transformer", "Pooling", ("Dense", {**DENSE, "module_input_name": "token_embeddings"})),
+    "a dense without sizes": card("Transformer", "Pooling", "Dense"),
+    "a length that is none": card(("Transformer", {"max_seq_length": "512"}), "Pooling"),
+    "a plain model of an unlisted type": plain("clip", "CLIPModel"),
+}
+NOBODY: dict[str, ModelCard] = {
+    "splade": card(
+        "sentence_transformers.sparse_encoder.models.MLMTransformer",
+        "sentence_transformers.sparse_encoder.models.SpladePooling",
+        model_type="SparseEncoder",
+    ),
+    "splade without a type": card("Transformer", "sentence_transformers.sparse_encoder.models.SpladePooling"),
+    "splade without modules": plain("bert", "BertForMaskedLM"),
+    "colbert of pylate": card("Transformer", "pylate.models.Dense.Dense"),
+    "colbert": card("Transformer", "Dense", model_type="MultiVectorEncoder"),
+    "colbert without modules": plain("bert", "HF_ColBERT"),
+    "a cross-encoder": plain("bert", "BertForSequenceClassification"),
+    "a cross-encoder with modules": card("Transformer", model_type="CrossEncoder"),
+    "a language model": plain("qwen3", "Qwen3ForCausalLM"),
+    "an empty folder": card(config={}, files=()),
+    "a model without a tokenizer": card(
+        config={"model_type": "vit", "architectures": ["ViTModel"]}, files=("model.safetensors",)
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PACKED)
+def test_the_packed_family_claims_what_it_has_heads_for(case: str) -> None:
+    ours, fallback = claim_encoder(PACKED[case]), claim_fallback(PACKED[case])
+    assert ours is not None
+    assert "Pooling(" in ours.reason
+    assert fallback is None or fallback.priority < ours.priority
+
+
+@pytest.mark.parametrize("case", FALLBACK)
+def test_the_fallback_claims_the_dense_encoders_that_are_left(case: str) -> None:
+    assert claim_encoder(FALLBACK[case]) is None
+    claim = claim_fallback(FALLBACK[case])
+    assert claim is not None
+    assert "padded" in claim.reason
+
+
+@pytest.mark.parametrize("case", NOBODY)
+def test_what_would_be_served_wrongly_is_claimed_by_nobody(case: str) -> None:
+    assert claim_encoder(NOBODY[case]) is None
+    assert claim_fallback(NOBODY[case]) is None
+
+
+def test_a_claim_states_its_chain_and_pooling() -> None:
+    flags = {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}
+    claim = claim_encoder(card("Transformer", ("Pooling", flags), "Normalize"))
+    assert claim is not None
+    assert claim.reason == "its modules.json chains Transformer → Pooling(cls + mean) → Normalize"
