@@ -6,16 +6,19 @@ from dataclasses import dataclass
 
 _MEMORY = 0.95
 """What a sample's weight becomes with each later one: the last twenty count most, so a slower machine is noticed."""
-_SPREAD = 1e-3
-"""The squared relative spread of costs below which a slope of its own cannot be told from noise."""
+_PRIOR_SLOPE = 0.5
+"""The share of the time that is thought to grow with cost while nothing tells; the rest is thought to be overhead."""
+_PRIOR_WEIGHT = 0.1
+"""How many samples, at a spread as large as the mean cost itself, that belief is worth."""
 
 
 @dataclass(slots=True)
 class CostModel:
-    """Seconds as an affine function of cost: least squares with exponentially fading weights.
+    """Seconds as overhead and a price for each unit of cost: ridge regression with exponentially fading weights.
 
-    Fixed overhead and cost per unit are kept apart, so small batches do not make large ones look slow. Where the costs
-    seen are all alike, or the fit is not physical (a negative overhead or slope), seconds are proportional to cost.
+    Batches that all cost the same tell nothing of the price. Were their time thought to be all price, a slow single
+    request would forbid every larger batch, and nobody would ever learn better; so the belief then is half and half,
+    and the spread of what is seen overrules it. Neither part is ever negative.
     """
 
     _weight: float = 0.0
@@ -36,12 +39,11 @@ class CostModel:
         """Predict the seconds of a batch of `cost` units; None before the first measurement."""
         if self._weight == 0.0:
             return None
-        mean = self._cost / self._weight
-        variance = self._cost_cost / self._weight - mean * mean
-        if variance > _SPREAD * mean * mean:
-            mean_seconds = self._seconds / self._weight
-            slope = (self._cost_seconds / self._weight - mean * mean_seconds) / variance
-            overhead = mean_seconds - slope * mean
-            if slope > 0.0 and overhead >= 0.0:
-                return overhead + slope * cost
-        return self._cost_seconds / self._cost_cost * cost
+        mean, mean_seconds = self._cost / self._weight, self._seconds / self._weight
+        variance = max(0.0, self._cost_cost / self._weight - mean * mean)
+        covariance = self._cost_seconds / self._weight - mean * mean_seconds
+        most = mean_seconds / mean
+        prior = _PRIOR_WEIGHT / self._weight * mean * mean
+        price = (covariance + prior * _PRIOR_SLOPE * most) / (variance + prior)
+        price = min(most, max(0.0, price))
+        return mean_seconds + price * (cost - mean)

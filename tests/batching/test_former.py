@@ -107,7 +107,7 @@ def test_the_predicted_time_bounds_a_batch_once_it_was_measured():
     batches.record(batches.take(0.0, device_busy=False), seconds=0.02)
     batches.add([queued(cost=10, request=number) for number in range(12)])
     taken = drain(batches)
-    assert [batch.cost for batch in taken] == [50, 50, 20]
+    assert [batch.cost for batch in taken] == [90, 30]  # half of the 20 ms is thought to be overhead
     assert all(batch.predicted_s <= 0.1 + 1e-9 for batch in taken)
 
 
