@@ -82,7 +82,6 @@ class Lifecycle:
             if self._closed:
                 raise unavailable("the engine is closed")
             if slot.state == "loaded" and slot.loaded is not None:
-                slot.last_used = now
                 slot.loaded.use.enter()
                 return slot.loaded
             if slot.state == "failed" and slot.failure is not None and (waited or not slot.failure.may_retry(now)):

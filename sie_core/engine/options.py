@@ -23,6 +23,7 @@ from sie_core.engine.loaded import LoadedModel
 
 DEFAULT_DTYPE = "float32"
 DEFAULT_OUTPUT: OutputType = "dense"
+OUTPUT_TYPES: tuple[OutputType, ...] = get_args(OutputType)
 OPERATIONS: tuple[Operation, ...] = ("encode",)
 """The operations whose outputs the engine can encode."""
 
@@ -65,7 +66,7 @@ def _output_types(request: InferenceRequest, options: EffectiveOptions, model: L
         asked = (DEFAULT_OUTPUT,) if DEFAULT_OUTPUT in have else tuple(have[:1])
     if wrong := [name for name in asked if name not in have]:
         raise _invalid(model, "output_types", f"gives {_listed(have)}, not {_listed(wrong)}")
-    return tuple(name for name in get_args(OutputType) if name in asked)
+    return tuple(name for name in OUTPUT_TYPES if name in asked)
 
 
 def _dimensions(wanted: int | None, outputs: Sequence[OutputType], model: LoadedModel) -> int | None:

@@ -29,7 +29,6 @@ class ModelSlot:
     """Seconds the last load took that succeeded."""
     stages_s: dict[str, float] = field(default_factory=dict)
     """Seconds of each finished stage of the last load."""
-    last_used: float = 0.0
 
     def remaining_s(self, now: float, estimate: float) -> float:
         """Estimate how long the load under way will take yet."""
