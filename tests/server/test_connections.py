@@ -1,8 +1,10 @@
 """What only a real socket shows."""
 
 import json
+import re
 import socket
 import time
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import httpx
@@ -47,31 +49,31 @@ def test_an_oversized_upload_is_answered_before_it_is_over(start_server) -> None
 
 def test_a_client_that_hangs_up_frees_its_queued_work(start_server, held_model, call) -> None:
     server = start_server({"SIE_MODELS_DIR": str(held_model.folder)}, ["--preload", held_model.id])
-    first = call("POST", f"{server.url}/v1/encode/{held_model.id}", json={"items": [{"text": "first"}]})
-    wait_until(lambda: in_flight(server.url) == 1)
-    path = f"/v1/encode/{held_model.id}".encode()
+    path = f"/v1/encode/{held_model.id}"
+    running = call("POST", server.url + path, json={"items": [{"text": "running"}]})
+    wait_until(lambda: "running" in held_model.journal.read_text())
     for number in range(8):
         body = json.dumps({"items": [{"text": f"abandoned {number}"}]}).encode()
         with connect(server.url) as connection:
-            head = b"POST " + path + b" HTTP/1.1\r\nHost: sie\r\nContent-Length: %d\r\n\r\n" % len(body)
+            head = b"POST %s HTTP/1.1\r\nHost: sie\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(body))
             connection.sendall(head + body)
-            wait_until(lambda: in_flight(server.url) == 2)
-        wait_until(lambda: in_flight(server.url) == 1)
+            wait_until(lambda: queued_units(server.url) == 1)
+        wait_until(lambda: queued_units(server.url) == 0)
     held_model.release()
-    assert first.result(BOUND_S).status_code == 200
-    last = httpx.post(f"{server.url}/v1/encode/{held_model.id}", json={"items": [{"text": "last"}]}, timeout=BOUND_S)
+    assert running.result(BOUND_S).status_code == 200
+    last = httpx.post(server.url + path, json={"items": [{"text": "last"}]}, timeout=BOUND_S)
     assert last.status_code == 200
     ran = held_model.journal.read_text()
-    assert "first" in ran
     assert "last" in ran
     assert "abandoned" not in ran
 
 
-def in_flight(url: str) -> int:
-    return int(httpx.get(f"{url}/health").json()["requests_in_flight"])
+def queued_units(url: str) -> float:
+    metrics = httpx.get(f"{url}/metrics", headers={"Accept": "text/plain"}, timeout=BOUND_S).text
+    return float(re.search(r"^sie_queue_units (\S+)$", metrics, re.MULTILINE)[1])
 
 
-def wait_until(condition) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + BOUND_S
     while not condition():
         assert time.monotonic() < end
