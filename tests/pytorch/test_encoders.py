@@ -145,6 +145,14 @@ def test_a_pooling_that_the_next_module_cannot_take_is_refused(checkpoint: Check
     with pytest.raises(InvalidInput, match="pooling") as refused:
         ask(serve(tmp_path), TEXTS, options={"pooling": "max"})
     assert refused.value.param == "options.pooling"
+    with pytest.raises(ModelLoadError, match=r"'default': runtime\.pooling is 'max'"):
+        serve(tmp_path, runtime={"pooling": "max"})
+
+
+def test_a_profile_s_pooling_decides_the_size(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    save_encoder(checkpoint("bert"), tmp_path, st.Pooling(HIDDEN, ("cls", "mean")))
+    assert serve(tmp_path).facts.dims == {"dense": 2 * HIDDEN}
+    assert serve(tmp_path, runtime={"pooling": "mean"}).facts.dims == {"dense": HIDDEN}
 
 
 def test_the_files_own_size_cuts_every_vector_as_the_reference_does(checkpoint: Checkpoint, tmp_path: Path) -> None:

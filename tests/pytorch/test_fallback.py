@@ -72,9 +72,10 @@ def test_bags_of_words_and_static_embeddings_are_served(checkpoint: Checkpoint, 
             randomise(module, 4)
         folder = tmp_path / name
         SentenceTransformer(modules=chain, device="cpu").save_pretrained(str(folder), create_model_card=False)
-        encoder = serve(folder, "sentence-transformers")
+        encoder = serve(folder, "sentence-transformers", max_sequence_length=64)
         assert deviation(ask(encoder, TEXTS).vectors, reference(folder).encode(TEXTS)) <= BOUND
         assert said(encoder)
+        assert "64" in encoder.facts.notes["max_sequence_length"]
 
 
 def test_a_model_with_one_encoder_for_queries_and_one_for_documents_is_served(
@@ -151,6 +152,25 @@ def test_what_the_library_cannot_leave_out_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput) as refused:
         ask(encoder, ["fox", Item()])
     assert refused.value.param == "items[1].text"
+
+
+def test_a_length_is_taken_where_the_library_takes_one_and_refused_elsewhere(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    save_encoder(checkpoint("bert"), tmp_path / "bert", st.Pooling(HIDDEN, "mean"), length=30)
+    words(tmp_path / "words", length=7)
+    encoder = serve(tmp_path / "bert", "sentence-transformers", max_sequence_length=20)
+    assert encoder.facts.max_sequence_length == 20
+    assert ask(encoder, [LONG]).units[0].tokens == 20
+    assert ask(encoder, [LONG], options={"max_seq_length": 9}).units[0].tokens == 9
+    by_words = serve(tmp_path / "words", "sentence-transformers", max_sequence_length=5)
+    assert ask(by_words, [LONG]).units[0].tokens == 5
+    for refusing, length in ((encoder, 21), (by_words, 3)):
+        with pytest.raises(InvalidInput) as refused:
+            ask(refusing, ["fox"], options={"max_seq_length": length})
+        assert refused.value.param == "options.max_seq_length"
+    longer = serve(tmp_path / "words", "sentence-transformers", max_sequence_length=50)
+    assert "50" in longer.facts.notes["max_sequence_length"]
 
 
 def test_threads_may_prepare_while_the_device_runs(checkpoint: Checkpoint) -> None:

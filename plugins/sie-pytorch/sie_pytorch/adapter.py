@@ -6,7 +6,7 @@ It joins tokenisation, a runner and a head, and knows none of them from inside.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from sie_core.contracts import (
     Item,
     ItemOutput,
     LoadContext,
+    ModelCard,
     ModelFacts,
     ModelLoadError,
     Task,
@@ -28,10 +29,11 @@ from sie_pytorch.heads import Head, HeadChoice
 from sie_pytorch.options import POOLING_NAMES
 from sie_pytorch.pooling import find_spans
 from sie_pytorch.preparation import Preparation, TokenRow
-from sie_pytorch.prompts import Prompts, check_templates
+from sie_pytorch.prompts import Prompts
 from sie_pytorch.recipe import NotUnderstoodError, read_recipe
 from sie_pytorch.stages import Stages, disable_progress_bars
 from sie_pytorch.tokenizer import load_tokenizer
+from sie_pytorch.warming import warm_up
 from sie_pytorch.weights import require_weights
 
 if TYPE_CHECKING:
@@ -46,11 +48,9 @@ class TextEncoder(Adapter):
         preparation: Preparation,
         runner: BuiltRunner,
         head: Head,
-        facts: ModelFacts,
         device: torch.device,
         threads: int,
     ) -> None:
-        self.facts = facts
         self._preparation = preparation
         self._runner = runner
         self._head = head
@@ -142,34 +142,15 @@ class TextEncoder(Adapter):
 
 
 def _load_packed(family: type[TextEncoder], context: LoadContext) -> TextEncoder:
-    card = needed_card(context)
+    """Load tokenizer, runner and head; raise `NotUnderstoodError` where one of them cannot serve the model."""
+    card, config = needed_card(context), context.model.config
     require_weights(card)
-    recipe = read_recipe(card)
-    prompts = Prompts.of(card)
-    check_templates(context.model.profile.runtime)
+    recipe, prompts = read_recipe(card), Prompts.of(card)
     stages = Stages(context)
-    from sie_pytorch.runners import build_runner  # imports transformers, which only a load needs
-
     disable_progress_bars()
-    stages.done("import")
-    config = context.model.config
     tokenizer = load_tokenizer(card, recipe, trust_remote_code=config.trust_remote_code)
     stages.done("tokenizer")
-    torch.set_num_threads(context.threads)
-    try:
-        runner = build_runner(
-            card.path,
-            card,
-            context.device,
-            context.precision,
-            context.attention_backend,
-            context.runners,
-            context.threads,
-        )
-    except ModelLoadError as error:
-        if error.failure == "CONFIG" or config.trust_remote_code:
-            raise NotUnderstoodError(str(error)) from error
-        raise
+    runner = _build_runner(context, card)
     stages.done("weights")
     device = torch.device(str(context.device))
     with memory_errors():
@@ -183,24 +164,38 @@ def _load_packed(family: type[TextEncoder], context: LoadContext) -> TextEncoder
         pools_prompt=recipe.pooling.include_prompt,
         takes_ids=config.accept_token_ids,
     )
-    preparation.check_options(context.model.profile.runtime)
-    ours = {"prompts": prompts.note, "max_sequence_length": length_note}
-    facts = ModelFacts(
+    encoder = family(preparation, runner, head, device, context.threads)
+    dims = warm_up(encoder, context)
+    stages.done("warm")
+    notes = {"prompts": prompts.note, "max_sequence_length": length_note}
+    encoder.facts = ModelFacts(
         outputs=("dense",),
-        dims={"dense": head.dims},
-        matryoshka_dims=matryoshka_dims(config, card, head.dims),
+        dims={"dense": dims},
+        matryoshka_dims=matryoshka_dims(config, card, dims),
         max_sequence_length=lengths.default,
         memory_bytes=runner.info.memory_bytes + head.memory_bytes,
         precision=runner.info.precision,
-        notes={**runner.info.notes, **{name: note for name, note in ours.items() if note}},
+        notes={**runner.info.notes, **{name: note for name, note in notes.items() if note}},
     )
-    encoder = family(preparation, runner, head, facts, device, context.threads)
-    _warm(encoder)
-    stages.done("warm")
     return encoder
 
 
-def _warm(encoder: Any) -> None:
-    """Run one text through the whole pipeline, so that the first request finds everything in place."""
-    units = encoder.prepare([Item(text="warm")], Task("encode", ("dense",)))
-    encoder.finish(units, encoder.run(units))
+def _build_runner(context: LoadContext, card: ModelCard) -> BuiltRunner:
+    # Imports transformers' models, which takes longer than all else here.
+    from sie_pytorch.runners import build_runner
+
+    torch.set_num_threads(context.threads)
+    try:
+        return build_runner(
+            card.path,
+            card,
+            context.device,
+            context.precision,
+            context.attention_backend,
+            context.runners,
+            context.threads,
+        )
+    except ModelLoadError as error:
+        if error.failure == "CONFIG" or context.model.config.trust_remote_code:
+            raise NotUnderstoodError(str(error)) from error
+        raise

@@ -29,6 +29,8 @@ class TokenCounter:
         self.max_length = limit if isinstance(limit, int) and 0 < limit < UNLIMITED else None
         if self.max_length is not None:
             self._module.max_seq_length = UNLIMITED  # else some modules cut before anyone can count
+        self.takes_length = hasattr(original, "processing_kwargs")
+        """Whether a call may ask for a length of its own."""
         self._by_task = {task: getattr(original, f"{task}_length", None) for task in ("query", "document")}
         self.cuts_start = getattr(getattr(original, "tokenizer", None), "truncation_side", "right") == "left"
         self._lock = threading.Lock()

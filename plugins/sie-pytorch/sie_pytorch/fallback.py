@@ -29,9 +29,10 @@ from sie_core.contracts import (
 from sie_pytorch.counting import TokenCounter
 from sie_pytorch.device import memory_errors
 from sie_pytorch.facts import matryoshka_dims, needed_card
-from sie_pytorch.prompts import Prompts, check_templates
+from sie_pytorch.prompts import Prompts
 from sie_pytorch.stages import Stages, disable_progress_bars
 from sie_pytorch.texts import item_text
+from sie_pytorch.warming import warm_up
 from sie_pytorch.weights import refuse_pickled
 
 logger = logging.getLogger(__name__)
@@ -58,14 +59,14 @@ class SentenceTransformersEncoder(Adapter):
         self._model = model
         self._prompts = prompts
         self._threads = context.threads
+        length_note = _limit_length(model, context.model.config.max_sequence_length)
         self._counter = TokenCounter(model)
         last = type(model[-1]).__name__
         self._ends_in_unit_length = last == "Normalize" and model.truncate_dim is None
         self._always_normalizes = last == "Normalize"
-        dims = self.run(self.prepare([Item(text="warm")], Task("encode", ("dense",)))).shape[1]
+        dims = warm_up(self, context)
         notes = {"runner": "sentence-transformers (fallback)", "runner_reason": f"padded batches: {reason}"}
-        if prompts.note:
-            notes["prompts"] = prompts.note
+        ours = {"prompts": prompts.note, "max_sequence_length": length_note}
         self.facts = ModelFacts(
             outputs=("dense",),
             dims={"dense": dims},
@@ -73,7 +74,7 @@ class SentenceTransformersEncoder(Adapter):
             max_sequence_length=self._counter.max_length,
             memory_bytes=sum(weight.nbytes for weight in (*model.parameters(), *model.buffers())),
             precision=str(model.dtype or torch.float32).removeprefix("torch."),
-            notes=notes,
+            notes={**notes, **{name: note for name, note in ours.items() if note}},
         )
 
     @classmethod
@@ -91,7 +92,6 @@ class SentenceTransformersEncoder(Adapter):
         """Load the model, and note `reason` for the operator; see `load`."""
         card = needed_card(context)
         refuse_pickled(card)
-        check_templates(context.model.profile.runtime)
         prompts = Prompts.of(card)
         torch.set_num_threads(context.threads)
         stages = Stages(context)
@@ -169,12 +169,17 @@ class SentenceTransformersEncoder(Adapter):
                 "model's own normalisation always; leave the option out.",
                 param="options.normalize",
             )
-        asked = task.options.get("query_max_length") if task.input_type == "query" else None
-        length = asked or task.options.get("max_seq_length")
+        return Call(prompt, task.input_type, self._length(task), bool(normalize))
+
+    def _length(self, task: Task) -> int | None:
+        option = "query_max_length" if task.input_type == "query" and task.options.get("query_max_length") else None
+        option = option or "max_seq_length"
+        asked: int | None = task.options.get(option)
         most = self._counter.max_length
-        return Call(
-            prompt, task.input_type, length if most is None or length is None else min(length, most), bool(normalize)
-        )
+        if asked is None or (self._counter.takes_length and (most is None or asked <= most)):
+            return asked
+        allowed = f"a length up to {most}" if self._counter.takes_length else "none, its input module cuts by itself"
+        raise InvalidInput(f"options.{option} is {asked}; allowed: {allowed}.", param=f"options.{option}")
 
     def _allow(self, cut: Truncation, task: Task, where: str) -> None:
         """Refuse a cut the request does not want."""
@@ -192,6 +197,17 @@ class SentenceTransformersEncoder(Adapter):
                 f"texts at their {end}; allowed: {end}, error.",
                 param="truncate",
             )
+
+
+def _limit_length(model: Any, length: int | None) -> str | None:
+    """Give the model the length its config asks for, or say why it keeps its own."""
+    own = model.max_seq_length
+    if length is None or length == own:
+        return None
+    if isinstance(own, int) and length < own:
+        model.max_seq_length = length
+        return None
+    return f"not the {length} tokens its config asks for: its input module has a limit of {own}"
 
 
 def _load_model(context: LoadContext, folder: str) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sie_core.contracts import InvalidInput, Item, ModelLoadError, Task, Truncation
+from sie_core.contracts import InvalidInput, Item, Task, Truncation
 from sie_pytorch.prompts import Prompt, Prompts
 from sie_pytorch.texts import item_text
 from sie_pytorch.tokenizer import Ids, TextTokenizer
@@ -45,13 +45,16 @@ class Lengths:
         """Check the lengths that options ask for.
 
         Raises:
-            ValueError: One is out of range; the arguments are its name and what is wrong, starting with the value.
+            InvalidInput: One is out of range.
         """
         for option in ("max_seq_length", "query_max_length"):
             asked = options.get(option)
             if asked is not None and (asked < self.least or (self.most is not None and asked > self.most)):
                 most = "" if self.most is None else f" to {self.most}"
-                raise ValueError(option, f"is {asked}; allowed: {self.least}{most} tokens, special ones included.")
+                raise InvalidInput(
+                    f"options.{option} is {asked}; allowed: {self.least}{most} tokens, special ones included.",
+                    param=f"options.{option}",
+                )
 
     def choose(self, task: Task) -> int | None:
         """Choose the length of the texts of `task`."""
@@ -91,28 +94,13 @@ class Preparation:
         self._takes_ids = takes_ids
         self._prompt_ids = lru_cache(maxsize=256)(self._tokenize_prompt)
 
-    def check_options(self, options: Mapping[str, Any]) -> None:
-        """Check a profile's options when the model loads.
-
-        Raises:
-            ModelLoadError: `CONFIG`, naming the option, its value and what is allowed.
-        """
-        try:
-            self._lengths.check(options)
-        except ValueError as problem:
-            raise ModelLoadError("CONFIG", "runtime.{} {}".format(*problem.args)) from None
-
     def rows(self, items: Sequence[Item], task: Task) -> list[TokenRow]:
         """Make one row an item.
 
         Raises:
             InvalidInput: An item has no text, is too long where cutting was refused, or holds ids that are none.
         """
-        try:
-            self._lengths.check(task.options)
-        except ValueError as problem:
-            option, what = problem.args
-            raise InvalidInput(f"options.{option} {what}", param=f"options.{option}") from None
+        self._lengths.check(task.options)
         prompt = self._prompts.choose(task)
         limit = self._lengths.choose(task)
         excluded = self._excluded(prompt)

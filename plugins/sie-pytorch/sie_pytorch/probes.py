@@ -7,8 +7,8 @@ from pathlib import Path
 
 from sie_core.contracts import Device, DeviceMemory
 
-NVIDIA = (Path("/dev/nvidiactl"), Path("/dev/nvidia0"), Path("/dev/dxg"), Path("/proc/driver/nvidia"))
-"""One of these is there wherever a Linux process can reach an NVIDIA device; `/dev/dxg` is Windows' own Linux."""
+DEVICE_FILES = tuple(Path("/dev") / name for name in ("nvidiactl", "nvidia0", "nvmap", "dxg", "kfd"))
+"""One of these is there wherever a Linux process can reach a device: NVIDIA, Jetson, Windows' own Linux, ROCm."""
 
 
 class CudaProbe:
@@ -19,7 +19,7 @@ class CudaProbe:
 
     def devices(self) -> list[Device]:
         """List the CUDA devices."""
-        if sys.platform == "linux" and not any(path.exists() for path in (*NVIDIA, Path("/dev/kfd"))):
+        if sys.platform == "linux" and not any(path.exists() for path in DEVICE_FILES):
             return []
         try:
             import torch

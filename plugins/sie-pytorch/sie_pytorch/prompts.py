@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from string import Formatter
-from typing import Any
 
 from sie_core.contracts import InvalidInput, ModelCard, ModelLoadError, Task
 
@@ -118,17 +117,3 @@ def fill_template(template: str, instruction: str) -> Prompt:
     if len(parts) != 2:
         raise ValueError(f"is {template!r}; {allowed}")
     return Prompt(*parts)
-
-
-def check_templates(runtime: Mapping[str, Any]) -> None:
-    """Check the templates of a profile.
-
-    Raises:
-        ModelLoadError: `CONFIG`, naming the option.
-    """
-    for option in ("query_template", "doc_template"):
-        if option in runtime:
-            try:
-                fill_template(runtime[option], "")
-            except ValueError as problem:
-                raise ModelLoadError("CONFIG", f"runtime.{option} {problem}") from None
