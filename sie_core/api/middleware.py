@@ -76,9 +76,10 @@ class RequestMiddleware:
             await self._app(scope, receive, send)
             return
         is_inference = scope["path"].startswith(INFERENCE_PATHS)
-        fields = _fields(Headers(scope=scope))
+        given = Headers(scope=scope)
+        fields = _fields(given)
         token = current_request.set(fields)
-        exchange = Exchange(scope, send, self._headers(fields, is_inference), self._api.gate)
+        exchange = Exchange(scope, send, self._headers(given, fields, is_inference), self._api.gate)
         try:
             await self._answer(exchange, receive, is_inference)
         finally:
@@ -108,11 +109,11 @@ class RequestMiddleware:
         response = error_response(error, exchange.scope["path"])
         await response(exchange.scope, receive, exchange.reply)
 
-    def _headers(self, fields: RequestFields, is_inference: bool) -> list[tuple[bytes, bytes]]:
-        headers = [
-            (b"x-sie-server-version", __version__.encode()),
-            (b"x-sie-request-id", fields.request_id.encode()),
-        ]
+    def _headers(self, given: Headers, fields: RequestFields, is_inference: bool) -> list[tuple[bytes, bytes]]:
+        headers = [(b"x-sie-request-id", fields.request_id.encode())]
+        if not given.get("x-sie-sdk-version", "").startswith("0."):
+            # Clients of version 0 speak this protocol, but take a server of another major version for a mistake.
+            headers.append((b"x-sie-server-version", __version__.encode()))
         if fields.trace_id:
             headers.append((b"x-trace-id", fields.trace_id.encode()))
         if is_inference:

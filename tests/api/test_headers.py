@@ -108,3 +108,10 @@ async def test_a_path_cannot_write_a_line_of_the_log(client: httpx.AsyncClient, 
     await client.post("/v1/encode/a%0AERROR forged", json=BODY)
     assert any("forged" in record.getMessage() for record in caplog.records)
     assert not any("\nERROR" in record.getMessage() for record in caplog.records)
+
+
+async def test_clients_of_version_0_are_not_told_a_version_they_would_warn_of(client: httpx.AsyncClient) -> None:
+    old = await client.get("/healthz", headers={"X-SIE-SDK-Version": "0.10.1"})
+    new = await client.get("/healthz", headers={"X-SIE-SDK-Version": "1.0.0"})
+    assert "x-sie-server-version" not in old.headers
+    assert new.headers["x-sie-server-version"] == __version__
