@@ -38,10 +38,10 @@ MODEL = "test/model"
 
 
 def save_encoder(
-    base: Path, folder: Path, *modules: Any, length: int | None = None, lower: bool = False, **arguments: Any
+    base: Path, folder: Path, *modules: Any, length: int | None = None, **arguments: Any
 ) -> SentenceTransformer:
     """Save the transformer in `base` and `modules` as sentence-transformers does, and load the result with it."""
-    transformer = st.Transformer(str(base), max_seq_length=length, do_lower_case=lower)
+    transformer = st.Transformer(str(base), max_seq_length=length)
     SentenceTransformer(modules=[transformer, *modules], device="cpu", **arguments).save_pretrained(
         str(folder), create_model_card=False
     )
