@@ -1,11 +1,9 @@
 """The embedded default with its real weights, against sentence-transformers on the same folder."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
 from sie_core.contracts import Adapter
@@ -23,14 +21,6 @@ def folder() -> Path:
     return minilm()
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _two_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def texts() -> list[str]:
     return ["", " ", "a", *make_texts(497, 50)]
@@ -43,7 +33,7 @@ def expected(folder: Path, texts: list[str]) -> NDArray[np.float32]:
 
 @pytest.fixture(scope="module")
 def encoder(folder: Path) -> Adapter:
-    return serve(folder, threads=2)
+    return serve(folder)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +76,7 @@ def test_a_text_alone_equals_itself_in_any_batch(encoder: Adapter, texts: list[s
 def test_the_default_precision_keeps_every_direction(
     folder: Path, texts: list[str], answer: Answer, expected: NDArray[np.float32]
 ) -> None:
-    encoder = serve(folder, precision="float16", threads=2)
+    encoder = serve(folder, precision="float16")
     assert encoder.facts.precision in {"float32", "bfloat16"}
     assert encoder.facts.precision in encoder.facts.notes["precision"], "a precision nobody asked for is silent"
     vectors = answer.vectors if encoder.facts.precision == "float32" else ask(encoder, texts).vectors
