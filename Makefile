@@ -11,6 +11,8 @@ MEMBERS := $(wildcard pyproject.toml sdk/python/pyproject.toml plugins/*/pyproje
 export HATCH_DATA_DIR := $(CURDIR)/.hatch/data
 export HATCH_CACHE_DIR := $(CURDIR)/.hatch/cache
 export TOKENIZERS_PARALLELISM := false
+# Threads that wait asleep leave the cores to those that work: the tests share them with servers they start.
+export OMP_WAIT_POLICY := PASSIVE
 
 # A machine without an NVIDIA driver wants PyTorch's CPU build: tried by its version first (a local
 # wheel or mirror may hold it), then from PyTorch's public CPU index. Elsewhere the default build.

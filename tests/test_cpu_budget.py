@@ -149,6 +149,7 @@ def test_thread_variables_are_set_from_the_budget() -> None:
         "OPENBLAS_NUM_THREADS": "6",
         "RAYON_NUM_THREADS": "4",
         "TOKENIZERS_PARALLELISM": "false",
+        "OMP_WAIT_POLICY": "PASSIVE",
     }
     assert (decided.compute, decided.tokenisers) == (6, 4)
     assert decided.set == environ
