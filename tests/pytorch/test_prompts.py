@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from sentence_transformers.sentence_transformer import modules as st
-from sie_pytorch.prompts import Prompt, Prompts, fill_template
+from sie_pytorch.prompts import LONGEST_PROMPT, MOST_ADDED, Prompt, Prompts, fill_template
 
-from sie_core.contracts import InvalidInput, ModelCard, ModelLoadError
+from sie_core.contracts import InvalidInput, Item, ModelCard, ModelLoadError
 from tests.pytorch.encoders import ask, deviation, save_encoder, serve, task
 from tests.pytorch.models import HIDDEN
 
@@ -86,6 +86,36 @@ def test_a_malformed_template_is_refused(template: str, checkpoint: Checkpoint) 
         with pytest.raises(ModelLoadError, match=r"runtime\.doc_template") as failed:
             serve(checkpoint("bert"), family, runtime={"doc_template": template})
         assert failed.value.failure == "CONFIG"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"instruction": "x" * (LONGEST_PROMPT + 1)}, "instruction"),
+        ({"options": {"doc_template": "{text}" + "x" * LONGEST_PROMPT}}, "options.doc_template"),
+        (
+            {"options": {"doc_template": "{instruction:}" * 999 + "{text}"}, "instruction": "x" * 99},
+            "options.doc_template",
+        ),
+    ],
+)
+def test_words_around_a_text_are_bounded(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidInput, match=f"{LONGEST_PROMPT} are allowed") as refused:
+        Prompts({}).choose(task(**fields))
+    assert refused.value.param == param
+    assert len(refused.value.message) < 300
+
+
+@pytest.mark.parametrize("family", ["pytorch", "sentence-transformers"])
+def test_words_around_all_texts_of_a_request_are_bounded(family: str, checkpoint: Checkpoint, tmp_path: Path) -> None:
+    save_encoder(checkpoint("bert"), tmp_path, st.Pooling(HIDDEN, "mean"))
+    encoder = serve(tmp_path, family)
+    instruction = "x" * LONGEST_PROMPT
+    items = [Item(text="a")] * (MOST_ADDED // LONGEST_PROMPT + 1)
+    with pytest.raises(InvalidInput, match="send fewer texts") as refused:
+        encoder.prepare(items, task(instruction=instruction))
+    assert refused.value.param == "instruction"
+    assert Prompts({}).choose(task(instruction=instruction), len(items) - 1).prefix == instruction + " "
 
 
 def test_a_default_prompt_that_is_not_declared_fails_the_load() -> None:

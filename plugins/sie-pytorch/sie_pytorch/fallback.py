@@ -109,7 +109,7 @@ class SentenceTransformersEncoder(Adapter):
         Raises:
             InvalidInput: An item or an option is wrong, or a text would have to be cut at the other end.
         """
-        prompt = self._prompts.choose(task)
+        prompt = self._prompts.choose(task, len(items))
         call = self._call(task, prompt.prefix)
         units = []
         for index, item in enumerate(items):

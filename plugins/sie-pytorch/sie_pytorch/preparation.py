@@ -101,7 +101,7 @@ class Preparation:
             InvalidInput: An item has no text, is too long where cutting was refused, or holds ids that are none.
         """
         self._lengths.check(task.options)
-        prompt = self._prompts.choose(task)
+        prompt = self._prompts.choose(task, len(items))
         limit = self._lengths.choose(task)
         excluded = self._excluded(prompt)
         contents = self._contents(items, prompt)

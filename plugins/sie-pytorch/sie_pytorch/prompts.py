@@ -16,6 +16,11 @@ from sie_core.contracts import InvalidInput, ModelCard, ModelLoadError, Task
 
 UNUSED_NAMES = ("passage", "corpus")
 """Names a document's prompt goes by in some files, which `encode_document` passes over."""
+LONGEST_PROMPT = 32_768
+"""Characters a request may put around a text: prompts are cached."""
+MOST_ADDED = 2**25
+"""Characters a request may put around all its texts together: about what a body may hold, which a prompt that stands in
+it once and around each text would exceed many times over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +72,14 @@ class Prompts:
             "use; set `doc_template` in the model's config to put it before documents"
         )
 
-    def choose(self, task: Task) -> Prompt:
-        """Choose the words around the texts of `task`.
+    def choose(self, task: Task, texts: int = 1) -> Prompt:
+        """Choose the words around the `texts` texts of `task`.
 
         A template wins over an instruction, and an instruction, even an empty one, over the weights' prompts. A
         template without `{instruction}` says that such texts take none.
 
         Raises:
-            InvalidInput: A template is malformed; `param` names it.
+            InvalidInput: A template is malformed, or the words are too many; `param` names the field.
         """
         query = task.input_type == "query"
         option = "query_template" if query else "doc_template"
@@ -83,15 +88,32 @@ class Prompts:
         if instruction is None and (query or template is not None):
             instruction = task.options.get("default_instruction")
         if template is not None:
+            # Counted before the template is filled: it may hold a long instruction many times.
+            length = len(template) + template.count("{instruction") * len(instruction or "")
+            _check_length(f"options.{option}", length, texts)
             try:
                 return fill_template(template, instruction or "")
             except ValueError as problem:
                 raise InvalidInput(f"options.{option} {problem}", param=f"options.{option}") from None
         if instruction is not None:
+            _check_length("instruction", len(instruction), texts)
             return Prompt(f"{instruction} " if instruction else "")
         if task.input_type is not None:
             return Prompt(self.by_name[task.input_type])
         return Prompt(self.by_name[self.default_name] if self.default_name is not None else "")
+
+
+def _check_length(param: str, length: int, texts: int) -> None:
+    if length > LONGEST_PROMPT:
+        message = f"{param} puts {length} characters around a text; {LONGEST_PROMPT} are allowed: shorten it."
+    elif length * texts > MOST_ADDED:
+        message = (
+            f"{param} puts {length} characters around each of {texts} texts; {MOST_ADDED} are allowed around all "
+            "together: shorten it or send fewer texts."
+        )
+    else:
+        return
+    raise InvalidInput(message, param=param)
 
 
 @lru_cache(maxsize=256)
