@@ -5,6 +5,8 @@ It knows schemas only as types; what their fields mean is for the routes.
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -12,18 +14,25 @@ from sie_sdk import wire
 from starlette.requests import ClientDisconnect, Request
 
 from sie_core.api import strict_json
+from sie_core.api.limits import MAX_BODY_S
 from sie_core.api.negotiation import BodyFormat
 from sie_core.contracts import InferenceError
 
 Schema = TypeVar("Schema", bound=BaseModel)
 
 
-async def read_body(request: Request, limit: int) -> bytes:
+async def read_body(request: Request, limit: int, deadline: float | None = None) -> bytes:
     """Read the whole body.
+
+    Args:
+        request: Whose body it is.
+        limit: The most bytes it may have.
+        deadline: `time.monotonic()` seconds after which nobody wants the answer.
 
     Raises:
         InferenceError: `PAYLOAD_TOO_LARGE` as soon as more than `limit` bytes are announced or came;
-            `UNSUPPORTED_MEDIA_TYPE` for a compressed body; `CLIENT_CLOSED_REQUEST` if the client went away.
+            `UNSUPPORTED_MEDIA_TYPE` for a compressed body; `CLIENT_CLOSED_REQUEST` if the client went away;
+            `DEADLINE_EXCEEDED` if it took too long.
     """
     encoding = request.headers.get("content-encoding", "identity")
     if encoding.lower() not in ("identity", ""):
@@ -34,13 +43,18 @@ async def read_body(request: Request, limit: int) -> bytes:
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > limit:
         raise _too_large(limit)
+    patience = MAX_BODY_S if deadline is None else min(MAX_BODY_S, deadline - time.monotonic())
     chunks, size = [], 0
     try:
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > limit:
-                raise _too_large(limit)
-            chunks.append(chunk)
+        async with asyncio.timeout(patience):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > limit:
+                    raise _too_large(limit)
+                chunks.append(chunk)
+    except TimeoutError:
+        message = f"The body was not sent in time: within X-SIE-Timeout-Ms, or {MAX_BODY_S} s."
+        raise InferenceError("DEADLINE_EXCEEDED", message) from None
     except ClientDisconnect:
         raise InferenceError("CLIENT_CLOSED_REQUEST", "The client went away while it sent the body.") from None
     return b"".join(chunks)
@@ -78,7 +92,8 @@ def _invalid(error: ValidationError) -> InferenceError:
     if problem["type"] == "missing":
         return InferenceError("INVALID_INPUT", f"`{param}` is required.", param=param)
     reason = problem["msg"].removeprefix("Value error, ").removesuffix(".")
-    given = "" if problem["type"] == "value_error" else f", not {kind_of(problem['input'])}"
+    says_it = problem["type"] in ("value_error", "too_short", "too_long")
+    given = "" if says_it else f", not {kind_of(problem['input'])}"
     return InferenceError("INVALID_INPUT", f"`{param}`: {reason}{given}.", param=param)
 
 

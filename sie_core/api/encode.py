@@ -46,7 +46,7 @@ def router(api: Api) -> APIRouter:
         given = body_format(request.headers.get("content-type", ""))
         wanted = reply_type(request.headers.get("accept", ""), given)
         check_model_id(model)
-        data = await read_body(request, api.settings.max_request_body_bytes)
+        data = await read_body(request, api.settings.max_request_body_bytes, call.deadline)
         body = decode_body(data, given, EncodeBody)
         for place, item in enumerate(body.items):
             check_item_size(item.text, item.metadata, api.settings.max_item_text_bytes, f"items[{place}]")

@@ -23,6 +23,10 @@ MAX_JSON_DEPTH: Final = 254
 """Levels of nesting of a JSON body: what orjson writes as well as reads."""
 
 
+MAX_BODY_S: Final = 120
+"""Seconds a client may take to send a body: its request holds a place among those in flight meanwhile."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limit:
     """One limit: fixed, or the default of a setting.
@@ -58,6 +62,7 @@ class Limit:
 
 LIMITS: Final = (
     Limit("request body, bytes", "PAYLOAD_TOO_LARGE", setting="max_request_body_bytes"),
+    Limit("time to send the body, s", "DEADLINE_EXCEEDED", MAX_BODY_S),
     Limit("text and metadata of one item, bytes", "INVALID_INPUT", setting="max_item_text_bytes"),
     Limit("items of one native request", "INVALID_INPUT", MAX_ITEMS),
     Limit("inputs of one `/v1/embeddings` request", "INVALID_INPUT", MAX_EMBEDDING_INPUTS),
