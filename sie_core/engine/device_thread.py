@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from sie_core.contracts import Batch, Device
-from sie_core.engine.faults import OUT_OF_MEMORY, deadline_exceeded, out_of_memory, request_error, unavailable
 from sie_core.engine.flight import Flight, FlightUnit
 from sie_core.engine.loaded import LoadedModel
+from sie_core.engine.request_errors import OUT_OF_MEMORY, deadline_exceeded, out_of_memory, request_error, unavailable
 from sie_core.engine.runs import Run, halves_by_request, halves_by_unit
 from sie_core.engine.scheduler import PolicyError, Scheduler
 

@@ -15,13 +15,13 @@ from sie_core.cpu_budget import compute_threads, cpu_budget
 from sie_core.engine.admission import Admission
 from sie_core.engine.describe import describe
 from sie_core.engine.devices import choose_device
-from sie_core.engine.faults import deadline_exceeded
 from sie_core.engine.lifecycle import Lifecycle
 from sie_core.engine.loading import Loader
 from sie_core.engine.metrics import EngineMetrics
 from sie_core.engine.options import resolve_task
 from sie_core.engine.pipeline import Pipeline
 from sie_core.engine.preload import Preload
+from sie_core.engine.request_errors import deadline_exceeded
 from sie_core.engine.threads import on_thread
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings

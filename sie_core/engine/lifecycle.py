@@ -16,17 +16,19 @@ from typing import Protocol
 from sie_sdk.errors import error_spec
 
 from sie_core.contracts import Adapter, InferenceError, ResolvedModel
-from sie_core.engine.failures import failed_load
-from sie_core.engine.faults import unavailable
+from sie_core.engine.load_failures import failed_load
 from sie_core.engine.loaded import LoadedModel
 from sie_core.engine.loading import Loader
 from sie_core.engine.metrics import EngineMetrics
+from sie_core.engine.request_errors import unavailable
 from sie_core.engine.slots import ModelSlot
 from sie_core.engine.threads import on_thread
 
 log = logging.getLogger(__name__)
 
 LOADS_REMEMBERED = 64
+CLOSE_LIMIT_S = 5.0
+"""How long a close waits for adapters to unload; the process ends anyway, and frees what they hold."""
 
 clock = time.monotonic
 
@@ -120,7 +122,12 @@ class Lifecycle:
         for slot in self._slots.values():
             if slot.change is not None:
                 slot.change.cancel()
-            await self._give_back(slot, _unload_adapter)
+        unloads = [self._give_back(slot, _unload_adapter) for slot in self._slots.values()]
+        try:
+            async with asyncio.timeout(CLOSE_LIMIT_S):
+                await asyncio.gather(*unloads)
+        except TimeoutError:
+            log.error("adapters that did not unload in %g s were left behind", CLOSE_LIMIT_S)
 
     def _start_load(self, slot: ModelSlot) -> asyncio.Task[None]:
         slot.state = "loading"

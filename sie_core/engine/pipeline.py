@@ -14,10 +14,10 @@ from typing import Any
 from sie_core.contracts import Device, InferenceReply, InferenceRequest, ItemOutput, OutputDtype, Task, Unit
 from sie_core.engine.assembly import Assembly
 from sie_core.engine.device_thread import DeviceThread
-from sie_core.engine.faults import OUT_OF_MEMORY, deadline_exceeded, request_error, unavailable
 from sie_core.engine.flight import Flight, FlightUnit
 from sie_core.engine.loaded import LoadedModel
 from sie_core.engine.pool import CpuPool
+from sie_core.engine.request_errors import OUT_OF_MEMORY, deadline_exceeded, request_error, unavailable
 from sie_core.engine.runs import Run, flight_of
 from sie_core.engine.scheduler import Scheduler
 

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from sie_core.contracts import ModelState, ResolvedModel
-from sie_core.engine.failures import FailedLoad
+from sie_core.engine.load_failures import FailedLoad
 from sie_core.engine.loaded import LoadedModel
 
 OVERDUE_SHARE = 0.25

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import gc
+import threading
 import weakref
 
 import pytest
@@ -10,7 +11,7 @@ from sie_fake.adapter import FakeAdapter
 from sie_fake.record import RECORD
 
 from sie_core.contracts import InferenceError, ModelFamily
-from sie_core.engine import failures
+from sie_core.engine import load_failures
 
 from .conftest import bounded, queued, request, sample, until
 
@@ -111,7 +112,7 @@ async def test_a_transient_failure_cools_down_and_is_then_tried_again(engines, m
     assert error.details == {"error_class": "NETWORK", "permanent": False, "attempts": 1}
     assert "tried again in 30 s" in error.message
     assert (await refusal(engine, model)).details["attempts"] == 1  # still cooling down
-    monkeypatch.setitem(failures.COOLDOWN_S, "NETWORK", 0.0)
+    monkeypatch.setitem(load_failures.COOLDOWN_S, "NETWORK", 0.0)
     assert (await refusal(engine, model)).details["attempts"] == 2
     assert len((await bounded(engine.infer(request(model, "text")))).items) == 1
 
@@ -206,6 +207,26 @@ async def test_an_unloaded_model_leaves_nothing_in_memory(engines, monkeypatch):
     assert [ref() for ref in born] == [None]
 
 
+async def test_an_unload_that_hangs_does_not_hold_up_the_close(engines, monkeypatch, caplog):
+    models = [engines.model(name) for name in ("hangs", "unloads")]
+    engine = await engines.start(load=models)
+    release, unloaded = threading.Event(), []
+
+    def unload(adapter):
+        unloaded.append(adapter)
+        if len(unloaded) == 1:
+            release.wait(60)
+
+    monkeypatch.setattr(FakeAdapter, "unload", unload)
+    monkeypatch.setattr(lifecycle, "CLOSE_LIMIT_S", 0.2)
+    try:
+        await asyncio.wait_for(engine.close(), 10)
+        assert len(unloaded) == 2
+        assert "left behind" in caplog.text
+    finally:
+        release.set()
+
+
 async def test_readiness_waits_for_the_preload(engines):
     hold = engines.hold()
     model = engines.model("slow", load_hold=str(hold))
@@ -222,7 +243,7 @@ async def test_readiness_waits_for_the_preload(engines):
 
 
 async def test_a_failed_preload_keeps_readiness_red_and_says_why_until_it_succeeds(engines, monkeypatch):
-    monkeypatch.setitem(failures.COOLDOWN_S, "STORAGE", 0.0)
+    monkeypatch.setitem(load_failures.COOLDOWN_S, "STORAGE", 0.0)
     broken = engines.model("broken", load_failure="GATED")
     flaky = engines.model("flaky", load_failure="STORAGE", load_failure_times=2)
     engine = await engines.start(preload_models=(broken, flaky))

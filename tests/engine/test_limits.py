@@ -8,7 +8,7 @@ from sie_fake.record import RECORD
 
 from sie_core.contracts import InferenceError
 
-from .conftest import bounded, queued, request, sample, until
+from .conftest import BOUND_S, bounded, queued, request, sample, until
 
 
 async def blocked(engines, **settings):
@@ -127,3 +127,19 @@ async def test_closing_answers_a_request_that_waits_for_a_load(engines):
 async def test_an_engine_that_was_not_started_takes_no_requests(engines):
     model = engines.model("plain")
     assert await code_of(engines.make().infer(request(model, "text"))) == "QUEUE_UNAVAILABLE"
+
+
+async def test_a_queued_unit_past_its_deadline_never_runs_even_while_the_event_loop_is_stuck(engines):
+    engine, model, first, hold = await blocked(engines)
+    deadline = time.monotonic() + 0.1
+    late = asyncio.create_task(engine.infer(request(model, "late", deadline=deadline)))
+    await until(lambda: queued(engine) == 1)
+    time.sleep(deadline - time.monotonic())  # noqa: ASYNC251 - the loop is stuck: no timer of its own can help
+    hold.off()
+    bound = time.monotonic() + BOUND_S
+    while queued(engine) and time.monotonic() < bound:
+        time.sleep(0.001)  # noqa: ASYNC251
+    assert await code_of(late) == "DEADLINE_EXCEEDED"
+    await bounded(first)
+    assert [run.texts for run in RECORD.runs(model)] == [("first",)]
+    assert sample(engine, "sie_dropped_units_total", model=model, reason="expired") == 1

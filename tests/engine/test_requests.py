@@ -1,5 +1,7 @@
 """What a request may ask of a model: outputs, dtypes, sizes, options; and what the reply says of it."""
 
+import asyncio
+
 import numpy as np
 import pytest
 from sie_fake.record import RECORD
@@ -7,7 +9,7 @@ from sie_sdk.wire import unpack
 
 from sie_core.contracts import InferenceError, Item, Media
 
-from .conftest import bounded, request, sample, vectors
+from .conftest import bounded, queued, request, sample, until, vectors
 
 
 @pytest.fixture
@@ -93,6 +95,22 @@ async def test_the_parts_of_the_timing_add_up_to_the_total(served):
     assert min(parts) >= 0
     assert timing.inference_ms > 0
     assert sum(parts) <= timing.total_ms
+
+
+async def test_waiting_for_the_device_is_told_apart_from_running_on_it(engines):
+    hold = engines.hold()
+    model = engines.model("held", run_hold=str(hold), runtime={"latency_ms": 30.0})
+    engine = await engines.start(load=[model])
+    first = asyncio.create_task(engine.infer(request(model, "first")))
+    await until(lambda: RECORD.runs(model))
+    second = asyncio.create_task(engine.infer(request(model, "second")))
+    await until(lambda: queued(engine) == 1)
+    await asyncio.sleep(0.05)
+    hold.off()
+    first, second = [reply.timing for reply in await bounded(asyncio.gather(first, second))]
+    assert first.inference_ms >= 50
+    assert second.queue_ms >= 50
+    assert second.inference_ms >= 30
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from sie_core.contracts import ModelConfig, ModelLoadError, Profile, ResolvedModel
-from sie_core.engine.failures import COOLDOWN_S, LONGEST_COOLDOWN_S, MOST_ATTEMPTS, failed_load
+from sie_core.engine.load_failures import COOLDOWN_S, LONGEST_COOLDOWN_S, MOST_ATTEMPTS, failed_load
 from sie_core.engine.slots import ModelSlot
 
 MODEL = ResolvedModel("m", ModelConfig("m"), Profile("default"))
