@@ -11,7 +11,7 @@ from sie_fake.adapter import FakeAdapter
 from sie_fake.record import RECORD
 
 from sie_core.contracts import InferenceError, ModelFamily
-from sie_core.engine import load_failures
+from sie_core.engine import lifecycle, load_failures
 
 from .conftest import bounded, queued, request, sample, until
 
