@@ -15,6 +15,8 @@ from pathlib import Path
 COMPUTE_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """What the forward pass obeys, read by its libraries when they are imported."""
 MOST_TOKENISERS = 4
+KERNELS_KEPT = 256
+"""Kernels oneDNN keeps; a layer of a text encoder needs four or five for each number of rows it meets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +69,15 @@ def cpu_budget(root: Path = Path("/")) -> CpuBudget:
 
 
 def set_thread_environment(budget: CpuBudget, environ: MutableMapping[str, str] | None = None) -> ThreadEnvironment:
-    """Set the thread variables of the numeric libraries where the operator did not.
+    """Set the variables of the numeric libraries that bound their threads and memory, where the operator did not.
 
     Call it before torch, NumPy's BLAS or tokenizers are imported: they read the variables once. Tokenisation runs on
     threads of the engine's own, so `tokenizers` must not start a second pool under each of them.
 
     OpenMP's threads wait asleep. By default they spin, which on a CPU that anything else uses too (this process's own
     event loop, a neighbour, a container's quota) keeps the thread they wait for from running: on two busy cores a
-    forward pass of MiniLM over 52 tokens then takes 260 ms instead of 18.
+    forward pass of MiniLM over 52 tokens then takes 260 ms instead of 18. oneDNN keeps fewer of the kernels it builds:
+    each takes about 700 kB, and its own limit of 1024 lets them outgrow the weights of a small model many times over.
     """
     environ = os.environ if environ is None else environ
     threads = str(budget.threads)
@@ -83,6 +86,7 @@ def set_thread_environment(budget: CpuBudget, environ: MutableMapping[str, str] 
         "RAYON_NUM_THREADS": str(min(MOST_TOKENISERS, budget.threads)),
         "TOKENIZERS_PARALLELISM": "false",
         "OMP_WAIT_POLICY": "PASSIVE",
+        "ONEDNN_PRIMITIVE_CACHE_CAPACITY": str(KERNELS_KEPT),
     }
     kept = {name: environ[name] for name in wanted if environ.get(name)}
     added = {name: value for name, value in wanted.items() if name not in kept}

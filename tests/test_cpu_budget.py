@@ -150,6 +150,7 @@ def test_thread_variables_are_set_from_the_budget() -> None:
         "RAYON_NUM_THREADS": "4",
         "TOKENIZERS_PARALLELISM": "false",
         "OMP_WAIT_POLICY": "PASSIVE",
+        "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256",
     }
     assert (decided.compute, decided.tokenisers) == (6, 4)
     assert decided.set == environ

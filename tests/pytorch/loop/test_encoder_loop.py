@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from sie_pytorch.loop.linear import row_count
 from sie_pytorch.loop.table import ROWS
 from sie_pytorch.runner_specs import RUNNERS
 from sie_pytorch.runners import BuiltRunner
@@ -112,3 +113,10 @@ def test_a_model_that_is_not_what_its_row_says_is_served_by_another(
     runner = build(folder, RUNNERS)
     assert runner.info.name == "packed"
     assert "'gelu_fast' is none of gelu" in runner.info.reason
+
+
+def test_few_numbers_of_rows_serve_every_batch_with_little_waste() -> None:
+    totals = range(1, 16_385)
+    rows = [row_count(total) for total in totals]
+    assert all(total <= count <= max(total + 7, total * 9 / 8) for total, count in zip(totals, rows, strict=True))
+    assert len(set(rows)) <= 72

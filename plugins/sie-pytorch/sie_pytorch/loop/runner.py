@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from sie_pytorch.loop.linear import PackedLinear, require_prepacking
+from sie_pytorch.loop.linear import PackedLinear, require_prepacking, row_count
 from sie_pytorch.loop.table import ROWS, LayerRow
 from sie_pytorch.runners.layout import PackedLayout, runs_of
 from sie_pytorch.runners.positions import position_rule
@@ -55,22 +55,23 @@ class _Layer:
         self._down = PackedLinear((linear(row.down),))
         self._output_norm = _Norm(layer.get_submodule(row.output_norm))
 
-    def __call__(self, states: torch.Tensor, layout: PackedLayout, angles: Angles | None) -> torch.Tensor:
-        attended = self._attend(states, layout, angles)
+    def __call__(self, states: torch.Tensor, total: int, layout: PackedLayout, angles: Angles | None) -> torch.Tensor:
+        """Run `[rows, hidden]`, of which the first `total` are tokens and the others are computed along, unread."""
+        attended = self._attend(states, total, layout, angles)
         states = self._attention_norm(self._attention_output.add(attended, states))
         inner = self._up(states)
         if self._gate is not None:
             inner = inner.mul_(self._gate(states))
         return self._output_norm(self._down.add(inner, states))
 
-    def _attend(self, states: torch.Tensor, layout: PackedLayout, angles: Angles | None) -> torch.Tensor:
-        total = states.shape[0]
-        joined = self._qkv(states).view(total, 3, self._heads, self._head_dim).permute(1, 2, 0, 3)
+    def _attend(self, states: torch.Tensor, total: int, layout: PackedLayout, angles: Angles | None) -> torch.Tensor:
+        rows = states.shape[0]
+        joined = self._qkv(states)[:total].view(total, 3, self._heads, self._head_dim).permute(1, 2, 0, 3)
         if angles is not None:
             joined[:2] = _rotate(joined[:2], angles)
         query, key, value = joined.unsqueeze(1).unbind()
         attended = layout.attend(query, key, value, causal=False, window=None, scale=None)
-        return attended.view(total, self._heads * self._head_dim)
+        return F.pad(attended.view(total, self._heads * self._head_dim), (0, 0, 0, rows - total))
 
 
 Angles = tuple[torch.Tensor, torch.Tensor]
@@ -141,11 +142,12 @@ class EncoderLoop:
         if self._rotary is not None:
             cosine, sine = self._rotary(states, position_ids)
             angles = (cosine[0], sine[0])
-        states = states[0]
+        total = len(ids)
+        states = F.pad(states[0], (0, 0, 0, row_count(total) - total))
         layout = PackedLayout(runs_of(cu_seqlens), eager=self._eager)
         for layer in self._layers:
-            states = layer(states, layout, angles)
-        return states
+            states = layer(states, total, layout, angles)
+        return states[:total]
 
 
 def _row(values: torch.Tensor | None) -> torch.Tensor | None:
