@@ -17,6 +17,10 @@ from sie_core.contracts import Batch, BatchLimits, QueuedUnit
 _SLACK = 64
 """How many outdated heap entries are tolerated beyond as many as there are valid ones."""
 
+_LONGER = 2.0
+"""A batch may take so many times its first unit's own time, however long that is: where every run costs much, whatever
+it holds, a limit below that cost would otherwise make a batch of each unit, and pay the cost for each."""
+
 _cost = attrgetter("unit.cost")
 
 
@@ -97,7 +101,7 @@ class BatchFormer:
         cost = 0
         while lane.units:
             ticket, queued = lane.head()
-            if taken and not self._fits(queued, cost, requests):
+            if taken and not self._fits(queued, cost, requests, first=taken[0].unit.cost):
                 break
             taken.append(queued)
             requests.add(queued.request)
@@ -121,24 +125,27 @@ class BatchFormer:
         """Learn how long a batch ran."""
         self._cost_model.record(batch.cost, seconds)
 
-    def _fits(self, queued: QueuedUnit, cost: int, requests: set[Hashable]) -> bool:
+    def _fits(self, queued: QueuedUnit, cost: int, requests: set[Hashable], *, first: int) -> bool:
         cost += queued.unit.cost
         return (
             cost <= self._limits.max_cost
             and (queued.request in requests or len(requests) < self._limits.max_requests)
-            and not self._too_long(cost)
+            and not self._too_long(cost, first)
         )
 
-    def _too_long(self, cost: int) -> bool:
+    def _too_long(self, cost: int, first: int) -> bool:
+        """Whether a batch of `cost` is predicted to take too long, given the cost of its first unit."""
         limit = self._limits.max_run_s
-        predicted = None if limit is None else self._cost_model.predict(cost)
-        return limit is not None and predicted is not None and predicted > limit
+        alone, predicted = self._cost_model.predict(first), self._cost_model.predict(cost)
+        if limit is None or alone is None or predicted is None:
+            return False
+        return predicted > max(limit, _LONGER * alone)
 
     def _ready_at(self, lane: Lane, now: float) -> float:
         full = (
             lane.cost >= self._limits.max_cost
             or len(lane.requests) >= self._limits.max_requests
-            or self._too_long(lane.cost)
+            or self._too_long(lane.cost, lane.head()[1].unit.cost)
         )
         return now if full else max(now, lane.head()[1].enqueued_at + self._limits.max_wait_s)
 

@@ -38,7 +38,8 @@ class BatchLimits:
     max_cost: int
     max_requests: int
     max_run_s: float | None
-    """Predicted run time; None for no limit."""
+    """Predicted run time; None for no limit. A batch may always take twice what its first unit alone would, so that a
+    limit near what every run costs, whatever it holds, does not make a batch of each unit."""
     max_wait_s: float
     """How long the oldest unit may wait for company; only ever spent while the device is busy."""
 

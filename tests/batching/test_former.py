@@ -115,8 +115,35 @@ def test_a_unit_predicted_to_run_too_long_still_runs_alone():
     batches = former(max_cost=1000, max_run_s=0.1)
     batches.add([queued(cost=10)])
     batches.record(batches.take(0.0, device_busy=False), seconds=10.0)
-    batches.add([queued(cost=10, request=1), queued(cost=10, request=2)])
+    batches.add([queued(cost=10, request=1), queued(cost=40, request=2)])
     assert [len(batch.units) for batch in drain(batches)] == [1, 1]
+
+
+def test_runs_that_all_cost_as_much_as_the_limit_are_still_shared():
+    def seconds(batch):
+        return 0.24 + 0.0001 * batch.cost
+
+    batches = former(max_cost=16384, max_requests=64, max_run_s=0.25)
+    for _ in range(3):
+        batches.add([queued(cost=3)])
+        batch = batches.take(0.0, device_busy=False)
+        batches.record(batch, seconds(batch))
+    batches.add([queued(cost=8) for _ in range(500)])
+    sizes = []
+    while (batch := batches.take(0.0, device_busy=False)) is not None:
+        batches.record(batch, seconds(batch))
+        sizes.append(len(batch.units))
+    assert len(sizes) <= 10
+    assert max(sizes) > 200
+
+
+def test_a_batch_may_take_twice_the_time_of_its_first_unit_alone():
+    batches = former(max_cost=1000, max_run_s=0.1)
+    batches.add([queued(cost=10)])
+    batches.record(batches.take(0.0, device_busy=False), seconds=1.0)  # 0.5 s of overhead, 0.05 s a unit of cost
+    batches.add([queued(cost=10, request=number) for number in range(4)])
+    assert batches.ready_at(0.0) == 0.0  # the queue holds more than a batch may
+    assert [batch.cost for batch in drain(batches)] == [30, 10]
 
 
 def test_cancelled_and_expired_work_leaves_no_memory_behind():

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sie_core.batching import BatchFormer
+from sie_core.batching import BatchFormer, CostModel
 from sie_core.contracts import BatchLimits, QueuedUnit, Unit
 
 REQUESTS = st.integers(0, 6)
@@ -24,6 +24,7 @@ class Former(RuleBasedStateMachine):
     def start(self, max_cost, max_requests, max_run_s, max_wait_s):
         self.limits = BatchLimits(max_cost, max_requests, max_run_s, max_wait_s)
         self.former = BatchFormer(self.limits)
+        self.costs = CostModel()  # learns what the former learns
         self.now = 0.0
         self.queue = OrderedDict()  # ticket -> unit, by arrival
         self.tickets = 0
@@ -73,6 +74,7 @@ class Former(RuleBasedStateMachine):
         if batch is not None:
             self.check(batch)
             self.former.record(batch, batch.cost * seconds_per_unit)
+            self.costs.record(batch.cost, batch.cost * seconds_per_unit)
 
     @rule()
     def take_for_a_busy_device(self):
@@ -105,19 +107,29 @@ class Former(RuleBasedStateMachine):
         if len(tickets) > 1:
             assert batch.cost <= self.limits.max_cost
             assert batch.requests <= self.limits.max_requests
-            if self.limits.max_run_s is not None and batch.predicted_s is not None:
-                assert batch.predicted_s <= self.limits.max_run_s
-        self.check_it_could_not_hold_more(batch, of_key[len(tickets) :])
+            assert not self.too_long(batch.cost, first.unit.cost)
+        self.check_it_could_not_hold_more(batch, first, of_key[len(tickets) :])
         for ticket in tickets:
             del self.queue[ticket]
         assert self.ran.isdisjoint(tickets)
         self.ran.update(tickets)
 
-    def check_it_could_not_hold_more(self, batch, left):
-        if left and self.limits.max_run_s is None:
+    def check_it_could_not_hold_more(self, batch, first, left):
+        if left:
             unit = self.queue[left[0]]
             requests = {queued.request for queued in batch.units} | {unit.request}
-            assert batch.cost + unit.unit.cost > self.limits.max_cost or len(requests) > self.limits.max_requests
+            cost = batch.cost + unit.unit.cost
+            assert (
+                cost > self.limits.max_cost
+                or len(requests) > self.limits.max_requests
+                or self.too_long(cost, first.unit.cost)
+            )
+
+    def too_long(self, cost, first):
+        predicted, alone = self.costs.predict(cost), self.costs.predict(first)
+        if self.limits.max_run_s is None or predicted is None:
+            return False
+        return predicted > max(self.limits.max_run_s, 2 * alone)
 
     @invariant()
     def counts_are_true(self):
