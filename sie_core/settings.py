@@ -64,8 +64,8 @@ class Settings(BaseSettings):
     max_batch_ms: float | None = Field(
         None,
         gt=0,
-        description="Predicted run time of a batch, which may always take twice as long as its first unit alone; unset: "
-        "250 on a CPU, no limit on a GPU.",
+        description="Predicted run time of a batch, which may always take twice as long as its first unit alone; "
+        "unset: 250 on a CPU, no limit on a GPU.",
     )
     max_batch_wait_ms: float = Field(
         10.0, ge=0, description="Longest wait for a batch to fill, only ever spent while the device is busy."

@@ -51,7 +51,7 @@ class OutOfDeviceMemory(Exception):
 LoadFailure = Literal[
     "GATED", "NOT_FOUND", "DEPENDENCY", "CONFIG", "CORRUPT", "OOM", "NETWORK", "TIMEOUT", "STORAGE", "UNKNOWN"
 ]
-"""Why a load failed. The first five are permanent until the operator acts; the others cool down and are tried again."""
+"""Why a load failed. The first five are permanent until the operator acts, and rarely tried; the others cool down."""
 
 PERMANENT_FAILURES: frozenset[LoadFailure] = frozenset({"GATED", "NOT_FOUND", "DEPENDENCY", "CONFIG", "CORRUPT"})
 

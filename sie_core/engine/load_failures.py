@@ -15,8 +15,11 @@ log = logging.getLogger(__name__)
 COOLDOWN_S: Mapping[LoadFailure, float] = {"OOM": 60, "NETWORK": 30, "TIMEOUT": 30, "STORAGE": 60, "UNKNOWN": 600}
 """Seconds until a transient failure is tried again; they double with each attempt."""
 LONGEST_COOLDOWN_S = 1800.0
+PERMANENT_COOLDOWN_S = 600.0
+"""Seconds until a request tries a permanent failure again: the operator may have acted, and should not need a restart
+of every other model for it."""
 MOST_ATTEMPTS = 8
-"""Failed attempts in a row after which even a transient failure is permanent."""
+"""Failed attempts in a row after which even a transient failure is permanent; it cools down for the longest time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,24 +34,25 @@ class FailedLoad:
 
     @property
     def permanent(self) -> bool:
-        """Whether only the operator can help: by an explicit load, or a restart."""
+        """Whether only the operator can help. Requests still try it again, rarely: nothing else tells that one did."""
         return self.error_class in PERMANENT_FAILURES or self.attempts >= MOST_ATTEMPTS
 
     @property
-    def retry_at(self) -> float | None:
-        """When the load may be tried again; None where it is permanent."""
-        if self.permanent:
-            return None
-        cooldown = COOLDOWN_S[self.error_class] * 2.0 ** (self.attempts - 1)
+    def retry_at(self) -> float:
+        """When the load may be tried again."""
+        if self.error_class in PERMANENT_FAILURES:
+            return self.failed_at + PERMANENT_COOLDOWN_S
+        cooldown = COOLDOWN_S[self.error_class] * 2.0 ** (min(self.attempts, MOST_ATTEMPTS) - 1)
         return self.failed_at + min(cooldown, LONGEST_COOLDOWN_S)
 
     def may_retry(self, now: float) -> bool:
         """Whether the cooldown is over."""
-        return self.retry_at is not None and now >= self.retry_at
+        return now >= self.retry_at
 
     def error(self, now: float) -> InferenceError:
         """Make the 502 a request gets meanwhile."""
-        then = "" if self.retry_at is None else f" It is tried again in {max(1.0, self.retry_at - now):.0f} s."
+        once = "Once that is put right, it" if self.permanent else "It"
+        then = f" {once} is tried again in {max(1.0, self.retry_at - now):.0f} s."
         return InferenceError(
             "MODEL_LOAD_FAILED",
             f"{self.model} could not be loaded: {self.message}{then}",

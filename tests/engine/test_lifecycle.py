@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import gc
 import threading
+import time
 import weakref
 
 import pytest
@@ -103,6 +104,30 @@ async def test_a_permanent_failure_is_not_tried_again_by_requests(engines, failu
     await bounded(engine.load(model))  # the operator acted
     assert engine.model(model).last_error is None
     assert len((await bounded(engine.infer(request(model, "text")))).items) == 1
+
+
+@pytest.mark.parametrize("failure", ["GATED", "NOT_FOUND", "CONFIG", "CORRUPT", "DEPENDENCY"])
+async def test_a_permanent_failure_that_was_put_right_is_found_without_a_restart(engines, failure, monkeypatch):
+    model = engines.model(f"mended-{failure}", load_failure=failure, load_failure_times=2)
+    engine = await engines.start()
+    error = await refusal(engine, model)
+    assert "tried again in 600 s" in error.message
+    now = time.monotonic()
+    monkeypatch.setattr(lifecycle, "clock", lambda: now + 601)
+    error = await refusal(engine, model)
+    assert (error.retry_after_s, error.details["permanent"], error.details["attempts"]) == (None, True, 2)
+    monkeypatch.setattr(lifecycle, "clock", lambda: now + 1190)
+    assert (await refusal(engine, model)).details["attempts"] == 2  # it cools down anew
+    monkeypatch.setattr(lifecycle, "clock", lambda: now + 1210)
+    assert len((await bounded(engine.infer(request(model, "text")))).items) == 1
+    assert engine.model(model).last_error is None
+
+
+def test_a_failure_that_keeps_coming_is_permanent_and_rarely_tried():
+    failure = load_failures.FailedLoad("a/model", "NETWORK", "no route", attempts=5000, failed_at=100.0)
+    assert failure.permanent
+    assert not failure.may_retry(1899.0)
+    assert failure.may_retry(1900.0)
 
 
 async def test_a_transient_failure_cools_down_and_is_then_tried_again(engines, monkeypatch):
