@@ -95,6 +95,28 @@ def test_a_length_beyond_the_positions_is_cut_to_them_and_said(checkpoint: Check
     assert "4000" in facts.notes["max_sequence_length"]
 
 
+@pytest.mark.parametrize("family", ["pytorch", "sentence-transformers"])
+def test_a_length_that_nobody_states_is_assumed_and_said(family: str, checkpoint: Checkpoint, tmp_path: Path) -> None:
+    save(checkpoint("t5"), tmp_path)
+    edit(tmp_path / "tokenizer_config.json", model_max_length=10**30)
+
+    def tokens(length: int | None = None) -> tuple[int | None, int | None, str]:
+        encoder = serve(tmp_path, family, **({} if length is None else {"max_sequence_length": length}))
+        (unit,) = encoder.prepare([Item(text=LONG * 20)], task())
+        with pytest.raises(InvalidInput, match="max_seq_length"):
+            ask(encoder, ["a"], options={"max_seq_length": 5000})
+        return encoder.facts.max_sequence_length, unit.tokens, encoder.facts.notes.get("max_sequence_length", "")
+
+    limit, kept, note = tokens()
+    assert limit == kept == 512
+    assert "assumed" in note
+    assert tokens(700) == (700, 700, "")
+    edit(tmp_path / "config.json", n_positions=100)
+    limit, kept, note = tokens()
+    assert limit == kept == 100
+    assert "n_positions" in note
+
+
 def test_the_config_and_the_request_may_choose_the_length(checkpoint: Checkpoint, tmp_path: Path) -> None:
     save(checkpoint("bert"), tmp_path, length=40)
     encoder = serve(tmp_path, max_sequence_length=50, runtime={"query_max_length": 12})

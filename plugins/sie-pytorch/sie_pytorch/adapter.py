@@ -155,7 +155,7 @@ def _load_packed(family: type[TextEncoder], context: LoadContext) -> TextEncoder
     device = torch.device(str(context.device))
     with memory_errors():
         head = Head(recipe, runner.info.hidden_size, device)
-    lengths, length_note = sequence_lengths(config, recipe, tokenizer, runner.info.max_sequence_length)
+    lengths, length_note = sequence_lengths(config, card, recipe, tokenizer, runner.info.max_sequence_length)
     preparation = Preparation(
         context.model.id,
         tokenizer,

@@ -17,6 +17,17 @@ UNLIMITED = 1_000_000_000
 NOT_CUT = {"text": {"truncation": False}}
 
 
+def token_limit(model: Any) -> int | None:
+    """Say how many tokens a `SentenceTransformer` keeps of a text; None where it keeps all."""
+    limit = model.max_seq_length
+    return limit if isinstance(limit, int) and 0 < limit < UNLIMITED else None
+
+
+def takes_length(model: Any) -> bool:
+    """Whether the input module of a `SentenceTransformer` can be told a length."""
+    return hasattr(model[0], "processing_kwargs")
+
+
 class TokenCounter:
     """Counts tokens; several threads may use it, and it takes one at a time."""
 
@@ -25,11 +36,10 @@ class TokenCounter:
         original = model[0]
         weights = chain(original.parameters(), original.buffers())
         self._module = copy.deepcopy(original, {id(weight): weight for weight in weights})
-        limit = model.max_seq_length
-        self.max_length = limit if isinstance(limit, int) and 0 < limit < UNLIMITED else None
+        self.max_length = token_limit(model)
         if self.max_length is not None:
             self._module.max_seq_length = UNLIMITED  # else some modules cut before anyone can count
-        self.takes_length = hasattr(original, "processing_kwargs")
+        self.takes_length = takes_length(model)
         """Whether a call may ask for a length of its own."""
         self._by_task = {task: getattr(original, f"{task}_length", None) for task in ("query", "document")}
         self.cuts_start = getattr(getattr(original, "tokenizer", None), "truncation_side", "right") == "left"

@@ -12,6 +12,10 @@ from sie_pytorch.preparation import Lengths
 from sie_pytorch.recipe import Recipe
 from sie_pytorch.tokenizer import TextTokenizer
 
+_STATED_LENGTHS = ("max_position_embeddings", "n_positions")
+"""Where a `config.json` states the length a model was trained on, although its positions may go beyond."""
+_ASSUMED_LENGTH = 512
+
 
 def needed_card(context: LoadContext) -> ModelCard:
     """Return the card of the weights.
@@ -25,15 +29,18 @@ def needed_card(context: LoadContext) -> ModelCard:
 
 
 def sequence_lengths(
-    config: ModelConfig, recipe: Recipe, tokenizer: TextTokenizer, most: int | None
+    config: ModelConfig, card: ModelCard, recipe: Recipe, tokenizer: TextTokenizer, most: int | None
 ) -> tuple[Lengths, str | None]:
-    """Bring together how long texts may be, and say where that is less than somebody asked for.
+    """Bring together how long texts may be, and say where that is less than somebody asked for, or was assumed.
 
     As in sentence-transformers, the files' own length counts, and within it what the model's positions allow. A length
-    in the model's config replaces the files' own.
+    in the model's config replaces the files' own. Where nobody states one, one is assumed, unlike there: the time of a
+    text grows with the square of its length. Where positions have no end, no request goes beyond these lengths.
     """
-    settings = recipe.transformer
+    settings, note = recipe.transformer, None
     asked = config.max_sequence_length or tokenizer.max_length
+    if asked is None and most is None:
+        asked, note = assumed_length(card)
     query = config.max_sequence_length or settings.query_length or asked
     document = config.max_sequence_length or settings.document_length or asked
     least = tokenizer.framing + 1
@@ -42,10 +49,21 @@ def sequence_lengths(
         raise ModelLoadError(
             "CONFIG", f"The model's length is {default} tokens, and its special tokens alone are {tokenizer.framing}."
         )
-    note = None
     if asked is not None and default != asked and (config.max_sequence_length or settings.max_seq_length):
         note = f"{default} tokens in place of the {asked} asked for: the model has no positions beyond"
+    if most is None:
+        most = max((each for each in (default, query, document) if each is not None), default=None)
     return Lengths(default, _within(most, query), _within(most, document), most, least), note
+
+
+def assumed_length(card: ModelCard) -> tuple[int, str]:
+    """Choose the length of a model that neither its tokenizer nor its positions limit, and word that it was chosen."""
+    remedy = "`max_sequence_length` in the model's config sets another length"
+    for name in _STATED_LENGTHS:
+        stated = card.config.get(name)
+        if isinstance(stated, int) and not isinstance(stated, bool) and stated > 0:
+            return stated, f"{stated} tokens, the `{name}` of config.json; the tokenizer's files state none. {remedy}"
+    return _ASSUMED_LENGTH, f"{_ASSUMED_LENGTH} tokens were assumed: the weights' files state no length. {remedy}"
 
 
 def _within(most: int | None, asked: int | None) -> int | None:

@@ -20,15 +20,16 @@ from sie_core.contracts import (
     Item,
     ItemOutput,
     LoadContext,
+    ModelCard,
     ModelFacts,
     ModelLoadError,
     Task,
     Truncation,
     Unit,
 )
-from sie_pytorch.counting import TokenCounter
+from sie_pytorch.counting import TokenCounter, takes_length, token_limit
 from sie_pytorch.device import memory_errors
-from sie_pytorch.facts import matryoshka_dims, needed_card
+from sie_pytorch.facts import assumed_length, matryoshka_dims, needed_card
 from sie_pytorch.prompts import Prompts
 from sie_pytorch.stages import Stages, disable_progress_bars
 from sie_pytorch.texts import item_text
@@ -59,7 +60,7 @@ class SentenceTransformersEncoder(Adapter):
         self._model = model
         self._prompts = prompts
         self._threads = context.threads
-        length_note = _limit_length(model, context.model.config.max_sequence_length)
+        length_note = _limit_length(model, context.model.config.max_sequence_length, card)
         self._counter = TokenCounter(model)
         last = type(model[-1]).__name__
         self._ends_in_unit_length = last == "Normalize" and model.truncate_dim is None
@@ -199,12 +200,20 @@ class SentenceTransformersEncoder(Adapter):
             )
 
 
-def _limit_length(model: Any, length: int | None) -> str | None:
-    """Give the model the length its config asks for, or say why it keeps its own."""
-    own = model.max_seq_length
+def _limit_length(model: Any, length: int | None, card: ModelCard) -> str | None:
+    """Give the model the length its config asks for, or an assumed one where it has none; say what was not asked for.
+
+    An input module that cannot be told a length, such as a table of words, costs no more than the text is long.
+    """
+    own, note = token_limit(model), None
+    if own is None and takes_length(model):
+        if length is None:
+            length, note = assumed_length(card)
+        model.max_seq_length = length
+        return note
     if length is None or length == own:
         return None
-    if isinstance(own, int) and length < own:
+    if own is not None and length < own:
         model.max_seq_length = length
         return None
     return f"not the {length} tokens its config asks for: its input module has a limit of {own}"

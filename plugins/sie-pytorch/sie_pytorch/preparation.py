@@ -37,7 +37,7 @@ class Lengths:
     query: int | None
     document: int | None
     most: int | None
-    """What the positions of the model allow."""
+    """What a request may ask for: what the positions of the model allow, or else the longest of the other lengths."""
     least: int
     """What a text needs at least: its special tokens and one of its own."""
 
