@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
 
+from sie_core.api.beside import Beside
 from sie_core.api.gate import Gate
 from sie_core.contracts import InferenceBackend
 from sie_core.settings import Settings
@@ -23,6 +24,8 @@ class Api:
     registry: CollectorRegistry
     machine_profile: str | None = None
     """What `X-SIE-MACHINE-PROFILE` is compared with; None where the server is no particular machine."""
+    beside: Beside = field(default_factory=Beside)
+    """Where large bodies are read and written."""
     instance: str = field(default_factory=lambda: secrets.token_hex(32))
     """Tells this process from others, opaquely."""
     started_at: float = field(default_factory=time.time)

@@ -6,7 +6,6 @@ import base64
 from typing import Any, cast
 
 import numpy as np
-import orjson
 from fastapi import APIRouter
 from numpy.typing import NDArray
 from sie_sdk import wire
@@ -20,6 +19,7 @@ from sie_core.api.context import Api
 from sie_core.api.embedding_input import FOREIGN_TOKEN_IDS, has_token_ids, param_of, read_input
 from sie_core.api.embeddings_schema import EmbeddingsBody, EmbeddingsReply
 from sie_core.api.errors import renamed
+from sie_core.api.json_list import dump_with_list
 from sie_core.api.model_id import check_model_id
 from sie_core.api.negotiation import JSON_TYPE, body_format, reply_type
 from sie_core.api.operations import inference
@@ -42,10 +42,14 @@ def router(api: Api) -> APIRouter:
         given = body_format(request.headers.get("content-type", ""), msgpack=False)
         reply_type(request.headers.get("accept", ""), given, msgpack=False)
         data = await read_body(request, api.settings.max_request_body_bytes, call.deadline)
-        body = decode_body(data, given, EmbeddingsBody)
         fields = request_fields()
-        fields.model = check_model_id(body.model)
-        items = read_input(body.input, api.settings.max_item_text_bytes)
+
+        def read() -> tuple[EmbeddingsBody, list[Item]]:
+            body = decode_body(data, given, EmbeddingsBody)
+            fields.model = check_model_id(body.model)
+            return body, read_input(body.input, api.settings.max_item_text_bytes)
+
+        body, items = await api.beside.run(len(data), read)
         if has_token_ids(items) and not api.backend.accepts_token_ids(body.model):
             raise InvalidInput(FOREIGN_TOKEN_IDS, param="input")
         wanted = inference_request(body, items, call, fields.request_id, api.settings.model_wait_s)
@@ -55,7 +59,7 @@ def router(api: Api) -> APIRouter:
             if error.param and error.param.startswith("items["):
                 raise renamed(error, param_of(error.param, body.input)) from error
             raise
-        content = embeddings_reply(body, reply)
+        content = await api.beside.run(sum(map(len, reply.items)), lambda: embeddings_reply(body, reply))
         return Response(content, 200, reply_headers(reply, call), JSON_TYPE)
 
     return routes
@@ -85,15 +89,15 @@ def embeddings_reply(body: EmbeddingsBody, reply: InferenceReply) -> bytes:
     tokens = reply.usage.input_tokens
     write = _base64 if body.encoding_format == "base64" else _as_is
     vectors = (cast("dict[str, Any]", wire.unpack(item))["dense"]["values"] for item in reply.items)
-    content = {
+    head = {
         "object": "list",
-        "data": [
-            {"object": "embedding", "index": place, "embedding": write(vector)} for place, vector in enumerate(vectors)
-        ],
         "model": body.model,
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens, "sie_token_source": "worker"},
     }
-    return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+    entries = (
+        {"object": "embedding", "index": place, "embedding": write(vector)} for place, vector in enumerate(vectors)
+    )
+    return dump_with_list(head, "data", entries)
 
 
 def _as_is(vector: NDArray[np.float32]) -> NDArray[np.float32]:

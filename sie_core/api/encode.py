@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
-import orjson
 from fastapi import APIRouter
 from sie_sdk import wire
 from starlette.requests import Request
@@ -18,6 +17,7 @@ from sie_core.api.context import Api
 from sie_core.api.encode_schema import EncodeBody, EncodeReply, ParamsBody
 from sie_core.api.errors import renamed
 from sie_core.api.item_schema import check_item_size
+from sie_core.api.json_list import dump_with_list
 from sie_core.api.model_id import check_model_id
 from sie_core.api.negotiation import JSON_TYPE, body_format, reply_type
 from sie_core.api.operations import inference
@@ -47,16 +47,22 @@ def router(api: Api) -> APIRouter:
         wanted = reply_type(request.headers.get("accept", ""), given)
         check_model_id(model)
         data = await read_body(request, api.settings.max_request_body_bytes, call.deadline)
-        body = decode_body(data, given, EncodeBody)
-        for place, item in enumerate(body.items):
-            check_item_size(item.text, item.metadata, api.settings.max_item_text_bytes, f"items[{place}]")
+
+        def read() -> InferenceRequest:
+            body = decode_body(data, given, EncodeBody)
+            for place, item in enumerate(body.items):
+                check_item_size(item.text, item.metadata, api.settings.max_item_text_bytes, f"items[{place}]")
+            return inference_request(model, body, call)
+
+        asked = await api.beside.run(len(data), read)
         try:
-            reply = await answer(api.backend, api.gate, inference_request(model, body, call), request.receive)
+            reply = await answer(api.backend, api.gate, asked, request.receive)
         except InferenceError as error:
             if error.param and error.param.partition(".")[0] in ParamsBody.model_fields:
                 raise renamed(error, f"params.{error.param}") from error
             raise
-        return Response(encode_reply(model, reply, wanted), 200, reply_headers(reply, call), wanted)
+        content = await api.beside.run(sum(map(len, reply.items)), lambda: encode_reply(model, reply, wanted))
+        return Response(content, 200, reply_headers(reply, call), wanted)
 
     return routes
 
@@ -137,5 +143,4 @@ def encode_reply(model: str, reply: InferenceReply, media_type: str) -> bytes:
     }
     if media_type != JSON_TYPE:
         return wire.pack_with_items(head, reply.items)
-    head["items"] = [cast("dict[str, Any]", wire.unpack(item)) for item in reply.items]
-    return orjson.dumps(head, option=orjson.OPT_SERIALIZE_NUMPY)
+    return dump_with_list(head, "items", map(wire.unpack, reply.items))

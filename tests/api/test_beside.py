@@ -1,0 +1,99 @@
+"""Large bodies are worked on beside the event loop: others are answered meanwhile."""
+
+import asyncio
+import threading
+
+import httpx
+import numpy as np
+import orjson
+import pytest
+from sie_sdk import wire
+
+from sie_core.api import create_app, embeddings, encode
+from sie_core.api.beside import LARGE
+from sie_core.api.json_list import dump_with_list
+from sie_core.settings import Settings
+
+BOUND_S = 10
+ENCODE, EMBEDDINGS = "/v1/encode/org/model", "/v1/embeddings"
+MANY = LARGE // 50
+"""Items whose bodies and replies are large."""
+
+
+@pytest.fixture
+async def client(backend):
+    app = create_app(backend, Settings())
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://sie") as client:
+        yield client
+
+
+def body(path, texts):
+    return {"items": [{"text": text} for text in texts]} if path == ENCODE else {"model": "org/model", "input": texts}
+
+
+@pytest.mark.parametrize(
+    ("path", "module", "step"),
+    [
+        (ENCODE, encode, "decode_body"),
+        (ENCODE, encode, "encode_reply"),
+        (EMBEDDINGS, embeddings, "decode_body"),
+        (EMBEDDINGS, embeddings, "embeddings_reply"),
+    ],
+)
+async def test_others_are_answered_while_a_large_body_is_worked_on(client, monkeypatch, path, module, step):
+    begun, go_on = threading.Event(), threading.Event()
+    work = getattr(module, step)
+
+    def held(*arguments):
+        begun.set()
+        assert go_on.wait(BOUND_S), "nobody else was answered meanwhile"
+        return work(*arguments)
+
+    monkeypatch.setattr(module, step, held)
+    texts = ["a text as long as it takes for the body to be large" + "." * 30] * min(MANY, 2048)
+    large = asyncio.create_task(client.post(path, json=body(path, texts)))
+    async with asyncio.timeout(BOUND_S):
+        while not begun.is_set():  # noqa: ASYNC110 - a thread sets it
+            await asyncio.sleep(0.002)
+        assert (await client.get("/livez")).status_code == 200
+        go_on.set()
+        assert (await large).status_code == 200
+
+
+def noting(work, seen):
+    def noted(*arguments):
+        seen.add(threading.get_ident())
+        return work(*arguments)
+
+    return noted
+
+
+@pytest.mark.parametrize("path", [ENCODE, EMBEDDINGS])
+async def test_a_small_body_never_leaves_the_loop(client, monkeypatch, path):
+    seen = set()
+    for module, step in ((encode, "decode_body"), (encode, "encode_reply"), (embeddings, "embeddings_reply")):
+        monkeypatch.setattr(module, step, noting(getattr(module, step), seen))
+    assert (await client.post(path, json=body(path, ["a"]))).status_code == 200
+    assert seen == {threading.get_ident()}
+
+
+async def test_a_large_body_with_a_mistake_is_refused_like_a_small_one(client):
+    reply = await client.post(ENCODE, json={"items": [*({"text": "x"} for _ in range(MANY * 5)), {"text": 5}]})
+    assert len(reply.request.content) > LARGE
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, f"items[{MANY * 5}].text")
+
+
+async def test_a_large_reply_is_the_same_in_both_formats(client):
+    texts = [f"{'x' * (number % 7)}" for number in range(MANY)]
+    plain = await client.post(ENCODE, json=body(ENCODE, texts))
+    packed = await client.post(ENCODE, json=body(ENCODE, texts), headers={"Accept": "application/msgpack"})
+    assert min(len(plain.content), len(packed.content)) > LARGE
+    other = wire.unpack(packed.content)
+    for mine, theirs in zip(plain.json()["items"], other["items"], strict=True):
+        assert mine["dense"]["values"] == theirs["dense"]["values"].tolist()
+
+
+@pytest.mark.parametrize("entries", [[], [{}], [{"a": np.arange(3, dtype=np.float32)}, 'b"', None]])
+def test_a_list_written_by_entry_reads_as_one_written_whole(entries):
+    whole = orjson.dumps({"head": {"x": 1}, "list": entries}, option=orjson.OPT_SERIALIZE_NUMPY)
+    assert dump_with_list({"head": {"x": 1}}, "list", entries) == whole
