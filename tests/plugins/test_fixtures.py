@@ -55,8 +55,10 @@ def test_requests_to_the_server_share_batches_and_each_gets_its_own(sie_server, 
     RECORD.clear()
     hold.touch()
     with ThreadPoolExecutor(len(texts)) as pool:
-        waiting = [pool.submit(embed, text) for text in texts]
+        waiting = [pool.submit(embed, texts[0])]
         try:
+            wait_for(lambda: RECORD.runs("test/held"))  # the device is held; whatever comes now must queue
+            waiting += [pool.submit(embed, text) for text in texts[1:]]
             wait_for(lambda: gauge(server, "sie_queue_units") >= len(texts) - 1)
         finally:
             hold.unlink()
