@@ -75,10 +75,12 @@ def test_reasons_of_all_that_were_passed_over_are_kept(checkpoint: Callable, cap
 
 
 def test_the_highest_priority_serves(checkpoint: Callable) -> None:
-    chosen = build(checkpoint("bert"), [*RUNNERS, spec("Sound", priority=1)])
+    chosen = build(checkpoint("bert"), [*RUNNERS, spec("Sound", priority=11)])
     assert chosen.info.name == "Sound"
-    chosen = build(checkpoint("bert"), [*RUNNERS, spec("Sound", priority=-1)])
+    chosen = build(checkpoint("bert"), [*PACKED, spec("Sound", priority=-1)])
     assert chosen.info.name == "packed"
+    chosen = build(checkpoint("bert"), [*PACKED, *RUNNERS])
+    assert chosen.info.name == "encoder-loop"
 
 
 def test_a_device_without_room_is_told_apart_from_a_broken_runner(checkpoint: Callable) -> None:
