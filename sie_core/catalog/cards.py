@@ -82,12 +82,24 @@ def _read(file: Path, shape: type[Any]) -> Any:
     except OSError as error:
         raise ModelLoadError("STORAGE", f"{file.name} cannot be read: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:
-        raise ModelLoadError("CORRUPT", f"{file.name} is not valid JSON: {error}.") from error
+        raise ModelLoadError("CORRUPT", f"{file.name} is not valid JSON: {_fault(error)}.") from error
     if not isinstance(value, shape):
         raise ModelLoadError(
             "CORRUPT", f"{file.name} must hold a JSON {'object' if shape is dict else 'array'} at its top."
         )
     return value
+
+
+def _fault(error: ValueError | RecursionError) -> str:
+    """Say where JSON is at fault; a parser's own words may quote the file, and no file's content is for clients."""
+    match error:
+        case json.JSONDecodeError():
+            return f"see line {error.lineno}, column {error.colno}"
+        case UnicodeDecodeError():
+            return f"byte {error.start} is not UTF-8"
+        case RecursionError():
+            return "it nests too deep"
+    return "it holds a value that cannot be read"
 
 
 def _files(folder: Path) -> tuple[str, ...]:

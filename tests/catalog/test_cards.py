@@ -81,6 +81,28 @@ def test_a_broken_file_is_a_typed_error_that_names_it_and_no_path(
 
 
 @pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b'{"a": 1,\n "b": secret}', "line 2, column 7"),
+        (b'{"a": "\xff"}', "byte 7 is not UTF-8"),
+        (b"[" * 100_000, "it nests too deep"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "a value that cannot be read"),
+    ],
+)
+def test_a_broken_file_is_described_without_the_parser_s_words(
+    write_weights: Callable[..., Path], tmp_path: Path, content: bytes, said: str
+) -> None:
+    folder = write_weights(tmp_path / "m")
+    (folder / "config.json").write_bytes(content)
+    with pytest.raises(ModelLoadError) as raised:
+        read_card(folder)
+    assert str(raised.value).startswith("config.json is not valid JSON: ")
+    assert str(raised.value).endswith(f"{said}.")
+    for word in ("Expecting", "secret", "codec", "digits", "recursion"):
+        assert word not in str(raised.value)
+
+
+@pytest.mark.parametrize(
     "entry",
     [7, {}, {"type": 3}, {"type": "a.B", "path": "../x"}, {"type": "a.B", "path": "/etc"}, {"type": "a.B", "path": 1}],
 )
