@@ -5,7 +5,7 @@ It must not know threads, requests or what a batch does.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sie_core.contracts import Batch, InferenceError, QueuedUnit
@@ -108,22 +108,21 @@ class Scheduler:
                 times.append(ready_at)
         return min(times, default=None)
 
-    def expire(self, now: float) -> list[Expired]:
-        """Drop what waits beyond its deadline.
+    def expire(self, now: float) -> Iterator[Expired]:
+        """Drop what waits beyond its deadline, model by model: what one model lost is told before the next is asked.
 
         Raises:
-            PolicyError: A policy failed.
+            PolicyError: A policy failed; the models after it were not asked yet.
         """
-        found = []
         for model in self._models:
             try:
                 before = model.policy.queued_units
                 requests = model.policy.expire(now) if before else None
+                dropped = before - model.policy.queued_units
             except Exception as error:
                 raise PolicyError(model) from error
             if requests:
-                found.append(Expired(model, frozenset(requests), before - model.policy.queued_units))
-        return found
+                yield Expired(model, frozenset(requests), dropped)
 
     def record(self, model: LoadedModel, batch: Batch, seconds: float) -> None:
         """Learn how long a batch ran.

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import logging
 import sys
+import time
 import types
 from collections.abc import Sequence
 from typing import Any
@@ -25,7 +26,7 @@ from sie_core.contracts import (
     Unit,
 )
 
-from .conftest import bounded, queued, request, sample, until, vectors
+from .conftest import BOUND_S, bounded, queued, request, sample, until, vectors
 
 DEVICES = pytest.mark.parametrize("device", ["cpu", "fake"])
 
@@ -272,6 +273,39 @@ async def test_a_batch_policy_that_fails_costs_its_queue_and_not_the_device(engi
     for name in (model, other):
         assert len((await bounded(engine.infer(request(name, "text")))).items) == 1
     assert engine.health().live_problem is None
+
+
+async def test_an_expire_that_fails_hides_no_other_model_s_expired_requests(engines, monkeypatch):
+    hold = engines.hold()
+    names = [engines.model("gate", run_hold=str(hold)), *map(engines.model, ("first", "broken", "last"))]
+    engine = await engines.start(
+        lambda plugins: dataclasses.replace(plugins, batch_policies={"failing": FailingPolicy}),
+        load=names,
+        batch_policy="failing",
+    )
+    gate, first, broken, last = names
+
+    def expire(policy, now):
+        if broken in {request.model.id for request in policy._of_request}:
+            raise RuntimeError("expire is broken")
+        return BatchFormer.expire(policy, now)
+
+    monkeypatch.setattr(FailingPolicy, "expire", expire)
+    blocker = asyncio.create_task(engine.infer(request(gate, "gate")))
+    await until(lambda: RECORD.runs(gate))
+    deadline = time.monotonic() + 0.1
+    asked = [(first, "late", deadline), (broken, "bad", None), (last, "late", deadline)]
+    tasks = [asyncio.create_task(engine.infer(request(name, text, deadline=end))) for name, text, end in asked]
+    await until(lambda: queued(engine) == 3)
+    time.sleep(max(0.0, deadline - time.monotonic()))  # noqa: ASYNC251 - only the device thread can see it
+    hold.off()
+    bound = time.monotonic() + BOUND_S
+    while queued(engine) and time.monotonic() < bound:
+        time.sleep(0.001)  # noqa: ASYNC251
+    replies = await bounded(asyncio.gather(*tasks, return_exceptions=True))
+    await bounded(blocker)
+    assert [reply.code for reply in replies] == ["DEADLINE_EXCEEDED", "QUEUE_UNAVAILABLE", "DEADLINE_EXCEEDED"]
+    assert [sample(engine, "sie_dropped_units_total", model=name, reason="expired") for name in (first, last)] == [1, 1]
 
 
 async def test_a_batch_policy_that_cannot_learn_costs_nothing(engines, monkeypatch, caplog):
