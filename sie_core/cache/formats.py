@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+from sie_core.contracts import is_pickled
 
 
 def holds_safetensors(folder: Path) -> bool:
@@ -17,12 +17,7 @@ def holds_safetensors(folder: Path) -> bool:
 
 def holds_pickles(folder: Path) -> bool:
     """Whether any file of the folder holds pickled weights."""
-    return any(is_pickle(file.name) for file in folder.rglob("*"))
-
-
-def is_pickle(name: str) -> bool:
-    """Whether a file of that name holds pickled weights."""
-    return name.endswith(PICKLED) and not name.endswith("training_args.bin")
+    return any(is_pickled(file.name) for file in folder.rglob("*"))
 
 
 def no_safetensors(name: str, pickled: bool) -> str:

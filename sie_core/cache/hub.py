@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from sie_core.cache import hub_layout
-from sie_core.cache.formats import is_pickle, no_safetensors
+from sie_core.cache.formats import no_safetensors
 from sie_core.cache.local import cache_folder
-from sie_core.contracts import ModelLoadError, TierContext, WeightRequest, WeightTierFactory
+from sie_core.contracts import ModelLoadError, TierContext, WeightRequest, WeightTierFactory, is_pickled
 
 _METADATA_TIMEOUT_S = 10.0
 
@@ -63,7 +63,7 @@ class HubTier:
         info = api.model_info(request.repo_id, revision=request.revision, timeout=_METADATA_TIMEOUT_S)
         names = [file.rfilename for file in info.siblings or ()]
         if not any(name.endswith(".safetensors") for name in names):
-            raise ModelLoadError("CONFIG", no_safetensors(request.repo_id, any(map(is_pickle, names))))
+            raise ModelLoadError("CONFIG", no_safetensors(request.repo_id, any(map(is_pickled, names))))
 
     def _download(self, request: WeightRequest) -> Path:
         from huggingface_hub import snapshot_download

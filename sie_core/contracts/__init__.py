@@ -22,7 +22,14 @@ from sie_core.contracts.outputs import Entity, ItemOutput, SparseVector
 from sie_core.contracts.postprocess import OutputDtype
 from sie_core.contracts.requests import InferenceRequest, InputType, Item, Media, Operation, OutputType, Task, Truncate
 from sie_core.contracts.runners import RunnerSpec
-from sie_core.contracts.weights import TierContext, WeightPackage, WeightRequest, WeightTier, WeightTierFactory
+from sie_core.contracts.weights import (
+    TierContext,
+    WeightPackage,
+    WeightRequest,
+    WeightTier,
+    WeightTierFactory,
+    is_pickled,
+)
 
 CONTRACT_VERSION = 1
 """The version of these contracts. A plugin states the one it was built for; another one is refused by name."""
@@ -82,4 +89,5 @@ __all__ = [
     "WeightTier",
     "WeightTierFactory",
     "claim_architectures",
+    "is_pickled",
 ]

@@ -4,8 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Protocol
+
+PICKLED_WEIGHTS = (
+    "pytorch_model*.bin",
+    "adapter_model*.bin",
+    *(f"{name}*{ending}" for name in ("pytorch_model", "model") for ending in (".pt", ".pth", ".ckpt", ".pkl")),
+)
+"""Names of files with weights that reading may turn into running code. Other files end alike and are no such weights:
+OpenVINO's and Core ML's `.bin`, what a training run leaves beside its model."""
+
+
+def is_pickled(name: str) -> bool:
+    """Whether the file `name`, whatever folder it is in, holds pickled weights."""
+    return any(fnmatchcase(name.rpartition("/")[2], pattern) for pattern in PICKLED_WEIGHTS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from sie_core.cache import LocalTier
-from sie_core.cache.formats import is_pickle
 from sie_core.cache.hub_layout import repositories, wanted
-from sie_core.contracts import ModelLoadError, WeightRequest
+from sie_core.contracts import ModelLoadError, WeightRequest, is_pickled
 
 OLDER = "f" * 40
 REQUEST = WeightRequest("org/m")
@@ -112,14 +111,21 @@ def test_pickled_weights_alone_are_passed_over_and_said(tier: LocalTier, cached:
     assert "pickled" in lacking(tier)
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "a/b.pt", "model.ckpt", "x.pkl", "y.pth"])
+@pytest.mark.parametrize(
+    "name",
+    ["pytorch_model.bin", "2_Dense/pytorch_model.bin", "pytorch_model-00001-of-00002.bin", "model.pt", "model.ckpt"],
+)
 def test_pickles_are_told_by_their_names_and_never_wanted(name: str) -> None:
-    assert is_pickle(name)
+    assert is_pickled(name)
     assert not wanted(name)
 
 
-def test_training_arguments_are_no_weights() -> None:
-    assert not is_pickle("training_args.bin")
+@pytest.mark.parametrize(
+    "name",
+    ["training_args.bin", "optimizer.pt", "openvino/openvino_model.bin", "coreml/weights/weight.bin", "vocab.pkl"],
+)
+def test_what_ends_like_a_pickle_and_holds_no_weights_to_read_refuses_no_model(name: str) -> None:
+    assert not is_pickled(name)
 
 
 def test_only_model_repositories_are_listed(cached: Callable[..., Path], tmp_path: Path) -> None:

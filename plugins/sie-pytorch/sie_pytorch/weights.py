@@ -9,13 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from sie_core.contracts import ModelCard, ModelLoadError
+from sie_core.contracts import ModelCard, ModelLoadError, is_pickled
 
 if TYPE_CHECKING:
     import torch
-
-PICKLED = ("pytorch_model*.bin", "pytorch_model*.pt", "model*.pt")
-"""Weights that reading may turn into running code."""
 
 
 def refuse_pickled(card: ModelCard) -> None:
@@ -27,7 +24,7 @@ def refuse_pickled(card: ModelCard) -> None:
     files = [PurePosixPath(name) for name in card.files]
     safe = {file.parent for file in files if file.suffix == ".safetensors"}
     for file in files:
-        if file.parent not in safe and any(file.match(pattern) for pattern in PICKLED):
+        if file.parent not in safe and is_pickled(file.name):
             raise ModelLoadError(
                 "CONFIG",
                 f"{file}: these weights are a Python pickle, which can run code when it is read, and there are no "
