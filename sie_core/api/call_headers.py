@@ -22,6 +22,8 @@ class CallHeaders:
     """`time.monotonic()` seconds."""
     load_wait_s: int | None
     """How long to wait for a model that is not loaded; None where the client did not say."""
+    wait_applied: bool = False
+    """Whether the client said so, and its deadline leaves that much time."""
 
 
 def read_call_headers(headers: Headers, machine_profile: str | None) -> CallHeaders:
@@ -36,7 +38,9 @@ def read_call_headers(headers: Headers, machine_profile: str | None) -> CallHead
     """
     _check_machine_profile(headers, machine_profile)
     _check_remote(headers)
-    return CallHeaders(_deadline(headers), _preferred_wait(headers))
+    timeout, wait = _timeout(headers), _preferred_wait(headers)
+    deadline = None if timeout is None else time.monotonic() + timeout
+    return CallHeaders(deadline, wait, wait is not None and (timeout is None or timeout >= wait))
 
 
 def _check_machine_profile(headers: Headers, own: str | None) -> None:
@@ -59,7 +63,8 @@ def _check_remote(headers: Headers) -> None:
         raise InvalidInput(message, param="X-SIE-Remote")
 
 
-def _deadline(headers: Headers) -> float | None:
+def _timeout(headers: Headers) -> float | None:
+    """Read the seconds until the answer is of no use."""
     given = headers.get("x-sie-timeout-ms")
     if given is None:
         return None
@@ -70,7 +75,7 @@ def _deadline(headers: Headers) -> float | None:
     if not (math.isfinite(milliseconds) and milliseconds > 0):
         message = f"X-SIE-Timeout-Ms is {given[:40]!r}; it takes a number of milliseconds above 0."
         raise InvalidInput(message, param="X-SIE-Timeout-Ms")
-    return time.monotonic() + milliseconds / 1000
+    return milliseconds / 1000
 
 
 def _preferred_wait(headers: Headers) -> int | None:

@@ -19,6 +19,6 @@ def reply_headers(reply: InferenceReply, call: CallHeaders) -> dict[str, str]:
         headers["X-Postprocessing-Time"] = f"{timing.postprocessing_ms:.2f}"
     if reply.truncated:
         headers["X-SIE-Truncated"] = str(reply.truncated)
-    if call.load_wait_s is not None:
+    if call.wait_applied:
         headers["Preference-Applied"] = f"wait={call.load_wait_s}"
     return headers

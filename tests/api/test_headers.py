@@ -59,6 +59,15 @@ async def test_prefer_wait_is_heeded_and_said_to_be(client: httpx.AsyncClient, b
     assert reply.headers.get("preference-applied") == (f"wait={wait}" if wait else None)
 
 
+@pytest.mark.parametrize("path", [URL, "/v1/embeddings"])
+@pytest.mark.parametrize(("timeout_ms", "applied"), [("29999", None), ("30000", "wait=30"), ("60000", "wait=30")])
+async def test_a_wait_that_the_deadline_cuts_short_is_not_said_to_be_heeded(client, path, timeout_ms, applied) -> None:
+    body = BODY if path == URL else {"model": "org/model", "input": "x"}
+    reply = await client.post(path, json=body, headers={"Prefer": "wait=30", "X-SIE-Timeout-Ms": timeout_ms})
+    assert reply.status_code == 200
+    assert reply.headers.get("preference-applied") == applied
+
+
 async def test_remote_forbid_is_what_we_do_anyway(client: httpx.AsyncClient) -> None:
     assert (await client.post(URL, json=BODY, headers={"X-SIE-Remote": "forbid"})).status_code == 200
     twice = [("X-SIE-Remote", "forbid"), ("X-SIE-Remote", "forbid")]
