@@ -22,7 +22,7 @@ else
 export TORCH_INSTALL := python -m pip install -q torch==$(TORCH_VERSION)
 endif
 
-.PHONY: help serve test check docs clean
+.PHONY: help serve test check docs bench clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
@@ -52,6 +52,9 @@ test: check ## everything: the checks, then every test (TESTS="tests/engine -k d
 
 docs: .venv/.stamp ## write the tables of the docs from the code
 	$(BIN)/python docs/generate.py
+
+bench: .venv/.stamp ## SIE beside what a user would pick instead (ARGS="--quick")
+	$(BIN)/python -m tests.bench $(ARGS)
 
 clean: ## remove what make built
 	rm -rf .venv .hatch .envs

@@ -1,0 +1,83 @@
+"""The blocks that need no server, or only SIE's own, each put into the results. It must not know how they are shown."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from sie_core.cpu_budget import CpuBudget, set_thread_environment
+from tests.bench import accuracy, scaling
+from tests.bench.children import ask
+from tests.bench.environments import ONNX
+from tests.bench.in_process import padding_waste
+from tests.bench.load_ceiling import requests_a_second
+from tests.bench.onnx_graph import build_graph
+from tests.bench.options import Options
+from tests.bench.reference import reference
+from tests.bench.results import Results
+from tests.bench.running import serving
+from tests.bench.servers import SERVERS, weights
+from tests.bench.texts import KINDS, make_texts
+
+BASE64_BYTES = 2246
+"""Of SIE's answer to one text."""
+LATENCY_TEXTS = 200
+
+
+def load(results: Results, options: Options) -> None:
+    """Measure the load generator against a server that computes nothing."""
+    results.load["requests_s"] = requests_a_second(BASE64_BYTES, requests=2000 if options.quick else 20_000)
+
+
+def in_process(results: Results, options: Options) -> None:
+    """Measure the libraries without servers, and how much of what they compute is padding."""
+    kinds: dict[str, Any] = {}
+    waste, tokens = {}, {}
+    for kind in KINDS:
+        texts = make_texts(kind)
+        expected = reference(texts, options.threads)
+        count = 64 if options.quick else len(texts)
+        kinds[kind] = {"texts": texts[:count], "reference": str(expected.file)}
+        counted = expected.tokens[:count].tolist()
+        waste[kind], tokens[kind] = padding_waste(texts[:count], counted), sum(counted) / count
+    graph = build_graph(weights())
+    job = {"threads": options.threads, "weights": str(weights()), "graph": str(graph), "kinds": kinds}
+    modules = {"sentence-transformers": "sentence_transformers_speed", "ONNX Runtime": "onnx_speed"}
+    found: dict[str, list[Any]] = {name: [] for name in modules}
+    for _ in range(options.repeats):
+        for name, module in modules.items():
+            python = ONNX.program("python") if module == "onnx_speed" else sys.executable
+            found[name].append(ask(module, job, options.threads, python))
+    results.in_process = {"speeds": found, "padding_waste": waste, "tokens_a_text": tokens}
+
+
+def runner(results: Results, options: Options) -> None:
+    """Measure what each operation could reach on this machine, then SIE's forward pass."""
+    results.ceilings = ask("ceilings", {"threads": options.threads}, options.threads)
+    texts = make_texts("mixed")[: 100 if options.quick else None]
+    job = {
+        "threads": options.threads, "weights": str(weights()), "texts": texts, "batch_tokens": 2048,
+        "repeats": max(3, options.repeats),
+    }  # fmt: skip
+    variables: dict[str, str] = {}
+    set_thread_environment(CpuBudget(options.threads, options.threads), variables)  # as `sie serve` sets them
+    results.runner = ask("runner_speed", job, options.threads, variables=variables)
+
+
+def own_server(results: Results, options: Options) -> None:
+    """Measure accuracy and scaling on a fresh server of SIE."""
+    with serving(SERVERS["sie"], options.threads) as server:
+        if "accuracy" in options.parts:
+            sizes = (50, 200) if options.quick else (accuracy.QUERIES, accuracy.DOCUMENTS)
+            results.accuracy = asdict(accuracy.measure(server, options.threads, *sizes))
+        if "scaling" in options.parts:
+            over = scaling.latency_over_alone(server, 20 if options.quick else LATENCY_TEXTS)
+            found = scaling.measure(
+                server, options.threads, options.scaling_sizes, options.scaling_repeats, options.scaling_kind,
+                options.scaling_request,
+            )  # fmt: skip
+            results.scaling = {
+                **asdict(found), "flatness": found.spread, "request": options.scaling_request,
+                "latency_over_alone_p99": over,
+            }  # fmt: skip

@@ -1,0 +1,74 @@
+"""Whether cost grows linearly: tokens a second over ever more texts, and one client's latency over a text's own time.
+
+It must not know other servers than SIE.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from statistics import median
+
+import numpy as np
+
+from tests.bench.reference import reference
+from tests.bench.running import Server
+from tests.bench.texts import make_texts
+
+REQUEST_S = 3600.0
+ALONE = 5
+"""How often a text is sent to learn its own time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """Tokens a second by number of texts, in one request each time."""
+
+    kind: str
+    tokens_s: dict[int, list[float]]
+
+    @property
+    def spread(self) -> float:
+        """The least median over the largest: 1 is flat."""
+        medians = [median(rates) for rates in self.tokens_s.values()]
+        return min(medians) / max(medians)
+
+
+def measure(server: Server, threads: int, sizes: Sequence[int], repeats: int, kind: str, request: int) -> Scaling:
+    """Have one client encode `sizes` texts, again and again, in requests of `request` texts (0: all in one)."""
+    pool = make_texts(kind)
+    tokens = reference(pool, threads).tokens
+    rates: dict[int, list[float]] = {size: [] for size in sizes}
+    server.encode(pool[:100], "msgpack")
+    for _ in range(repeats):
+        for size in sizes:
+            texts = list(islice(cycle(pool), size))
+            step = request or size
+            started = time.perf_counter()
+            for start in range(0, size, step):
+                server.encode(texts[start : start + step], "msgpack", REQUEST_S)
+            seconds = time.perf_counter() - started
+            whole, rest = divmod(size, len(pool))
+            rates[size].append(float(whole * tokens.sum() + tokens[:rest].sum()) / seconds)
+    return Scaling(kind, rates)
+
+
+def latency_over_alone(server: Server, count: int) -> float:
+    """Return the 99th percentile of a first-time latency over the same text's own time, for one client's mixed texts.
+
+    A text's own time is the median of sending it again and again; what its first visit takes beyond that is the
+    server's doing: a kernel chosen anew for every length, a pause, a wait for company.
+    """
+    texts = make_texts("mixed", count, seed=23)
+    server.encode(texts[:1])
+    first = [_seconds(server, text) for text in texts]
+    alone = [median(_seconds(server, text) for _ in range(ALONE)) for text in texts]
+    return float(np.percentile(np.divide(first, alone), 99))
+
+
+def _seconds(server: Server, text: str) -> float:
+    started = time.perf_counter()
+    server.encode([text])
+    return time.perf_counter() - started

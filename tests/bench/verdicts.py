@@ -1,0 +1,97 @@
+"""The figures the project set itself, beside what a run found. It must not know how they were measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from tests.bench.results import Ratio, Results, choose, middle, ratio
+from tests.bench.workloads import CLIENTS
+
+OURS, BAR = "sie", "infinity"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One figure: what it should be and is."""
+
+    what: str
+    wanted: str
+    found: str
+    holds: bool
+
+
+def verdicts(results: Results) -> Iterator[Verdict]:
+    """Compare whatever was measured."""
+    yield from _speed(results)
+    yield from _runner(results)
+    yield from _accuracy(results)
+    yield from _memory(results)
+    yield from _scaling(results)
+
+
+def against_bar(results: Results, name: str, **cell: Any) -> Ratio | None:
+    """Divide our figure of a cell by infinity's."""
+    ours, theirs = (choose(results.grid, server=server, **cell) for server in (OURS, BAR))
+    return ratio(ours, theirs, name)
+
+
+def _speed(results: Results) -> Iterator[Verdict]:
+    single = {"kind": "mixed", "group": 1}
+    if found := against_bar(results, "p50", clients=1, **single):
+        yield Verdict("p50 of one text, one client, over infinity's", "≤ 0.33", str(found), found.median <= 1 / 3)
+    if found := against_bar(results, "texts_s", clients=64, **single):
+        yield Verdict("texts/s at 64 clients over infinity's", "≥ 6, aim 9", str(found), found.median >= 6)
+    many = choose(results.grid, server=OURS, clients=64, **single)
+    few = choose(results.grid, server=OURS, clients=8, **single)
+    if found := ratio(many, few, "texts_s"):
+        yield Verdict("our texts/s at 64 clients over those at 8", "≥ 0.95", str(found), found.median >= 0.95)
+    for clients in CLIENTS:
+        if found := against_bar(results, "texts_s", kind="mixed", group=32, clients=clients):
+            what = f"texts/s of 32-text requests over infinity's, clients: {clients}"
+            yield Verdict(what, "≥ 4", str(found), found.median >= 4)
+
+
+def _runner(results: Results) -> Iterator[Verdict]:
+    if not results.runner or not results.ceilings:
+        return
+    precision = results.runner["precision"]
+    limit = results.ceilings[precision]["products"]["tokens_s"]
+    share = median(results.runner["tokens_s"]) / limit
+    what = f"tokens/s of the runner over the {precision} matrix-product limit"
+    yield Verdict(what, "≥ 0.65, aim 0.8", f"{share:.2f}", share >= 0.65)
+    named = sum(seconds for name, seconds in results.runner["profile_s"].items() if not name.startswith("other"))
+    explained = named / sum(results.runner["profile_s"].values())
+    yield Verdict("share of the runner's time its profile names", "≥ 0.95", f"{explained:.3f}", explained >= 0.95)
+
+
+def _accuracy(results: Results) -> Iterator[Verdict]:
+    answers = choose(results.grid + results.formats, server=OURS)
+    if answers:
+        least = min(each["least_cosine"] for each in answers)
+        checked = sum(each["checked"] for each in answers)
+        yield Verdict(f"least cosine of {checked} answers under load", "≥ 0.9995", f"{least:.6f}", least >= 0.9995)
+    found = results.accuracy
+    if found:
+        overlap, first, swap = found["overlap"], found["equal_first"], found["widest_swap"]
+        yield Verdict(f"mean overlap@10 of {found['queries']} queries", "≥ 0.98", f"{overlap:.4f}", overlap >= 0.98)
+        yield Verdict("equal top-1", "≥ 0.98", f"{first:.4f}", first >= 0.98)
+        what = f"widest float32 gap of {found['swapped_pairs']} swapped pairs"
+        yield Verdict(what, "< 0.005", f"{swap:.2e}", swap < 5e-3)
+
+
+def _memory(results: Results) -> Iterator[Verdict]:
+    for name, field in (("loaded", "rss_bytes"), ("after the load test", "rss_after_bytes")):
+        found = middle(choose(results.starts, server=OURS), field)
+        if found is not None:
+            yield Verdict(f"memory {name}", "≤ 600 MB", f"{found / 1e6:.0f} MB", found <= 600e6)
+
+
+def _scaling(results: Results) -> Iterator[Verdict]:
+    if results.scaling:
+        flat, over = results.scaling["flatness"], results.scaling["latency_over_alone_p99"]
+        sizes = " … ".join(f"{int(size):,}" for size in results.scaling["tokens_s"])
+        yield Verdict(f"least over largest tokens/s at {sizes} texts", "≥ 0.90", f"{flat:.2f}", flat >= 0.9)
+        yield Verdict("one client's latency over a text's own time, p99", "≤ 2", f"{over:.2f}", over <= 2)
