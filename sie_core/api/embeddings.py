@@ -89,15 +89,16 @@ def embeddings_reply(body: EmbeddingsBody, reply: InferenceReply) -> bytes:
     tokens = reply.usage.input_tokens
     write = _base64 if body.encoding_format == "base64" else _as_is
     vectors = (cast("dict[str, Any]", wire.unpack(item))["dense"]["values"] for item in reply.items)
-    head = {
+    fields = {
         "object": "list",
+        "data": None,
         "model": body.model,
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens, "sie_token_source": "worker"},
     }
     entries = (
         {"object": "embedding", "index": place, "embedding": write(vector)} for place, vector in enumerate(vectors)
     )
-    return dump_with_list(head, "data", entries)
+    return dump_with_list(fields, "data", entries)
 
 
 def _as_is(vector: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -143,4 +143,4 @@ def encode_reply(model: str, reply: InferenceReply, media_type: str) -> bytes:
     }
     if media_type != JSON_TYPE:
         return wire.pack_with_items(head, reply.items)
-    return dump_with_list(head, "items", map(wire.unpack, reply.items))
+    return dump_with_list({**head, "items": None}, "items", map(wire.unpack, reply.items))

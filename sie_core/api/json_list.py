@@ -8,11 +8,14 @@ from typing import Any
 import orjson
 
 
-def dump_with_list(head: Mapping[str, Any], key: str, entries: Iterable[object]) -> bytes:
-    """Encode `{**head, key: [*entries]}`; NumPy arrays become lists of numbers. `head` has a key, and not `key`.
+def dump_with_list(fields: Mapping[str, Any], key: str, entries: Iterable[object]) -> bytes:
+    """Encode `fields` with `[*entries]` in the place of `fields[key]`; NumPy arrays become lists of numbers.
 
     The encoder keeps the interpreter to itself for as long as a call of it takes. A call an entry lets other threads,
     the event loop's above all, run in between.
     """
-    written = [orjson.dumps(entry, option=orjson.OPT_SERIALIZE_NUMPY) for entry in entries]
-    return b"".join((orjson.dumps(head)[:-1], b",", orjson.dumps(key), b":[", b",".join(written), b"]}"))
+    written = b",".join([orjson.dumps(entry, option=orjson.OPT_SERIALIZE_NUMPY) for entry in entries])
+    pieces = []
+    for name, value in fields.items():
+        pieces += [b",", orjson.dumps(name), b":", *((b"[", written, b"]") if name == key else (orjson.dumps(value),))]
+    return b"".join((b"{", *pieces[1:], b"}"))

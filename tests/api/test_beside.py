@@ -95,5 +95,7 @@ async def test_a_large_reply_is_the_same_in_both_formats(client):
 
 @pytest.mark.parametrize("entries", [[], [{}], [{"a": np.arange(3, dtype=np.float32)}, 'b"', None]])
 def test_a_list_written_by_entry_reads_as_one_written_whole(entries):
-    whole = orjson.dumps({"head": {"x": 1}, "list": entries}, option=orjson.OPT_SERIALIZE_NUMPY)
-    assert dump_with_list({"head": {"x": 1}}, "list", entries) == whole
+    fields = {"before": {"x": 1}, "list": entries, "after": None}
+    whole = orjson.dumps(fields, option=orjson.OPT_SERIALIZE_NUMPY)
+    assert dump_with_list({**fields, "list": None}, "list", iter(entries)) == whole
+    assert dump_with_list({"list": None}, "list", iter(entries)).startswith(b'{"list":[')
