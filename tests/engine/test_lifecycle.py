@@ -123,13 +123,6 @@ async def test_a_permanent_failure_that_was_put_right_is_found_without_a_restart
     assert engine.model(model).last_error is None
 
 
-def test_a_failure_that_keeps_coming_is_permanent_and_rarely_tried():
-    failure = load_failures.FailedLoad("a/model", "NETWORK", "no route", attempts=5000, failed_at=100.0)
-    assert failure.permanent
-    assert not failure.may_retry(1899.0)
-    assert failure.may_retry(1900.0)
-
-
 async def test_a_transient_failure_cools_down_and_is_then_tried_again(engines, monkeypatch):
     model = engines.model("flaky-network", load_failure="NETWORK", load_failure_times=2)
     engine = await engines.start()

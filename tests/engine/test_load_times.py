@@ -3,7 +3,8 @@
 import pytest
 
 from sie_core.contracts import ModelConfig, ModelLoadError, Profile, ResolvedModel
-from sie_core.engine.load_failures import COOLDOWN_S, LONGEST_COOLDOWN_S, MOST_ATTEMPTS, failed_load
+from sie_core.contracts.errors import PERMANENT_FAILURES
+from sie_core.engine.load_failures import COOLDOWN_S, LONGEST_COOLDOWN_S, MOST_ATTEMPTS, FailedLoad, failed_load
 from sie_core.engine.slots import ModelSlot
 
 MODEL = ResolvedModel("m", ModelConfig("m"), Profile("default"))
@@ -25,15 +26,28 @@ def test_nobody_is_sent_away_for_less_than_a_second_and_an_overdue_load_for_long
 
 
 @pytest.mark.parametrize(("failure", "base"), COOLDOWN_S.items())
-def test_cooldowns_double_up_to_half_an_hour_and_end_after_eight_attempts(failure, base):
+def test_cooldowns_double_up_to_half_an_hour_and_the_eighth_failure_is_permanent(failure, base):
     before = None
     for attempt in range(1, MOST_ATTEMPTS + 1):
         before = failed_load("m", ModelLoadError(failure, "why"), before, now=1000.0)
         assert before.attempts == attempt
-        if attempt < MOST_ATTEMPTS:
-            wait = min(base * 2 ** (attempt - 1), LONGEST_COOLDOWN_S)
-            assert before.retry_at == 1000.0 + wait
-            assert (before.may_retry(999.0 + wait), before.may_retry(1000.0 + wait)) == (False, True)
-    assert before.permanent
-    assert not before.may_retry(1e9)
-    assert "tried again" not in before.error(0.0).message
+        assert before.permanent == (attempt == MOST_ATTEMPTS)
+        wait = min(base * 2 ** (attempt - 1), LONGEST_COOLDOWN_S)
+        assert before.retry_at == 1000.0 + wait
+        assert (before.may_retry(999.0 + wait), before.may_retry(1000.0 + wait)) == (False, True)
+        assert f"tried again in {wait:.0f} s" in before.error(1000.0).message
+    assert before.retry_at == 1000.0 + LONGEST_COOLDOWN_S
+
+
+@pytest.mark.parametrize("failure", sorted(PERMANENT_FAILURES))
+def test_a_permanent_failure_is_tried_again_after_ten_minutes_however_often_it_failed(failure):
+    before = None
+    for _ in range(MOST_ATTEMPTS + 1):
+        before = failed_load("m", ModelLoadError(failure, "why"), before, now=1000.0)
+        assert before.permanent
+        assert before.retry_at == 1600.0
+        assert before.error(1000.0).retry_after_s is None
+
+
+def test_a_failure_that_never_ends_has_a_cooldown_too():
+    assert FailedLoad("m", "NETWORK", "why", attempts=5000, failed_at=100.0).retry_at == 100.0 + LONGEST_COOLDOWN_S
