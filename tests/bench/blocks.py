@@ -9,7 +9,7 @@ from typing import Any
 from sie_core.cpu_budget import CpuBudget, set_thread_environment
 from tests.bench import accuracy, scaling
 from tests.bench.children import ask
-from tests.bench.environments import ONNX
+from tests.bench.environments import INFINITY
 from tests.bench.in_process import padding_waste
 from tests.bench.load_ceiling import requests_a_second
 from tests.bench.onnx_graph import build_graph
@@ -47,7 +47,7 @@ def in_process(results: Results, options: Options) -> None:
     found: dict[str, list[Any]] = {name: [] for name in modules}
     for _ in range(options.repeats):
         for name, module in modules.items():
-            python = ONNX.program("python") if module == "onnx_speed" else sys.executable
+            python = INFINITY.program("python") if module == "onnx_speed" else sys.executable
             found[name].append(ask(module, job, options.threads, python))
     results.in_process = {"speeds": found, "padding_waste": waste, "tokens_a_text": tokens}
 

@@ -60,25 +60,28 @@ class Environment:
 INFINITY = Environment(
     "infinity",
     (
+        # What `pip install infinity-emb[server,torch,optimum]` resolves to, held fast: optimum 2, which is without
+        # BetterTransformer, and the newest transformers that optimum-onnx takes.
         "infinity-emb[server,torch,optimum,logging]==0.0.78",
-        # BetterTransformer, which infinity's torch engine turns on by default, left optimum with 2.0 …
-        "optimum==1.27.0",
-        # … and refuses transformers from 4.49 on.
-        "transformers==4.48.3",
-        # infinity wants NumPy 1, pyarrow wants NumPy 2 from 20 on, and newer datasets want newer pyarrow.
-        "datasets==3.6.0",
-        "pyarrow==19.0.1",
-    ),
-)
-ONNX = Environment(
-    "onnx",
-    (
-        "infinity-emb[server,torch,logging]==0.0.78",
-        # optimum 1 imports what torch 2.9 took out of its exporter; BetterTransformer plays no part in ONNX.
+        "optimum==2.1.0",
         "optimum-onnx[onnxruntime]==0.1.0",
         "transformers==4.57.6",
         "onnxruntime==1.31.1",
         "onnx==1.23.2",
     ),
 )
-"""For infinity's ONNX engine and for a bare session, which also exports the graph."""
+"""For infinity's torch and ONNX engines, and for a bare ONNX session, whose graph is exported here too."""
+BETTERTRANSFORMER = Environment(
+    "infinity-bettertransformer",
+    (
+        "infinity-emb[server,torch,optimum,logging]==0.0.78",
+        # BetterTransformer left optimum with 2.0 and refuses transformers from 4.49 on. optimum 1 in turn cannot run
+        # ONNX here: it imports what torch 2.9 took out of its exporter.
+        "optimum==1.27.0",
+        "transformers==4.48.3",
+        # infinity wants NumPy 1, pyarrow wants NumPy 2 from 20 on, and newer datasets want newer pyarrow.
+        "datasets==3.6.0",
+        "pyarrow==19.0.1",
+    ),
+)
+"""For infinity's torch engine as it was with the libraries of its day: nested tensors in place of padding."""

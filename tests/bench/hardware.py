@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from tests.bench.environments import INFINITY, ONNX, ROOT, Environment
+from tests.bench.environments import BETTERTRANSFORMER, INFINITY, ROOT, Environment
 
 FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16")
 OURS = ("torch", "transformers", "sentence-transformers", "numpy", "uvicorn", "fastapi")
@@ -29,7 +29,7 @@ def describe(threads: int) -> dict[str, Any]:
         "python": platform.python_version(),
         "commit": _commit(),
         "versions": {name: _version(name) for name in OURS},
-        "environments": {each.name: list(each.requirements) for each in (INFINITY, ONNX) if _built(each)},
+        "environments": {each.name: list(each.requirements) for each in (INFINITY, BETTERTRANSFORMER) if _built(each)},
     }
 
 

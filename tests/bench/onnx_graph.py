@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.bench.environments import ONNX, ROOT, SCRATCH
+from tests.bench.environments import INFINITY, ROOT, SCRATCH
 
 FOLDER = SCRATCH / "onnx"
 GRAPH = FOLDER / "model.onnx"
@@ -17,14 +17,14 @@ OPSET = 17
 
 
 def build_graph(weights: Path) -> Path:
-    """Export the model in the ONNX environment, unless it was; return the graph."""
+    """Export the model in infinity's environment, unless it was; return the graph."""
     if not GRAPH.is_file():
-        ONNX.build()
+        INFINITY.build()
         FOLDER.mkdir(parents=True, exist_ok=True)
         for file in weights.glob("*.json"):
             shutil.copy(file, FOLDER)
         shutil.copy(weights / "vocab.txt", FOLDER)
-        command = [str(ONNX.program("python")), "-m", "tests.bench.onnx_graph", str(weights)]
+        command = [str(INFINITY.program("python")), "-m", "tests.bench.onnx_graph", str(weights)]
         subprocess.run(
             command,
             check=True,
@@ -37,7 +37,7 @@ def build_graph(weights: Path) -> Path:
 
 
 def export(weights: Path) -> None:
-    """Trace the model, fuse attention, GELU and layer norms, and write the graph; runs in the ONNX environment."""
+    """Trace the model, fuse attention, GELU and layer norms, and write the graph; runs in infinity's environment."""
     import torch
     from onnxruntime.transformers import optimizer
     from transformers import AutoModel

@@ -1,4 +1,4 @@
-"""A bare ONNX Runtime session over the fused float32 graph, in the ONNX environment, sorted and padded.
+"""A bare ONNX Runtime session over the fused float32 graph, in infinity's environment, sorted and padded.
 
 `python -m tests.bench.onnx_speed` reads a job from stdin. It must not know a server.
 """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sie_core.cpu_budget import cpu_budget
 from tests.bench.environments import ROOT
-from tests.bench.servers import DEFAULT_SERVERS, SERVERS
+from tests.bench.servers import SERVERS
 from tests.bench.texts import KINDS
 from tests.bench.workloads import Cell, grid, quick_grid
 
@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description="SIE beside what a user would pick.")
     add = parser.add_argument
     add("--quick", action="store_true", help="a smoke run: few cells, small blocks, results under .envs/bench/quick")
-    add("--servers", type=_names(SERVERS), default=list(DEFAULT_SERVERS), help=f"of {','.join(SERVERS)}")
+    add("--servers", type=_names(SERVERS), default=list(SERVERS), help=f"of {','.join(SERVERS)}")
     add("--parts", type=_names(PARTS), default=list(PARTS), help=f"of {','.join(PARTS)}")
     add("--kinds", type=_names(KINDS), default=list(KINDS), help=f"of {','.join(KINDS)}")
     add("--clients", type=_numbers, help="cells with these numbers of clients only, e.g. 1,64")

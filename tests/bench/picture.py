@@ -10,8 +10,8 @@ from tests.bench.servers import SERVERS
 from tests.bench.workloads import CLIENTS, GROUPS
 
 WIDTH, HEIGHT = 380, 300
-LEFT, TOP, BOTTOM, RIGHT = 56, 44, 44, 16
-COLOURS = {"sie": "#0b6e4f", "infinity": "#c8553d", "infinity-plain": "#e09f3e", "infinity-onnx": "#6c7a89"}
+LEFT, TOP, BOTTOM, RIGHT = 56, 44, 44, 48
+COLOURS = {"sie": "#0b6e4f", "infinity": "#c8553d", "infinity-bt": "#e09f3e", "infinity-onnx": "#6c7a89"}
 TITLES = {1: "one text a request", 32: "32 texts a request"}
 STEPS = (1, 2, 5)
 
@@ -85,7 +85,7 @@ def _line(name: str, points: list[tuple[int, float]], left: int, top: float) -> 
     path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
     dots = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>' for x, y in places)
     last_x, last_y = places[-1]
-    value = f'<text x="{last_x:.1f}" y="{last_y - 8:.1f}" text-anchor="end" stroke="none">{points[-1][1]:,.0f}</text>'
+    value = f'<text x="{last_x + 8:.1f}" y="{last_y + 4:.1f}" stroke="none">{points[-1][1]:,.0f}</text>'
     colour = COLOURS[name]
     return f'<g fill="{colour}" stroke="{colour}"><path d="{path}" fill="none" stroke-width="2"/>{dots}{value}</g>\n'
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from tests.bench.environments import INFINITY, ONNX, ROOT, Environment
+from tests.bench.environments import BETTERTRANSFORMER, INFINITY, ROOT, Environment
 from tests.bench.onnx_graph import FOLDER, build_graph
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
@@ -71,25 +71,25 @@ INFINITY_TORCH = ServerSpec(
     environments=(INFINITY,),
     variables=NO_TELEMETRY,
 )
-"""The bar. It gets its own defaults: batches of 32, BetterTransformer on."""
-INFINITY_PLAIN = replace(
+"""The bar, with its own defaults."""
+INFINITY_BETTERTRANSFORMER = replace(
     INFINITY_TORCH,
-    name="infinity-plain",
-    title="infinity, torch, no BetterTransformer",
-    command=lambda port: _infinity(port, INFINITY, weights(), "torch", "--no-bettertransformer"),
+    name="infinity-bt",
+    title="infinity, torch with BetterTransformer",
+    command=lambda port: _infinity(port, BETTERTRANSFORMER, weights(), "torch"),
+    environments=(BETTERTRANSFORMER,),
 )
 INFINITY_ONNX = ServerSpec(
     name="infinity-onnx",
     title="infinity, ONNX",
     # In the model's folder: infinity hands the graph's path on as a file name, so it must be one.
-    command=lambda port: _infinity(port, ONNX, Path(), "optimum", "--pooling-method", "mean"),
+    command=lambda port: _infinity(port, INFINITY, Path(), "optimum", "--pooling-method", "mean"),
     folder=FOLDER,
     ready_path="/health",
     formats=INFINITY_FORMATS,
-    environments=(ONNX,),
+    environments=(INFINITY,),
     prepare=lambda: build_graph(weights()),
     variables=NO_TELEMETRY,
 )
 
-SERVERS = {spec.name: spec for spec in (SIE, INFINITY_TORCH, INFINITY_PLAIN, INFINITY_ONNX)}
-DEFAULT_SERVERS = ("sie", "infinity", "infinity-onnx")
+SERVERS = {spec.name: spec for spec in (SIE, INFINITY_TORCH, INFINITY_BETTERTRANSFORMER, INFINITY_ONNX)}

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.bench.results import Record, Results, choose, middle, ratio
 from tests.bench.servers import SERVERS
-from tests.bench.verdicts import BAR, OURS, verdicts
+from tests.bench.verdicts import OURS, verdicts
 
 NONE = "–"
 
@@ -18,7 +18,7 @@ def render(results: Results) -> str:
     parts = [
         _section("The bars", ("figure", "wanted", "found", ""),
                  [(v.what, v.wanted, v.found, "✓" if v.holds else "✗") for v in verdicts(results)]),
-        _section("SIE over infinity, by cell", RATIO_HEAD, _ratios(results)),
+        _section("SIE over the others, by cell", _ratio_head(results), _ratios(results)),
         _section("Every server, by cell", FIGURES_HEAD, _figures(results.grid)),
         _section("Formats", FORMATS_HEAD, _formats(results.formats)),
         _section("Start and memory", STARTS_HEAD, _starts(results)),
@@ -46,26 +46,27 @@ def _cells(records: list[Record]) -> list[tuple[str, int, int]]:
     return list(dict.fromkeys((each["kind"], each["group"], each["clients"]) for each in records))
 
 
-RATIO_HEAD = (
-    "texts", "a request", "clients", "SIE texts/s", "infinity texts/s", "ratio (range)",
-    "SIE p50 ms", "infinity p50 ms", "ratio (range)", "p99, ratio (range)",
-)  # fmt: skip
-
-
 def _ratios(results: Results) -> Iterator[tuple[object, ...]]:
+    others = _others(results)
     for kind, group, clients in _cells(results.grid):
-        ours, theirs = (
-            choose(results.grid, server=server, kind=kind, group=group, clients=clients) for server in (OURS, BAR)
-        )
-        throughput = ratio(ours, theirs, "texts_s")
-        if throughput is None:
-            continue
-        yield (
-            kind, group, clients,
-            *(_number(middle(each, "texts_s"), 1) for each in (ours, theirs)), throughput,
-            *(_number(middle(each, "p50"), 1) for each in (ours, theirs)), ratio(ours, theirs, "p50"),
-            ratio(ours, theirs, "p99"),
-        )  # fmt: skip
+        cell = {"kind": kind, "group": group, "clients": clients}
+        ours = choose(results.grid, server=OURS, **cell)
+        if ours:
+            theirs = [choose(results.grid, server=other, **cell) for other in others]
+            speeds = [ratio(ours, found, "texts_s") or NONE for found in theirs]
+            latencies = [ratio(ours, found, "p50") or NONE for found in theirs]
+            own = [_number(middle(ours, name), 1) for name in ("texts_s", "p50")]
+            yield kind, group, clients, *own, *speeds, *latencies
+
+
+def _ratio_head(results: Results) -> tuple[str, ...]:
+    titles = [SERVERS[other].title for other in _others(results)]
+    speeds, latencies = ([f"{name} over {title}" for title in titles] for name in ("texts/s", "p50"))
+    return "texts", "a request", "clients", "SIE texts/s", "SIE p50 ms", *speeds, *latencies
+
+
+def _others(results: Results) -> list[str]:
+    return [name for name in SERVERS if name != OURS and choose(results.grid, server=name)]
 
 
 FIGURES_HEAD = (

@@ -10,6 +10,8 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
+import psutil
+
 from tests.bench.cells import LEAST_COSINE, WrongAnswerError, measure
 from tests.bench.environments import ROOT
 from tests.bench.options import Options
@@ -32,7 +34,7 @@ def take_turns(results: Results, options: Options) -> None:
             try:
                 with serving(SERVERS[name], options.threads) as server:
                     _turn(results, options, server, repetition, expected)
-            except (ServerError, WrongAnswerError) as error:
+            except (ServerError, WrongAnswerError, psutil.Error) as error:
                 results.problems.append(str(error).replace(str(ROOT), "."))
                 print(error, file=sys.stderr, flush=True)
             results.save(options.out)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from tests.bench.results import Ratio, Results, choose, middle, ratio
+from tests.bench.servers import SERVERS
 from tests.bench.workloads import CLIENTS
 
-OURS, BAR = "sie", "infinity"
+OURS = "sie"
+BARS = ("infinity", "infinity-bt")
+"""The torch engine of infinity, as it installs today and with the libraries of its day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,25 +34,31 @@ def verdicts(results: Results) -> Iterator[Verdict]:
     yield from _scaling(results)
 
 
-def against_bar(results: Results, name: str, **cell: Any) -> Ratio | None:
-    """Divide our figure of a cell by infinity's."""
-    ours, theirs = (choose(results.grid, server=server, **cell) for server in (OURS, BAR))
-    return ratio(ours, theirs, name)
-
-
 def _speed(results: Results) -> Iterator[Verdict]:
-    single = {"kind": "mixed", "group": 1}
-    if found := against_bar(results, "p50", clients=1, **single):
-        yield Verdict("p50 of one text, one client, over infinity's", "≤ 0.33", str(found), found.median <= 1 / 3)
-    if found := against_bar(results, "texts_s", clients=64, **single):
-        yield Verdict("texts/s at 64 clients over infinity's", "≥ 6, aim 9", str(found), found.median >= 6)
-    many = choose(results.grid, server=OURS, clients=64, **single)
-    few = choose(results.grid, server=OURS, clients=8, **single)
+    for bar in BARS:
+        yield from _against(results, bar)
+    single = {"server": OURS, "kind": "mixed", "group": 1}
+    many, few = (choose(results.grid, clients=clients, **single) for clients in (64, 8))
     if found := ratio(many, few, "texts_s"):
         yield Verdict("our texts/s at 64 clients over those at 8", "≥ 0.95", str(found), found.median >= 0.95)
+
+
+def _against(results: Results, bar: str) -> Iterator[Verdict]:
+    """Divide our figures by those of a server we want to beat."""
+
+    def over(name: str, group: int, clients: int) -> Ratio | None:
+        cell = {"kind": "mixed", "group": group, "clients": clients}
+        ours, theirs = (choose(results.grid, server=server, **cell) for server in (OURS, bar))
+        return ratio(ours, theirs, name)
+
+    title = SERVERS[bar].title
+    if found := over("p50", 1, 1):
+        yield Verdict(f"p50 of one text, one client, over {title}", "≤ 0.33", str(found), found.median <= 1 / 3)
+    if found := over("texts_s", 1, 64):
+        yield Verdict(f"texts/s at 64 clients over {title}", "≥ 6, aim 9", str(found), found.median >= 6)
     for clients in CLIENTS:
-        if found := against_bar(results, "texts_s", kind="mixed", group=32, clients=clients):
-            what = f"texts/s of 32-text requests over infinity's, clients: {clients}"
+        if found := over("texts_s", 32, clients):
+            what = f"texts/s of 32-text requests, clients: {clients}, over {title}"
             yield Verdict(what, "≥ 4", str(found), found.median >= 4)
 
 
