@@ -38,6 +38,7 @@ def measure(options: Options) -> Results:
     prepare(options)
     results = Results(hardware=describe(options.threads), texts={kind: _facts(kind, options) for kind in KINDS})
     steps: dict[str, Callable[[Results, Options], None]] = {
+        "commands": blocks.command_line,
         "load": blocks.load,
         "in-process": blocks.in_process,
         "runner": blocks.runner,

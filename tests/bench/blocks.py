@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from sie_core.cpu_budget import CpuBudget, set_thread_environment
-from tests.bench import accuracy, scaling
+from tests.bench import accuracy, commands, scaling
 from tests.bench.children import ask
 from tests.bench.environments import INFINITY
 from tests.bench.in_process import padding_waste
@@ -23,6 +23,11 @@ from tests.bench.texts import KINDS, make_texts
 BASE64_BYTES = 2246
 """Of SIE's answer to one text."""
 LATENCY_TEXTS = 200
+
+
+def command_line(results: Results, options: Options) -> None:
+    """Measure how long the command line takes to start."""
+    results.commands = commands.measure(3 if options.quick else 9)
 
 
 def load(results: Results, options: Options) -> None:

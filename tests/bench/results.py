@@ -19,6 +19,8 @@ class Results:
     hardware: dict[str, Any] = field(default_factory=dict)
     texts: dict[str, Any] = field(default_factory=dict)
     """By kind: how many, words and tokens."""
+    commands: dict[str, float] = field(default_factory=dict)
+    """Milliseconds of each command line."""
     load: dict[str, float] = field(default_factory=dict)
     in_process: dict[str, Any] = field(default_factory=dict)
     ceilings: dict[str, Any] = field(default_factory=dict)

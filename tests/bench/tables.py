@@ -22,6 +22,7 @@ def render(results: Results) -> str:
         _section("Every server, by cell", FIGURES_HEAD, _figures(results.grid)),
         _section("Formats", FORMATS_HEAD, _formats(results.formats)),
         _section("Start and memory", STARTS_HEAD, _starts(results)),
+        _section("The command line", ("command", "ms"), ((f"`{name}`", _number(ms)) for name, ms in results.commands.items())),
         _section("In process", IN_PROCESS_HEAD, _in_process(results)),
         _section("The runner against its ceilings", RUNNER_HEAD, _runner(results)),
         _section("Cost by size", ("texts in one client run", "tokens/s"), _scaling(results)),
