@@ -1,4 +1,4 @@
-"""How long the command line takes before it does anything, by whole processes. It must not know what it is shown beside."""
+"""How long the command line takes to start, by whole processes. It must not know what it is shown beside."""
 
 from __future__ import annotations
 

@@ -22,13 +22,17 @@ def render(results: Results) -> str:
         _section("Every server, by cell", FIGURES_HEAD, _figures(results.grid)),
         _section("Formats", FORMATS_HEAD, _formats(results.formats)),
         _section("Start and memory", STARTS_HEAD, _starts(results)),
-        _section("The command line", ("command", "ms"), ((f"`{name}`", _number(ms)) for name, ms in results.commands.items())),
+        _section("The command line", ("command", "ms"), _commands(results)),
         _section("In process", IN_PROCESS_HEAD, _in_process(results)),
         _section("The runner against its ceilings", RUNNER_HEAD, _runner(results)),
         _section("Cost by size", ("texts in one client run", "tokens/s"), _scaling(results)),
         _conditions(results),
     ]  # fmt: skip
     return "\n".join(part for part in parts if part)
+
+
+def _commands(results: Results) -> Iterator[tuple[object, ...]]:
+    return ((f"`{name}`", _number(ms)) for name, ms in results.commands.items())
 
 
 def _section(title: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
