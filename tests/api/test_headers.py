@@ -101,7 +101,7 @@ async def test_what_the_backend_raises_is_answered_as_the_table_says(
 @pytest.mark.parametrize("path", [URL, "/v1/embeddings"])
 async def test_a_crash_leaks_nothing_and_is_logged_under_the_request(client, backend, caplog, path) -> None:
     async def crash(_: object) -> None:
-        raise RuntimeError("secret at /root/weights")
+        raise RuntimeError("secret at /srv/weights")
 
     backend.act = crash
     body = BODY if path == URL else {"model": "org/model", "input": "x"}
@@ -109,7 +109,7 @@ async def test_a_crash_leaks_nothing_and_is_logged_under_the_request(client, bac
     assert (reply.status_code, reply.json()["error"]["code"]) == (500, "INTERNAL_ERROR")
     assert "secret" not in reply.text
     assert reply.headers["x-sie-request-id"] == "r-42"
-    assert "secret at /root/weights" in caplog.text
+    assert "secret at /srv/weights" in caplog.text
 
 
 async def test_a_path_cannot_write_a_line_of_the_log(client: httpx.AsyncClient, caplog) -> None:

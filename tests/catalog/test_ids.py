@@ -55,8 +55,8 @@ def test_ids_that_could_leave_a_folder_or_break_a_line_are_not(value: str) -> No
 def test_a_well_formed_id_always_stays_below_the_folder_it_is_joined_to(value: str) -> None:
     if is_model_id(value):
         assert re.fullmatch(r"^[a-zA-Z0-9][a-zA-Z0-9._/:@-]*$", value)
-        joined = (Path("/root/of/models") / value).resolve()
-        assert joined.is_relative_to("/root/of/models")
+        joined = (Path("/srv/of/models") / value).resolve()
+        assert joined.is_relative_to("/srv/of/models")
         assert "\\" not in value
         assert "\n" not in value
 
