@@ -4,6 +4,7 @@ from sie_core.contracts import RunnerSpec
 from sie_pytorch.loop.table import ROWS
 
 INTERFACE = "sie_pytorch.runners.Runner"
+"""The `RunnerSpec.interface` of runners that follow the Protocol `Runner`."""
 
 RUNNERS = (
     RunnerSpec(

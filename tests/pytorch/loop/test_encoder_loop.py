@@ -15,14 +15,17 @@ from sie_pytorch.runners.layout import PackedLayout
 
 from tests.pytorch.models import ARCHITECTURES, write_checkpoint, write_new
 from tests.pytorch.runners.support import (
+    SHORT,
     TOLERANCE,
     batch_for,
     build,
     deviation,
     forward,
+    packed_batch,
     padded_states,
     reference_model,
 )
+from tests.pytorch.runners.test_new_architecture import reference
 
 NAMES = ["bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "ernie", "nomic"]
 
@@ -94,9 +97,11 @@ def test_positions_off_by_one_are_seen(case: tuple, off: int) -> None:
         hook.remove()
 
 
-def test_gte_is_served_by_it(tmp_path: Path) -> None:
+def test_gte_equals_its_description(tmp_path: Path) -> None:
     runner = build(write_new(tmp_path), RUNNERS)
     assert runner.info.name == "encoder-loop", runner.info.reason
+    batch = packed_batch(SHORT, types=2)
+    assert deviation(forward(runner, batch), reference(tmp_path, batch)) <= TOLERANCE
 
 
 def test_the_packed_runner_serves_what_the_table_lacks(checkpoint: Callable[[str], Path]) -> None:

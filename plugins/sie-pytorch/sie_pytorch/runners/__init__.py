@@ -3,8 +3,9 @@
 Nothing here knows a tokenizer, a pooling or a request.
 """
 
+from sie_pytorch.runner_specs import INTERFACE
 from sie_pytorch.runners.build import BuiltRunner, build_runner
-from sie_pytorch.runners.protocol import INTERFACE, LowRank, Runner, RunnerContext, RunnerInfo, RunnerUnfitError
+from sie_pytorch.runners.protocol import LowRank, Runner, RunnerContext, RunnerInfo, RunnerUnfitError
 
 __all__ = [
     "INTERFACE",

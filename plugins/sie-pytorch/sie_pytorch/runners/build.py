@@ -16,12 +16,13 @@ from typing import Any
 import torch
 
 from sie_core.contracts import Device, ModelCard, ModelLoadError, OutOfDeviceMemory, RunnerSpec
+from sie_pytorch.runner_specs import INTERFACE
 from sie_pytorch.runners.checkpoint import out_of_memory
 from sie_pytorch.runners.padded import PaddedRunner
 from sie_pytorch.runners.positions import position_limit
 from sie_pytorch.runners.precision import load_in_precision
 from sie_pytorch.runners.proof import Probe, make_probe, narrow_windows, prove, states_alone
-from sie_pytorch.runners.protocol import INTERFACE, LowRank, Runner, RunnerContext, RunnerInfo, RunnerUnfitError
+from sie_pytorch.runners.protocol import LowRank, Runner, RunnerContext, RunnerInfo, RunnerUnfitError
 
 logger = logging.getLogger(__name__)
 

@@ -14,9 +14,6 @@ import torch
 
 from sie_core.contracts import ModelCard
 
-INTERFACE = "sie_pytorch.runners.Runner"
-"""The `RunnerSpec.interface` of runners that follow this Protocol."""
-
 
 class LowRank(Protocol):
     """Low-rank factors by projection name, with the rows of a packed batch each is for. No runner takes any yet."""
