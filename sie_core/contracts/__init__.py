@@ -3,7 +3,7 @@
 This package knows the standard library, NumPy, `sie_sdk.wire` and `sie_sdk.errors`, and nothing else of the engine.
 """
 
-from sie_core.contracts.adapter import Adapter, LoadContext, ModelFacts, Truncation, Unit
+from sie_core.contracts.adapter import Adapter, LabelUse, LoadContext, ModelFacts, Truncation, Unit
 from sie_core.contracts.backend import Health, InferenceBackend, InferenceReply, ModelInfo, ModelState, Timing, Usage
 from sie_core.contracts.batching import Batch, BatchLimits, BatchPolicy, QueuedUnit
 from sie_core.contracts.card import ModelCard, ModuleCard
@@ -18,7 +18,16 @@ from sie_core.contracts.errors import (
 )
 from sie_core.contracts.families import Claim, ModelFamily, Option, Stage, claim_architectures
 from sie_core.contracts.model import ModelConfig, Profile, ResolvedModel
-from sie_core.contracts.outputs import Entity, ItemOutput, SparseVector
+from sie_core.contracts.outputs import (
+    Box,
+    Classification,
+    DetectedObject,
+    Entity,
+    ItemOutput,
+    Relation,
+    Span,
+    SparseVector,
+)
 from sie_core.contracts.postprocess import OutputDtype
 from sie_core.contracts.requests import InferenceRequest, InputType, Item, Media, Operation, OutputType, Task, Truncate
 from sie_core.contracts.runners import RunnerSpec
@@ -40,7 +49,10 @@ __all__ = [
     "Batch",
     "BatchLimits",
     "BatchPolicy",
+    "Box",
     "Claim",
+    "Classification",
+    "DetectedObject",
     "Device",
     "DeviceMemory",
     "DeviceProbe",
@@ -54,6 +66,7 @@ __all__ = [
     "InvalidInput",
     "Item",
     "ItemOutput",
+    "LabelUse",
     "LoadContext",
     "LoadFailure",
     "Media",
@@ -73,8 +86,10 @@ __all__ = [
     "PluginError",
     "Profile",
     "QueuedUnit",
+    "Relation",
     "ResolvedModel",
     "RunnerSpec",
+    "Span",
     "SparseVector",
     "Stage",
     "Task",

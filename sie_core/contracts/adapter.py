@@ -6,19 +6,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from sie_core.contracts.card import ModelCard
 from sie_core.contracts.device import Device
 from sie_core.contracts.model import ResolvedModel
 from sie_core.contracts.outputs import ItemOutput
-from sie_core.contracts.requests import Item, OutputType, Task
+from sie_core.contracts.requests import Item, Operation, OutputType, Task
 from sie_core.contracts.runners import RunnerSpec
+
+LabelUse = Literal["no", "optional", "required"]
 
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """A text that was cut: its length and what was kept, both in tokens."""
+    """A text, or a pair of texts, that was cut: its length and what was kept, both in tokens."""
 
     tokens: int
     kept: int
@@ -26,12 +28,14 @@ class Truncation:
 
 @dataclass(slots=True, eq=False)
 class Unit:
-    """One row of a forward pass: a whole item, or a window or pair of one."""
+    """One row of a forward pass: a whole item, a window of one, or a pair of the query and one."""
 
     item: int
     """The position in the request of the item it belongs to."""
     cost: int
-    """What it costs the device: tokens of a text, 1 an image, samples / chunk of audio. At least 1."""
+    """What it costs the device, the parts of an item added up: the tokens of a text, both texts of a pair, 1 an image,
+    samples / chunk of audio, rounded up, where a chunk is as many samples as cost the model what a token would. At
+    least 1."""
     key: Hashable
     """The inference key: units of one model with equal keys may share a run."""
     payload: Any
@@ -46,9 +50,16 @@ class ModelFacts:
     """What is known of a model once its weights are read."""
 
     outputs: tuple[OutputType, ...] = ()
-    """What `encode` can return."""
-    operations: tuple[str, ...] = ("encode",)
+    """What `encode` can return; empty where the model does not encode."""
+    operations: tuple[Operation, ...] = ("encode",)
+    """What the adapter itself does. A model that encodes and does not name `score` is scored by its vectors: the
+    engine encodes the query as a query and the items as documents, and the adapter sees two `encode` tasks."""
     inputs: tuple[str, ...] = ("text",)
+    """Of `text`, `image`, `audio`, `video`, `document`: what an item may hold. The engine refuses the others."""
+    takes_labels: LabelUse = "no"
+    """Whether `extract` reads `Task.labels`. The engine refuses their lack, or their presence, accordingly."""
+    takes_schema: bool = False
+    """Whether `extract` reads `Task.output_schema`."""
     dims: Mapping[OutputType, int] = field(default_factory=dict)
     matryoshka_dims: tuple[int, ...] = ()
     """The sizes `dimensions` may name, the native one included; empty where the weights declare none."""
@@ -104,8 +115,11 @@ class Adapter(ABC):
     def prepare(self, items: Sequence[Item], task: Task) -> Sequence[Unit]:
         """Turn items into units: tokenise, decode media, window. Every item gives at least one unit.
 
+        For `score`, an item is a document, and each of its units is a pair with `task.query`.
+
         Raises:
-            InvalidInput: Names the item's field in `param`, e.g. `items[0].text`; fails this request alone.
+            InvalidInput: Names the field in `param`, e.g. `items[0].text`, `items[0].images[1]`, `query.text`,
+                `labels`, `options.threshold`; fails this request alone.
         """
 
     @abstractmethod
@@ -126,7 +140,10 @@ class Adapter(ABC):
         """
 
     def combine(self, units: Sequence[Unit], outputs: Sequence[ItemOutput]) -> ItemOutput:
-        """Make one output of the units of one item, in their order. Families that window override it."""
+        """Make one output of the units of one item, in their order, on a CPU thread. Families that window override it.
+
+        The units may have run in different batches; their payloads still say where each window began.
+        """
         (output,) = outputs
         return output
 

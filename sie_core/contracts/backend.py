@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from sie_core.contracts.requests import InferenceRequest
+from sie_core.contracts.requests import InferenceRequest, Operation
 
 ModelState = Literal["available", "loading", "loaded", "unloading", "failed"]
 
@@ -30,6 +30,7 @@ class Usage:
     """What a request consumed, counted after tokenisation and truncation."""
 
     input_tokens: int = 0
+    """Tokens of every unit: those of a query count in each pair it is part of."""
     images: int = 0
 
 
@@ -38,7 +39,8 @@ class InferenceReply:
     """The answer: `items[i]` is the encoded item of input i.
 
     An encoded item is one msgpack map in the shape the wire contract gives an item of the operation, as
-    `sie_sdk.wire.pack` writes it; the API splices it into a msgpack body unread.
+    `sie_sdk.wire.pack` writes it; the API splices it into a msgpack body unread. That of `score` is a map of `item_id`
+    and `score`, in the order of the documents: the API ranks them.
     """
 
     items: Sequence[bytes]
@@ -55,6 +57,7 @@ class ModelInfo:
     id: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    """`dense`, `sparse`, `multivector`; `score` where the model has scores of its own; `json` where it extracts."""
     dims: Mapping[str, int | None]
     state: ModelState
     max_sequence_length: int | None = None
@@ -66,6 +69,8 @@ class ModelInfo:
     matryoshka_dims: tuple[int, ...] = ()
     memory_bytes: int | None = None
     notes: Mapping[str, str] = field(default_factory=dict)
+    operations: tuple[Operation, ...] = ()
+    """What it answers, as far as its config or its weights tell; `score` wherever it encodes."""
     load_stages_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds each stage of the last load took."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from sie_core.contracts.card import ModelCard
+from sie_core.contracts.requests import Operation
 
 Stage = Literal["load", "prepare", "run", "finish"]
 
@@ -27,6 +28,9 @@ class Option:
     choices: tuple[Any, ...] = ()
     minimum: float | None = None
     maximum: float | None = None
+    operations: tuple[Operation, ...] = ()
+    """The operations that read it; empty means all. A request for another one that gives it is refused, and a profile's
+    value is kept from it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,20 +22,66 @@ class SparseVector:
     dims: int | None = None
 
 
+Box = tuple[float, float, float, float]
+"""Where something is in an image: x and y of its upper left corner, width and height, in pixels."""
+Span = tuple[int, int]
+"""Character offsets into the item's text as the client sent it, end exclusive; Python's characters, so an emoji is one
+and a combining mark is one of its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """A span of the item's text; `start` and `end` are character offsets, end exclusive."""
+    """Something named in the item: a span of its text, or a box of its image."""
 
     text: str
+    """What the offsets cut out of the item's text, exactly; what was read, for a box."""
     label: str
     score: float
-    start: int
-    end: int
+    start: int | None = None
+    """A character offset, as in `Span`; None where it was not found in text."""
+    end: int | None = None
+    bbox: Box | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A relation between two spans of the item's text, `head` and `tail` as they are written there."""
+
+    head: str
+    tail: str
+    relation: str
+    """The label of the relation."""
+    score: float
+    head_span: Span | None = None
+    """Which of several equal texts is meant; None where the model does not say."""
+    tail_span: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """One label the item as a whole was given."""
+
+    label: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class DetectedObject:
+    """Something seen in the item's image."""
+
+    label: str
+    score: float
+    bbox: Box
 
 
 @dataclass(slots=True)
 class ItemOutput:
-    """The outputs of one item; a field is None where the task did not ask for it."""
+    """The outputs of one item; a field is None where the task did not ask for it.
+
+    `encode` fills those of `Task.output_types`, `score` fills `score`, `extract` at least one of the fields from
+    `entities` on. Lists are in the order the client reads: entities and relations by their place in the text,
+    classifications and objects by falling score.
+    """
 
     dense: NDArray[np.float32] | None = None
     """Shape (dims,)."""
@@ -41,6 +89,12 @@ class ItemOutput:
     multivector: NDArray[np.float32] | None = None
     """Shape (tokens, token_dims)."""
     score: float | None = None
+    """How well the item answers the task's query, as the model gives it: no range is promised."""
     entities: tuple[Entity, ...] | None = None
+    relations: tuple[Relation, ...] | None = None
+    classifications: tuple[Classification, ...] | None = None
+    objects: tuple[DetectedObject, ...] | None = None
+    data: Mapping[str, Any] | None = None
+    """Whatever else the model extracts, e.g. by `Task.output_schema`: maps, lists, strings, finite numbers."""
     normalized: bool = False
     """Whether `dense` has unit length; shortened to a Matryoshka size, it is brought back to it."""

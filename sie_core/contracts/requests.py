@@ -14,11 +14,17 @@ Truncate = Literal["end", "start", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """One image, audio clip, video or document of an item: the bytes as they came, undecoded."""
+    """One image, audio clip, video or document of an item: the bytes as they came, undecoded and unchecked.
+
+    `Adapter.prepare` decodes them, and refuses what cannot be decoded, or would be too large once it is, with
+    `InvalidInput` that names `items[0].images[0]` or `items[0].audio`.
+    """
 
     data: bytes
     format: str | None = None
+    """What the client says the bytes are (`jpeg`, `png`, `wav`, …); the bytes themselves decide."""
     sample_rate: int | None = None
+    """Samples a second, of audio whose bytes do not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +46,14 @@ class Item:
 class Task:
     """What is asked of every item of one request, resolved against the model's profile and validated.
 
-    `options` holds only options the family declares, checked, with the profile's values under the request's.
+    `options` holds only options the family declares for the operation, checked, with the profile's values under the
+    request's.
     """
 
     operation: Operation
+    """One of the model's `ModelFacts.operations`."""
     output_types: tuple[OutputType, ...] = ()
+    """What `encode` is to return; empty for the other operations, as adapters see them."""
     input_type: InputType | None = None
     """None does what the reference library's plain `encode` does; the others select its query or document prompt."""
     instruction: str | None = None
@@ -54,8 +63,12 @@ class Task:
     dimensions: int | None = None
     """A declared Matryoshka size for the dense output; None keeps the native one."""
     labels: tuple[str, ...] = ()
+    """What `extract` is to look for, in the client's order, each once and none blank; empty where the client named
+    none, which only a model that does not require them (`ModelFacts.takes_labels`) gets to see."""
     output_schema: Mapping[str, Any] | None = None
+    """A JSON Schema of `ItemOutput.data`; only for models that take one (`ModelFacts.takes_schema`)."""
     query: Item | None = None
+    """What `score` compares each item with; never None there, and never blank."""
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
