@@ -6,9 +6,21 @@ They never reach an adapter as options: each fills a field of its own. What the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, get_args
 
-from sie_core.contracts import InputType, OutputType, Truncate
+from sie_core.contracts import InputType, Operation, OutputType, Truncate
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOption:
+    """A key of `options` that means the same for every family."""
+
+    fills: str
+    """The field of `EffectiveOptions` it fills."""
+    check: Callable[[Any], Any]
+    """Returns the field's value, or raises ValueError with what is allowed."""
+    operations: tuple[Operation, ...] = get_args(Operation)
 
 
 def _input_type(value: Any) -> InputType:
@@ -43,12 +55,12 @@ def _overflow(value: Any) -> Truncate | None:
     return policies[value]
 
 
-ENGINE_OPTIONS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
-    "is_query": ("input_type", _input_type),
-    "instruction": ("instruction", _text),
-    "output_types": ("output_types", _output_types),
-    "output_dtype": ("output_dtype", _text),
-    "overflow_policy": ("truncate", _overflow),
-    "dimensions": ("dimensions", _size),
+ENGINE_OPTIONS: Mapping[str, EngineOption] = {
+    "is_query": EngineOption("input_type", _input_type, ("encode",)),
+    "instruction": EngineOption("instruction", _text),
+    "output_types": EngineOption("output_types", _output_types, ("encode", "score")),
+    "output_dtype": EngineOption("output_dtype", _text, ("encode",)),
+    "overflow_policy": EngineOption("truncate", _overflow),
+    "dimensions": EngineOption("dimensions", _size, ("encode", "score")),
 }
-"""Keys of `options` that mean the same for every family: the field of `EffectiveOptions` each fills, and its check."""
+"""Every such key. What `output_types` and `dimensions` say to `score` is which vectors it compares."""

@@ -7,7 +7,7 @@ option does.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from sie_core.contracts import (
     InvalidInput,
     ModelFamily,
     ModelLoadError,
+    Operation,
     Option,
     OutputType,
     Profile,
@@ -46,27 +47,38 @@ SELECT_PROFILE = "profile"
 """The key of a request's options that selects another profile's `runtime` of the same loaded model."""
 
 
-def resolve_options(family: ModelFamily, model: ResolvedModel, request: Mapping[str, Any]) -> EffectiveOptions:
+def resolve_options(
+    family: ModelFamily,
+    model: ResolvedModel,
+    request: Mapping[str, Any],
+    operation: Operation = "encode",
+    adapter_does: Operation | None = None,
+) -> EffectiveOptions:
     """Lay a request's `options` over the profile's `runtime` and check each. A null means "not said".
 
+    Args:
+        family: The family that serves the model.
+        model: The model, at its profile.
+        request: What the client sent as `options`.
+        operation: What the client asks for; of a profile's values, those of other operations are passed over.
+        adapter_does: What the adapter does for it, where that is another operation: its options are the family's.
+
     Raises:
-        InvalidInput: An option is unknown, of the wrong type, out of range, or only read when the model loads;
-            `param` is `options.<name>` and the message names what is allowed.
+        InvalidInput: An option is unknown, of another operation, of the wrong type, out of range, or only read when the
+            model loads; `param` is `options.<name>` and the message names what is allowed.
     """
     given = {str(name): value for name, value in request.items() if value is not None}
     profile = _select_profile(family, model, given.pop(SELECT_PROFILE, None))
-    declared = {option.name: option for option in family.options}
-    values = {
-        name: value for name, value in profile.runtime.items() if value is not None and _per_request(declared, name)
-    }
+    known = _Known.of(family, operation, adapter_does or operation)
+    values = {name: value for name, value in profile.runtime.items() if value is not None and known.per_request(name)}
     for name, value in given.items():
-        if name not in ENGINE_OPTIONS:
-            _check_request_option(family, declared.get(name), name, value)
+        known.check(name, value)
     values.update(given)
+    engine = {name: ENGINE_OPTIONS[name] for name in ENGINE_OPTIONS if name in values}
     return EffectiveOptions(
         profile=profile,
-        family={name: value for name, value in values.items() if name not in ENGINE_OPTIONS},
-        **{to: _convert(name, values[name], check) for name, (to, check) in ENGINE_OPTIONS.items() if name in values},
+        family={name: value for name, value in values.items() if name not in engine},
+        **{option.fills: _convert(name, values[name]) for name, option in engine.items()},
     )
 
 
@@ -90,7 +102,8 @@ def check_profile(family: ModelFamily, profile: Profile) -> tuple[str, ...]:
             elif part == "runtime" and name in ENGINE_OPTIONS:
                 problem = _engine_problem(name, value)
             elif profile.adapter_path == family.id:
-                problem = f"is no option of the family {family.id!r}.{_known(family)}"
+                every = [*(option.name for option in family.options), *ENGINE_OPTIONS]
+                problem = f"is no option of the family {family.id!r}.{_listed(None, every)}"
             else:
                 ignored.append(f"{part}.{name}")
                 continue
@@ -123,10 +136,53 @@ def _is(value: Any, kind: type) -> bool:
     return isinstance(value, (int, float) if kind is float else kind)
 
 
-def _per_request(declared: Mapping[str, Option], name: str) -> bool:
-    if name in ENGINE_OPTIONS:
-        return True
-    return name in declared and declared[name].stage != "load"
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The options of one family that one operation reads."""
+
+    family: ModelFamily
+    operation: Operation
+    own: Mapping[str, Option]
+    """The family's, load options included."""
+    engine: frozenset[str]
+
+    @classmethod
+    def of(cls, family: ModelFamily, operation: Operation, adapter_does: Operation) -> _Known:
+        """Gather them."""
+        own = {each.name: each for each in family.options if not each.operations or adapter_does in each.operations}
+        engine = frozenset(name for name, option in ENGINE_OPTIONS.items() if operation in option.operations)
+        return cls(family, operation, own, engine)
+
+    def per_request(self, name: str) -> bool:
+        """Whether a request may set it."""
+        return name in self.engine or (name in self.own and self.own[name].stage != "load")
+
+    def check(self, name: str, value: Any) -> None:
+        """Check one option of a request; values of the engine's own are checked as they are converted.
+
+        Raises:
+            InvalidInput: It is unknown, of another operation, only read at the load, or its value is wrong.
+        """
+        if name in self.engine:
+            return
+        param, option = f"options.{name[:64]}", self.own.get(name)
+        if option is None:
+            elsewhere = name in ENGINE_OPTIONS or any(name == each.name for each in self.family.options)
+            of = f"{self.operation} with this model" if elsewhere else "this model"
+            raise InvalidInput(f"{param} is no option of {of}.{self._named(name)}", param=param)
+        if option.stage == "load":
+            raise InvalidInput(
+                f"{param} is read when the model loads and cannot change by request; a profile of the model's config "
+                "sets it.",
+                param=param,
+            )
+        problem = value_problem(option, value)
+        if problem is not None:
+            raise InvalidInput(f"{param} {problem}", param=param)
+
+    def _named(self, name: str) -> str:
+        own = (option.name for option in self.own.values() if option.stage != "load")
+        return _listed(name, [*own, *self.engine])
 
 
 def _select_profile(family: ModelFamily, model: ResolvedModel, name: Any) -> Profile:
@@ -157,24 +213,9 @@ def _load_value(profile: Profile, option: Option) -> Any:
     return profile.runtime.get(option.name, profile.loadtime.get(option.name))
 
 
-def _check_request_option(family: ModelFamily, option: Option | None, name: str, value: Any) -> None:
-    param = f"options.{name[:64]}"
-    if option is None:
-        raise InvalidInput(f"{param} is no option of this model.{_known(family, name)}", param=param)
-    if option.stage == "load":
-        raise InvalidInput(
-            f"{param} is read when the model loads and cannot change by request; a profile of the model's config "
-            "sets it.",
-            param=param,
-        )
-    problem = value_problem(option, value)
-    if problem is not None:
-        raise InvalidInput(f"{param} {problem}", param=param)
-
-
-def _convert(name: str, value: Any, check: Callable[[Any], Any]) -> Any:
+def _convert(name: str, value: Any) -> Any:
     try:
-        return check(value)
+        return ENGINE_OPTIONS[name].check(value)
     except ValueError as allowed:
         param = f"options.{name}"
         raise InvalidInput(f"{param} is {short(value)}; allowed: {allowed}.", param=param) from None
@@ -182,13 +223,12 @@ def _convert(name: str, value: Any, check: Callable[[Any], Any]) -> Any:
 
 def _engine_problem(name: str, value: Any) -> str | None:
     try:
-        _convert(name, value, ENGINE_OPTIONS[name][1])
+        _convert(name, value)
     except InvalidInput as error:
         return error.message.partition(" ")[2]
     return None
 
 
-def _known(family: ModelFamily, name: str | None = None) -> str:
-    own = [option.name for option in family.options if name is None or option.stage != "load"]
-    known = sorted([*own, *ENGINE_OPTIONS, SELECT_PROFILE])
+def _listed(name: str | None, options: list[str]) -> str:
+    known = sorted([*options, SELECT_PROFILE])
     return f"{did_you_mean(name, known) if name else ''} Known: {', '.join(known)}."
