@@ -11,7 +11,9 @@ from starlette.exceptions import HTTPException
 from sie_core import __version__
 from sie_core.api import docs, embeddings, encode, errors, health, metrics, models, plugins
 from sie_core.api.context import Api
+from sie_core.api.direct import DirectApp, DirectRoutes
 from sie_core.api.gate import Gate
+from sie_core.api.metrics import HttpMetrics
 from sie_core.api.middleware import RequestMiddleware
 from sie_core.api.openapi import build_openapi
 from sie_core.contracts import InferenceBackend, InferenceError
@@ -37,12 +39,24 @@ def create_app(
     """
     gate = gate or Gate(settings.max_concurrent_requests)
     api = Api(backend, settings, gate, registry or CollectorRegistry(), machine_profile)
-    app = FastAPI(title="SIE", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
-    for group in (encode, embeddings, models, plugins, health, metrics):
-        app.include_router(group.router(api))
+    inference = [group.router(api) for group in (encode, embeddings)]
+    lookups = [group.router(api) for group in (models, plugins, health, metrics)]
+    http_metrics = HttpMetrics(api.registry)
+    routes = DirectRoutes(inference)
+    app = DirectApp(
+        routes,
+        RequestMiddleware(routes, api, http_metrics),
+        title="SIE",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    for router in (*inference, *lookups):
+        app.include_router(router)
     app.include_router(docs.router(app))
     app.add_exception_handler(InferenceError, errors.on_inference_error)
     app.add_exception_handler(HTTPException, errors.on_http_error)
-    app.add_middleware(RequestMiddleware, api=api)
+    app.add_middleware(RequestMiddleware, api=api, metrics=http_metrics)
     app.openapi = partial(build_openapi, app)  # type: ignore[method-assign]
     return app

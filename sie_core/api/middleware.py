@@ -63,12 +63,13 @@ class RequestMiddleware:
     Args:
         app: What is wrapped.
         api: The state of this API.
+        metrics: Where requests are counted.
     """
 
-    def __init__(self, app: ASGIApp, api: Api) -> None:
+    def __init__(self, app: ASGIApp, api: Api, metrics: HttpMetrics) -> None:
         self._app = app
         self._api = api
-        self._metrics = HttpMetrics(api.registry)
+        self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
