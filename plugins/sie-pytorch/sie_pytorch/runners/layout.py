@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -51,16 +52,11 @@ def runs_of(cu_seqlens: torch.Tensor) -> tuple[Run, ...]:
     return tuple(runs)
 
 
-@dataclass(slots=True)
-class PackedLayout:
-    """One batch's sequences, handed down to every attention layer of one forward pass."""
+class AttentionLayout(Protocol):
+    """One batch's sequences, handed down to every attention layer of one forward pass, and a way to attend in them."""
 
-    runs: tuple[Run, ...]
-    eager: bool = False
-    """Whether attention is spelled out instead of PyTorch's fused function."""
-    calls: int = 0
+    calls: int
     """Attention layers that ran so far."""
-    _masks: dict[tuple[int, ...], torch.Tensor] = field(default_factory=dict)
 
     def attend(
         self,
@@ -83,8 +79,36 @@ class PackedLayout:
             scale: What scores are multiplied by; None means `head_dim ** -0.5`.
 
         Returns:
-            `[1, total, heads, value_dim]`.
+            `[1, total, heads, value_dim]`, contiguous.
+
+        Raises:
+            RunnerUnfitError: It cannot attend so.
         """
+        ...
+
+
+@dataclass(slots=True)
+class PackedLayout:
+    """An `AttentionLayout` over PyTorch's own attention: one call a run of sequences of equal length."""
+
+    runs: tuple[Run, ...]
+    eager: bool = False
+    """Whether attention is spelled out instead of PyTorch's fused function."""
+    calls: int = 0
+    """Attention layers that ran so far."""
+    _masks: dict[tuple[int, ...], torch.Tensor] = field(default_factory=dict)
+
+    def attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        *,
+        causal: bool,
+        window: int | None,
+        scale: float | None,
+    ) -> torch.Tensor:
+        """Attend as `AttentionLayout.attend` says; it refuses nothing."""
         self.calls += 1
         if len(self.runs) == 1:
             output = self._run(query, key, value, self.runs[0], causal, window, scale)

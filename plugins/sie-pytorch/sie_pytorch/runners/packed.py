@@ -5,18 +5,24 @@ It knows no architecture by name. What a model asks of attention that it does no
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface
 
 from sie_pytorch.runners.checkpoint import forward_arguments
-from sie_pytorch.runners.layout import PackedLayout, runs_of
+from sie_pytorch.runners.layout import AttentionLayout, PackedLayout, runs_of
 from sie_pytorch.runners.positions import position_rule
 from sie_pytorch.runners.protocol import LowRank, RunnerContext, RunnerUnfitError
 
 ATTENTION = "sie_packed"
-"""The name of the attention function among transformers' own."""
+"""The name of the attention function among transformers' own.
+
+No mask function goes by it: transformers then makes no mask. With one it would ask first, of the positions, whether
+sequences are packed, which for decoders waits for the device in every pass.
+"""
 
 IGNORED = frozenset({"position_ids", "cache_position", "use_cache", "deterministic", "output_attentions", "dropout"})
 """What models hand to an attention function that changes nothing in a packed, cacheless evaluation."""
@@ -29,7 +35,7 @@ def packed_attention(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     *,
-    packed: PackedLayout | None = None,
+    packed: AttentionLayout | None = None,
     scaling: float | None = None,
     sliding_window: int | None = None,
     is_causal: bool | None = None,
@@ -43,7 +49,7 @@ def packed_attention(
         key: `[1, key_heads, total, head_dim]`.
         value: `[1, key_heads, total, head_dim]`.
         attention_mask: None: sequences are kept apart by `packed`.
-        packed: Where the sequences lie.
+        packed: Where the sequences lie, and what attends within them.
         scaling: What scores are multiplied by.
         sliding_window: Token i sees token j only where |i - j| is smaller.
         is_causal: Overrides the module.
@@ -69,19 +75,22 @@ def packed_attention(
     return packed.attend(query, key, value, causal=causal, window=sliding_window, scale=scaling), None
 
 
-def no_mask(*_: Any, **__: Any) -> None:
-    """Make no mask, in the place of transformers' mask functions."""
-
-
 AttentionInterface.register(ATTENTION, packed_attention)
-AttentionMaskInterface.register(ATTENTION, no_mask)
+
+
+LayOut = Callable[[torch.Tensor], AttentionLayout]
+"""From the `cu_seqlens` of a batch, on the CPU, to what attends within its sequences."""
 
 
 class PackedRunner:
     """Drives a transformers model over sequences that lie one after another in one row."""
 
-    def __init__(self, context: RunnerContext) -> None:
+    def __init__(self, context: RunnerContext, lay_out: LayOut | None = None) -> None:
         """Switch the model over to packed attention.
+
+        Args:
+            context: What to run.
+            lay_out: Called once a pass; None attends by PyTorch's own function, over runs of equal length.
 
         Raises:
             RunnerUnfitError: Its class takes no explicit positions.
@@ -92,7 +101,7 @@ class PackedRunner:
             raise RunnerUnfitError(f"{type(model).__name__} takes no position_ids")
         self._positions = position_rule(model)
         self._layers = int(model.config.num_hidden_layers)
-        self._eager = context.attention_backend == "eager"
+        self._lay_out = lay_out or partial(_grouped, eager=context.attention_backend == "eager")
         self._model = model
         model.set_attn_implementation(ATTENTION)
         if model.config._attn_implementation != ATTENTION:
@@ -114,7 +123,7 @@ class PackedRunner:
         """
         if low_rank is not None:
             raise NotImplementedError("The packed runner applies no low-rank factors; pass low_rank=None.")
-        layout = PackedLayout(runs_of(cu_seqlens), eager=self._eager)
+        layout = self._lay_out(cu_seqlens)
         arguments = {"input_ids": ids[None], "position_ids": self._positions(ids, positions)[None], "packed": layout}
         if segment_ids is not None and "token_type_ids" in self._arguments:
             arguments["token_type_ids"] = segment_ids[None]
@@ -122,3 +131,7 @@ class PackedRunner:
         if layout.calls != self._layers:
             raise RunnerUnfitError(f"its {self._layers} layers called the attention function {layout.calls} times")
         return states
+
+
+def _grouped(cu_seqlens: torch.Tensor, *, eager: bool) -> PackedLayout:
+    return PackedLayout(runs_of(cu_seqlens), eager=eager)
