@@ -19,12 +19,13 @@ import pluggy
 from sie_core.contracts import (
     DeviceProbe,
     ModelFamily,
+    OutputDtype,
+    Postprocessor,
     RunnerSpec,
     WeightPackage,
     WeightTierFactory,
 )
 from sie_core.contracts.batching import BatchPolicyFactory
-from sie_core.contracts.postprocess import OutputDtype
 
 hookspec = pluggy.HookspecMarker("sie")
 hookimpl = pluggy.HookimplMarker("sie")
@@ -70,6 +71,15 @@ def sie_weight_tiers() -> Sequence[WeightTierFactory]:  # type: ignore[empty-bod
 @hookspec
 def sie_weight_packages() -> Sequence[WeightPackage]:  # type: ignore[empty-body]
     """Register weights that installed Python distributions carry; the `packages` tier serves them without a network."""
+
+
+@hookspec
+def sie_postprocessors() -> Sequence[Postprocessor]:  # type: ignore[empty-body]
+    """Register ways to make one output of another, such as MUVERA; a request or a profile turns one on by its name.
+
+    They come before `output_dtype`. A name taken twice stops the start; a family's own option of that name is never
+    read.
+    """
 
 
 @hookspec

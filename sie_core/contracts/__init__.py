@@ -28,7 +28,7 @@ from sie_core.contracts.outputs import (
     Span,
     SparseVector,
 )
-from sie_core.contracts.postprocess import OutputDtype
+from sie_core.contracts.postprocess import Converter, OutputDtype, Postprocessor
 from sie_core.contracts.requests import InferenceRequest, InputType, Item, Media, Operation, OutputType, Task, Truncate
 from sie_core.contracts.runners import RunnerSpec
 from sie_core.contracts.weights import (
@@ -52,6 +52,7 @@ __all__ = [
     "Box",
     "Claim",
     "Classification",
+    "Converter",
     "DetectedObject",
     "Device",
     "DeviceMemory",
@@ -84,6 +85,7 @@ __all__ = [
     "OutputDtype",
     "OutputType",
     "PluginError",
+    "Postprocessor",
     "Profile",
     "QueuedUnit",
     "Relation",

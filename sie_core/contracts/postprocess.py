@@ -1,13 +1,56 @@
-"""The last step of an output: casting or quantising its array."""
+"""What happens to an output before it leaves: one output is made of another, then its array is cast or quantised."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from sie_core.contracts.families import Option
+from sie_core.contracts.outputs import ItemOutput
+from sie_core.contracts.requests import InputType, OutputType
+
+
+class Converter(Protocol):
+    """Makes one model's `target` output of its `source` output. Called on CPU threads, several at once."""
+
+    @property
+    def dims(self) -> int:
+        """How many dimensions the target has."""
+        ...
+
+    def convert(self, output: ItemOutput, input_type: InputType | None) -> ItemOutput:
+        """Return an output with the target filled in; `output` has the source and stays as it is.
+
+        Args:
+            output: What the adapter gave for one item, every number of it finite.
+            input_type: As in `Task.input_type`: None is neither a query nor said to be a document.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Postprocessor:
+    """A way to make one output of another, e.g. MUVERA: one dense vector of a multi-vector.
+
+    The adapter is asked for `source` in place of `target`, so requests with and without it share batches.
+    """
+
+    name: str
+    """The option that turns it on, in a request or a profile's `runtime`; `<name>_config` of a profile's `loadtime` has
+    its parameters, so that all vectors of an index are made alike."""
+    source: OutputType
+    target: OutputType
+    create: Callable[[Mapping[str, Any], int], Converter]
+    """Makes the converter of `<name>_config`, each entry checked against `parameters`, and of the source's dims.
+
+    Called for every profile that uses it and whenever models are described, on any thread: what takes time or memory
+    belongs into the first `convert`. A `ValueError` says what is wrong with the parameters together."""
+    parameters: tuple[Option, ...] = ()
+    """What `<name>_config` may hold; the stage is `load`."""
 
 
 @dataclass(frozen=True, slots=True)

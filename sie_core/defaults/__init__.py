@@ -6,7 +6,23 @@ by its module's name, so that another plugin may register its name.
 
 from types import ModuleType
 
-from sie_core.defaults import batch_policy, cpu_device, hub_tier, local_tier, output_dtypes, packages_tier
+from sie_core.defaults import (
+    batch_policy,
+    cpu_device,
+    hub_tier,
+    local_tier,
+    output_dtypes,
+    packages_tier,
+    postprocessors,
+)
 
-BUILTINS: tuple[ModuleType, ...] = (batch_policy, cpu_device, local_tier, packages_tier, hub_tier, output_dtypes)
+BUILTINS: tuple[ModuleType, ...] = (
+    batch_policy,
+    cpu_device,
+    local_tier,
+    packages_tier,
+    hub_tier,
+    postprocessors,
+    output_dtypes,
+)
 """Every built-in plugin, in the order they are asked."""

@@ -15,6 +15,7 @@ from sie_core.contracts import (
     ModelFamily,
     OutputDtype,
     PluginError,
+    Postprocessor,
     RunnerSpec,
     WeightPackage,
     WeightTierFactory,
@@ -56,6 +57,7 @@ class PluginSet:
     device_probes: tuple[DeviceProbe, ...] = ()
     weight_tiers: tuple[WeightTierFactory, ...] = ()
     weight_packages: tuple[WeightPackage, ...] = ()
+    postprocessors: Mapping[str, Postprocessor] = field(default_factory=dict)
     output_dtypes: Mapping[str, OutputDtype] = field(default_factory=dict)
 
     @property

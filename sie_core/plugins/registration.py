@@ -9,9 +9,18 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from sie_core.contracts import ModelFamily, Option, OutputDtype, RunnerSpec, WeightPackage, WeightTierFactory
+from sie_core.contracts import (
+    ModelFamily,
+    Option,
+    OutputDtype,
+    OutputType,
+    Postprocessor,
+    RunnerSpec,
+    WeightPackage,
+    WeightTierFactory,
+)
 
 _TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _NAME = re.compile(r"[A-Za-z0-9][\w.\-]*")
@@ -66,13 +75,17 @@ def _family(family: ModelFamily) -> Iterable[str]:
     yield from _callable(family.claims, "claims")
     if isinstance(family.devices, str):
         yield f"devices is the string {family.devices!r}; make it frozenset({{{family.devices!r}}})"
+    yield from _options(family.options, "options")
+
+
+def _options(options: Iterable[object], what: str) -> Iterable[str]:
     seen: set[str] = set()
-    for option in family.options:
+    for option in options:
         if not isinstance(option, Option):
-            yield f"options holds {option!r}, which is no sie_core.contracts.Option"
+            yield f"{what} holds {option!r}, which is no sie_core.contracts.Option"
             continue
         if option.name in seen:
-            yield f"options declares {option.name!r} twice"
+            yield f"{what} declares {option.name!r} twice"
         seen.add(option.name)
 
 
@@ -112,6 +125,17 @@ def _dtype(dtype: OutputDtype) -> Iterable[str]:
     yield from _callable(dtype.cast, "cast")
 
 
+def _postprocessor(each: Postprocessor) -> Iterable[str]:
+    yield from _named(each.name, "name")
+    yield from _callable(each.create, "create")
+    for what in ("source", "target"):
+        if getattr(each, what) not in get_args(OutputType):
+            yield f"{what} is {getattr(each, what)!r}, not one of {', '.join(get_args(OutputType))}"
+    if each.source == each.target:
+        yield f"source and target are both {each.source!r}"
+    yield from _options(each.parameters, "parameters")
+
+
 def _policy(item: tuple[Any, Any]) -> Iterable[str]:
     yield from _named(item[0], "name")
     yield from _callable(item[1], "factory")
@@ -130,6 +154,9 @@ REGISTRATIONS: Mapping[str, Registration] = {
     "sie_weight_tiers": Registration("weight_tiers", "weight tier", WeightTierFactory, lambda it: it.name, _tier),
     "sie_weight_packages": Registration(
         "weight_packages", "weight package", WeightPackage, lambda it: it.repo_id, _package, exclusive=False
+    ),
+    "sie_postprocessors": Registration(
+        "postprocessors", "postprocessor", Postprocessor, lambda it: it.name, _postprocessor, by_name=True
     ),
     "sie_output_dtypes": Registration(
         "output_dtypes", "output dtype", OutputDtype, lambda it: it.name, _dtype, by_name=True

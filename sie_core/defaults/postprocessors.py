@@ -1,0 +1,17 @@
+"""Built-in plugin: making one output of another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sie_core.contracts import CONTRACT_VERSION, Postprocessor
+from sie_core.hookspecs import hookimpl
+from sie_core.postprocess.muvera import MUVERA
+
+__all__ = ["CONTRACT_VERSION", "sie_postprocessors"]
+
+
+@hookimpl
+def sie_postprocessors() -> Sequence[Postprocessor]:
+    """Register `muvera`."""
+    return (MUVERA,)

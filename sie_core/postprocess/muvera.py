@@ -1,0 +1,214 @@
+"""MUVERA: one dense vector of a multi-vector whose dot products approximate late interaction. Knows arrays only.
+
+Fixed dimensional encodings of Dhulipala et al., "MUVERA: Multi-Vector Retrieval via Fixed Dimensional Encodings" (arXiv
+2405.19504). Each repetition cuts space into partitions by random hyperplanes (SimHash). A query's tokens are summed
+within each partition, a document's averaged, so that the dot product of the two estimates, for every query token, its
+match with the document tokens around it. Partitions without tokens stay zero.
+
+Every random draw is part of the wire contract: encodings of other servers of it with equal parameters are comparable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sie_core.contracts import InputType, ItemOutput, Option, Postprocessor
+
+MOST_BYTES = 64 * 2**20
+"""How large the random projections of one parameter set may be."""
+CELLS_AT_ONCE = 2**21
+"""How many entries a membership matrix of partitions by tokens may have: 8 MiB."""
+_PARAMETER_SETS_KEPT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class MuveraParameters:
+    """What encodings must share to be comparable."""
+
+    num_repetitions: int = 40
+    num_simhash_projections: int = 6
+    """Hyperplanes of a repetition: 2 to that power partitions."""
+    projection_dim: int | None = None
+    """Dimensions a token is projected to in each repetition; None keeps its own."""
+    final_projection_dim: int | None = 10240
+    """Dimensions of the encoding where it would have more; None keeps all."""
+    seed: int = 42
+    normalize: bool = False
+    """Give the encoding unit length."""
+    center_tokens: bool = False
+    """Subtract the item's mean token from each of its tokens first."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Projections:
+    """The random numbers of one parameter set; `r` repetitions, `k` hyperplanes, tokens of `d` dimensions."""
+
+    hyperplanes: NDArray[np.float32]
+    """Shape (d, r * k)."""
+    tokens: NDArray[np.float32] | None
+    """Shape (r, d, projection_dim): each dimension goes to one, with a random sign (Alon, Matias, Szegedy)."""
+    buckets: NDArray[np.int64] | None
+    """Where each entry of the flat encoding goes in the final one."""
+    signs: NDArray[np.float32] | None
+
+
+class Muvera:
+    """Encodes multi-vectors of `token_dims` dimensions; safe on several threads.
+
+    Raises:
+        ValueError: The parameters together ask for more than `MOST_BYTES`.
+    """
+
+    def __init__(self, parameters: MuveraParameters, token_dims: int) -> None:
+        self.parameters = parameters
+        self.token_dims = token_dims
+        self._repetitions = parameters.num_repetitions
+        self._partitions = 2**parameters.num_simhash_projections
+        self._width = token_dims if parameters.projection_dim is None else parameters.projection_dim
+        size = self._repetitions * self._partitions * self._width
+        final = parameters.final_projection_dim
+        self._sketched = final is not None and final < size
+        self.dims = final if final is not None and final < size else size
+        needed = self._bytes(size)
+        if needed > MOST_BYTES:
+            raise ValueError(
+                f"num_repetitions {self._repetitions} x 2^{parameters.num_simhash_projections} partitions x "
+                f"{self._width} dimensions need {needed / 2**20:.0f} MiB of projections; {MOST_BYTES >> 20} MiB are "
+                "allowed. Lower one of them, or set projection_dim"
+            )
+
+    def convert(self, output: ItemOutput, input_type: InputType | None) -> ItemOutput:
+        """Make the dense vector of a multi-vector; whatever is not a query is a document."""
+        assert output.multivector is not None
+        dense = self.encode(output.multivector, is_query=input_type == "query")
+        return ItemOutput(dense=dense, normalized=self.parameters.normalize)
+
+    def encode(self, tokens: NDArray[Any], *, is_query: bool) -> NDArray[np.float32]:
+        """Encode tokens of shape (tokens, token_dims) as float32 of shape (dims,); without tokens it is zero."""
+        tokens = np.asarray(tokens, dtype=np.float32)
+        if not len(tokens):
+            return np.zeros(self.dims, dtype=np.float32)
+        if self.parameters.center_tokens:
+            tokens = tokens - tokens.mean(axis=0)
+        encoding = self._sketch(self._aggregate(tokens, mean=not is_query).ravel())
+        if self.parameters.normalize:
+            length = np.linalg.norm(encoding)
+            encoding = encoding if length == 0.0 else encoding / length
+        return encoding
+
+    @cached_property
+    def _projections(self) -> _Projections:
+        return _projections(self.parameters, self.token_dims, self._repetitions * self._partitions * self._width)
+
+    def _bytes(self, size: int) -> int:
+        parameters = self.parameters
+        by_token = parameters.num_simhash_projections + (parameters.projection_dim or 0)
+        return 4 * self._repetitions * self.token_dims * by_token + (12 * size if self._sketched else 4 * size)
+
+    def _aggregate(self, tokens: NDArray[np.float32], mean: bool) -> NDArray[np.float32]:
+        """Sum or average the tokens of each partition: shape (repetitions, partitions, width).
+
+        A product with the matrix of which token is in which partition does the adding: unlike a scatter it runs outside
+        the interpreter's lock, and so beside the other threads.
+        """
+        shape = (self._repetitions, self._partitions)
+        sums = np.zeros((*shape, self._width), dtype=np.float32)
+        counts = np.zeros((*shape, 1), dtype=np.float32)
+        step = max(1, CELLS_AT_ONCE // (self._repetitions * self._partitions))
+        for start in range(0, len(tokens), step):
+            part = tokens[start : start + step]
+            members = np.zeros((*shape, len(part)), dtype=np.float32)
+            members[np.arange(self._repetitions)[:, None], self._partition(part).T, np.arange(len(part))] = 1.0
+            projected = part if self._projections.tokens is None else part @ self._projections.tokens
+            sums += members @ projected
+            if mean:
+                counts += members.sum(axis=2, keepdims=True)
+        return np.divide(sums, counts, out=sums, where=counts > 0) if mean else sums
+
+    def _partition(self, tokens: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Find each token's partition in each repetition, numbered in Gray code: shape (tokens, repetitions)."""
+        above = (tokens @ self._projections.hyperplanes > 0).reshape(len(tokens), self._repetitions, -1)
+        index = np.zeros((len(tokens), self._repetitions), dtype=np.int64)
+        for bit in np.moveaxis(above, 2, 0):
+            index = (index << 1) + (bit ^ (index & 1))
+        return index
+
+    def _sketch(self, flat: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Add up the entries in random buckets with random signs (count sketch), where there are too many."""
+        if self._projections.buckets is None or self._projections.signs is None:
+            return flat
+        sketch = np.bincount(self._projections.buckets, self._projections.signs * flat, minlength=self.dims)
+        return sketch.astype(np.float32)
+
+
+@lru_cache(maxsize=_PARAMETER_SETS_KEPT)
+def _projections(parameters: MuveraParameters, token_dims: int, size: int) -> _Projections:
+    """Draw the random numbers; profiles and models of equal parameters share them."""
+    repetitions = range(parameters.num_repetitions)
+    hyperplanes = [
+        np.random.default_rng(parameters.seed + r).normal(0.0, 1.0, (token_dims, parameters.num_simhash_projections))
+        for r in repetitions
+    ]
+    tokens = None
+    if parameters.projection_dim is not None:
+        tokens = np.stack(
+            [_signed_choice(parameters.seed + r, token_dims, parameters.projection_dim) for r in repetitions]
+        )
+    buckets = signs = None
+    final = parameters.final_projection_dim
+    if final is not None and final < size:
+        rng = np.random.default_rng(parameters.seed)
+        buckets = rng.integers(0, final, size=size)
+        signs = rng.choice(np.array([-1.0, 1.0], dtype=np.float32), size=size)
+    return _Projections(np.concatenate(hyperplanes, axis=1).astype(np.float32), tokens, buckets, signs)
+
+
+def _signed_choice(seed: int, token_dims: int, projection_dim: int) -> NDArray[np.float32]:
+    """Draw a matrix of shape (token_dims, projection_dim) with one +1 or -1 in each row."""
+    rng = np.random.default_rng(seed)
+    columns = rng.integers(0, projection_dim, size=token_dims)
+    matrix = np.zeros((token_dims, projection_dim), dtype=np.float32)
+    matrix[np.arange(token_dims), columns] = rng.choice([-1, 1], size=token_dims)
+    return matrix
+
+
+def _create(config: Mapping[str, Any], token_dims: int) -> Muvera:
+    return Muvera(MuveraParameters(**config), token_dims)
+
+
+_NULL = type(None)
+MUVERA = Postprocessor(
+    name="muvera",
+    source="multivector",
+    target="dense",
+    create=_create,
+    parameters=(
+        Option("num_repetitions", "load", int, "Independent partitions of space; 40 unless set.", minimum=1),
+        Option(
+            "num_simhash_projections",
+            "load",
+            int,
+            "Hyperplanes of a repetition, for 2 to that power partitions; 6 unless set.",
+            minimum=1,
+            maximum=16,
+        ),
+        Option("projection_dim", "load", (int, _NULL), "Project each token to so many dimensions first.", minimum=1),
+        Option(
+            "final_projection_dim",
+            "load",
+            (int, _NULL),
+            "The size of the vector, unless it is smaller by itself; 10240 unless set, null for no bound.",
+            minimum=1,
+        ),
+        Option("seed", "load", int, "Of every random draw; 42 unless set.", minimum=0, maximum=2**63 - 1),
+        Option("normalize", "load", bool, "Give the vector unit length; false unless set."),
+        Option("center_tokens", "load", bool, "Subtract the item's mean token first; false unless set."),
+    ),
+)
+"""Register it with `sie_postprocessors`."""
