@@ -10,8 +10,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers.sentence_transformer import modules as st
 from sie_pytorch.adapter import TextEncoder
-from sie_pytorch.device import HostCopy, memory_errors
+from sie_pytorch.device import memory_errors
 from sie_pytorch.fallback import SentenceTransformersEncoder
+from sie_pytorch.transfers import Transfers
 
 from sie_core.contracts import LoadFailure, ModelLoadError, OutOfDeviceMemory
 from tests.pytorch.encoders import ask, context, save_encoder, serve
@@ -130,16 +131,7 @@ def test_a_run_that_runs_out_of_memory_says_so_and_the_next_one_works(
 
 
 def test_a_result_is_copied_to_float32_rows_of_one_array() -> None:
-    rows = HostCopy.start(torch.ones(3, 6, dtype=torch.bfloat16)[:, :4]).wait()
+    rows = Transfers(torch.device("cpu")).download(torch.ones(3, 6, dtype=torch.bfloat16)[:, :4]).wait()
     assert rows.dtype == "float32"
     assert rows.flags.c_contiguous
     assert rows.shape == (3, 4)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_result_of_a_gpu_arrives_whole() -> None:
-    result = torch.arange(1 << 20, device="cuda", dtype=torch.float32).reshape(1024, 1024)
-    copy = HostCopy.start(result * 2)
-    assert copy.done is not None
-    assert (copy.wait() == (result * 2).cpu().numpy()).all()

@@ -23,7 +23,7 @@ from sie_core.contracts import (
     Task,
     Unit,
 )
-from sie_pytorch.device import HostCopy, memory_errors
+from sie_pytorch.device import memory_errors
 from sie_pytorch.facts import matryoshka_dims, needed_card, sequence_lengths
 from sie_pytorch.heads import Head, HeadChoice
 from sie_pytorch.options import POOLING_NAMES
@@ -33,6 +33,7 @@ from sie_pytorch.prompts import Prompts
 from sie_pytorch.recipe import NotUnderstoodError, read_recipe
 from sie_pytorch.stages import Stages, disable_progress_bars
 from sie_pytorch.tokenizer import load_tokenizer
+from sie_pytorch.transfers import HostCopy, Transfers
 from sie_pytorch.warming import warm_up
 from sie_pytorch.weights import require_weights
 
@@ -55,6 +56,7 @@ class TextEncoder(Adapter):
         self._runner = runner
         self._head = head
         self._device = device
+        self._transfers = Transfers(device)
         self._threads = threads
 
     @classmethod
@@ -107,14 +109,10 @@ class TextEncoder(Adapter):
         positions = np.arange(cu_seqlens[-1]) - np.repeat(cu_seqlens[:-1], lengths)
         excluded = np.array([row.excluded for row in rows])
         with memory_errors(), torch.inference_mode():
-            states = self._runner.forward(
-                torch.from_numpy(np.concatenate([row.ids for row in rows])),
-                torch.from_numpy(positions),
-                None,
-                torch.from_numpy(cu_seqlens),
-            )
-            vectors = self._head(states, find_spans(cu_seqlens, excluded, self._device), choice)
-            return HostCopy.start(vectors)
+            ids, places = self._transfers.upload([np.concatenate([row.ids for row in rows]), positions])
+            spans = find_spans(cu_seqlens, excluded, self._transfers.upload)
+            states = self._runner.forward(ids, places, None, torch.from_numpy(cu_seqlens))
+            return self._transfers.download(self._head(states, spans, choice))
 
     def finish(self, units: Sequence[Unit], raw: HostCopy) -> Sequence[ItemOutput]:
         """Hand each unit its row; all rows lie in one array that nothing else holds."""

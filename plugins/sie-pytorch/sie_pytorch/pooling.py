@@ -6,7 +6,7 @@ model and no option.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from sie_pytorch.recipe import PoolingMode
 
 Index = NDArray[np.int64]
+Upload = Callable[[Sequence[Index]], Sequence[torch.Tensor]]
+"""Copies arrays to the device of the states."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +44,13 @@ class Spans:
     """`[sequences]`: the sum of its rows' weights in a weighted mean; at least 1."""
 
 
-def find_spans(cu_seqlens: Index, excluded: Index, device: torch.device) -> Spans:
+def find_spans(cu_seqlens: Index, excluded: Index, upload: Upload) -> Spans:
     """Lay out the spans of a batch.
 
     Args:
         cu_seqlens: `[sequences + 1]`: where each sequence starts, the number of all tokens last.
         excluded: `[sequences]`: how many leading tokens of each do not count.
-        device: Where the states are.
+        upload: Called once, with all that the device needs.
     """
     starts, stops = cu_seqlens[:-1], cu_seqlens[1:]
     tokens = stops - starts
@@ -60,7 +62,7 @@ def find_spans(cu_seqlens: Index, excluded: Index, device: torch.device) -> Span
     firsts = np.where(lengths > 0, starts + excluded, starts)
     weights = np.maximum(1, (tokens * (tokens + 1) - excluded * (excluded + 1)) // 2)
     parts = (rows, places, offsets[:-1], lengths, firsts, stops - 1, weights)
-    return Spans(*(torch.from_numpy(part).to(device, non_blocking=True) for part in parts))
+    return Spans(*upload(parts))
 
 
 def pool(states: torch.Tensor, spans: Spans, modes: tuple[PoolingMode, ...]) -> torch.Tensor:

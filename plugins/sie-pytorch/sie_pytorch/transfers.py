@@ -1,0 +1,76 @@
+"""Copies between the host and a device that wait for nothing and hold nothing up.
+
+It knows arrays and tensors, no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class HostCopy:
+    """A result on its way to the host."""
+
+    tensor: torch.Tensor
+    done: torch.cuda.Event | None
+    """What ends the way; None where the result is there already."""
+
+    def wait(self) -> NDArray[np.float32]:
+        """Return the result once it is complete, contiguous and in float32."""
+        if self.done is not None:
+            self.done.synchronize()
+        array: NDArray[np.float32] = self.tensor.float().contiguous().numpy()
+        # Pinned memory is scarce and its owner reuses it: what leaves must not hold it.
+        return array.copy() if self.done is not None else array
+
+
+class Transfers:
+    """Copies to and from one device.
+
+    With CUDA they go through pinned memory, one stream a direction, so that a batch's inputs arrive and the results of
+    the one before leave while the device computes. Elsewhere they are plain copies.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._streams = (_stream(device), _stream(device)) if device.type == "cuda" else None
+
+    def upload(self, arrays: Sequence[NDArray[Any]]) -> list[torch.Tensor]:
+        """Copy arrays of one dtype to the device in one transfer; what is computed next there finds them complete."""
+        joined = torch.from_numpy(np.concatenate(arrays))
+        if self._streams is None:
+            joined = joined.to(self._device)
+        else:
+            pinned, computing = joined.pin_memory(), torch.cuda.current_stream(self._device)
+            with torch.cuda.stream(self._streams[0]):
+                joined = pinned.to(self._device, non_blocking=True)
+            computing.wait_stream(self._streams[0])
+            joined.record_stream(computing)
+        return list(torch.split(joined, [len(array) for array in arrays]))
+
+    def download(self, result: torch.Tensor) -> HostCopy:
+        """Begin to copy `result`, as it will be once what was computed so far is done."""
+        if self._streams is None:
+            return HostCopy(result.cpu(), None)
+        stream = self._streams[1]
+        stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(stream):
+            host = torch.empty(result.shape, dtype=result.dtype, pin_memory=True)
+            host.copy_(result, non_blocking=True)
+            # A thread that waits for it sleeps: spinning ones keep the tokeniser from the cores.
+            done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+            done.record(stream)
+        result.record_stream(stream)
+        return HostCopy(host, done)
+
+
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    stream: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    return stream
