@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import socket
 from collections.abc import Callable, Iterator
@@ -29,6 +30,10 @@ log = logging.getLogger("sie_core.server")
 KEEP_ALIVE_S = 75
 """How long an idle connection is kept: longer than the 60 s of common load balancers, which otherwise send a request
 into a connection that is just being closed."""
+COLLECT_EVERY = (50_000, 20, 100)
+"""Thresholds of Python's garbage collection. With its own, torch and transformers cost a full pass over 400 000 objects
+every few seconds under load, in which everything stands still for 200 ms, and a quarter of the time a load takes.
+Reference counts free what requests leave behind; cycles are rare."""
 LAST_WORDS_S = 2
 """How long connections get to close once every inference request is answered."""
 
@@ -47,6 +52,7 @@ def serve(settings: Settings, plugins: PluginSet, on_ready: OnReady = lambda url
         ListenError: The address cannot be listened on.
         PluginError: Something chosen by a setting is not installed.
     """
+    gc.set_threshold(*COLLECT_EVERY)
     with contextlib.closing(listen(settings.http_host, settings.http_port)) as listener:
         factory = uvicorn.Config("", log_config=None).get_loop_factory()
         with asyncio.Runner(loop_factory=factory) as runner:
