@@ -77,7 +77,11 @@ class Settings(BaseSettings):
     )
 
     # Compute
-    attention_backend: Literal["auto", "sdpa", "eager"] = Field("auto", description="Attention implementation.")
+    attention_backend: Literal["auto", "flash_attention_2", "sdpa", "eager"] = Field(
+        "auto",
+        description="How attention is computed: `auto`, `flash_attention_2`, `sdpa`, `eager`; one that is not "
+        "installed stops the start.",
+    )
     default_compute_precision: Literal["float16", "bfloat16", "float32"] = Field(
         "float16",
         description="Precision of models whose config names none; a device that is slow in it takes the nearest "

@@ -23,9 +23,16 @@ class RunnerSpec:
     devices: frozenset[str] = frozenset()
     """Device kinds it serves; empty means all."""
     priority: int = 0
+    attention_backends: frozenset[str] = frozenset()
+    """Values of `SIE_ATTENTION_BACKEND` it may be tried under; empty means all.
 
-    def serves(self, model_type: str | None, device_kind: str) -> bool:
-        """Whether the runner may be tried for this model on this device."""
-        return (not self.model_types or model_type in self.model_types) and (
-            not self.devices or device_kind in self.devices
+    One that nobody can serve without this runner must be named here: the start is refused where none names it.
+    """
+
+    def serves(self, model_type: str | None, device_kind: str, attention_backend: str = "auto") -> bool:
+        """Whether the runner may be tried for this model, on this device, under this attention backend."""
+        return (
+            (not self.model_types or model_type in self.model_types)
+            and (not self.devices or device_kind in self.devices)
+            and (not self.attention_backends or attention_backend in self.attention_backends)
         )

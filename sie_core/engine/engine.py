@@ -13,6 +13,7 @@ from sie_core.catalog import Catalog
 from sie_core.contracts import Health, InferenceError, InferenceReply, InferenceRequest, ModelInfo, ResolvedModel
 from sie_core.cpu_budget import compute_threads, cpu_budget
 from sie_core.engine.admission import Admission
+from sie_core.engine.attention import require_attention_backend
 from sie_core.engine.describe import describe
 from sie_core.engine.devices import choose_device
 from sie_core.engine.lifecycle import Lifecycle
@@ -51,7 +52,7 @@ class Engine:
         stall_limit_s: Seconds beyond which a batch may count as hung.
 
     Raises:
-        PluginError: No such device or batch policy; names those there are.
+        PluginError: No such device, batch policy or attention backend; names those there are.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Engine:
         self._plugins = plugins
         self._catalog = catalog
         self.device = choose_device(settings.device, plugins.device_probes)
+        require_attention_backend(settings.attention_backend, plugins.runners, self.device)
         self.metrics = EngineMetrics(detailed=settings.instrumentation)
         threads = settings.preprocessor_workers or min(MOST_PREPROCESSORS, budget.threads)
         max_queued_cost = settings.max_queued_cost or QUEUED_BATCHES * settings.max_batch_cost

@@ -26,7 +26,8 @@ from sie_pytorch.runners.protocol import LowRank, Runner, RunnerContext, RunnerI
 
 logger = logging.getLogger(__name__)
 
-ATTENTION_BACKENDS = {"auto": "sdpa", "sdpa": "sdpa", "eager": "eager"}
+ATTENTION_BACKENDS = ("auto", "sdpa", "eager")
+"""Those that need no runner which names them."""
 
 
 class BuiltRunner:
@@ -99,7 +100,7 @@ def build_runner(
         device: Where to run.
         precision: `float32` is honoured; `bfloat16` and `float16` where the device is fast in them and the numbers
             hold.
-        attention_backend: `auto`, `sdpa`, `eager`.
+        attention_backend: `auto`, `sdpa`, `eager`, or one that a registered runner names.
         runner_specs: Every registered runner; those of other interfaces are passed over.
         threads: CPU threads the forward pass may use, for runners that start their own.
 
@@ -107,19 +108,16 @@ def build_runner(
         ModelLoadError: The checkpoint cannot be served: `CONFIG`, `CORRUPT`, `DEPENDENCY`.
         OutOfDeviceMemory: The device has no room for it.
     """
-    if attention_backend not in ATTENTION_BACKENDS:
-        raise ModelLoadError(
-            "DEPENDENCY",
-            f"The attention backend {attention_backend!r} is not one of sie-pytorch: "
-            f"{', '.join(ATTENTION_BACKENDS)}. Set SIE_ATTENTION_BACKEND to one of them.",
-        )
+    ours = [spec for spec in runner_specs if spec.interface == INTERFACE]
+    _require_backend(attention_backend, ours)
     place = torch.device(str(device))
     try:
         with torch.inference_mode():
             loaded = load_in_precision(model_folder, precision, place)
-            model, backend = loaded.model, ATTENTION_BACKENDS[attention_backend]
-            context = RunnerContext(model, model_folder, card, place, loaded.dtype, backend, threads)
-            choice = _choose(context, runner_specs, device.kind)
+            model = loaded.model
+            context = RunnerContext(model, model_folder, card, place, loaded.dtype, attention_backend, threads)
+            fit = [spec for spec in ours if spec.serves(model.config.model_type, device.kind, attention_backend)]
+            choice = _choose(context, fit)
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
             raise
@@ -131,20 +129,30 @@ def build_runner(
     return BuiltRunner(choice.runner, info, place)
 
 
-def _choose(context: RunnerContext, specs: Sequence[RunnerSpec], device_kind: str) -> _Choice:
+def _require_backend(wanted: str, specs: Sequence[RunnerSpec]) -> None:
+    named = {backend for spec in specs for backend in spec.attention_backends}
+    if wanted not in named.union(ATTENTION_BACKENDS):
+        raise ModelLoadError(
+            "DEPENDENCY",
+            f"The attention backend {wanted!r} is none of sie-pytorch's ({', '.join(ATTENTION_BACKENDS)}) and no "
+            "installed runner has it. Install one that does, or set SIE_ATTENTION_BACKEND to one of them.",
+        )
+
+
+def _choose(context: RunnerContext, specs: Sequence[RunnerSpec]) -> _Choice:
     """Try every candidate and keep the first that proves itself."""
     model = context.model
     probe = make_probe(model, position_limit(model), context.device)
     refused: list[str] = []
     with narrow_windows(model):
         expected = _reference(model, probe)
-        for candidate in _candidates(context, specs, device_kind):
+        for candidate in _candidates(context, specs):
             try:
                 runner, error = _try(candidate, context, probe, expected)
             except RunnerUnfitError as reason:
                 refused.append(f"not {candidate.name}: {reason}")
             except Exception as fault:  # a runner may be anyone's: its fault costs only itself
-                if out_of_memory(fault):
+                if out_of_memory(fault) or isinstance(fault, ModelLoadError):
                     raise
                 logger.warning("The %s runner failed its proof", candidate.name, exc_info=True)
                 refused.append(f"not {candidate.name}: it failed with {type(fault).__name__}")
@@ -172,14 +180,12 @@ def _reference(model: Any, probe: Probe) -> torch.Tensor:
     return expected
 
 
-def _candidates(context: RunnerContext, specs: Sequence[RunnerSpec], device_kind: str) -> Iterator[_Candidate]:
+def _candidates(context: RunnerContext, specs: Sequence[RunnerSpec]) -> Iterator[_Candidate]:
     """List what may run the model, best first: registered runners, then padded ones, ever more careful."""
-    model, backend = context.model, context.attention_backend
-    model_type = model.config.model_type
-    ours = [spec for spec in specs if spec.interface == INTERFACE and spec.serves(model_type, device_kind)]
-    for spec in sorted(ours, key=lambda spec: (-spec.priority, spec.name)):
+    backend = context.attention_backend
+    for spec in sorted(specs, key=lambda spec: (-spec.priority, spec.name)):
         yield _Candidate(spec.name, partial(_load_target, spec), backend)
-    if backend == "sdpa" and model._supports_sdpa:
+    if backend != "eager" and context.model._supports_sdpa:
         yield _Candidate("padded", PaddedRunner, "sdpa")
         yield _Candidate("padded (eager)", PaddedRunner, "eager")
     else:

@@ -23,7 +23,7 @@ class PaddedRunner:
     """Sorts sequences by length, runs them in padded batches of similar length, and returns them flat."""
 
     def __init__(self, context: RunnerContext, *, exact: bool = False) -> None:
-        """Set the attention backend.
+        """Have the model attend by PyTorch's fused function, or spelled out where the backend is `eager`.
 
         Args:
             context: What to run.
@@ -33,8 +33,9 @@ class PaddedRunner:
         self._exact = exact
         self._arguments = forward_arguments(context.model)
         self._pad_token = context.model.config.pad_token_id or 0
-        if context.model.config._attn_implementation != context.attention_backend:
-            context.model.set_attn_implementation(context.attention_backend)
+        attention = "eager" if context.attention_backend == "eager" else "sdpa"
+        if context.model.config._attn_implementation != attention:
+            context.model.set_attn_implementation(attention)
 
     def forward(
         self,

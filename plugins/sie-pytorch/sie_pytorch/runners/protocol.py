@@ -55,13 +55,16 @@ class RunnerContext:
     device: torch.device
     dtype: torch.dtype
     attention_backend: str
-    """`sdpa` or `eager`."""
+    """What `SIE_ATTENTION_BACKEND` says: `auto`, `sdpa`, `eager`, or another that a registered runner names."""
     threads: int
     """CPU threads the forward pass may use."""
 
 
 class RunnerUnfitError(Exception):
-    """A runner cannot serve this model; the message, which an operator reads, says why. The next runner is tried."""
+    """A runner cannot serve this model; the message, which an operator reads, says why. The next runner is tried.
+
+    A runner that was asked for by name (`attention_backend`) and cannot run at all raises `ModelLoadError` instead.
+    """
 
 
 class Runner(Protocol):
