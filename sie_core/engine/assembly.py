@@ -20,9 +20,10 @@ from sie_core.contracts import (
     Unit,
     Usage,
 )
-from sie_core.postprocess import encode_item, require_finite, shorten
+from sie_core.postprocess import encode_extraction, encode_item, encode_score, require_finite, shorten
 
 _OUTPUT_TYPES: tuple[OutputType, ...] = get_args(OutputType)
+_EXTRACTED = ("entities", "relations", "classifications", "objects", "data")
 
 
 class Assembly:
@@ -41,10 +42,10 @@ class Assembly:
         self._adapter = adapter
         self.units = units
         self._outputs: list[ItemOutput | None] = [None] * len(units)
-        self._positions = _positions(units, len(request.items))
+        self._positions = _positions(units, self._inputs())
         self._missing = [len(positions) for positions in self._positions]
         self._items: list[bytes] = [b""] * len(request.items)
-        self._items_left = len(request.items)
+        self._items_left = len(self._positions)
         self._lock = threading.Lock()
 
     def deliver(self, index: int, output: ItemOutput) -> bool:
@@ -59,7 +60,7 @@ class Assembly:
             self._missing[item] -= 1
             if self._missing[item]:
                 return False
-        self._items[item] = self._encode(item)
+        self._complete(item)
         with self._lock:
             self._items_left -= 1
             return not self._items_left
@@ -71,23 +72,47 @@ class Assembly:
     def usage(self) -> Usage:
         """Count what the request consumed."""
         tokens = sum(unit.tokens for unit in self.units)
-        return Usage(input_tokens=tokens, images=sum(len(item.images) for item in self._request.items))
+        images = sum(len(item.images) for item in self._request.items)
+        if self._request.query is not None:
+            images += len(self._request.query.images)
+        return Usage(input_tokens=tokens, images=images)
 
     def truncated(self) -> int:
         """Count the items that were cut."""
-        return sum(self._truncation(item) is not None for item in range(len(self._items)))
+        return sum(self._truncation(item) is not None for item in range(len(self._positions)))
 
-    def _encode(self, item: int) -> bytes:
+    def _inputs(self) -> int:
+        """Count what units are made of: the items, here."""
+        return len(self._request.items)
+
+    def _complete(self, item: int) -> None:
+        """Encode an item whose units are all there."""
+        self._items[item] = self._encode(self._output(item, f"items[{item}]"), item)
+
+    def _output(self, item: int, where: str) -> ItemOutput:
+        """Combine and check the output of an item."""
         output = self._combine(item)
         for name in _OUTPUT_TYPES:
             if name not in self._task.output_types:
                 setattr(output, name, None)
             elif getattr(output, name) is None:
-                raise ValueError(f"the adapter gave no {name} output for items[{item}]")
-        require_finite(output, item)
+                raise ValueError(f"the adapter gave no {name} output for {where}")
+        require_finite(output, where)
         if output.dense is not None and self._task.dimensions is not None:
             output.dense = shorten(output.dense, self._task.dimensions, output.normalized)
-        return encode_item(output, self._dtype, item, self._request.items[item].id, self._truncation(item))
+        return output
+
+    def _encode(self, output: ItemOutput, item: int) -> bytes:
+        item_id, truncated = self._request.items[item].id, self._truncation(item)
+        if self._task.operation == "encode":
+            return encode_item(output, self._dtype, item, item_id, truncated)
+        if self._task.operation == "score":
+            if output.score is None:
+                raise ValueError(f"the adapter gave no score for items[{item}]")
+            return encode_score(output.score, item_id, truncated)
+        if all(getattr(output, name) is None for name in _EXTRACTED):
+            raise ValueError(f"the adapter extracted none of {', '.join(_EXTRACTED)} from items[{item}]")
+        return encode_extraction(output, item_id, truncated)
 
     def _combine(self, item: int) -> ItemOutput:
         positions = self._positions[item]

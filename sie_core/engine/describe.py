@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, get_args
 
 from sie_core.catalog.snapshot import DEFAULT_PROFILE
 from sie_core.contracts import ModelFacts, ModelInfo, OutputType, ResolvedModel
 from sie_core.engine.loaded import LoadedModel
+from sie_core.engine.served import declared_operations, served_operations
 from sie_core.engine.slots import ModelSlot
 
 
@@ -19,7 +20,7 @@ def describe(resolved: ResolvedModel, slot: ModelSlot | None) -> ModelInfo:
     return ModelInfo(
         id=resolved.id,
         inputs=facts.inputs if facts else config.inputs,
-        outputs=facts.outputs if facts else _declared_outputs(resolved),
+        outputs=_outputs(facts.outputs, facts.operations) if facts else declared_outputs(resolved),
         dims=_dims(facts) if facts else _declared_dims(config.tasks),
         state=slot.state if slot else "available",
         max_sequence_length=(facts and facts.max_sequence_length) or config.max_sequence_length,
@@ -30,6 +31,7 @@ def describe(resolved: ResolvedModel, slot: ModelSlot | None) -> ModelInfo:
         matryoshka_dims=facts.matryoshka_dims if facts else _declared_sizes(config.tasks),
         memory_bytes=facts.memory_bytes if facts else None,
         notes=dict(loaded.notes) if loaded else {},
+        operations=served_operations(facts.operations) if facts else declared_operations(resolved),
         load_stages_s=dict(slot.stages_s) if slot else {},
     )
 
@@ -42,10 +44,18 @@ def _dims(facts: ModelFacts) -> dict[str, int | None]:
     return {str(name): dim for name, dim in facts.dims.items()}
 
 
-def _declared_outputs(resolved: ResolvedModel) -> tuple[str, ...]:
-    encode = resolved.config.tasks.get("encode") or {}
-    allowed = resolved.profile.output_types
-    return tuple(name for name in _types() if encode.get(name) and (allowed is None or name in allowed))
+def declared_outputs(resolved: ResolvedModel) -> tuple[str, ...]:
+    """List what a model's config says it returns, as `/v1/models` names it; nothing where the weights decide."""
+    tasks, allowed = resolved.config.tasks, resolved.profile.output_types
+    encode = tasks.get("encode") or {}
+    vectors = [name for name in _types() if name in encode and (allowed is None or name in allowed)]
+    return _outputs(vectors, tasks)
+
+
+def _outputs(vectors: Iterable[str], operations: Container[str]) -> tuple[str, ...]:
+    """Add to the vectors what the model itself gives beside them; scores computed of its vectors are not its own."""
+    own = [name for operation, name in (("score", "score"), ("extract", "json")) if operation in operations]
+    return (*vectors, *own)
 
 
 def _declared_dims(tasks: Mapping[str, Any]) -> dict[str, int | None]:

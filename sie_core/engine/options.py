@@ -14,18 +14,19 @@ from sie_core.contracts import (
     InvalidInput,
     Item,
     ModelFacts,
-    Operation,
     OutputDtype,
     OutputType,
     Task,
 )
 from sie_core.engine.loaded import LoadedModel
+from sie_core.engine.scoring import PREFERENCE
+from sie_core.engine.served import served_operations
 
 DEFAULT_DTYPE = "float32"
 DEFAULT_OUTPUT: OutputType = "dense"
 OUTPUT_TYPES: tuple[OutputType, ...] = get_args(OutputType)
-OPERATIONS: tuple[Operation, ...] = ("encode",)
-"""The operations whose outputs the engine can encode."""
+MEDIA = (("text", "text"), ("images", "image"), ("audio", "audio"), ("video", "video"), ("document", "document"))
+"""Fields of an item, and the input of `ModelFacts.inputs` each is."""
 
 
 def resolve_task(
@@ -37,20 +38,23 @@ def resolve_task(
         InvalidInput: Names the field in `param`, the value, and what the model has.
     """
     facts = model.facts
-    served = [name for name in OPERATIONS if name in facts.operations]
+    served = served_operations(facts.operations)
     if request.operation not in served:
-        raise _invalid(model, "operation", f"serves {_listed(served)}, not {request.operation}")
-    _check_inputs(request.items, model)
-    options = resolve_options(model.family, model.resolved, request.options)
-    outputs = _output_types(request, options, model)
+        raise _invalid(model, "model", f"serves {_listed(served)}, not {request.operation}")
+    _check_items(request, model)
+    native = request.operation in facts.operations
+    options = resolve_options(
+        model.family, model.resolved, request.options, request.operation, None if native else "encode"
+    )
+    outputs = _outputs(request, options, model, native)
     task = Task(
         operation=request.operation,
         output_types=outputs,
         input_type=request.input_type or options.input_type,
         instruction=request.instruction if request.instruction is not None else options.instruction,
         truncate=request.truncate or options.truncate,
-        dimensions=_dimensions(request.dimensions or options.dimensions, outputs, model),
-        labels=request.labels,
+        dimensions=_dimensions(request, options, outputs, model),
+        labels=_labels(request, model),
         output_schema=request.output_schema,
         query=request.query,
         options=options.family,
@@ -58,18 +62,57 @@ def resolve_task(
     return task, _dtype(request.output_dtype or options.output_dtype or DEFAULT_DTYPE, dtypes)
 
 
+def _outputs(
+    request: InferenceRequest, options: EffectiveOptions, model: LoadedModel, native: bool
+) -> tuple[OutputType, ...]:
+    """Choose what `encode` returns, or the one output by which a model that only encodes scores."""
+    if request.operation == "encode":
+        return _output_types(request, options, model)
+    if not native:
+        return (_compared(request, options, model),)
+    if wrong := [name for name in ("output_types", "dimensions") if request.options.get(name) is not None]:
+        raise _invalid(model, f"options.{wrong[0]}", f"has scores of its own: leave {_listed(wrong)} out")
+    return ()
+
+
 def _output_types(request: InferenceRequest, options: EffectiveOptions, model: LoadedModel) -> tuple[OutputType, ...]:
     asked = options.output_types if "output_types" in request.options else request.output_types or options.output_types
-    allowed = options.profile.output_types or model.facts.outputs
-    have = [name for name in model.facts.outputs if name in allowed]
+    have = _allowed(options, model)
     if asked is None:
         asked = (DEFAULT_OUTPUT,) if DEFAULT_OUTPUT in have else tuple(have[:1])
-    if wrong := [name for name in asked if name not in have]:
-        raise _invalid(model, "output_types", f"gives {_listed(have)}, not {_listed(wrong)}")
+    _require(asked, have, "output_types", model)
     return tuple(name for name in OUTPUT_TYPES if name in asked)
 
 
-def _dimensions(wanted: int | None, outputs: Sequence[OutputType], model: LoadedModel) -> int | None:
+def _compared(request: InferenceRequest, options: EffectiveOptions, model: LoadedModel) -> OutputType:
+    have = _allowed(options, model)
+    if request.options.get("output_types") is None or options.output_types is None:
+        found = next((name for name in PREFERENCE if name in have), None)
+        if found is None:
+            raise _invalid(model, "model", "gives no vectors at this profile to compute a score of")
+        return found
+    _require(options.output_types, have, "options.output_types", model)
+    if len(options.output_types) > 1:
+        raise _invalid(model, "options.output_types", f"scores by one output at a time; name one of {_listed(have)}")
+    return options.output_types[0]
+
+
+def _allowed(options: EffectiveOptions, model: LoadedModel) -> list[OutputType]:
+    allowed = options.profile.output_types or model.facts.outputs
+    return [name for name in model.facts.outputs if name in allowed]
+
+
+def _require(asked: Sequence[OutputType], have: Sequence[OutputType], param: str, model: LoadedModel) -> None:
+    if wrong := [name for name in asked if name not in have]:
+        raise _invalid(model, param, f"gives {_listed(have)}, not {_listed(wrong)}")
+
+
+def _dimensions(
+    request: InferenceRequest, options: EffectiveOptions, outputs: Sequence[OutputType], model: LoadedModel
+) -> int | None:
+    wanted = request.dimensions or options.dimensions
+    if request.operation != "encode" and request.options.get("dimensions") is None and "dense" not in outputs:
+        return None  # a profile's size is of the vectors it returns, and this compares others or none
     if wanted is None:
         return None
     if "dense" not in outputs:
@@ -92,17 +135,44 @@ def _dtype(name: str, dtypes: Mapping[str, OutputDtype]) -> OutputDtype:
     return dtypes[name]
 
 
-def _check_inputs(items: Sequence[Item], model: LoadedModel) -> None:
-    refused = [
-        (field, kind)
-        for field, kind in (("images", "image"), ("audio", "audio"), ("video", "video"), ("document", "document"))
-        if kind not in model.facts.inputs
-    ]
-    for number, item in enumerate(items):
-        for field, kind in refused:
-            if getattr(item, field):
-                message = f"{model.id} takes {_listed(model.facts.inputs)}, no {kind}."
-                raise InvalidInput(message, param=f"items[{number}].{field}")
+def _labels(request: InferenceRequest, model: LoadedModel) -> tuple[str, ...]:
+    """Check what `extract` is to look for; a label said twice is looked for once."""
+    facts = model.facts
+    if request.labels and facts.takes_labels == "no":
+        raise _invalid(model, "labels", "looks for what its weights say and takes no labels; leave them out")
+    if request.operation == "extract" and not request.labels and facts.takes_labels == "required":
+        raise _invalid(model, "labels", 'needs `labels`, what to look for, e.g. ["person", "place"]')
+    for place, label in enumerate(request.labels):
+        if not label.strip():
+            raise _invalid(model, f"labels[{place}]", f"got a blank label, labels[{place}]; leave it out")
+    if request.output_schema is not None and not facts.takes_schema:
+        raise _invalid(model, "output_schema", "takes no output_schema; leave it out")
+    return tuple(dict.fromkeys(request.labels))
+
+
+def _check_items(request: InferenceRequest, model: LoadedModel) -> None:
+    refused = [(field, kind) for field, kind in MEDIA if kind not in model.facts.inputs]
+    for number, item in enumerate(request.items if refused else ()):
+        _check_item(item, refused, f"items[{number}]", model)
+    if request.operation == "score":
+        _check_query(request.query, refused, model)
+
+
+def _check_query(query: Item | None, refused: Sequence[tuple[str, str]], model: LoadedModel) -> None:
+    if query is None:
+        raise _invalid(model, "query", "needs a `query` to score the items against")
+    _check_item(query, refused, "query", model)
+    holds = (
+        query.images or query.audio or query.video or query.document or query.token_ids or (query.text or "").strip()
+    )
+    if not holds:
+        raise _invalid(model, "query.text", "cannot score against an empty query; query.text is blank")
+
+
+def _check_item(item: Item, refused: Sequence[tuple[str, str]], where: str, model: LoadedModel) -> None:
+    for field, kind in refused:
+        if getattr(item, field):
+            raise _invalid(model, f"{where}.{field}", f"takes {_listed(model.facts.inputs)}, no {kind}")
 
 
 def _invalid(model: LoadedModel, param: str, problem: str) -> InvalidInput:

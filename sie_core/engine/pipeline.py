@@ -20,6 +20,7 @@ from sie_core.engine.pool import CpuPool
 from sie_core.engine.request_errors import OUT_OF_MEMORY, deadline_exceeded, request_error, unavailable
 from sie_core.engine.runs import Run, flight_of
 from sie_core.engine.scheduler import Scheduler
+from sie_core.engine.scoring import assemble
 
 clock = time.monotonic
 
@@ -104,11 +105,10 @@ class Pipeline:
             if flight.settled:
                 return
             flight.prepare_started = clock()
-            units = model.adapter.prepare(request.items, flight.task)
-            flight.assembly = Assembly(request, flight.task, flight.dtype, model.adapter, units)
+            flight.assembly = assemble(request, flight.task, flight.dtype, model.adapter)
             flight.prepared = clock()
             if not flight.settled:
-                self.device.submit(model, _queue_up(flight, units))
+                self.device.submit(model, _queue_up(flight, flight.assembly.units))
                 if flight.settled:  # it was given up while its units were on their way into the queue
                     self.device.drop(flight)
         except BaseException as error:

@@ -2,7 +2,17 @@
 
 from sie_core.postprocess.dtypes import OUTPUT_DTYPES
 from sie_core.postprocess.encoding import encode_item
+from sie_core.postprocess.extraction import encode_extraction, encode_score
 from sie_core.postprocess.finite import require_finite
 from sie_core.postprocess.matryoshka import shorten
+from sie_core.postprocess.similarity import similarity
 
-__all__ = ["OUTPUT_DTYPES", "encode_item", "require_finite", "shorten"]
+__all__ = [
+    "OUTPUT_DTYPES",
+    "encode_extraction",
+    "encode_item",
+    "encode_score",
+    "require_finite",
+    "shorten",
+    "similarity",
+]

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sie_sdk.wire import pack
 
 from sie_core.contracts import ItemOutput, OutputDtype, SparseVector, Truncation
+from sie_core.postprocess.extraction import truncation
 from sie_core.postprocess.finite import non_finite
 
 
@@ -34,9 +35,7 @@ def encode_item(
         tokens, dims = output.multivector.shape
         values = _cast(output.multivector, dtype, "multivector", item)
         fields["multivector"] = {"token_dims": dims, "num_tokens": tokens, "dtype": dtype.label, "values": values}
-    if truncated is not None:
-        fields["truncated"] = {"tokens": truncated.tokens, "kept": truncated.kept}
-    return pack(fields)
+    return pack(fields | truncation(truncated))
 
 
 def _sparse(sparse: SparseVector, dtype: OutputDtype, item: int) -> dict[str, Any]:
@@ -56,5 +55,5 @@ def _cast(values: NDArray[Any], dtype: OutputDtype, name: str, item: int) -> NDA
 
 def _finite(values: NDArray[Any], dtype: OutputDtype, name: str, item: int) -> NDArray[Any]:
     if values.dtype.kind == "f" and not np.isfinite(values).all():
-        raise non_finite(name, item, f"a value is beyond the range of {dtype.name}")
+        raise non_finite(name, f"items[{item}]", f"a value is beyond the range of {dtype.name}")
     return values

@@ -163,8 +163,9 @@ async def test_an_image_to_a_text_model_is_refused_by_its_place(served):
 async def test_an_operation_the_model_does_not_serve_is_refused(served):
     engine, model = served
     asked = request(model, "text")
-    error = await refused(engine, type(asked)(model, "score", asked.items, "r"))
-    assert "serves encode, not score" in error.message
+    error = await refused(engine, type(asked)(model, "extract", asked.items, "r"))
+    assert "serves encode, score, not extract" in error.message
+    assert error.param == "model"
 
 
 async def test_an_item_without_text_is_refused_by_the_adapter_and_fails_alone(served):

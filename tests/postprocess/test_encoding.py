@@ -82,11 +82,11 @@ BAD = np.array([0.0, np.nan, 1.0], np.float32)
 )
 def test_a_number_that_is_not_finite_names_its_item_and_its_output(output, name):
     with np.errstate(invalid="ignore"), pytest.raises(InferenceError) as caught:
-        require_finite(output, 3)
+        require_finite(output, "items[3]")
     assert (caught.value.code, caught.value.param) == ("NON_FINITE_OUTPUT", "items[3]")
     assert "items[3]" in caught.value.message
     assert name in caught.value.message
 
 
 def test_finite_outputs_pass():
-    require_finite(ItemOutput(dense=DENSE, sparse=SPARSE, multivector=TOKENS, score=0.5), 0)
+    require_finite(ItemOutput(dense=DENSE, sparse=SPARSE, multivector=TOKENS, score=0.5), "items[0]")

@@ -5,6 +5,7 @@ Every fault shows itself as the real one would; nothing here decides when an hon
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -127,6 +128,10 @@ def poison(output: ItemOutput, text: str, marker: str | None) -> ItemOutput:
             output.multivector[0, 0] = np.nan
         if output.sparse is not None:
             output.sparse = replace(output.sparse, values=np.full_like(output.sparse.values, np.nan))
+        if output.score is not None:
+            output.score = math.nan
+        if output.entities is not None:
+            output.entities = tuple(replace(entity, score=math.nan) for entity in output.entities)
     return output
 
 

@@ -1,0 +1,79 @@
+"""Encodes what was extracted from one item, and the score of one document, as the wire's maps.
+
+It must not know requests, routes or models.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sie_sdk.wire import pack
+
+from sie_core.contracts import (
+    Box,
+    Classification,
+    DetectedObject,
+    Entity,
+    ItemOutput,
+    Relation,
+    Truncation,
+)
+
+
+def encode_score(score: float, item_id: str | None = None, truncated: Truncation | None = None) -> bytes:
+    """Pack the score of one document as one msgpack map; whoever has them all ranks them."""
+    return pack({"item_id": item_id, "score": float(score), **truncation(truncated)})
+
+
+def encode_extraction(output: ItemOutput, item_id: str | None = None, truncated: Truncation | None = None) -> bytes:
+    """Pack what was extracted from one item as one msgpack map: every kind of output is there, empty or not."""
+    fields: dict[str, Any] = {
+        "id": item_id,
+        "entities": [_entity(each) for each in output.entities or ()],
+        "relations": [_relation(each) for each in output.relations or ()],
+        "classifications": [_classification(each) for each in output.classifications or ()],
+        "objects": [_object(each) for each in output.objects or ()],
+        "data": output.data or {},
+    }
+    return pack(fields | truncation(truncated))
+
+
+def truncation(truncated: Truncation | None) -> dict[str, Any]:
+    """Give the key `truncated` of an item that was cut, and nothing for one that was not."""
+    return {} if truncated is None else {"truncated": {"tokens": truncated.tokens, "kept": truncated.kept}}
+
+
+def _entity(entity: Entity) -> dict[str, Any]:
+    return {
+        "text": entity.text,
+        "label": entity.label,
+        "score": float(entity.score),
+        "start": entity.start,
+        "end": entity.end,
+        "bbox": None if entity.bbox is None else _box(entity.bbox),
+    }
+
+
+def _relation(relation: Relation) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "head": relation.head,
+        "tail": relation.tail,
+        "relation": relation.relation,
+        "score": float(relation.score),
+    }
+    for name, span in (("head_span", relation.head_span), ("tail_span", relation.tail_span)):
+        if span is not None:
+            fields[name] = list(span)
+    return fields
+
+
+def _classification(classification: Classification) -> dict[str, Any]:
+    return {"label": classification.label, "score": float(classification.score)}
+
+
+def _object(found: DetectedObject) -> dict[str, Any]:
+    return {"label": found.label, "score": float(found.score), "bbox": _box(found.bbox)}
+
+
+def _box(box: Box) -> list[float]:
+    return [float(number) for number in box]
