@@ -24,6 +24,9 @@ from sie_core.plugins import PluginSet, discover
 from sie_core.settings import Settings, load_settings
 
 BOUND_S = 30.0
+ENCODE: Mapping[str, Any] = {
+    "encode": {"dense": {"dim": 8, "matryoshka_dims": [4, 8]}, "sparse": {"dim": 100}, "multivector": {"dim": 4}}
+}
 _numbers = itertools.count()
 
 
@@ -92,7 +95,15 @@ class Engines:
         self.holds.append(hold)
         return hold
 
-    def model(self, name: str, *, adapter: str = "fake", max_batch_tokens: int = 16384, **options: Any) -> str:
+    def model(
+        self,
+        name: str,
+        *,
+        adapter: str = "fake",
+        max_batch_tokens: int = 16384,
+        tasks: Mapping[str, Any] = ENCODE,
+        **options: Any,
+    ) -> str:
         """Write the config of a fake; `options` are those of its `loadtime`, `runtime` is a mapping among them."""
         runtime = options.pop("runtime", {})
         (self.folder / f"{name}.yaml").write_text(
@@ -100,13 +111,7 @@ class Engines:
                 {
                     "sie_id": f"test/{name}",
                     "package_backed": True,
-                    "tasks": {
-                        "encode": {
-                            "dense": {"dim": 8, "matryoshka_dims": [4, 8]},
-                            "sparse": {"dim": 100},
-                            "multivector": {"dim": 4},
-                        }
-                    },
+                    "tasks": dict(tasks),
                     "max_sequence_length": 512,
                     "profiles": {
                         "default": {
