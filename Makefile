@@ -7,6 +7,7 @@ TORCH_VERSION := 2.13.0
 BIN := .venv/bin
 HATCH := .hatch/venv/bin/hatch
 MEMBERS := $(wildcard pyproject.toml sdk/python/pyproject.toml plugins/*/pyproject.toml)
+KERNELS := plugins/sie-cpu/build_kernels.py $(wildcard plugins/sie-cpu/sie_cpu/native/*)
 
 export HATCH_DATA_DIR := $(CURDIR)/.hatch/data
 export HATCH_CACHE_DIR := $(CURDIR)/.hatch/cache
@@ -36,12 +37,17 @@ help: ## what can be made
 .venv/.stamp: .hatch/venv/.stamp $(MEMBERS)
 	$(HATCH) env remove default
 	HATCH_PYTHON=$$(.hatch/venv/bin/python -c 'import sys; print(sys.executable)') $(HATCH) env create default
+	touch $@ .venv/.kernels
+
+# Compiled with the environment, and again when their source has changed.
+.venv/.kernels: .venv/.stamp $(KERNELS)
+	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e plugins/sie-cpu
 	touch $@
 
-serve: .venv/.stamp ## serve the embedded model on http://127.0.0.1:8080 (ARGS="--port 9000")
+serve: .venv/.kernels ## serve the embedded model on http://127.0.0.1:8080 (ARGS="--port 9000")
 	$(BIN)/sie serve $(ARGS)
 
-check: .venv/.stamp ## format, lint, types, import contract
+check: .venv/.kernels ## format, lint, types, import contract
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
@@ -53,7 +59,7 @@ test: check ## everything: the checks, then every test (TESTS="tests/engine -k d
 docs: .venv/.stamp ## write the tables of the docs from the code
 	$(BIN)/python docs/generate.py
 
-bench: .venv/.stamp ## SIE beside what a user would pick instead (ARGS="--quick")
+bench: .venv/.kernels ## SIE beside what a user would pick instead (ARGS="--quick")
 	$(BIN)/python -m tests.bench $(ARGS)
 
 clean: ## remove what make built

@@ -1,0 +1,70 @@
+"""Compiles the kernels when the distribution is installed or its wheel is built.
+
+Where there is no C++ compiler, or the processor is of another kind, nothing is compiled and nothing fails: the kernels
+are then not offered, and sie-pytorch's own runners serve.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sysconfig
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+PACKAGE = Path(__file__).parent / "sie_cpu"
+SOURCE = PACKAGE / "native" / "encoder.cpp"
+COMMON = (
+    "-std=c++17",
+    "-O3",
+    "-fPIC",
+    "-shared",
+    "-pthread",
+    "-fvisibility=hidden",
+    # Vector code without branches: no trap or errno is looked at.
+    "-fno-trapping-math",
+    "-fno-math-errno",
+    "-static-libstdc++",
+    "-static-libgcc",
+)
+AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma")
+BUILDS = {
+    "kernels_avx512_bfloat16.so": ("-DSIE_BFLOAT16", *AVX512, "-mavx512bf16"),
+    "kernels_avx512.so": AVX512,
+    "kernels_avx2.so": ("-mavx2", "-mfma"),
+}
+
+
+class KernelBuild(BuildHookInterface):  # type: ignore[type-arg]
+    """Hatchling's hook: runs before files are gathered, for wheels and editable installs alike."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile, and tag the wheel for this platform if anything was built."""
+        compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+        if platform.system() != "Linux" or platform.machine() not in {"x86_64", "AMD64"}:
+            self.app.display_warning("sie-cpu has kernels for x86-64 Linux only: none are built here")
+        elif compiler is None:
+            self.app.display_warning("sie-cpu found no C++ compiler (set CXX, or install g++): no kernels are built")
+        else:
+            with ThreadPoolExecutor() as pool:
+                list(pool.map(lambda build: self._compile(compiler, *build), BUILDS.items()))
+            build_data["pure_python"] = False
+            build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+
+    def _compile(self, compiler: str, library: str, flags: tuple[str, ...]) -> None:
+        """Compile one build beside its old file and put it in its place at once: a running server keeps what it has."""
+        target = PACKAGE / library
+        fresh = target.with_suffix(".new")
+        command = [compiler, *COMMON, *flags, str(SOURCE), "-o", str(fresh)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            fresh.replace(target)
+            return
+        fresh.unlink(missing_ok=True)
+        target.unlink(missing_ok=True)
+        self.app.display_warning(f"{library} was not built, {compiler} says:\n{done.stderr}")

@@ -1,0 +1,118 @@
+// Attention of one head within one sequence: softmax(Q K^T * scale) V, queries taken ROWS at a time.
+//
+// Keys and values are laid out in panels first, so both products run on the kernel of product.h. Rows of scores are
+// whole, not streamed: exact at any length, and a row of 8 192 keys is 32 kB. It knows no layers and no threads.
+#pragma once
+
+#include "product.h"
+
+static inline int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+struct AttentionScratch {  // for sequences of up to `length` tokens; see attention_scratch_bytes
+    element *keys, *values, *weights;
+    float *scores;
+};
+
+// The panels of a matrix `wide` columns wide: `body(column, vectors)` with the number of vectors at compile time.
+template <typename Body> static inline void for_panels(int64_t wide, Body &&body) {
+    int64_t column = 0;
+    for (; column + PANEL <= wide; column += PANEL) body(column, std::integral_constant<int, VECTORS>{});
+    switch ((wide - column) / LANES) {
+    case 1: body(column, std::integral_constant<int, 1>{}); break;
+#if defined(__AVX512F__)
+    case 2: body(column, std::integral_constant<int, 2>{}); break;
+    case 3: body(column, std::integral_constant<int, 3>{}); break;
+#endif
+    default: break;
+    }
+}
+
+// Lays `length` rows of `width` elements out as the columns of a product: panels over tokens, `width` inside.
+static inline void transpose_keys(const element *rows, int64_t stride, int64_t length, int64_t width, element *panels) {
+    for_panels(round_up(length, LANES), [&](int64_t first, auto vectors) {
+        element *panel = panels + first * width;
+        constexpr int columns = vectors() * LANES;
+        for (int64_t start = 0; start < columns; start += LANES) {
+            const int64_t present = length - first - start < LANES ? length - first - start : LANES;
+            const element *from = rows + (first + start) * stride;
+#if defined(SIE_BFLOAT16)
+            const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+            const __m512i offsets = _mm512_mullo_epi32(lane, _mm512_set1_epi32((int)(stride / STEP)));
+            const __mmask16 mask = (__mmask16)((1u << present) - 1);
+            for (int64_t k = 0; k < width; k += STEP)
+                _mm512_storeu_si512(panel + (k * vectors()) * LANES + start * STEP,
+                                    _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), mask, offsets, from + k, 4));
+#else
+            for (int64_t k = 0; k < width; k++)
+                for (int64_t token = 0; token < LANES; token++)
+                    panel[k * columns + start + token] = token < present ? from[token * stride + k] : 0;
+#endif
+        }
+    });
+}
+
+// Lays `length` rows of `width` elements out as the rows of a product: panels over `width`, tokens inside.
+static inline void interleave_values(const element *rows, int64_t stride, int64_t length, int64_t width,
+                                     element *panels) {
+    const int64_t inner = round_up(length, LANES);
+    for_panels(width, [&](int64_t first, auto vectors) {
+        element *panel = panels + first * inner;
+        for (int64_t token = 0; token < inner; token += STEP)
+            for (int v = 0; v < vectors(); v++) {
+                element *to = panel + (token * vectors() + v * STEP) * LANES;
+                const element *from = rows + token * stride + first + v * LANES;
+#if defined(SIE_BFLOAT16)
+                const __m256i zero = _mm256_setzero_si256();
+                const __m256i even = token < length ? _mm256_loadu_si256((const __m256i *)from) : zero;
+                const __m256i odd = token + 1 < length ? _mm256_loadu_si256((const __m256i *)(from + stride)) : zero;
+                _mm512_storeu_si512(to, _mm512_or_si512(_mm512_cvtepu16_epi32(even),
+                                                        _mm512_slli_epi32(_mm512_cvtepu16_epi32(odd), 16)));
+#else
+                store(to, token < length ? load(from) : vec{});
+#endif
+            }
+    });
+}
+
+// Turns a row of `length` scores into unnormalised weights up to `padded`; returns one over their sum.
+static inline float softmax(float *scores, element *weights, int64_t length, int64_t padded, float scale) {
+    for (int64_t key = length; key < padded; key++) scores[key] = -1e30f;
+    vec largest = load(scores);
+    for (int64_t key = LANES; key < padded; key += LANES) largest = larger(load(scores + key), largest);
+    const float top = largest_of(largest);
+    vec total = vec{};
+    for (int64_t key = 0; key < padded; key += LANES) {
+        const vec weight = exp_of((load(scores + key) - top) * scale);
+        total += weight;
+        store(weights + key, weight);
+    }
+    return 1.0f / sum_of(total);
+}
+
+// Attends for one head. `query`, `key` and `value` point at its first token's elements, `stride` apart, `width` wide
+// (a multiple of LANES); the result is written the same way at `output`, `output_stride` apart.
+static inline void attend(const element *query, const element *key, const element *value, int64_t stride,
+                          int64_t length, int64_t width, float scale, const AttentionScratch &scratch, element *output,
+                          int64_t output_stride) {
+    const int64_t padded = round_up(length, LANES);
+    transpose_keys(key, stride, length, width, scratch.keys);
+    interleave_values(value, stride, length, width, scratch.values);
+    for_tiles(length, [&](auto height, int64_t start) {
+        for_panels(padded, [&](int64_t first, auto vectors) {
+            vec sums[height()][vectors()];
+            multiply<height(), vectors()>(query + start * stride, stride, scratch.keys + first * width, width, sums);
+            for (int row = 0; row < height(); row++)
+                for (int v = 0; v < vectors(); v++) store(scratch.scores + row * padded + first + v * LANES, sums[row][v]);
+        });
+        float shares[height()];
+        for (int row = 0; row < height(); row++)
+            shares[row] = softmax(scratch.scores + row * padded, scratch.weights + row * padded, length, padded, scale);
+        for_panels(width, [&](int64_t first, auto vectors) {
+            vec sums[height()][vectors()];
+            multiply<height(), vectors()>(scratch.weights, padded, scratch.values + first * padded, padded, sums);
+            for (int row = 0; row < height(); row++)
+                for (int v = 0; v < vectors(); v++)
+                    store(output + (start + row) * output_stride + first + v * LANES, sums[row][v] * shares[row]);
+        });
+    });
+}

@@ -1,0 +1,115 @@
+// A post-norm transformer encoder over packed sequences, from embeddings to last hidden states, in one call.
+//
+// Where there are sequences enough, a thread takes a chunk of whole sequences through all layers alone: nothing to wait
+// for, and activations stay in its own cache. Otherwise the threads share each chunk, and divide the columns of every
+// product between them. The caller owns all memory.
+#include <algorithm>
+
+#include "layer.h"
+#include "pool.h"
+
+namespace {
+
+constexpr int64_t CHUNK = 96;        // tokens a thread takes at once: whole tiles, and activations that fit its cache
+constexpr int64_t SHARED_CHUNK = 384;  // tokens the threads share at once
+constexpr int64_t SHARES = 2;        // items of a shared stage for each thread: one that is held up leaves work behind
+constexpr double IMBALANCE = 1.2;    // how much longer than its share the busiest thread may work before all share
+
+std::vector<Chunk> chunks_of(const int64_t *offsets, int64_t sequences, int64_t target) {
+    std::vector<Chunk> chunks;
+    for (int64_t first = 0, next; first < sequences; first = next) {
+        for (next = first + 1; next < sequences && offsets[next + 1] - offsets[first] <= target;) next++;
+        chunks.push_back({first, next, offsets[first], offsets[next] - offsets[first]});
+    }
+    return chunks;
+}
+
+struct Plan {
+    std::vector<Chunk> chunks;
+    bool shared;  // whether the threads share each chunk
+    int64_t rows, longest;
+};
+
+// Whole chunks for each thread where that keeps all of them busy, shared ones otherwise.
+Plan make_plan(const int64_t *offsets, int64_t sequences, int threads) {
+    const int64_t tokens = offsets[sequences];
+    const int64_t rounds = std::max<int64_t>(1, (tokens + CHUNK * threads - 1) / (CHUNK * threads));
+    Plan plan{chunks_of(offsets, sequences, (tokens + rounds * threads - 1) / (rounds * threads)), false, 0, 1};
+    std::sort(plan.chunks.begin(), plan.chunks.end(), [](const Chunk &a, const Chunk &b) { return a.rows > b.rows; });
+    std::vector<int64_t> loads(threads, 0);
+    for (const Chunk &chunk : plan.chunks) *std::min_element(loads.begin(), loads.end()) += chunk.rows;
+    if (*std::max_element(loads.begin(), loads.end()) * threads > IMBALANCE * tokens) {
+        plan.shared = true;
+        plan.chunks = chunks_of(offsets, sequences, SHARED_CHUNK);
+    }
+    for (const Chunk &chunk : plan.chunks) plan.rows = std::max(plan.rows, chunk.rows);
+    for (int64_t i = 0; i < sequences; i++) plan.longest = std::max(plan.longest, offsets[i + 1] - offsets[i]);
+    return plan;
+}
+
+int64_t workspace_of(const Encoder &encoder, const Plan &plan, int threads) {
+    const Widths widths(encoder);
+    Arena buffers(nullptr), scratch(nullptr);
+    take_buffers(buffers, widths, plan.rows);
+    take_scratch(scratch, encoder, plan.longest);
+    return buffers.used() * (plan.shared ? 1 : threads) + scratch.used() * threads + 64;
+}
+
+}  // namespace
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+int64_t sie_lanes() { return LANES; }
+int64_t sie_panel() { return PANEL; }
+int64_t sie_step() { return STEP; }
+int64_t sie_element_bytes() { return sizeof(element); }
+
+// Lays a float32 weight `[columns, inner]` out in panels; both sizes already padded.
+void sie_pack(const float *weight, int64_t columns, int64_t inner, void *panels) {
+    element *to = (element *)panels;
+    for (int64_t panel = 0; panel < columns; panel += PANEL)
+        for (int64_t k = 0; k < inner; k += STEP)
+            for (int64_t column = 0; column < PANEL; column++)
+                for (int64_t step = 0; step < STEP; step++)
+                    *to++ = to_element(weight[(panel + column) * inner + k + step]);
+}
+
+int64_t sie_workspace_bytes(const void *encoder, const int64_t *offsets, int64_t sequences, int64_t threads) {
+    return workspace_of(*(const Encoder *)encoder, make_plan(offsets, sequences, (int)threads), (int)threads);
+}
+
+// Runs all layers over `states`, float32 `[tokens, hidden]`, in place.
+void sie_encode(const void *handle, float *states, const int64_t *offsets, int64_t sequences, const float *cosine,
+                const float *sine, int64_t angle_width, void *workspace, int64_t threads) {
+    const Encoder &encoder = *(const Encoder *)handle;
+    const Widths widths(encoder);
+    const Plan plan = make_plan(offsets, sequences, (int)threads);
+    const int64_t stages = ChunkRun::stages(encoder), chunks = (int64_t)plan.chunks.size();
+    Arena arena((char *)(((uintptr_t)workspace + 63) / 64 * 64));
+    std::vector<Buffers> buffers;
+    std::vector<AttentionScratch> scratch;
+    for (int place = 0; place < threads; place++) {
+        if (place == 0 || !plan.shared) buffers.push_back(take_buffers(arena, widths, plan.rows));
+        scratch.push_back(take_scratch(arena, encoder, plan.longest));
+    }
+    const auto run_of = [&](int64_t chunk, int place) {
+        return ChunkRun(encoder, widths, buffers[place], plan.chunks[chunk], states, offsets,
+                        {cosine, sine, angle_width});
+    };
+    if (plan.shared) {
+        const int64_t items = threads * SHARES;
+        Pool::shared().run(std::make_shared<Job>(
+            std::vector<int64_t>(chunks * stages, items), (int)threads, [&](int64_t phase, int64_t item, int place) {
+                run_of(phase / stages, 0).run(phase % stages, item, items, scratch[place]);
+            }));
+    } else {
+        Pool::shared().run(std::make_shared<Job>(
+            std::vector<int64_t>(1, chunks), (int)threads, [&](int64_t, int64_t chunk, int place) {
+                const ChunkRun run = run_of(chunk, place);
+                for (int64_t stage = 0; stage < stages; stage++) run.run(stage, 0, 1, scratch[place]);
+            }));
+    }
+}
+}
+#pragma GCC visibility pop

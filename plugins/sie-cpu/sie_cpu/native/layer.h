@@ -1,0 +1,258 @@
+// The stages of a post-norm encoder layer over one chunk of packed sequences, each divisible into independent items.
+//
+// It knows neither threads nor the order of chunks.
+#pragma once
+
+#include <cmath>
+
+#include "attention.h"
+
+struct Layer {
+    Matrix joined, attention_output, up, down;  // `joined`: queries, keys, values; `up`: gate beside it where gated
+    const float *attention_norm_weight, *attention_norm_bias, *output_norm_weight, *output_norm_bias;
+};
+
+struct Encoder {
+    const Layer *layers;
+    int64_t layer_count, hidden, heads, head_width;  // head_width: a head's elements, padded to LANES
+    int64_t activation, gated;
+    float norm_epsilon, scale;
+};
+
+struct Angles {  // of rotary positions, `[tokens, width]` each; none where width is 0
+    const float *cosine, *sine;
+    int64_t width;
+};
+
+struct Chunk {
+    int64_t first, last;  // sequences
+    int64_t start, rows;  // tokens
+};
+
+struct Range {  // the part of a stage that one item of work covers
+    int64_t begin, end;
+    static Range part(int64_t count, int64_t item, int64_t items) {
+        return {count * item / items, count * (item + 1) / items};
+    }
+};
+
+struct Buffers {  // activations of one chunk; the scratch is each thread's own
+    float *states, *sums;
+    element *inputs, *joined, *attended, *inner;
+};
+
+struct Widths {  // row strides of the buffers
+    int64_t hidden, joined, attended, inner;
+    explicit Widths(const Encoder &encoder)
+        : hidden(round_up(encoder.hidden, PANEL)), joined(encoder.layers[0].joined.columns),
+          attended(encoder.layers[0].attention_output.inner), inner(encoder.layers[0].down.inner) {}
+};
+
+class Arena {  // hands out aligned pieces of one block; with no block it only counts
+  public:
+    explicit Arena(char *block) : block_(block) {}
+    template <typename T> T *take(int64_t count) {
+        T *piece = block_ ? reinterpret_cast<T *>(block_ + used_) : nullptr;
+        used_ += round_up(count * (int64_t)sizeof(T), 64);
+        return piece;
+    }
+    int64_t used() const { return used_; }
+
+  private:
+    char *block_;
+    int64_t used_ = 0;
+};
+
+static inline Buffers take_buffers(Arena &arena, const Widths &widths, int64_t rows) {
+    return {arena.take<float>(rows * widths.hidden),     arena.take<float>(rows * widths.hidden),
+            arena.take<element>(rows * widths.hidden),   arena.take<element>(rows * widths.joined),
+            arena.take<element>(rows * widths.attended), arena.take<element>(rows * widths.inner)};
+}
+
+static inline AttentionScratch take_scratch(Arena &arena, const Encoder &encoder, int64_t longest) {
+    const int64_t padded = round_up(longest, LANES);
+    AttentionScratch scratch;
+    scratch.keys = arena.take<element>(padded * encoder.head_width);
+    scratch.values = arena.take<element>(padded * encoder.head_width);
+    scratch.weights = arena.take<element>(ROWS * padded);
+    scratch.scores = arena.take<float>(ROWS * padded);
+    return scratch;
+}
+
+// LayerNorm of a row of `from` into `to`, and as elements into `input`; zeros up to `stride`.
+static inline void normalise(const float *from, int64_t hidden, int64_t stride, const float *weight, const float *bias,
+                             float epsilon, float *to, element *input) {
+    const int64_t whole = hidden / LANES * LANES;
+    vec total = vec{};
+    for (int64_t i = 0; i < whole; i += LANES) total += load(from + i);
+    float mean = sum_of(total);
+    for (int64_t i = whole; i < hidden; i++) mean += from[i];
+    mean /= hidden;
+    vec squares = vec{};
+    for (int64_t i = 0; i < whole; i += LANES) {
+        const vec centred = load(from + i) - mean;
+        squares += centred * centred;
+    }
+    float variance = sum_of(squares);
+    for (int64_t i = whole; i < hidden; i++) variance += (from[i] - mean) * (from[i] - mean);
+    const float factor = 1.0f / std::sqrt(variance / hidden + epsilon);
+    for (int64_t i = 0; i < whole; i += LANES) {
+        const vec value = (load(from + i) - mean) * factor * load(weight + i) + load(bias + i);
+        store(to + i, value);
+        store(input + i, value);
+    }
+    for (int64_t i = whole; i < hidden; i++) {
+        to[i] = (from[i] - mean) * factor * weight[i] + bias[i];
+        input[i] = to_element(to[i]);
+    }
+    for (int64_t i = hidden; i < stride; i++) to[i] = 0, input[i] = 0;
+}
+
+// Rotates queries and keys of a row, halves paired (arXiv 2104.09864).
+static inline void rotate(element *row, int64_t heads, int64_t head_width, const float *cosine, const float *sine, int64_t width) {
+    const int64_t half = width / 2;
+    for (int64_t head = 0; head < heads; head++) {
+        element *first = row + head * head_width, *second = first + half;
+        for (int64_t i = 0; i < half; i++) {
+            const float a = to_float(first[i]), b = to_float(second[i]);
+            first[i] = to_element(a * cosine[i] - b * sine[i]);
+            second[i] = to_element(b * cosine[half + i] + a * sine[half + i]);
+        }
+    }
+}
+
+// One chunk on its way through the layers. Every stage takes the part of it that an item covers: panels of a product,
+// heads, or rows.
+class ChunkRun {
+  public:
+    ChunkRun(const Encoder &encoder, const Widths &widths, const Buffers &buffers, const Chunk &chunk, float *states,
+             const int64_t *offsets, const Angles &angles)
+        : encoder_(encoder), widths_(widths), buffers_(buffers), chunk_(chunk), states_(states), offsets_(offsets),
+          angles_(angles) {}
+
+    // Stages 0 to stages() - 1 have to follow each other; the items of one stage may run in any order, at once.
+    static int64_t stages(const Encoder &encoder) { return 2 + encoder.layer_count * LAYER_STAGES; }
+
+    void run(int64_t stage, int64_t item, int64_t items, const AttentionScratch &scratch) const {
+        const Range rows = Range::part(chunk_.rows, item, items);
+        if (stage == 0) return enter(rows);
+        if (stage == stages(encoder_) - 1) return leave(rows);
+        const Layer &layer = encoder_.layers[(stage - 1) / LAYER_STAGES];
+        const auto panels = [&](const Matrix &matrix) { return Range::part(matrix.columns / PANEL, item, items); };
+        switch ((stage - 1) % LAYER_STAGES) {
+        case 0: return join(layer.joined, panels(layer.joined));
+        case 1: return turn(rows);
+        case 2: return attend_heads(Range::part(encoder_.heads, item, items), scratch);
+        case 3:
+            return project(layer.attention_output, buffers_.attended, widths_.attended, panels(layer.attention_output));
+        case 4: return norm(layer.attention_norm_weight, layer.attention_norm_bias, rows);
+        case 5: return widen_by_activation(layer.up, panels(layer.up));
+        case 6: return project(layer.down, buffers_.inner, widths_.inner, panels(layer.down));
+        default: return norm(layer.output_norm_weight, layer.output_norm_bias, rows);
+        }
+    }
+
+  private:
+    static constexpr int64_t LAYER_STAGES = 8;
+
+    void enter(const Range &rows) const {
+        for (int64_t row = rows.begin; row < rows.end; row++) {
+            const float *from = states_ + (chunk_.start + row) * encoder_.hidden;
+            float *to = buffers_.states + row * widths_.hidden;
+            element *input = buffers_.inputs + row * widths_.hidden;
+            for (int64_t i = 0; i < encoder_.hidden; i++) to[i] = from[i], input[i] = to_element(from[i]);
+            for (int64_t i = encoder_.hidden; i < widths_.hidden; i++) to[i] = 0, input[i] = 0;
+        }
+    }
+
+    void leave(const Range &rows) const {
+        for (int64_t row = rows.begin; row < rows.end; row++)
+            std::memcpy(states_ + (chunk_.start + row) * encoder_.hidden, buffers_.states + row * widths_.hidden,
+                        encoder_.hidden * sizeof(float));
+    }
+
+    void join(const Matrix &matrix, const Range &panels) const {
+        for (int64_t panel = panels.begin; panel < panels.end; panel++)
+            panel_product(buffers_.inputs, widths_.hidden, chunk_.rows, matrix, panel,
+                          [&](int64_t row, vec (&sums)[VECTORS]) {
+                              element *to = buffers_.joined + row * widths_.joined + panel * PANEL;
+                              for (int v = 0; v < VECTORS; v++) store(to + v * LANES, sums[v]);
+                          });
+    }
+
+    void turn(const Range &rows) const {
+        if (!angles_.width) return;
+        for (int64_t row = rows.begin; row < rows.end; row++) {
+            const int64_t place = (chunk_.start + row) * angles_.width;
+            rotate(buffers_.joined + row * widths_.joined, 2 * encoder_.heads, encoder_.head_width,
+                   angles_.cosine + place, angles_.sine + place, angles_.width);
+        }
+    }
+
+    void attend_heads(const Range &heads, const AttentionScratch &scratch) const {
+        const int64_t third = encoder_.heads * encoder_.head_width;
+        for (int64_t sequence = chunk_.first; sequence < chunk_.last; sequence++) {
+            const int64_t start = offsets_[sequence] - chunk_.start;
+            const int64_t length = offsets_[sequence + 1] - offsets_[sequence];
+            for (int64_t head = heads.begin; head < heads.end; head++) {
+                const element *query = buffers_.joined + start * widths_.joined + head * encoder_.head_width;
+                attend(query, query + third, query + 2 * third, widths_.joined, length, encoder_.head_width,
+                       encoder_.scale, scratch,
+                       buffers_.attended + start * widths_.attended + head * encoder_.head_width, widths_.attended);
+            }
+        }
+    }
+
+    // Adds a product to the states it came from.
+    void project(const Matrix &matrix, const element *from, int64_t stride, const Range &panels) const {
+        for (int64_t panel = panels.begin; panel < panels.end; panel++)
+            panel_product(from, stride, chunk_.rows, matrix, panel, [&](int64_t row, vec (&sums)[VECTORS]) {
+                const int64_t place = row * widths_.hidden + panel * PANEL;
+                for (int v = 0; v < VECTORS; v++)
+                    store(buffers_.sums + place + v * LANES, sums[v] + load(buffers_.states + place + v * LANES));
+            });
+    }
+
+    void norm(const float *weight, const float *bias, const Range &rows) const {
+        for (int64_t row = rows.begin; row < rows.end; row++) {
+            const int64_t place = row * widths_.hidden;
+            normalise(buffers_.sums + place, encoder_.hidden, widths_.hidden, weight, bias, encoder_.norm_epsilon,
+                      buffers_.states + place, buffers_.inputs + place);
+        }
+    }
+
+    template <int activation> void widen(const Matrix &matrix, const Range &panels) const {
+        for (int64_t panel = panels.begin; panel < panels.end; panel++)
+            panel_product(buffers_.inputs, widths_.hidden, chunk_.rows, matrix, panel,
+                          [&](int64_t row, vec (&sums)[VECTORS]) {
+                              element *to = buffers_.inner + row * widths_.inner;
+                              if (encoder_.gated) {  // a panel holds as many columns of the gate beside its own
+                                  constexpr int half = VECTORS / 2;
+                                  for (int v = 0; v < half; v++)
+                                      store(to + (panel * half + v) * LANES,
+                                            sums[v] * activate<activation>(sums[half + v]));
+                              } else {
+                                  for (int v = 0; v < VECTORS; v++)
+                                      store(to + panel * PANEL + v * LANES, activate<activation>(sums[v]));
+                              }
+                          });
+    }
+
+    void widen_by_activation(const Matrix &matrix, const Range &panels) const {
+        switch (encoder_.activation) {
+        case GELU: return widen<GELU>(matrix, panels);
+        case GELU_TANH: return widen<GELU_TANH>(matrix, panels);
+        case RELU: return widen<RELU>(matrix, panels);
+        case SILU: return widen<SILU>(matrix, panels);
+        default: return widen<NONE>(matrix, panels);
+        }
+    }
+
+    const Encoder &encoder_;
+    const Widths &widths_;
+    const Buffers buffers_;
+    const Chunk chunk_;
+    float *const states_;
+    const int64_t *const offsets_;
+    const Angles angles_;
+};

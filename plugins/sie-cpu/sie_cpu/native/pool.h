@@ -1,0 +1,102 @@
+// Threads that help a caller through the phases of a job, without ever being waited for when they hold no work.
+//
+// The items of a phase are taken one by one, by whoever comes next, and a phase begins when the one before is done. A
+// helper that the system lets sleep delays nobody: on a busy machine a team that waits for all its members at every
+// step takes many times as long. Helpers sleep between jobs; the caller works too. It knows nothing of what an item is.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <sched.h>
+#include <thread>
+#include <vector>
+
+constexpr int SPINS = 4000;  // some ten microseconds, before a waiting thread offers its processor to others
+
+struct Job {
+    // `work(phase, item, place)`: called once for each item; `place` is the thread's own, below `places`. It must not
+    // throw. What it refers to has to live until `run` returns, and is not touched afterwards.
+    Job(std::vector<int64_t> items, int places, std::function<void(int64_t, int64_t, int)> work)
+        : items(std::move(items)), places(places), work(std::move(work)), progress(this->items.size()) {}
+
+    struct Progress {
+        alignas(64) std::atomic<int64_t> taken{0};
+        alignas(64) std::atomic<int64_t> done{0};
+    };
+    const std::vector<int64_t> items;
+    const int places;
+    const std::function<void(int64_t, int64_t, int)> work;
+    std::vector<Progress> progress;
+    std::atomic<int> entered{0};
+
+    // Works until nothing is left to take.
+    void take_part() {
+        const int place = entered++;
+        if (place >= places) return;
+        for (size_t phase = 0; phase < items.size(); phase++) {
+            if (phase) wait_for(phase - 1);
+            for (int64_t item; (item = progress[phase].taken++) < items[phase];) {
+                work((int64_t)phase, item, place);
+                progress[phase].done.fetch_add(1, std::memory_order_release);
+            }
+        }
+    }
+    void wait_for(size_t phase) const {
+        for (int spins = 0; progress[phase].done.load(std::memory_order_acquire) < items[phase]; spins++) {
+            if (spins < SPINS) __builtin_ia32_pause();
+            else sched_yield();
+        }
+    }
+};
+
+class Pool {
+  public:
+    // The one pool of the process. It outlives every caller and is never taken down.
+    static Pool &shared() {
+        static Pool *pool = new Pool;
+        return *pool;
+    }
+
+    // Runs a job with up to `places - 1` helpers; returns when every item is done. Callers may come from many threads.
+    void run(const std::shared_ptr<Job> &job) {
+        if (job->places > 1) offer(job);
+        job->take_part();
+        if (!job->items.empty()) job->wait_for(job->items.size() - 1);
+        if (job->places > 1) withdraw(job);
+    }
+
+  private:
+    void offer(const std::shared_ptr<Job> &job) {
+        {
+            std::lock_guard<std::mutex> hold(lock_);
+            for (; helpers_ < job->places - 1; helpers_++) std::thread([this] { help(); }).detach();
+            jobs_.push_back(job);
+        }
+        offered_.notify_all();
+    }
+    void withdraw(const std::shared_ptr<Job> &job) {
+        std::lock_guard<std::mutex> hold(lock_);
+        jobs_.remove(job);
+    }
+    void help() {
+        for (;;) {
+            std::shared_ptr<Job> job;
+            {
+                std::unique_lock<std::mutex> hold(lock_);
+                offered_.wait(hold, [this] { return !jobs_.empty(); });
+                job = jobs_.front();
+            }
+            job->take_part();
+            withdraw(job);  // all of it is taken
+        }
+    }
+
+    std::mutex lock_;
+    std::condition_variable offered_;
+    std::list<std::shared_ptr<Job>> jobs_;
+    int helpers_ = 0;
+};

@@ -1,0 +1,64 @@
+// Matrix products over weights laid out in panels: `[columns / PANEL][inner / STEP][PANEL][STEP]`, zeros beyond the end.
+//
+// A tile of up to ROWS rows and one panel accumulates in registers over the whole inner dimension, always in the same
+// order: a row's numbers do not depend on the rows beside it. It knows no transformer.
+#pragma once
+
+#include "simd.h"
+
+struct Matrix {  // a linear layer's weight in panels, with its bias (zeros where it has none), PANEL-padded
+    const element *panels;
+    const float *bias;
+    int64_t inner;    // what a row of its input holds, a multiple of STEP
+    int64_t columns;  // a multiple of PANEL
+};
+
+template <int rows, int vectors>
+static inline void multiply(const element *a, int64_t a_stride, const element *panel, int64_t inner,
+                            vec (&sums)[rows][vectors]) {
+    for (int row = 0; row < rows; row++)
+        for (int v = 0; v < vectors; v++) sums[row][v] = vec{};
+    for (int64_t k = 0; k < inner; k += STEP) {
+        operand b[vectors];
+#pragma GCC unroll 8
+        for (int v = 0; v < vectors; v++) b[v] = load_operand(panel + (k * vectors + v * STEP) * LANES);
+#pragma GCC unroll 8
+        for (int row = 0; row < rows; row++) {
+            const operand left = broadcast(a + row * a_stride + k);
+#pragma GCC unroll 8
+            for (int v = 0; v < vectors; v++) sums[row][v] = multiply_add(left, b[v], sums[row][v]);
+        }
+    }
+}
+
+// Calls `tile` with the number of rows as a compile-time constant, over `count` rows in nearly equal tiles.
+template <typename Tile> static inline void for_tiles(int64_t count, Tile &&tile) {
+    int64_t tiles = (count + ROWS - 1) / ROWS;
+    for (int64_t start = 0; tiles > 0; tiles--) {
+        const int64_t rows = (count - start + tiles - 1) / tiles;
+        switch (rows) {
+        case 1: tile(std::integral_constant<int, 1>{}, start); break;
+        case 2: tile(std::integral_constant<int, 2>{}, start); break;
+        case 3: tile(std::integral_constant<int, 3>{}, start); break;
+        case 4: tile(std::integral_constant<int, 4>{}, start); break;
+        case 5: tile(std::integral_constant<int, 5>{}, start); break;
+        default: tile(std::integral_constant<int, 6>{}, start); break;
+        }
+        start += rows;
+    }
+}
+
+// One panel of `rows x inner` times the matrix; `finish(row, vectors)` takes each row's finished sums, bias added.
+template <typename Finish>
+static inline void panel_product(const element *a, int64_t a_stride, int64_t rows, const Matrix &matrix, int64_t panel,
+                                 Finish &&finish) {
+    const element *weights = matrix.panels + panel * PANEL * matrix.inner;
+    for_tiles(rows, [&](auto height, int64_t start) {
+        vec sums[height()][VECTORS];
+        multiply<height(), VECTORS>(a + start * a_stride, a_stride, weights, matrix.inner, sums);
+        for (int row = 0; row < height(); row++) {
+            for (int v = 0; v < VECTORS; v++) sums[row][v] += load(matrix.bias + panel * PANEL + v * LANES);
+            finish(start + row, sums[row]);
+        }
+    });
+}
