@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from sie_core.contracts import CONTRACT_VERSION, Postprocessor
 from sie_core.hookspecs import hookimpl
 from sie_core.postprocess.muvera import MUVERA
+from sie_core.postprocess.smve import SMVE
 
 __all__ = ["CONTRACT_VERSION", "sie_postprocessors"]
 
 
 @hookimpl
 def sie_postprocessors() -> Sequence[Postprocessor]:
-    """Register `muvera`."""
-    return (MUVERA,)
+    """Register `muvera` and `smve`."""
+    return MUVERA, SMVE
