@@ -17,38 +17,55 @@ from sie_core.contracts import InferenceBackend, InferenceError, InferenceReply,
 async def answer(backend: InferenceBackend, gate: Gate, request: InferenceRequest, receive: Receive) -> InferenceReply:
     """Have `backend` answer `request`; a client that leaves or a deadline that passes cancels the work.
 
+    The work is done in the task of the caller, so that a request costs one task, not two, beside that of its client.
+
     Raises:
         InferenceError: What the backend raises; `CLIENT_CLOSED_REQUEST`, `DEADLINE_EXCEEDED`; `QUEUE_UNAVAILABLE` if
             the work was abandoned because the server stops.
     """
-    work = asyncio.create_task(backend.infer(request))
-    gone = asyncio.create_task(_client_gone(receive))
+    work = Work()
+    client = asyncio.create_task(_watch(receive, work))
+    timer = None if request.deadline is None else _end_at(request.deadline, work)
     gate.track(work)
-    timeout = None if request.deadline is None else max(0.0, request.deadline - time.monotonic())
     try:
-        await asyncio.wait((work, gone), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        if work.cancelled():
-            raise InferenceError(
-                "QUEUE_UNAVAILABLE", "The server stopped before it could answer; retry on another one."
-            )
-        if work.done():
-            return work.result()
-        if gone.done():
-            raise InferenceError("CLIENT_CLOSED_REQUEST", "The client went away before the answer.")
-        raise InferenceError("DEADLINE_EXCEEDED", "The deadline of X-SIE-Timeout-Ms passed before the answer.")
+        return await backend.infer(request)
+    except asyncio.CancelledError:
+        raise work.reason() from None
     finally:
-        gone.cancel()
-        if not work.done():
-            work.cancel()
-            work.add_done_callback(_take_notice)
+        gate.untrack(work)
+        client.cancel()
+        if timer is not None:
+            timer.cancel()
 
 
-async def _client_gone(receive: Receive) -> None:
+class Work:
+    """What the task that makes this does, until somebody ends it early; the first reason counts."""
+
+    def __init__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._why: InferenceError | None = None
+
+    def end(self, why: InferenceError) -> None:
+        """Cancel the task, which answers with `why`."""
+        if self._why is None:
+            self._why = why
+            self._task.cancel()
+
+    def reason(self) -> BaseException:
+        """Say why the task was cancelled: for the reason given here, or by somebody who wants the whole task gone."""
+        if self._why is None or self._task.uncancel() > 0:
+            return asyncio.CancelledError()
+        return self._why
+
+
+async def _watch(receive: Receive, work: Work) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+    work.end(InferenceError("CLIENT_CLOSED_REQUEST", "The client went away before the answer."))
 
 
-def _take_notice(work: asyncio.Task[InferenceReply]) -> None:
-    """Look at how cancelled work ended, so that the loop does not report it as unnoticed."""
-    if not work.cancelled():
-        work.exception()
+def _end_at(deadline: float, work: Work) -> asyncio.TimerHandle:
+    why = InferenceError("DEADLINE_EXCEEDED", "The deadline of X-SIE-Timeout-Ms passed before the answer.")
+    return asyncio.get_running_loop().call_later(max(0.0, deadline - time.monotonic()), work.end, why)

@@ -6,8 +6,16 @@ It must not know routes or why the server stops.
 from __future__ import annotations
 
 import asyncio
+from typing import Protocol
 
 from sie_core.contracts import InferenceError
+
+
+class Endable(Protocol):
+    """The work behind a request, which can be ended early."""
+
+    def end(self, why: InferenceError) -> None:
+        """End it; its request answers with `why`."""
 
 
 class Gate:
@@ -23,7 +31,7 @@ class Gate:
         self._in_flight = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        self._work: set[asyncio.Task[object]] = set()
+        self._work: set[Endable] = set()
 
     @property
     def is_open(self) -> bool:
@@ -55,10 +63,13 @@ class Gate:
         if not self._in_flight:
             self._idle.set()
 
-    def track(self, work: asyncio.Task[object]) -> None:
-        """Remember the task that answers a request, for `abandon`."""
+    def track(self, work: Endable) -> None:
+        """Remember the work behind a request, for `abandon`; `untrack` must follow."""
         self._work.add(work)
-        work.add_done_callback(self._work.discard)
+
+    def untrack(self, work: Endable) -> None:
+        """Forget work that is done."""
+        self._work.discard(work)
 
     def close(self) -> None:
         """Take no new requests."""
@@ -73,7 +84,8 @@ class Gate:
         return True
 
     def abandon(self) -> int:
-        """Cancel the work of every request still in flight; return how many. Each answers `QUEUE_UNAVAILABLE`."""
+        """End the work of every request still in flight; return how many. Each answers `QUEUE_UNAVAILABLE`."""
+        why = "The server stopped before it could answer; retry on another one."
         for work in self._work:
-            work.cancel()
+            work.end(InferenceError("QUEUE_UNAVAILABLE", why))
         return len(self._work)

@@ -118,3 +118,34 @@ async def test_abandoned_work_is_answered_with_a_retry(client, backend, gate) ->
     reply = await asyncio.wait_for(running, BOUND_S)
     assert (reply.status_code, reply.json()["error"]["code"]) == (503, "QUEUE_UNAVAILABLE")
     assert await gate.idle(BOUND_S)
+
+
+async def test_the_first_of_several_reasons_is_the_answer_and_the_task_goes_on(backend, gate) -> None:
+    backend.act = never
+
+    async def receive():
+        gate.abandon()
+        return {"type": "http.disconnect"}
+
+    with pytest.raises(InferenceError) as raised:
+        await answer(backend, gate, request(deadline=time.monotonic() - 1), receive)
+    assert raised.value.code == "QUEUE_UNAVAILABLE"
+    assert asyncio.current_task().cancelling() == 0
+    await asyncio.sleep(0)
+
+
+async def test_a_task_cancelled_from_outside_stays_cancelled(backend, gate) -> None:
+    begun = asyncio.Event()
+
+    async def begin(_: object) -> None:
+        begun.set()
+        await never()
+
+    backend.act = begin
+    answering = asyncio.create_task(answer(backend, gate, request(), never))
+    await asyncio.wait_for(begun.wait(), BOUND_S)
+    answering.cancel()
+    gate.abandon()
+    with pytest.raises(asyncio.CancelledError):
+        await answering
+    assert gate.abandon() == 0
