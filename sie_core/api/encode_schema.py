@@ -5,29 +5,14 @@ Keys they do not name are ignored, as the wire contract demands. They must not k
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BaseModel, FailFast, Field, WithJsonSchema, field_validator
+from pydantic import BaseModel, BeforeValidator, FailFast, Field
 
-from sie_core.api.item_schema import STRICT, ItemBody
+from sie_core.api.item_schema import STRICT, ItemBody, NativeBody, Options, no_bare_string
 from sie_core.api.limits import MAX_ITEMS
+from sie_core.api.reply_body import TimingOutput, TruncationOutput, UsageOutput
 from sie_core.contracts import InputType, OutputType, Truncate
-
-Options = Annotated[
-    dict[str, Any],
-    WithJsonSchema(
-        {
-            "type": "object",
-            "description": "Options of the family, which refuses unknown ones, and some that every model has.",
-            "properties": {
-                "is_query": {"type": "boolean", "description": "Another spelling of `input_type`."},
-                "overflow_policy": {"enum": ["default", "truncate_text", "error"], "description": "Of `truncate`."},
-                "profile": {"type": "string", "description": "Another profile of the same loaded model."},
-            },
-            "additionalProperties": True,
-        }
-    ),
-]
 
 
 class ParamsBody(BaseModel):
@@ -55,20 +40,15 @@ class ParamsBody(BaseModel):
     options: Options | None = None
 
 
-class EncodeBody(BaseModel):
+class EncodeBody(NativeBody):
     """A request to encode."""
 
     model_config = STRICT
 
-    items: Annotated[list[ItemBody], FailFast()] = Field(min_length=1, max_length=MAX_ITEMS)
+    items: Annotated[list[ItemBody], FailFast(), BeforeValidator(no_bare_string)] = Field(
+        min_length=1, max_length=MAX_ITEMS
+    )
     params: ParamsBody | None = None
-
-    @field_validator("items", mode="before")
-    @classmethod
-    def _refuse_bare_strings(cls, value: Any) -> Any:
-        if isinstance(value, str) or (isinstance(value, list) and any(isinstance(item, str) for item in value)):
-            raise ValueError('holds a bare string; an item is a map such as {"text": "…"}')
-        return value
 
 
 Numbers = Annotated[
@@ -103,13 +83,6 @@ class MultivectorOutput(BaseModel):
     values: list[Numbers]
 
 
-class TruncationOutput(BaseModel):
-    """What was cut of a text, in tokens."""
-
-    tokens: int
-    kept: int
-
-
 class EncodedItem(BaseModel):
     """The outputs of one item; those not asked for are absent."""
 
@@ -118,23 +91,6 @@ class EncodedItem(BaseModel):
     sparse: SparseOutput | None = None
     multivector: MultivectorOutput | None = None
     truncated: TruncationOutput | None = None
-
-
-class TimingOutput(BaseModel):
-    """Where the time went, in milliseconds."""
-
-    total_ms: float
-    queue_ms: float
-    tokenization_ms: float
-    inference_ms: float
-    postprocessing_ms: float | None
-
-
-class UsageOutput(BaseModel):
-    """What was consumed, counted after truncation."""
-
-    input_tokens: int
-    images: int | None = None
 
 
 class EncodeReply(BaseModel):

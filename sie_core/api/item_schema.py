@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema
@@ -40,6 +41,23 @@ Binary = Annotated[
 ]
 
 
+Options = Annotated[
+    dict[str, Any],
+    WithJsonSchema(
+        {
+            "type": "object",
+            "description": "Options of the family, which refuses unknown ones, and some that every model has.",
+            "properties": {
+                "is_query": {"type": "boolean", "description": "Another spelling of `input_type`, for `encode`."},
+                "overflow_policy": {"enum": ["default", "truncate_text", "error"], "description": "Of `truncate`."},
+                "profile": {"type": "string", "description": "Another profile of the same loaded model."},
+            },
+            "additionalProperties": True,
+        }
+    ),
+]
+
+
 class MediaBody(BaseModel):
     """An image, video or document."""
 
@@ -66,7 +84,7 @@ class AudioBody(MediaBody):
 
 
 class ItemBody(BaseModel):
-    """One thing to encode."""
+    """One thing to encode, to score or to extract from."""
 
     model_config = STRICT
 
@@ -78,10 +96,10 @@ class ItemBody(BaseModel):
     document: MediaBody | None = None
     metadata: dict[str, Any] | None = Field(default=None, description="Counts towards the item's size; not echoed.")
 
-    def item(self) -> Item:
-        """Give it as the contracts have it."""
+    def item(self, default_id: str | None = None) -> Item:
+        """Give it as the contracts have it; `default_id` is for one that names none."""
         return Item(
-            id=self.id,
+            id=default_id if self.id is None else self.id,
             text=self.text,
             images=tuple(image.media() for image in self.images or ()),
             audio=self.audio.media() if self.audio else None,
@@ -89,6 +107,30 @@ class ItemBody(BaseModel):
             document=self.document.media() if self.document else None,
             metadata=self.metadata,
         )
+
+
+class NativeBody(BaseModel):
+    """A body with items."""
+
+    model_config = STRICT
+
+    items: list[ItemBody]
+
+    def places(self) -> Iterator[tuple[str, ItemBody]]:
+        """List the items, each with its path in the body."""
+        for place, item in enumerate(self.items):
+            yield f"items[{place}]", item
+
+    def named_items(self) -> list[Item]:
+        """Give the items as the contracts have them; one without an id is called by its place."""
+        return [item.item(f"item-{place}") for place, item in enumerate(self.items)]
+
+
+def no_bare_string(value: Any) -> Any:
+    """Refuse a string in place of an item, or in a list of items, saying what an item looks like."""
+    if isinstance(value, str) or (isinstance(value, list) and any(isinstance(item, str) for item in value)):
+        raise ValueError('holds a bare string; an item is a map such as {"text": "…"}')
+    return value
 
 
 def check_item_size(text: str | None, metadata: dict[str, Any] | None, limit: int, param: str) -> None:

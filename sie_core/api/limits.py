@@ -14,7 +14,15 @@ from sie_sdk.errors import error_spec
 from sie_core.settings import Settings, variable
 
 MAX_ITEMS: Final = 16_384
-"""Items of one request on a native route."""
+"""Items of one `encode` or `extract`."""
+MAX_DOCUMENTS: Final = 1_000
+"""Documents of one `score`."""
+MAX_LABELS: Final = 1_000
+"""Labels of one `extract`."""
+MAX_SCHEMA_DEPTH: Final = 128
+"""Levels of nesting of an `output_schema`."""
+MAX_SCHEMA_VALUES: Final = 100_000
+"""Values in an `output_schema`, maps and lists included."""
 MAX_EMBEDDING_INPUTS: Final = 2_048
 """Inputs of one request on `/v1/embeddings`, as OpenAI has it."""
 MAX_MODEL_ID_CHARS: Final = 256
@@ -64,7 +72,11 @@ LIMITS: Final = (
     Limit("request body, bytes", "PAYLOAD_TOO_LARGE", setting="max_request_body_bytes"),
     Limit("time to send the body, s", "DEADLINE_EXCEEDED", MAX_BODY_S),
     Limit("text and metadata of one item, bytes", "INVALID_INPUT", setting="max_item_text_bytes"),
-    Limit("items of one native request", "INVALID_INPUT", MAX_ITEMS),
+    Limit("items of one `encode` or `extract`", "INVALID_INPUT", MAX_ITEMS),
+    Limit("documents of one `score`", "INVALID_INPUT", MAX_DOCUMENTS),
+    Limit("labels of one `extract`", "INVALID_INPUT", MAX_LABELS),
+    Limit("nesting of an `output_schema`", "INVALID_INPUT", MAX_SCHEMA_DEPTH),
+    Limit("values of an `output_schema`", "INVALID_INPUT", MAX_SCHEMA_VALUES),
     Limit("inputs of one `/v1/embeddings` request", "INVALID_INPUT", MAX_EMBEDDING_INPUTS),
     Limit("tokens of a text, where truncation is refused", "INPUT_TOO_LONG", "the model's maximum length"),
     Limit("characters of a model id", "INVALID_INPUT", MAX_MODEL_ID_CHARS),

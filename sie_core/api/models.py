@@ -52,6 +52,7 @@ def model_body(model: ModelInfo, api: Api) -> dict[str, Any]:
         "name": model.id,
         "inputs": model.inputs,
         "outputs": model.outputs,
+        "operations": model.operations,
         "dims": dict(model.dims),
         "loaded": model.state == "loaded",
         "state": model.state,

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from sie_core.contracts import ModelState
+from sie_core.contracts import ModelState, Operation
 
 
 class LoadError(BaseModel):
@@ -50,6 +50,7 @@ class ModelBody(BaseModel):
     name: str
     inputs: list[str]
     outputs: list[str]
+    operations: list[Operation]
     dims: dict[str, int | None]
     loaded: bool
     state: ModelState

@@ -13,9 +13,11 @@ from sie_core import __version__
 from sie_core.api.embeddings_schema import EmbeddingsBody, EmbeddingsReply
 from sie_core.api.encode_schema import EncodeBody, EncodeReply
 from sie_core.api.error_schema import ErrorReply, OpenAIErrorReply
+from sie_core.api.extract_schema import ExtractBody, ExtractReply
 from sie_core.api.health import HealthReply
 from sie_core.api.models_schema import MergedModel, ModelsReply
 from sie_core.api.plugins import PluginsReply
+from sie_core.api.score_schema import ScoreBody, ScoreReply
 
 SCHEMAS: Final[tuple[type[BaseModel], ...]] = (
     EmbeddingsBody,
@@ -23,11 +25,15 @@ SCHEMAS: Final[tuple[type[BaseModel], ...]] = (
     EncodeBody,
     EncodeReply,
     ErrorReply,
+    ExtractBody,
+    ExtractReply,
     HealthReply,
     MergedModel,
     ModelsReply,
     OpenAIErrorReply,
     PluginsReply,
+    ScoreBody,
+    ScoreReply,
 )
 """Every body a route refers to."""
 _ABOUT: Final = """\

@@ -9,7 +9,7 @@ import orjson
 import pytest
 from sie_sdk import wire
 
-from sie_core.api import create_app, embeddings, encode
+from sie_core.api import create_app, embeddings, encode, native
 from sie_core.api.beside import LARGE
 from sie_core.api.json_list import dump_with_list
 from sie_core.settings import Settings
@@ -34,7 +34,7 @@ def body(path, texts):
 @pytest.mark.parametrize(
     ("path", "module", "step"),
     [
-        (ENCODE, encode, "decode_body"),
+        (ENCODE, native, "decode_body"),
         (ENCODE, encode, "encode_reply"),
         (EMBEDDINGS, embeddings, "decode_body"),
         (EMBEDDINGS, embeddings, "embeddings_reply"),
@@ -71,7 +71,7 @@ def noting(work, seen):
 @pytest.mark.parametrize("path", [ENCODE, EMBEDDINGS])
 async def test_a_small_body_never_leaves_the_loop(client, monkeypatch, path):
     seen = set()
-    for module, step in ((encode, "decode_body"), (encode, "encode_reply"), (embeddings, "embeddings_reply")):
+    for module, step in ((native, "decode_body"), (encode, "encode_reply"), (embeddings, "embeddings_reply")):
         monkeypatch.setattr(module, step, noting(getattr(module, step), seen))
     assert (await client.post(path, json=body(path, ["a"]))).status_code == 200
     assert seen == {threading.get_ident()}
