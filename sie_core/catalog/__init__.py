@@ -9,6 +9,7 @@ from sie_core.catalog.engine_options import ENGINE_OPTIONS
 from sie_core.catalog.families import Candidate, FamilyChoice, choose_family
 from sie_core.catalog.ids import is_model_id
 from sie_core.catalog.options import EffectiveOptions, check_profile, resolve_options
+from sie_core.catalog.postprocess_options import config_name, is_on, parameters_of, profile_options
 from sie_core.catalog.reading import ConfigError, parse_config, read_config
 from sie_core.catalog.snapshot import Catalog, Problem
 
@@ -23,8 +24,12 @@ __all__ = [
     "build_catalog",
     "check_profile",
     "choose_family",
+    "config_name",
     "is_model_id",
+    "is_on",
+    "parameters_of",
     "parse_config",
+    "profile_options",
     "read_card",
     "read_config",
     "resolve_options",

@@ -6,12 +6,14 @@ option does.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from sie_core.catalog.engine_options import ENGINE_OPTIONS
+from sie_core.catalog.option_values import value_problem
+from sie_core.catalog.postprocess_options import check_parameters, check_switch, is_on, profile_options
 from sie_core.catalog.wording import did_you_mean, short
 from sie_core.contracts import (
     InputType,
@@ -21,6 +23,7 @@ from sie_core.contracts import (
     Operation,
     Option,
     OutputType,
+    Postprocessor,
     Profile,
     ResolvedModel,
     Truncate,
@@ -35,6 +38,8 @@ class EffectiveOptions:
     """The profile whose `runtime` applies: the model's, or the one `options.profile` selects."""
     family: Mapping[str, Any] = field(default_factory=dict)
     """The family's own, for `Task.options`."""
+    postprocessors: tuple[Postprocessor, ...] = ()
+    """Those turned on."""
     input_type: InputType | None = None
     instruction: str | None = None
     output_types: tuple[OutputType, ...] | None = None
@@ -43,6 +48,7 @@ class EffectiveOptions:
     dimensions: int | None = None
 
 
+NO_POSTPROCESSORS: Mapping[str, Postprocessor] = MappingProxyType({})
 SELECT_PROFILE = "profile"
 """The key of a request's options that selects another profile's `runtime` of the same loaded model."""
 
@@ -53,6 +59,7 @@ def resolve_options(
     request: Mapping[str, Any],
     operation: Operation = "encode",
     adapter_does: Operation | None = None,
+    postprocessors: Mapping[str, Postprocessor] = NO_POSTPROCESSORS,
 ) -> EffectiveOptions:
     """Lay a request's `options` over the profile's `runtime` and check each. A null means "not said".
 
@@ -62,36 +69,42 @@ def resolve_options(
         request: What the client sent as `options`.
         operation: What the client asks for; of a profile's values, those of other operations are passed over.
         adapter_does: What the adapter does for it, where that is another operation: its options are the family's.
+        postprocessors: Those there are, by name.
 
     Raises:
         InvalidInput: An option is unknown, of another operation, of the wrong type, out of range, or only read when the
             model loads; `param` is `options.<name>` and the message names what is allowed.
     """
     given = {str(name): value for name, value in request.items() if value is not None}
-    profile = _select_profile(family, model, given.pop(SELECT_PROFILE, None))
-    known = _Known.of(family, operation, adapter_does or operation)
+    profile = _select_profile(family, model, given.pop(SELECT_PROFILE, None), postprocessors)
+    known = _Known.of(family, operation, adapter_does or operation, postprocessors)
     values = {name: value for name, value in profile.runtime.items() if value is not None and known.per_request(name)}
     for name, value in given.items():
         known.check(name, value)
+        if name in postprocessors:
+            check_switch(postprocessors[name], value, profile)
     values.update(given)
     engine = {name: ENGINE_OPTIONS[name] for name in ENGINE_OPTIONS if name in values}
     return EffectiveOptions(
         profile=profile,
-        family={name: value for name, value in values.items() if name not in engine},
+        family={name: value for name, value in values.items() if name not in engine and name not in postprocessors},
+        postprocessors=tuple(each for name, each in postprocessors.items() if is_on(values.get(name))),
         **{option.fills: _convert(name, values[name]) for name, option in engine.items()},
     )
 
 
-def check_profile(family: ModelFamily, profile: Profile) -> tuple[str, ...]:
-    """Check a profile's own options when its model loads; return the names of those `family` does not know.
+def check_profile(
+    family: ModelFamily, profile: Profile, postprocessors: Mapping[str, Postprocessor] = NO_POSTPROCESSORS
+) -> tuple[str, ...]:
+    """Check a profile's own options when its model loads; return the names of those that nothing reads.
 
     Unknown ones are passed over only where the config was not written for this family, and the caller reports them.
 
     Raises:
         ModelLoadError: `CONFIG`: a value is wrong, or the config names this family and an option it does not know.
     """
-    declared = {option.name: option for option in family.options}
-    ignored = []
+    declared = {option.name: option for option in (*family.options, *profile_options(postprocessors.values()))}
+    ignored = check_parameters(profile, postprocessors.values())
     for part, values in (("loadtime", profile.loadtime), ("runtime", profile.runtime)):
         for name, value in values.items():
             problem: str | None = None
@@ -102,7 +115,7 @@ def check_profile(family: ModelFamily, profile: Profile) -> tuple[str, ...]:
             elif part == "runtime" and name in ENGINE_OPTIONS:
                 problem = _engine_problem(name, value)
             elif profile.adapter_path == family.id:
-                every = [*(option.name for option in family.options), *ENGINE_OPTIONS]
+                every = [*declared, *ENGINE_OPTIONS]
                 problem = f"is no option of the family {family.id!r}.{_listed(None, every)}"
             else:
                 ignored.append(f"{part}.{name}")
@@ -112,46 +125,35 @@ def check_profile(family: ModelFamily, profile: Profile) -> tuple[str, ...]:
     return tuple(ignored)
 
 
-def value_problem(option: Option, value: Any) -> str | None:
-    """Say what is wrong with `value` as `option`, starting with the value; None where nothing is."""
-    allowed = option.type if isinstance(option.type, tuple) else (option.type,)
-    if not any(_is(value, kind) for kind in allowed):
-        return f"is {short(value)}; allowed: {' or '.join(kind.__name__ for kind in allowed)}."
-    if option.choices and value not in option.choices:
-        return f"is {short(value)}; allowed: {', '.join(repr(choice) for choice in option.choices)}."
-    if _is(value, float):
-        if isinstance(value, float) and not math.isfinite(value):
-            return f"is {value!r}; it must be finite."
-        if option.minimum is not None and value < option.minimum:
-            return f"is {short(value)}; the least allowed is {option.minimum:g}."
-        if option.maximum is not None and value > option.maximum:
-            return f"is {short(value)}; the most allowed is {option.maximum:g}."
-    return None
-
-
-def _is(value: Any, kind: type) -> bool:
-    """Whether `value` is of `kind`, with `bool` no number and an `int` good for a `float`."""
-    if isinstance(value, bool):
-        return kind is bool
-    return isinstance(value, (int, float) if kind is float else kind)
-
-
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The options of one family that one operation reads."""
+    """The options that one operation reads with one model."""
 
-    family: ModelFamily
     operation: Operation
     own: Mapping[str, Option]
-    """The family's, load options included."""
+    """The family's and the postprocessors', load options included."""
     engine: frozenset[str]
+    every: frozenset[str]
+    """Those of other operations too."""
 
     @classmethod
-    def of(cls, family: ModelFamily, operation: Operation, adapter_does: Operation) -> _Known:
+    def of(
+        cls,
+        family: ModelFamily,
+        operation: Operation,
+        adapter_does: Operation,
+        postprocessors: Mapping[str, Postprocessor],
+    ) -> _Known:
         """Gather them."""
-        own = {each.name: each for each in family.options if not each.operations or adapter_does in each.operations}
+        theirs = {each.name: each for each in profile_options(postprocessors.values())}
+        every = {each.name: each for each in family.options} | theirs
+        own = {
+            name: option
+            for name, option in every.items()
+            if not option.operations or (operation if name in theirs else adapter_does) in option.operations
+        }
         engine = frozenset(name for name, option in ENGINE_OPTIONS.items() if operation in option.operations)
-        return cls(family, operation, own, engine)
+        return cls(operation, own, engine, frozenset({*every, *ENGINE_OPTIONS}))
 
     def per_request(self, name: str) -> bool:
         """Whether a request may set it."""
@@ -167,8 +169,7 @@ class _Known:
             return
         param, option = f"options.{name[:64]}", self.own.get(name)
         if option is None:
-            elsewhere = name in ENGINE_OPTIONS or any(name == each.name for each in self.family.options)
-            of = f"{self.operation} with this model" if elsewhere else "this model"
+            of = f"{self.operation} with this model" if name in self.every else "this model"
             raise InvalidInput(f"{param} is no option of {of}.{self._named(name)}", param=param)
         if option.stage == "load":
             raise InvalidInput(
@@ -185,7 +186,9 @@ class _Known:
         return _listed(name, [*own, *self.engine])
 
 
-def _select_profile(family: ModelFamily, model: ResolvedModel, name: Any) -> Profile:
+def _select_profile(
+    family: ModelFamily, model: ResolvedModel, name: Any, postprocessors: Mapping[str, Postprocessor]
+) -> Profile:
     if name is None or name == model.profile.name:
         return model.profile
     profiles = model.config.profiles
@@ -196,7 +199,7 @@ def _select_profile(family: ModelFamily, model: ResolvedModel, name: Any) -> Pro
         )
     selected = profiles[name]
     try:
-        check_profile(family, selected)
+        check_profile(family, selected, postprocessors)
     except ModelLoadError as error:
         raise InvalidInput(str(error), param="options.profile") from None
     for option in family.options:

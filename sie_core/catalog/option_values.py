@@ -1,0 +1,41 @@
+"""What a value of an option may be. It must not know where the value was written."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from sie_core.catalog.wording import short
+from sie_core.contracts import Option
+
+_WORDS = {type(None): "null", dict: "map"}
+
+
+def kinds(option: Option) -> str:
+    """Word the types an option allows."""
+    allowed = option.type if isinstance(option.type, tuple) else (option.type,)
+    return " or ".join(_WORDS.get(kind, kind.__name__) for kind in allowed)
+
+
+def value_problem(option: Option, value: Any) -> str | None:
+    """Say what is wrong with `value` as `option`, starting with the value; None where nothing is."""
+    allowed = option.type if isinstance(option.type, tuple) else (option.type,)
+    if not any(_is(value, kind) for kind in allowed):
+        return f"is {short(value)}; allowed: {kinds(option)}."
+    if option.choices and value not in option.choices:
+        return f"is {short(value)}; allowed: {', '.join(repr(choice) for choice in option.choices)}."
+    if _is(value, float):
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"is {value!r}; it must be finite."
+        if option.minimum is not None and value < option.minimum:
+            return f"is {short(value)}; the least allowed is {option.minimum:g}."
+        if option.maximum is not None and value > option.maximum:
+            return f"is {short(value)}; the most allowed is {option.maximum:g}."
+    return None
+
+
+def _is(value: Any, kind: type) -> bool:
+    """Whether `value` is of `kind`, with `bool` no number and an `int` good for a `float`."""
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, (int, float) if kind is float else kind)
