@@ -1,0 +1,157 @@
+"""Variable-length attention kernels behind one signature: a call attends within every sequence of a packed batch.
+
+They know tensors only: no model and no layout.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from sie_pytorch.runners import RunnerUnfitError
+
+HALF = frozenset({torch.float16, torch.bfloat16})
+Window = tuple[int, int]
+"""Keys a query sees to its left and to its right beside its own place; -1 is no limit. Causal is 0 to the right."""
+
+
+class Attend(Protocol):
+    """What a kernel computes."""
+
+    def __call__(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        cu_seqlens: torch.Tensor,
+        longest: int,
+        scale: float | None,
+        window: Window,
+    ) -> torch.Tensor:
+        """Let every token attend within its own sequence.
+
+        Args:
+            query: `[total, heads, head_dim]`; the last dimension contiguous, as in `key` and `value`.
+            key: `[total, key_heads, head_dim]`; `heads` is a multiple of `key_heads`.
+            value: As `key`.
+            cu_seqlens: int32 `[sequences + 1]` on the device: where each sequence starts, `total` last.
+            longest: Tokens of the longest sequence.
+            scale: What scores are multiplied by; None means `head_dim ** -0.5`.
+            window: What each query sees.
+
+        Returns:
+            `[total, heads, head_dim]`.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel and what it takes."""
+
+    name: str
+    attend: Attend
+    dtypes: frozenset[torch.dtype] = HALF
+    head_step: int = 8
+    """What the size of a head must be a multiple of."""
+    largest_head: int = 256
+
+    def require(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
+        """Check that the kernel takes such states, `[…, head_dim]` each.
+
+        Raises:
+            RunnerUnfitError: It does not.
+        """
+        dtypes = {states.dtype for states in (query, key, value)}
+        if len(dtypes) > 1 or not dtypes <= self.dtypes:
+            found, taken = _names(dtypes), _names(self.dtypes)
+            raise RunnerUnfitError(f"its attention is in {found}, and {self.name} takes {taken}")
+        size = query.shape[-1]
+        if size % self.head_step or size > self.largest_head:
+            raise RunnerUnfitError(
+                f"its heads are {size} wide, and {self.name} takes multiples of {self.head_step} up to "
+                f"{self.largest_head}"
+            )
+        if key.shape[-1] != size or value.shape[-1] != size:
+            raise RunnerUnfitError(f"its values are {value.shape[-1]} wide and its queries {size}")
+
+
+def flash_attn() -> Kernel:
+    """Give the kernel of the package flash-attn (arXiv 2307.08691).
+
+    Raises:
+        ImportError: It is not installed, or was built for another PyTorch.
+    """
+    from flash_attn import flash_attn_varlen_func
+
+    def attend(
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        cu_seqlens: torch.Tensor,
+        longest: int,
+        scale: float | None,
+        window: Window,
+    ) -> torch.Tensor:
+        states: torch.Tensor = flash_attn_varlen_func(
+            query,
+            key,
+            value,
+            cu_seqlens,
+            cu_seqlens,
+            longest,
+            longest,
+            softmax_scale=scale,
+            causal=window[1] == 0,
+            window_size=window,
+        )
+        return states
+
+    return Kernel("flash-attn", attend)
+
+
+def torch_varlen() -> Kernel:
+    """Give the variable-length attention that comes with PyTorch.
+
+    Raises:
+        RunnerUnfitError: This PyTorch has none, or one without windows and grouped heads.
+    """
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError as error:
+        raise RunnerUnfitError(f"PyTorch {torch.__version__} has no torch.nn.attention.varlen") from error
+    if missing := {"scale", "window_size", "enable_gqa"}.difference(inspect.signature(varlen_attn).parameters):
+        raise RunnerUnfitError(f"varlen_attn of PyTorch {torch.__version__} takes no {', '.join(sorted(missing))}")
+
+    def attend(
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        cu_seqlens: torch.Tensor,
+        longest: int,
+        scale: float | None,
+        window: Window,
+    ) -> torch.Tensor:
+        grouped = query.shape[1] != key.shape[1]
+        states = varlen_attn(
+            query,
+            key,
+            value,
+            cu_seqlens,
+            cu_seqlens,
+            longest,
+            longest,
+            scale=scale,
+            window_size=window,
+            enable_gqa=grouped,
+        )
+        assert isinstance(states, torch.Tensor)
+        return states
+
+    return Kernel("torch.nn.attention.varlen", attend)
+
+
+def _names(dtypes: frozenset[torch.dtype] | set[torch.dtype]) -> str:
+    return " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))

@@ -1,0 +1,80 @@
+"""The runners of this plugin: sie-pytorch's packed runner, attending by a variable-length kernel.
+
+They know what a kernel needs of a device; how a model is driven is the packed runner's affair.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+import torch
+from sie_pytorch.runners import RunnerContext, RunnerUnfitError
+from sie_pytorch.runners.packed import PackedRunner
+from sie_pytorch.transfers import Transfers
+
+from sie_core.contracts import ModelLoadError
+from sie_flash.kernels import Kernel, flash_attn, torch_varlen
+from sie_flash.layout import lay_out
+
+logger = logging.getLogger(__name__)
+
+LEAST_CAPABILITY = (8, 0)
+"""Ampere's: what FlashAttention-2 is written for."""
+REMEDY = (
+    "It may be missing or built for another PyTorch: "
+    "`pip install --force-reinstall --no-deps --no-build-isolation flash-attn`, or set SIE_ATTENTION_BACKEND=auto."
+)
+
+
+class VarlenRunner(PackedRunner):
+    """Drives a transformers model whose attention is one kernel call a layer."""
+
+    def __init__(self, context: RunnerContext, kernel: Kernel) -> None:
+        """Switch the model over to the kernel.
+
+        Raises:
+            RunnerUnfitError: The device is too old, or the model's attention cannot be exchanged.
+        """
+        if context.device.type == "cuda":
+            _require_capability(context.device, kernel)
+        super().__init__(context, partial(lay_out, kernel, Transfers(context.device)))
+
+
+class FlashAttnRunner(VarlenRunner):
+    """Attends by the package flash-attn."""
+
+    def __init__(self, context: RunnerContext) -> None:
+        """Import the package and switch the model over.
+
+        Raises:
+            ModelLoadError: `DEPENDENCY`: `flash_attention_2` was asked for and the package cannot be imported.
+            RunnerUnfitError: It cannot be imported or does not serve this model or device.
+        """
+        try:
+            kernel = flash_attn()
+        except ImportError as error:
+            logger.warning("The package flash-attn cannot be imported", exc_info=True)
+            if context.attention_backend == "flash_attention_2":
+                raise ModelLoadError("DEPENDENCY", f"The package flash-attn cannot be imported. {REMEDY}") from error
+            raise RunnerUnfitError("the package flash-attn cannot be imported") from error
+        super().__init__(context, kernel)
+
+
+class TorchVarlenRunner(VarlenRunner):
+    """Attends by PyTorch's own variable-length attention."""
+
+    def __init__(self, context: RunnerContext) -> None:
+        """Switch the model over.
+
+        Raises:
+            RunnerUnfitError: This PyTorch has no such attention, or it does not serve this model or device.
+        """
+        super().__init__(context, torch_varlen())
+
+
+def _require_capability(device: torch.device, kernel: Kernel) -> None:
+    capability = torch.cuda.get_device_capability(device)
+    if capability < LEAST_CAPABILITY:
+        have, need = (".".join(map(str, version)) for version in (capability, LEAST_CAPABILITY))
+        raise RunnerUnfitError(f"{kernel.name} needs compute capability {need}, and {device} has {have}")

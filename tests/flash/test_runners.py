@@ -1,0 +1,62 @@
+"""The runner over variable-length attention, with the kernels' documented contract in the place of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sie_flash.layout import VarlenLayout
+from sie_pytorch.runners import INTERFACE
+
+from sie_core.contracts import RunnerSpec
+from tests.pytorch.models import ARCHITECTURES
+from tests.pytorch.runners.support import PACKED, TOLERANCE, batch_for, build, deviation, forward
+
+PLAIN = RunnerSpec("plain", INTERFACE, "tests.flash.plain:PlainRunner", priority=30)
+NAMES = [name for name, architecture in ARCHITECTURES.items() if architecture.packed]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_states_equal_the_padded_model(name: str, checkpoint: Callable[[str], Path], padded: Callable) -> None:
+    runner = build(checkpoint(name), [PLAIN, *PACKED])
+    assert runner.info.name == "plain", runner.info.reason
+    assert deviation(forward(runner, batch_for(name)), padded(name, "eager")) <= TOLERANCE
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if ARCHITECTURES[name].window])
+@pytest.mark.parametrize("off", [-1, 1])
+def test_a_window_off_by_one_is_seen(
+    name: str, off: int, checkpoint: Callable, padded: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = build(checkpoint(name), [PLAIN])
+    right = VarlenLayout.attend
+
+    def wrong(layout: VarlenLayout, *states: torch.Tensor, **facts: Any) -> torch.Tensor:
+        return right(layout, *states, **{**facts, "window": facts["window"] and facts["window"] + off})
+
+    monkeypatch.setattr(VarlenLayout, "attend", wrong)
+    assert deviation(forward(runner, batch_for(name)), padded(name, "eager")) > TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["bert", "qwen3"])
+def test_sequences_that_see_each_other_are_seen(name: str, checkpoint: Callable, padded: Callable) -> None:
+    batch = batch_for(name)
+    states = forward(build(checkpoint(name), [PLAIN]), replace(batch, cu_seqlens=batch.cu_seqlens[[0, -1]]))
+    assert deviation(states, padded(name, "eager")) > TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("gemma2", "takes softcap"), ("mpnet", "does not let its attention be exchanged"), ("t5", "no position_ids")],
+)
+def test_what_packing_does_not_serve_is_left_to_the_padded_runner(
+    name: str, reason: str, checkpoint: Callable[[str], Path]
+) -> None:
+    info = build(checkpoint(name), [PLAIN, *PACKED]).info
+    assert info.name == "padded"
+    assert info.reason.startswith("not plain: ")
+    assert reason in info.reason.split("; ")[0]

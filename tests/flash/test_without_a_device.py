@@ -1,0 +1,66 @@
+"""Whole forward passes on PyTorch's meta device, whose tensors hold nothing: a pass that looks at a value fails.
+
+What a meta tensor cannot answer, a CUDA device can only answer after a wait. The calls to PyTorch's variable-length
+attention are checked by PyTorch itself; its numbers are compared in `tests/gpu`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers as tf
+from sie_flash.runners import TorchVarlenRunner
+from sie_pytorch.pooling import POOLERS, find_spans, pool
+from sie_pytorch.runners import RunnerContext, RunnerUnfitError
+from sie_pytorch.runners.packed import PackedRunner
+from sie_pytorch.transfers import Transfers
+
+from sie_core.contracts import ModelCard
+from tests.pytorch.models import ARCHITECTURES, HIDDEN
+from tests.pytorch.runners.support import PackedBatch, batch_for, forward
+
+META = torch.device("meta")
+NAMES = [name for name, architecture in ARCHITECTURES.items() if architecture.packed]
+
+
+def context(name: str, dtype: torch.dtype = torch.bfloat16) -> RunnerContext:
+    config = ARCHITECTURES[name].config()
+    config.use_cache = False
+    with META:
+        model = tf.AutoModel.from_config(config, dtype=dtype).eval().requires_grad_(False)
+    folder = Path("nowhere")
+    return RunnerContext(model, folder, ModelCard(folder, json.loads("{}")), META, dtype, "auto", 1)
+
+
+def on_meta(batch: PackedBatch) -> PackedBatch:
+    segments = None if batch.segment_ids is None else batch.segment_ids.to(META)
+    return PackedBatch(batch.ids.to(META), batch.positions.to(META), segments, batch.cu_seqlens)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("runner", [TorchVarlenRunner, PackedRunner])
+@torch.inference_mode()
+def test_a_forward_pass_never_waits_for_the_device(name: str, runner: Any) -> None:
+    batch = on_meta(batch_for(name))
+    states = forward(runner(context(name)), batch)
+    assert states.shape == (len(batch.ids), HIDDEN)
+    assert states.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("mode", POOLERS)
+def test_pooling_never_waits_for_the_device(mode: Any) -> None:
+    batch = batch_for("bert")
+    bounds = batch.cu_seqlens.numpy()
+    spans = find_spans(bounds, bounds[:-1] * 0 + 2, Transfers(META).upload)
+    states = torch.empty(len(batch.ids), HIDDEN, device=META, dtype=torch.bfloat16)
+    assert pool(states, spans, (mode,)).shape == (len(bounds) - 1, HIDDEN)
+
+
+def test_a_model_in_float32_is_refused() -> None:
+    runner = TorchVarlenRunner(context("bert", torch.float32))
+    with pytest.raises(RunnerUnfitError, match=r"in float32, and torch\.nn\.attention\.varlen takes"):
+        forward(runner, on_meta(batch_for("bert")))
