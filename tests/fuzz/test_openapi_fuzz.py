@@ -19,7 +19,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-MODEL = "sie-fake/embedder"
+MODELS = {"/v1/extract/{model}": "sie-fake/extractor"}
+DEFAULT_MODEL = "sie-fake/embedder"
 HANG_S = 20
 CHECKS = [
     content_type_conformance,
@@ -36,11 +37,12 @@ def session() -> Iterator[requests.Session]:
 
 
 def pin(case: Case) -> None:
-    """Aim a case at the loaded model, without a deadline that would rightly answer 504."""
+    """Aim a case at a loaded model, without a deadline that would rightly answer 504."""
+    model = MODELS.get(case.path, DEFAULT_MODEL)
     if "model" in (case.path_parameters or {}):
-        case.path_parameters["model"] = MODEL
+        case.path_parameters["model"] = model
     if isinstance(case.body, dict) and isinstance(case.body.get("model"), str):
-        case.body["model"] = MODEL
+        case.body["model"] = model
     for name in list(case.headers or {}):
         if name.lower() == "x-sie-timeout-ms":
             del case.headers[name]
@@ -50,14 +52,17 @@ def suited(case: Case) -> Case:
     """Ask a case only for what the model has: our document describes models of every kind."""
     if not isinstance(case.body, dict):
         return case
-    for item in case.body.get("items") or []:
+    for item in [*(case.body.get("items") or []), case.body.get("query") or {}]:
         for medium in ("images", "audio", "video", "document"):
             item.pop(medium, None)
         item.setdefault("text", "text")
-    params = case.body.get("params") or {}
-    for family_dependent in ("options", "dimensions", "output_dtype"):
-        params.pop(family_dependent, None)
-    case.body.pop("dimensions", None)
+    if "extract" in case.path:
+        case.body["params"] = {**(case.body.get("params") or {}), "labels": ["person"]}
+    if isinstance(case.body.get("query"), dict):
+        case.body["query"]["text"] = "a query"
+    for fields in (case.body, case.body.get("params") or {}):
+        for family_dependent in ("options", "dimensions", "output_dtype"):
+            fields.pop(family_dependent, None)
     return case
 
 
@@ -89,6 +94,8 @@ def fuzz(url: str, session: requests.Session, method: str, path: str, cases: int
     ("method", "path", "cases"),
     [
         ("POST", "/v1/encode/{model}", 250),
+        ("POST", "/v1/score/{model}", 150),
+        ("POST", "/v1/extract/{model}", 150),
         ("POST", "/v1/embeddings", 150),
         ("GET", "/v1/models/{model}", 20),
     ],
