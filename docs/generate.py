@@ -65,10 +65,40 @@ def commands() -> str:
     from sie_core.cli import main
 
     parts = []
-    for arguments in ([], ["serve"], ["models"], ["models", "show"], ["plugins"]):
+    for arguments in ([], ["serve"], ["models"], ["models", "show"], ["models", "pin"], ["plugins"]):
         output = CliRunner().invoke(main, [*arguments, "--help"], prog_name="sie", terminal_width=100).output
         parts.append(f"```\n$ {' '.join(['sie', *arguments, '--help'])}\n{output.rstrip()}\n```\n")
     return "\n".join(parts)
+
+
+def models() -> str:
+    from sie_core.catalog import read_config
+
+    files = sorted(DOCS.parent.glob("plugins/*/*/models/*.yaml"))
+    found = sorted((read_config(file).id.lower(), file) for file in files if "sie-fake" not in file.parts)
+    return table(
+        ("model", "answers", "architecture", "limit", "prompts", "licence"), [_model(file) for _, file in found]
+    )
+
+
+def _model(file: Path) -> tuple[object, ...]:
+    from sie_core.catalog import read_config
+
+    config = read_config(file)
+    options = config.profiles["default"].runtime
+    encode = ", ".join(config.tasks.get("encode", ()))
+    answers = [f"encode ({encode})"] * bool(encode) + [name for name in ("score", "extract") if name in config.tasks]
+    images = "; images" if "image" in config.inputs else ""
+    prompts = [letter for letter, name in (("q", "query_template"), ("d", "doc_template")) if name in options]
+    architecture = config.expected.architectures if config.expected else ()
+    return (
+        f"[{config.id}](../{file.relative_to(DOCS.parent).as_posix()})",
+        ", ".join(answers) + images,
+        ", ".join(architecture) or (config.expected and config.expected.model_type) or "–",
+        config.max_sequence_length or "–",
+        " ".join(prompts) or "–",
+        config.license or "–",
+    )
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -77,6 +107,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "hooks": hooks,
     "limits": limits,
     "commands": commands,
+    "models": models,
 }
 
 

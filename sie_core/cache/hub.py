@@ -79,6 +79,27 @@ class HubTier:
         return Path(folder)
 
 
+def ask_commit(request: WeightRequest, endpoint: str | None = None) -> str:
+    """Ask the Hub for the commit a revision names now; downloads nothing.
+
+    Raises:
+        ModelLoadError: `GATED`, `NOT_FOUND` or `NETWORK`.
+    """
+    from huggingface_hub import HfApi, constants
+
+    if constants.HF_HUB_OFFLINE:
+        raise ModelLoadError("NOT_FOUND", f"the Hub is not asked for {request.repo_id}: HF_HUB_OFFLINE is set")
+    try:
+        info = HfApi(endpoint=endpoint).model_info(
+            request.repo_id, revision=request.revision, timeout=_METADATA_TIMEOUT_S
+        )
+    except Exception as error:
+        raise _typed(error, request) from error
+    if info.sha is None:
+        raise ModelLoadError("NETWORK", f"the Hub named no commit of {request.repo_id}")
+    return info.sha
+
+
 def _typed(error: Exception, request: WeightRequest) -> ModelLoadError:
     """Class a failure of the Hub's client. Its own text stays out of the message: it holds URLs and paths."""
     from huggingface_hub import errors

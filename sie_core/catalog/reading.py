@@ -12,9 +12,9 @@ from typing import Any, get_args
 import yaml
 from pydantic import ValidationError
 
-from sie_core.catalog.schema import ModelFile, ProfileFile
+from sie_core.catalog.schema import ModelFile, ModuleEntry, ProfileFile, WeightsFile
 from sie_core.catalog.wording import short
-from sie_core.contracts import ModelConfig, OutputType, Profile
+from sie_core.contracts import ModelCard, ModelConfig, ModuleCard, OutputType, Profile
 
 INPUTS = ("text", "image", "audio", "video", "document")
 
@@ -74,6 +74,8 @@ def parse_config(data: object, *, source: str, folder: Path) -> ModelConfig:
         hf_id=parsed.hf_id,
         hf_revision=parsed.hf_revision,
         weights_path=_weights_path(parsed.weights_path, folder),
+        expected=_expected(parsed.weights),
+        license=parsed.license,
         weightless=parsed.package_backed,
         inputs=tuple(name for name in INPUTS if getattr(parsed.inputs, name)),
         tasks=parsed.tasks.model_dump(exclude_none=True),
@@ -87,6 +89,19 @@ def parse_config(data: object, *, source: str, folder: Path) -> ModelConfig:
 
 def _weights_path(value: str | None, folder: Path) -> str | None:
     return None if value is None else str((folder / Path(value).expanduser()).absolute())
+
+
+def _expected(weights: WeightsFile | None) -> ModelCard | None:
+    if weights is None:
+        return None
+    config = weights.model_dump(include={"model_type", "architectures"}, exclude_defaults=True)
+    modules = tuple(_module(str(index), entry) for index, entry in enumerate(weights.modules))
+    return ModelCard(Path(), config, modules, files=tuple(weights.files))
+
+
+def _module(name: str, entry: ModuleEntry) -> ModuleCard:
+    ((kind, config),) = entry.items() if isinstance(entry, dict) else ((entry, {}),)
+    return ModuleCard(name, kind, Path(), config)
 
 
 def _profiles(written: Mapping[str, ProfileFile], source: str) -> dict[str, Profile]:

@@ -6,6 +6,7 @@ Knows the file's form only; what the fields become is in `reading`. Fields that 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
@@ -113,6 +114,19 @@ class ProfileFile(_Strict):
     grammar_profile: str | None = None
 
 
+ModuleEntry = str | Annotated[dict[str, dict[str, Any]], Field(min_length=1, max_length=1)]
+"""A class of `modules.json` as it is written there, or a map of that class to its own config."""
+
+
+class WeightsFile(_Strict):
+    """What the files of the weights say, as far as it is known before they are here."""
+
+    model_type: str | None = None
+    architectures: list[str] = Field(default_factory=list)
+    modules: list[ModuleEntry] = Field(default_factory=list)
+    files: list[str] = Field(default_factory=list)
+
+
 class Routing(_Strict):
     """Accepted for existing folders; nothing here is served elsewhere."""
 
@@ -133,6 +147,8 @@ class ModelFile(_Strict):
     hf_revision: str | None = None
     hf_tokenizer_dependencies: dict[str, str] | None = None
     weights_path: Annotated[str, Field(min_length=1)] | None = None
+    weights: WeightsFile | None = None
+    license: str | None = None
     package_backed: bool = False
     remote_backed: bool = False
     routing: Routing | None = None
@@ -145,6 +161,7 @@ class ModelFile(_Strict):
     profiles: Annotated[dict[str, ProfileFile], Field(min_length=1)] = Field(
         default_factory=lambda: {"default": ProfileFile()}
     )
+    sources: dict[str, Annotated[str, Field(pattern=r"^https://\S+$")]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _consistent(self) -> ModelFile:
@@ -157,6 +174,8 @@ class ModelFile(_Strict):
         _require(self.pool != "_default", "`pool` may not be `_default`; leave it out for the default pool")
         for name, profile in self.profiles.items():
             self._check_profile(name, profile)
+        for fact in self.sources:
+            _require(_stated(self, fact.split(".")), f"`sources.{fact}`: the config states no `{fact}`")
         return self
 
     def _check_profile(self, name: str, profile: ProfileFile) -> None:
@@ -168,6 +187,13 @@ class ModelFile(_Strict):
         _require(parent is not None, f"{where}; the profiles are {', '.join(self.profiles)}")
         assert parent is not None
         _require(parent.extends is None, f"{where}, which itself extends {short(parent.extends)}; one level is allowed")
+
+
+def _stated(value: object, path: Sequence[str]) -> bool:
+    """Whether a config states something at `path`, a field below a field."""
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else getattr(value, name, None)
+    return value not in (None, [])
 
 
 def _require(condition: object, message: str) -> None:

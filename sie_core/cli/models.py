@@ -8,29 +8,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
-from sie_core.cache import WeightChain, build_chain, find_weights
-from sie_core.catalog import Catalog, build_catalog, check_profile, choose_family, read_card
-from sie_core.cli.compose import BadSettings, find_plugins, read_settings
-from sie_core.contracts import InferenceError, ModelFamily, ModelLoadError, Option, PluginError, ResolvedModel
+from sie_core.cache import WeightChain, find_weights
+from sie_core.catalog import check_profile, choose_family, read_card
+from sie_core.cli.compose import BadSettings
+from sie_core.cli.parts import Parts, gather
+from sie_core.cli.pinning import pin
+from sie_core.contracts import ModelFamily, ModelLoadError, Option, PluginError, ResolvedModel
 from sie_core.engine.devices import choose_device
-from sie_core.logs import configure_logging
-from sie_core.plugins import PluginSet
-from sie_core.settings import Settings, SettingsError
 
 JSON = click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
-
-
-class Parts(NamedTuple):
-    """What both commands look at."""
-
-    settings: Settings
-    plugins: PluginSet
-    catalog: Catalog
-    chain: WeightChain
 
 
 @click.group("models", invoke_without_command=True)
@@ -45,11 +35,14 @@ def command(context: click.Context, as_json: bool) -> None:
         context.invoke(list_models, as_json=as_json)
 
 
+command.add_command(pin)
+
+
 @command.command("list")
 @JSON
 def list_models(as_json: bool) -> None:
     """List every model with the origin of its config and where its weights are."""
-    parts = _parts()
+    parts = gather()
     rows = [_row(model, parts.chain) for model in parts.catalog.models()]
     if as_json:
         click.echo(_json({"models": rows, "problems": [asdict(problem) for problem in parts.catalog.problems]}))
@@ -64,11 +57,8 @@ def list_models(as_json: bool) -> None:
 @JSON
 def show(model_id: str, as_json: bool) -> None:
     """Show the config of ID, its weights, the family that serves it and why, and the options it knows."""
-    parts = _parts()
-    try:
-        model = parts.catalog.resolve(model_id)
-    except InferenceError as error:
-        raise click.ClickException(error.message.replace("GET /v1/models", "`sie models`")) from None
+    parts = gather()
+    model = parts.resolve(model_id)
     facts = {**_row(model, parts.chain), **_config(model), **_family(model, parts)}
     click.echo(_json(facts) if as_json else "\n".join(_lines(facts)))
 
@@ -76,17 +66,6 @@ def show(model_id: str, as_json: bool) -> None:
 def _json(value: object) -> str:
     # YAML knows dates, which an option of a config may hold; JSON does not.
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
-
-
-def _parts() -> Parts:
-    settings = read_settings()
-    # The output tells what is wrong with a plugin or a config; the log need not tell it again.
-    configure_logging("CRITICAL", as_json=settings.log_json)
-    plugins = find_plugins(settings)
-    try:
-        return Parts(settings, plugins, build_catalog(settings, plugins), build_chain(settings, plugins))
-    except SettingsError as error:
-        raise BadSettings(str(error)) from None
 
 
 def _row(model: ResolvedModel, chain: WeightChain) -> dict[str, Any]:
@@ -97,8 +76,9 @@ def _row(model: ResolvedModel, chain: WeightChain) -> dict[str, Any]:
 
 def _config(model: ResolvedModel) -> dict[str, Any]:
     config = asdict(model.config)
+    elsewhere = {"id", "source", "profiles", "weightless", "expected"}
     return {
-        "config": {name: config[name] for name in config if name not in {"id", "source", "profiles", "weightless"}},
+        "config": {name: config[name] for name in config if name not in elsewhere},
         "profile": asdict(model.profile),
         "profiles": list(model.config.profiles),
     }
@@ -111,12 +91,13 @@ def _family(model: ResolvedModel, parts: Parts) -> dict[str, Any]:
     except PluginError as error:
         raise BadSettings(str(error)) from None
     found = find_weights(model.config, parts.chain)
-    if found is None and not model.config.weightless:
+    absent = found is None and not model.config.weightless
+    if absent and model.config.expected is None:
         tiers = ", ".join(tier.name for tier in parts.chain.tiers)
         problem = f"the weights are not on this machine, and they decide; a load asks: {tiers}"
         return {"device": str(device), "family": None, "problem": problem, "candidates": [], "options": []}
     try:
-        card = read_card(found[1]) if found else None
+        card = read_card(found[1]) if found else model.config.expected
         choice = choose_family(parts.plugins, model, card, device)
         ignored = check_profile(choice.family, model.profile)
     except ModelLoadError as error:
@@ -125,6 +106,7 @@ def _family(model: ResolvedModel, parts: Parts) -> dict[str, Any]:
         "device": str(device),
         "family": choice.family.id,
         "reason": choice.reason,
+        "expected": absent,
         "candidates": [
             {
                 "family": each.family,
@@ -178,7 +160,8 @@ def _lines(facts: Mapping[str, Any]) -> list[str]:
     if facts["family"] is None:
         lines.append(f"  family    none: {facts['problem']}")
     else:
-        lines.append(f"  family    {facts['family']}: {facts['reason']}")
+        when = " (expected by the config: the weights are not here yet)" if facts["expected"] else ""
+        lines.append(f"  family    {facts['family']}{when}: {facts['reason']}")
     for each in facts["candidates"][1:]:
         unfit = "" if each["serves_device"] else ", does not serve this device"
         lines.append(f"            also {each['family']}: {each['claim']} (priority {each['priority']}{unfit})")

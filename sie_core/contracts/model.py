@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sie_core.contracts.card import ModelCard
+
 
 @dataclass(frozen=True, slots=True)
 class Profile:
@@ -31,6 +33,9 @@ class ModelConfig:
     hf_revision: str | None = None
     weights_path: str | None = None
     """A local folder of weights."""
+    expected: ModelCard | None = None
+    """What the files of the weights will say, as far as the config knows it. Its paths mean nothing."""
+    license: str | None = None
     weightless: bool = False
     """The config's `package_backed`: the adapter brings whatever it needs."""
     inputs: tuple[str, ...] = ("text",)

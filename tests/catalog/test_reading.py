@@ -142,6 +142,61 @@ def test_a_wrong_config_names_file_field_value_and_what_is_allowed(
         assert part in message
 
 
+FACTS = """
+sie_id: acme/tiny
+hf_id: acme/tiny
+license: mit
+weights:
+  model_type: bert
+  architectures: [BertModel]
+  modules:
+    - sentence_transformers.models.Transformer
+    - sentence_transformers.models.Pooling: { pooling_mode: cls }
+  files: [tokenizer.json]
+tasks: { encode: { dense: {} }, score: {} }
+profiles: { default: { adapter_options: { runtime: { query_template: "q: {text}" } } } }
+sources:
+  license: https://example.org/tiny
+  weights.modules: https://example.org/tiny/modules.json
+  tasks.score: https://example.org/tiny
+  profiles.default.adapter_options.runtime.query_template: https://example.org/tiny
+"""
+
+
+def test_what_a_config_knows_of_the_weights_files_becomes_the_card_to_expect(
+    write_config: Callable[..., Path],
+) -> None:
+    config = read_config(write_config("tiny", FACTS))
+    assert config.license == "mit"
+    assert config.expected is not None
+    assert (config.expected.model_type, config.expected.architectures) == ("bert", ("BertModel",))
+    assert [(module.kind, module.config) for module in config.expected.modules] == [
+        ("Transformer", {}),
+        ("Pooling", {"pooling_mode": "cls"}),
+    ]
+    assert config.expected.files == ("tokenizer.json",)
+    assert read_config(write_config("bare", "{sie_id: bare, hf_id: bare}")).expected is None
+
+
+@pytest.mark.parametrize(
+    ("sources", "said"),
+    [
+        ("{licence: https://example.org}", ["sources.licence", "states no `licence`"]),
+        ("{tasks.encode.sparse: https://example.org}", ["sources.tasks.encode.sparse"]),
+        ("{weights.files.0: https://example.org}", ["sources.weights.files.0"]),
+        ("{license: example.org}", ["sources.license", "example.org", "https"]),
+        ("{license: http://example.org}", ["sources.license", "http://example.org"]),
+    ],
+)
+def test_a_source_is_a_page_for_a_fact_that_is_there(
+    write_config: Callable[..., Path], sources: str, said: list[str]
+) -> None:
+    text = FACTS.partition("sources:")[0] + f"sources: {sources}"
+    with pytest.raises(ConfigError) as raised:
+        read_config(write_config("wrong", text))
+    assert all(part in str(raised.value) for part in said)
+
+
 def test_every_wrong_field_is_named_at_once(write_config: Callable[..., Path]) -> None:
     file = write_config("wrong", "{sie_id: 5, hf_id: a, max_sequence_length: 0}")
     with pytest.raises(ConfigError) as raised:

@@ -99,6 +99,82 @@ def test_weights_that_are_not_here_are_said_to_be_so_without_a_download(sie: Sie
     assert "a load asks: local, packages" in done.stdout
 
 
+def test_the_family_of_weights_that_are_not_here_is_told_by_what_the_config_says_of_them(
+    sie: Sie, tmp_path: Path
+) -> None:
+    (tmp_path / "models").mkdir()
+    weights = "{model_type: bert, architectures: [BertModel]}"
+    (tmp_path / "models/far.yaml").write_text(f"{{sie_id: org/far, hf_id: org/far, weights: {weights}}}")
+    facts = json.loads(sie("models", "show", "--json", "org/far").stdout)
+    assert (facts["weights"], facts["family"], facts["expected"]) == (None, "pytorch", True)
+    shown = sie("models", "show", "org/far").stdout
+    assert "weights   not here" in shown
+    assert "family    pytorch (expected by the config: the weights are not here yet)" in shown
+    assert json.loads(sie("models", "show", "--json", MINILM).stdout)["expected"] is False
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def cached(tmp_path: Path) -> Path:
+    """Put a whole snapshot of `org/far` into the Hub cache that `sie` sees."""
+    repo = tmp_path / "home/hub/models--org--far"
+    snapshot = repo / "snapshots" / COMMIT
+    snapshot.mkdir(parents=True)
+    (repo / "refs").mkdir()
+    (repo / "refs/main").write_text(COMMIT)
+    (snapshot / "config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
+    (snapshot / "model.safetensors").write_bytes(b"")
+    return snapshot
+
+
+@pytest.mark.usefixtures("cached")
+def test_pin_writes_the_cached_commit_into_the_operators_config_and_keeps_the_rest(sie: Sie, tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    file = tmp_path / "models/far.yaml"
+    file.write_text("# Ours.\nsie_id: org/far # the name\nhf_id: org/far\nlicense: mit\n")
+    done = sie("models", "pin", "org/far")
+    assert done.returncode == 0, done.stderr
+    assert f"org/far: {COMMIT} (local), written to models/far.yaml" in done.stdout
+    assert file.read_text() == (
+        f"# Ours.\nsie_id: org/far # the name\nhf_id: org/far\nhf_revision: {COMMIT}\nlicense: mit\n"
+    )
+    facts = json.loads(sie("models", "show", "--json", "org/far").stdout)
+    assert facts["config"]["hf_revision"] == COMMIT
+    assert facts["weights"]["tier"] == "local"
+
+
+@pytest.mark.usefixtures("cached")
+def test_pin_copies_a_config_from_elsewhere_into_the_folder_it_is_given(sie: Sie, tmp_path: Path) -> None:
+    done = sie("models", "pin", "org/far", "--dir", "pinned")
+    assert done.returncode == 0, done.stderr
+    listed = json.loads(sie("models", "list", "--json", SIE_MODELS_DIR="pinned").stdout)["models"]
+    (row,) = [row for row in listed if row["id"] == "org/far"]
+    assert row["source"].endswith("pinned/org--far.yaml")
+    assert f"hf_revision: {COMMIT}" in (tmp_path / "pinned/org--far.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ("{sie_id: org/a, hf_id: org/a}", "the local cache has no whole snapshot of org/a at main"),
+        ("{sie_id: org/a, weights_path: ./w}", "has no revision to pin: its weights are the folder"),
+        ("{sie_id: org/a, package_backed: true}", "has no revision to pin: it has no weights"),
+    ],
+)
+def test_what_cannot_be_pinned_is_said_in_a_line_and_nothing_is_written(
+    sie: Sie, tmp_path: Path, config: str, said: str
+) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models/a.yaml").write_text(config)
+    done = sie("models", "pin", "org/a")
+    assert done.returncode == 1
+    assert said.lower() in done.stderr.lower()
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "models/a.yaml").read_text() == config
+
+
 def test_an_unknown_model_and_a_bad_setting_are_errors_in_a_line(sie: Sie) -> None:
     unknown = sie("models", "show", "all-MiniLM-L6")
     assert unknown.returncode == 1
