@@ -5,14 +5,16 @@ The checks see an adapter through its contract only: they serve any family.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
-from sie_core.contracts import InvalidInput, Item, ItemOutput, Option, OutputType, Task, Unit
+from sie_core.contracts import InvalidInput, Item, ItemOutput, Media, Operation, Option, OutputType, Task, Unit
 from sie_core.testing.comparing import TOLERANCES, answer_alone, answer_shared, arrays, distance
 from sie_core.testing.loading import LoadedModel
 
@@ -20,48 +22,71 @@ Items = Sequence[Item]
 
 
 def facts_are_truthful(model: LoadedModel, items: Items) -> None:
-    """Outputs are as long and as many as the facts say; Matryoshka sizes end with the native one."""
+    """Operations are known, outputs as long and as many as told; Matryoshka sizes end with the native one."""
     facts = model.adapter.facts
-    assert facts.outputs, "facts.outputs is empty: name what encode can return"
+    wrong = set(facts.operations) - set(get_args(Operation))
+    assert facts.operations, "facts.operations is empty: name what the model does"
+    assert not wrong, f"facts.operations names {wrong}, which are none"
+    assert bool(facts.outputs) == ("encode" in facts.operations), (
+        "facts.outputs names what encode returns, and only that"
+    )
     assert set(facts.outputs) <= set(facts.dims), f"facts.dims {dict(facts.dims)} leaves out one of {facts.outputs}"
     assert facts.max_sequence_length is None or facts.max_sequence_length > 0
     sizes = facts.matryoshka_dims
     assert not sizes or max(sizes) == facts.dims["dense"], (
         f"facts.matryoshka_dims {sizes} must end with the native size"
     )
-    for item, output in zip(items, answer_shared(model.adapter, items, model.task()), strict=True):
+    if facts.outputs:
+        _check_widths(model, items)
+
+
+def _check_widths(model: LoadedModel, items: Items) -> None:
+    for item, output in zip(items, answer_shared(model.adapter, items, model.task("encode")), strict=True):
         widths: dict[OutputType, Any] = {"dense": output.dense, "multivector": output.multivector}
         for name, array in widths.items():
             if array is not None:
-                width, told = array.shape[-1], facts.dims[name]
+                width, told = array.shape[-1], model.adapter.facts.dims[name]
                 assert width == told, f"{name} of {item.text!r} has {width} dims, facts.dims says {told}"
 
 
 def every_item_gives_units(model: LoadedModel, items: Items) -> None:
     """Each item gives at least one unit, in order, with a cost of at least 1 and a key that can be hashed."""
-    units = model.adapter.prepare(items, model.task())
-    positions = [unit.item for unit in units]
-    assert sorted(set(positions)) == list(range(len(items))), f"items {positions} of the units are not those given"
-    assert positions == sorted(positions), f"units come in the order {positions}, not in the items'"
-    for unit in units:
-        assert isinstance(unit.cost, int), f"cost {unit.cost!r} is no int"
-        assert unit.cost >= 1, f"cost {unit.cost} of item {unit.item} is below 1"
-        assert unit.tokens >= 0, f"tokens {unit.tokens} of item {unit.item} is below 0"
-        hash(unit.key)
+    for task in model.tasks():
+        units = model.adapter.prepare(items, task)
+        positions = [unit.item for unit in units]
+        assert sorted(set(positions)) == list(range(len(items))), f"items {positions} of the units are not those given"
+        assert positions == sorted(positions), f"units come in the order {positions}, not in the items'"
+        for unit in units:
+            assert isinstance(unit.cost, int), f"cost {unit.cost!r} is no int"
+            assert unit.cost >= 1, f"cost {unit.cost} of item {unit.item} is below 1"
+            assert unit.tokens >= 0, f"tokens {unit.tokens} of item {unit.item} is below 0"
+            hash(unit.key)
 
 
 def outputs_are_what_was_asked(model: LoadedModel, items: Items) -> None:
-    """Each output type asked for alone is given alone: float32, finite, of unit length where it says so."""
-    for output_type in model.adapter.facts.outputs:
-        task = replace(model.task(), output_types=(output_type,))
+    """Vectors asked for alone are given alone, float32 and finite; scores are finite; entities are where they say."""
+    facts = model.adapter.facts
+    for output_type in facts.outputs:
+        task = replace(model.task("encode"), output_types=(output_type,))
         for item, output in zip(items, answer_shared(model.adapter, items, task), strict=True):
-            found = arrays(output)
-            given = {name.partition(".")[0] for name in found}
-            assert given == {output_type}, f"{output_type} was asked of {item.text!r}, {sorted(given)} was given"
-            for name, array in found.items():
-                assert array.dtype == np.float32, f"{name} is {array.dtype}, not float32"
-                assert np.isfinite(array).all(), f"{name} of {item.text!r} is not finite"
-            _check_form(item, output)
+            _check_vectors(item, output, output_type)
+    if "score" in facts.operations:
+        for item, output in zip(items, answer_shared(model.adapter, items, model.task("score")), strict=True):
+            assert output.score is not None, f"score was asked of {item.text!r} and not given"
+            assert math.isfinite(output.score), f"the score of {item.text!r} is {output.score}"
+    if "extract" in facts.operations:
+        for item, output in zip(items, answer_shared(model.adapter, items, model.task("extract")), strict=True):
+            _check_extraction(item, output)
+
+
+def _check_vectors(item: Item, output: ItemOutput, output_type: OutputType) -> None:
+    found = arrays(output)
+    given = {name.partition(".")[0] for name in found}
+    assert given == {output_type}, f"{output_type} was asked of {item.text!r}, {sorted(given)} was given"
+    for name, array in found.items():
+        assert array.dtype == np.float32, f"{name} is {array.dtype}, not float32"
+        assert np.isfinite(array).all(), f"{name} of {item.text!r} is not finite"
+    _check_form(item, output)
 
 
 def _check_form(item: Item, output: ItemOutput) -> None:
@@ -78,16 +103,39 @@ def _check_form(item: Item, output: ItemOutput) -> None:
         assert indices.shape == output.sparse.values.shape, "sparse has not as many indices as values"
 
 
+def _check_extraction(item: Item, output: ItemOutput) -> None:
+    kinds = ("entities", "relations", "classifications", "objects", "data")
+    assert any(getattr(output, kind) is not None for kind in kinds), f"nothing was extracted: fill one of {kinds}"
+    places = []
+    for entity in output.entities or ():
+        if entity.start is not None and entity.end is not None:
+            there = (item.text or "")[entity.start : entity.end]
+            assert there == entity.text, f"{entity} says {entity.text!r} and its offsets cut out {there!r}"
+            places.append((entity.start, entity.end))
+    assert places == sorted(places), f"entities come in the order {places}, not in that of the text"
+    falling = [each.score for each in output.classifications or ()]
+    assert falling == sorted(falling, reverse=True), (
+        f"classifications come with scores {falling}, not the highest first"
+    )
+    for name, span in [
+        pair for each in output.relations or () for pair in ((each.head, each.head_span), (each.tail, each.tail_span))
+    ]:
+        there = (item.text or "")[slice(*span)] if span else name
+        assert there == name, f"a relation names {name!r} and its span cuts out {there!r}"
+
+
 def a_row_of_a_batch_is_the_batch_of_one(model: LoadedModel, items: Items) -> None:
     """What an item gives does not depend on its company."""
-    task = model.task()
-    alone = answer_alone(model.adapter, items, task)
     tolerance = _tolerance(model)
-    for order in (items, items[::-1], [item for item in items for _ in range(3)]):
-        shared = answer_shared(model.adapter, order, task)
-        for item, output in zip(order, shared, strict=True):
-            far = distance(alone[items.index(item)], output)
-            assert far <= tolerance, f"{item.text!r} moves by {far:.1e} in a batch, more than {tolerance:.0e}"
+    for task in model.tasks():
+        alone = answer_alone(model.adapter, items, task)
+        for order in (items, items[::-1], [item for item in items for _ in range(3)]):
+            shared = answer_shared(model.adapter, order, task)
+            for item, output in zip(order, shared, strict=True):
+                far = distance(alone[items.index(item)], output)
+                assert far <= tolerance, (
+                    f"{task.operation} of {item.text!r} moves by {far:.1e} in a batch, more than {tolerance:.0e}"
+                )
 
 
 def _tolerance(model: LoadedModel) -> float:
@@ -96,25 +144,26 @@ def _tolerance(model: LoadedModel) -> float:
 
 def the_same_input_gives_the_same_output(model: LoadedModel, items: Items) -> None:
     """Two answers are equal, and an older one is not touched by a later run."""
-    task = model.task()
-    first = answer_shared(model.adapter, items, task)
-    kept = [{name: array.copy() for name, array in arrays(output).items()} for output in first]
-    answer_alone(model.adapter, items[::-1], task)
-    for item, before, now in zip(items, kept, first, strict=True):
-        for name, array in before.items():
-            assert np.array_equal(array, arrays(now)[name]), f"a later run changed {name} of {item.text!r}: copy it"
-    again = answer_shared(model.adapter, items, task)
-    for item, one, other in zip(items, first, again, strict=True):
-        assert distance(one, other) <= _tolerance(model), f"{item.text!r} gives something else the second time"
+    for task in model.tasks():
+        first = answer_shared(model.adapter, items, task)
+        kept = deepcopy(first)
+        answer_alone(model.adapter, items[::-1], task)
+        for item, before, now in zip(items, kept, first, strict=True):
+            assert distance(before, now) == 0, (
+                f"a later run changed the {task.operation} output of {item.text!r}: copy it"
+            )
+        again = answer_shared(model.adapter, items, task)
+        for item, one, other in zip(items, first, again, strict=True):
+            assert distance(one, other) <= _tolerance(model), f"{item.text!r} gives something else the second time"
 
 
 def prepare_may_run_on_several_threads(model: LoadedModel, items: Items) -> None:
     """Units prepared by eight threads at once are those prepared by one."""
-    task = model.task()
-    expected = [_visible(unit) for unit in model.adapter.prepare(items, task)]
-    with ThreadPoolExecutor(8) as pool:
-        for units in pool.map(lambda _: model.adapter.prepare(items, task), range(32)):
-            assert [_visible(unit) for unit in units] == expected, "prepare gives other units on another thread"
+    for task in model.tasks():
+        expected = [_visible(unit) for unit in model.adapter.prepare(items, task)]
+        with ThreadPoolExecutor(8) as pool:
+            for units in pool.map(lambda _, task=task: model.adapter.prepare(items, task), range(32)):
+                assert [_visible(unit) for unit in units] == expected, "prepare gives other units on another thread"
 
 
 def _visible(unit: Unit) -> tuple[Any, ...]:
@@ -122,20 +171,36 @@ def _visible(unit: Unit) -> tuple[Any, ...]:
 
 
 def only_run_options_keep_requests_apart(model: LoadedModel, items: Items) -> None:
-    """An option that `run` reads changes the key, any other does not: batches are shared, never mixed."""
-    for option in model.family.options:
-        if option.stage == "load":
-            continue
-        keys = list(_keys_with(model, items[0], option))
-        changed = len(set(keys)) > 1
-        if option.stage == "run":
-            assert changed or len(keys) < 2, f"run reads {option.name!r} and no value of it changes the key"
-        else:
-            assert not changed, f"{option.stage} reads {option.name!r}, which must not change the key"
+    """An option that `run` reads changes the key, any other does not: batches are shared, never mixed.
+
+    Labels are no options and keep no one apart either.
+    """
+    for task in model.tasks():
+        for option in model.family.options:
+            if option.stage != "load" and (not option.operations or task.operation in option.operations):
+                _check_key(model, items[0], option, task)
+        if task.labels:
+            keys = {
+                unit.key for labels in (task.labels, task.labels[:1]) for unit in _prepared(model, items, task, labels)
+            }
+            alike = {unit.key for unit in _prepared(model, items, task, task.labels)}
+            assert keys == alike, "other labels change the key, and requests with other labels must share batches"
 
 
-def _keys_with(model: LoadedModel, item: Item, option: Option) -> Iterable[Any]:
-    task = model.task()
+def _prepared(model: LoadedModel, items: Items, task: Task, labels: tuple[str, ...]) -> Sequence[Unit]:
+    return model.adapter.prepare(items, replace(task, labels=labels))
+
+
+def _check_key(model: LoadedModel, item: Item, option: Option, task: Task) -> None:
+    keys = list(_keys_with(model, item, option, task))
+    changed = len(set(keys)) > 1
+    if option.stage == "run":
+        assert changed or len(keys) < 2, f"run reads {option.name!r} and no value of it changes the key"
+    else:
+        assert not changed, f"{option.stage} reads {option.name!r}, which must not change the key"
+
+
+def _keys_with(model: LoadedModel, item: Item, option: Option, task: Task) -> Iterable[Any]:
     for values in ({}, *({option.name: value} for value in _values(option))):
         options = {name: value for name, value in task.options.items() if name != option.name}
         try:
@@ -162,11 +227,15 @@ def _values(option: Option) -> list[Any]:
 
 
 def refusals_are_typed(model: LoadedModel, items: Items) -> None:
-    """An item with nothing in it is InvalidInput that names the field."""
-    error = _refusal(model, [items[0], Item()], model.task(), "an item without content")
-    assert error.code == "INVALID_INPUT", f"an item without content answers {error.code}"
-    assert (error.param or "").startswith("items[1]"), f"param is {error.param!r}, not a field of items[1]"
-    assert error.message, "the message is empty"
+    """An item with nothing in it, and bytes that are no image, are InvalidInput that names the field."""
+    for task in model.tasks():
+        error = _refusal(model, [items[0], Item()], task, "an item without content")
+        assert error.code == "INVALID_INPUT", f"an item without content answers {error.code}"
+        assert (error.param or "").startswith("items[1]"), f"param is {error.param!r}, not a field of items[1]"
+        assert error.message, "the message is empty"
+        if "image" in model.adapter.facts.inputs:
+            error = _refusal(model, [items[0], Item(images=(Media(b"corrupt"),))], task, "an image of 7 odd bytes")
+            assert error.param == "items[1].images[0]", f"param is {error.param!r}, not 'items[1].images[0]'"
 
 
 def _refusal(model: LoadedModel, items: Items, task: Task, what: str) -> InvalidInput:
@@ -180,20 +249,27 @@ def _refusal(model: LoadedModel, items: Items, task: Task, what: str) -> Invalid
 
 
 def long_texts_are_cut_and_say_so(model: LoadedModel, items: Items) -> None:
-    """A text beyond the limit is cut to it and reported, or refused where the request says so."""
+    """A text beyond the limit is cut to it and reported, or refused where the request says so.
+
+    A text that `extract` reads in windows is not cut.
+    """
     limit = model.adapter.facts.max_sequence_length
     if limit is None or "text" not in model.adapter.facts.inputs:
         return
-    item = Item(text="word " * (2 * limit + 8))
-    units = model.adapter.prepare([items[0], item], model.task())
+    for task in model.tasks():
+        _check_cut(model, items[0], Item(text="word " * (2 * limit + 8)), task, limit)
+
+
+def _check_cut(model: LoadedModel, short: Item, long: Item, task: Task, limit: int) -> None:
+    units = model.adapter.prepare([short, long], task)
     cuts = [unit.truncated for unit in units if unit.item == 1 and unit.truncated is not None]
+    if task.operation == "extract" and not cuts and sum(unit.item == 1 for unit in units) > 1:
+        return
     assert len(cuts) == 1, f"a text of more than {limit} tokens reports {len(cuts)} cuts, not 1"
     assert cuts[0].tokens > cuts[0].kept, f"the cut says {cuts[0].tokens} tokens of which {cuts[0].kept} were kept"
     assert cuts[0].kept <= limit, f"{cuts[0].kept} tokens were kept and the limit is {limit}"
     assert all(unit.truncated is None for unit in units if unit.item == 0), "a short text reports a cut"
-    error = _refusal(
-        model, [items[0], item], replace(model.task(), truncate="error"), "a long text with truncate=error"
-    )
+    error = _refusal(model, [short, long], replace(task, truncate="error"), "a long text with truncate=error")
     assert error.code == "INPUT_TOO_LONG", f"a refused long text answers {error.code}, not INPUT_TOO_LONG"
     assert error.param == "items[1].text", f"param is {error.param!r}, not 'items[1].text'"
 

@@ -22,7 +22,7 @@ from sie_core.defaults import BUILTINS
 from sie_core.plugins import PluginReport, PluginSet, discover
 from sie_core.settings import Settings, load_settings
 from sie_core.testing.adapter_checks import ADAPTER_CHECKS
-from sie_core.testing.loading import LoadedModel, find_device, load_model, samples
+from sie_core.testing.loading import LoadedModel, find_device, fitting, load_model, samples
 from sie_core.testing.part_checks import DTYPE_CHECKS, PROBE_CHECKS
 from sie_core.testing.policy_checks import POLICY_CHECKS
 
@@ -56,7 +56,7 @@ def checks_of(
         distribution: Its name, as pip has it.
         models: Ids of the models its families are checked with; None takes those of its own folders of model configs
             that need no weights or whose weights are on this machine.
-        items: What the models are asked; None asks texts of several lengths and scripts.
+        items: What the models are asked; None asks texts of several lengths and scripts, and images of those that see.
         device: The kind of device models are loaded on.
 
     Raises:
@@ -65,7 +65,7 @@ def checks_of(
     settings = load_settings()
     plugins = discover(settings, BUILTINS)
     reports = _reports_of(distribution, plugins)
-    kit = _Kit(plugins, settings, device, items if items is not None else samples())
+    kit = _Kit(plugins, settings, device, items)
     checks = [
         Check(f"distribution {distribution}", _name(discovery_stays_light), partial(discovery_stays_light, reports))
     ]
@@ -96,7 +96,7 @@ class _Kit:
     plugins: PluginSet
     settings: Settings
     device: str
-    items: Sequence[Item]
+    items: Sequence[Item] | None
 
     def parts(self, report: PluginReport) -> Iterator[Check]:
         """Check each thing one plugin registers, but its models."""
@@ -160,14 +160,18 @@ def _name(check: Callable[..., None]) -> str:
     return check.__name__.replace("_", " ")
 
 
-def _on_loaded(check: Callable[..., None], load: Callable[[], LoadedModel], items: Sequence[Item]) -> None:
-    check(load(), items)
+def _on_loaded(check: Callable[..., None], load: Callable[[], LoadedModel], items: Sequence[Item] | None) -> None:
+    model = load()
+    check(model, fitting(samples(), model.adapter.facts) if items is None else items)
 
 
 def _unloads(load: Callable[[], LoadedModel], load_again: Callable[[], LoadedModel]) -> None:
-    load().adapter.unload()
+    first = load()
+    facts = first.adapter.facts
+    first.adapter.unload()
     again = load_again()
-    assert again.adapter.facts.outputs, "the second load has other facts than the first"
+    assert again.adapter.facts.operations == facts.operations, "the second load has other facts than the first"
+    assert again.adapter.facts.dims == facts.dims, "the second load has other facts than the first"
     again.adapter.unload()
 
 

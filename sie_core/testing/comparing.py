@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,12 +60,25 @@ def arrays(output: ItemOutput) -> dict[str, NDArray[np.float32]]:
 def distance(one: ItemOutput, other: ItemOutput) -> float:
     """Return the largest difference between two outputs of one item, relative to values above 1.
 
-    Infinite where they differ in what they hold or in shape.
+    Infinite where they differ in what they hold or in shape: a score, an entity, an array, extracted data.
     """
     ours, theirs = _aligned(one, other)
     if ours.keys() != theirs.keys() or any(ours[name].shape != theirs[name].shape for name in ours):
         return float("inf")
-    return max((_far(ours[name], theirs[name]) for name in ours if ours[name].size), default=0.0)
+    mine, yours = _scored(one), _scored(other)
+    if mine.keys() != yours.keys() or one.data != other.data:
+        return float("inf")
+    scores = (abs(mine[name] - yours[name]) / max(1.0, abs(mine[name])) for name in mine)
+    return max((*(_far(ours[name], theirs[name]) for name in ours if ours[name].size), *scores), default=0.0)
+
+
+def _scored(output: ItemOutput) -> dict[Hashable, float]:
+    """Give every score of an output by what it is the score of."""
+    found: dict[Hashable, float] = {} if output.score is None else {"score": output.score}
+    for name in ("entities", "relations", "classifications", "objects"):
+        for each in getattr(output, name) or ():
+            found[name, replace(each, score=0.0)] = each.score
+    return found
 
 
 def _far(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:

@@ -5,15 +5,34 @@ It knows the catalog and the weight tiers; what is then asked of the adapter is 
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pkgutil import resolve_name
 
 from sie_core.cache import build_chain, fetch_weights
 from sie_core.catalog import build_catalog, check_profile, choose_family, read_card, resolve_options
-from sie_core.contracts import Adapter, Device, Item, LoadContext, ModelFamily, PluginError, ResolvedModel, Task
+from sie_core.contracts import (
+    Adapter,
+    Device,
+    Item,
+    LoadContext,
+    Media,
+    ModelFacts,
+    ModelFamily,
+    Operation,
+    PluginError,
+    ResolvedModel,
+    Task,
+)
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings
+
+LABELS = ("person", "place", "model")
+"""What `extract` is asked for where a model takes labels."""
+QUERY = Item(text="What does search need?")
+"""What `score` is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +43,24 @@ class LoadedModel:
     family: ModelFamily
     resolved: ResolvedModel
 
-    def task(self) -> Task:
-        """Ask for everything `encode` can return, with the profile's own options."""
-        options = resolve_options(self.family, self.resolved, {})
+    def task(self, operation: Operation | None = None) -> Task:
+        """Ask for everything the operation can return, with the profile's own options; None takes the model's first."""
+        facts = self.adapter.facts
+        operation = operation or facts.operations[0]
+        options = resolve_options(self.family, self.resolved, {}, operation)
         return Task(
-            "encode",
-            output_types=self.adapter.facts.outputs,
+            operation,
+            output_types=facts.outputs if operation == "encode" else (),
             input_type=options.input_type,
             instruction=options.instruction,
+            labels=LABELS if operation == "extract" and facts.takes_labels != "no" else (),
+            query=QUERY if operation == "score" else None,
             options=options.family,
         )
+
+    def tasks(self) -> list[Task]:
+        """Ask for everything the model does: one task an operation."""
+        return [self.task(operation) for operation in self.adapter.facts.operations]
 
 
 def load_model(model: str, plugins: PluginSet, settings: Settings, device: str = "cpu") -> LoadedModel:
@@ -87,3 +114,24 @@ def samples() -> Sequence[Item]:
         "one two three four five six seven eight nine ten " * 4,
     ]
     return [Item(id=f"sample-{position}", text=text) for position, text in enumerate(texts)]
+
+
+def fitting(items: Sequence[Item], facts: ModelFacts) -> Sequence[Item]:
+    """Keep the texts of `items` for a model that reads text, and add two images for one that sees."""
+    found = [item for item in items if "text" in facts.inputs]
+    if "image" in facts.inputs:
+        found += [Item(id=f"image-{size}", images=(Media(png(size, size), "png"),)) for size in (8, 24)]
+    return found
+
+
+def png(width: int, height: int) -> bytes:
+    """Draw a colour gradient as a PNG file of that many pixels."""
+    rows = b"".join(
+        b"\0" + bytes(value for x in range(width) for value in (255 * x // width, 255 * y // height, 128))
+        for y in range(height)
+    )
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+    )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 from sie_fake.adapter import FakeAdapter
@@ -13,8 +17,11 @@ from sie_core.contracts import (
     Device,
     DeviceMemory,
     InvalidInput,
+    Item,
+    ItemOutput,
     LoadContext,
     ModelConfig,
+    ModelFacts,
     OutputDtype,
     PluginError,
     Profile,
@@ -24,13 +31,18 @@ from sie_core.plugins import discover
 from sie_core.settings import Settings
 from sie_core.testing import LoadedModel, checks_of, conformance
 from sie_core.testing.adapter_checks import ADAPTER_CHECKS
-from sie_core.testing.loading import samples
+from sie_core.testing.loading import fitting, samples
 from sie_core.testing.part_checks import DTYPE_CHECKS, PROBE_CHECKS
 from sie_core.testing.policy_checks import POLICY_CHECKS
 
 test_sie_fake_conforms = conformance("sie-fake")
 test_sie_core_conforms = conformance("sie-core")
 test_the_emulated_accelerator_conforms = conformance("sie-fake", models=["sie-fake/embedder"], device="fake")
+
+
+ENCODES = {"encode": {"dense": {"dim": 8}}}
+READS = {"score": {}, "extract": {"labels": "required"}}
+NAMES = [Item(text="here person=Ada lives"), Item(text="place=Rome and person=Bo in a model")]
 
 
 class ForgetsAnItem(FakeAdapter):
@@ -122,6 +134,47 @@ class CutsInSilence(FakeAdapter):
         return units
 
 
+class MisplacesEntities(FakeAdapter):
+    def finish(self, units, raw):
+        outputs = super().finish(units, raw)
+        for output in outputs:
+            output.entities = tuple(replace(entity, start=entity.start + 1) for entity in output.entities or ())
+        return outputs
+
+
+class KeysLabels(FakeAdapter):
+    def prepare(self, items, task):
+        units = super().prepare(items, task)
+        for unit in units:
+            unit.key = (unit.key, task.labels)
+        return units
+
+
+class ScoresByCompany(FakeAdapter):
+    def finish(self, units, raw):
+        outputs = super().finish(units, raw)
+        for output in outputs:
+            if output.score is not None:
+                output.score += len(units) / 100
+        return outputs
+
+
+class FindsMoreInCompany(FakeAdapter):
+    def finish(self, units, raw):
+        outputs = super().finish(units, raw)
+        for output in outputs:
+            if output.entities and len(units) > 1:
+                output.entities = output.entities[:-1]
+        return outputs
+
+
+class ExtractsNothing(FakeAdapter):
+    def finish(self, units, raw):
+        outputs = super().finish(units, raw)
+        return [ItemOutput() if unit.payload.task.operation == "extract" else output
+                for unit, output in zip(units, outputs, strict=True)]  # fmt: skip
+
+
 class CountsRequests(FakeAdapter):
     calls = 0
 
@@ -156,22 +209,46 @@ def test_a_faulty_adapter_fails_the_check_that_is_for_it(adapter, check):
     assert str(failed.value)
 
 
+@pytest.mark.parametrize(
+    ("adapter", "check"),
+    [
+        (MisplacesEntities, "outputs_are_what_was_asked"),
+        (ExtractsNothing, "outputs_are_what_was_asked"),
+        (KeysLabels, "only_run_options_keep_requests_apart"),
+        (ScoresByCompany, "a_row_of_a_batch_is_the_batch_of_one"),
+        (FindsMoreInCompany, "a_row_of_a_batch_is_the_batch_of_one"),
+        (CutsInSilence, "long_texts_are_cut_and_say_so"),
+        (CountsRequests, "prepare_may_run_on_several_threads"),
+    ],
+)
+def test_a_fault_of_score_or_extract_fails_the_check_that_is_for_it(adapter, check):
+    with pytest.raises(AssertionError) as failed:
+        run_check(check, loaded(adapter, READS), NAMES)
+    assert str(failed.value)
+
+
+@pytest.mark.parametrize("tasks", [ENCODES, READS], ids=["encodes", "reads"])
 @pytest.mark.parametrize("check", ADAPTER_CHECKS, ids=lambda check: check.__name__)
-def test_an_honest_adapter_passes(check):
-    check(loaded(FakeAdapter), samples())
+def test_an_honest_adapter_passes(check, tasks):
+    check(loaded(FakeAdapter, tasks), [*samples(), *NAMES])
 
 
-def loaded(adapter: type[FakeAdapter]) -> LoadedModel:
-    tasks = {"encode": {"dense": {"dim": 8}}}
+def test_images_are_asked_of_a_model_that_sees_and_texts_of_one_that_reads():
+    both, image = ModelFacts(inputs=("text", "image")), ModelFacts(inputs=("image",))
+    assert [bool(item.images) for item in fitting(NAMES, both)] == [False, False, True, True]
+    assert all(item.images and item.text is None for item in fitting(NAMES, image))
+
+
+def loaded(adapter: type[FakeAdapter], tasks: Mapping[str, Any] = ENCODES) -> LoadedModel:
     config = ModelConfig("test/kit", weightless=True, tasks=tasks, max_sequence_length=64)
     resolved = ResolvedModel("test/kit", config, Profile("default", "fake"))
     family = discover(Settings(plugins=("fake",))).families["fake"]
     return LoadedModel(adapter(LoadContext(resolved, Device("cpu"), "float32")), family, resolved)
 
 
-def run_check(name: str, model: LoadedModel) -> None:
+def run_check(name: str, model: LoadedModel, items: Sequence[Item] | None = None) -> None:
     (check,) = [check for check in ADAPTER_CHECKS if check.__name__ == name]
-    check(model, samples())
+    check(model, items or samples())
 
 
 class IgnoresCost(BatchFormer):
