@@ -52,11 +52,6 @@ class Packer:
             *self._norm(module, row.output_norm),
         )
 
-    @property
-    def head_multiple(self) -> int:
-        """What the width of a head is padded to a multiple of."""
-        return self._kernels.lanes
-
     def _inner_multiple(self, gated: bool) -> int:
         return self._kernels.panel // 2 if gated else self._kernels.panel
 

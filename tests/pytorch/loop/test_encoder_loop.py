@@ -89,7 +89,7 @@ def test_positions_off_by_one_are_seen(case: tuple, off: int) -> None:
         assert error(case, positions=positions + off) <= TOLERANCE
         assert error(case, positions=positions * 2) > TOLERANCE
         return
-    table = runner._runner._embeddings.position_embeddings
+    table = runner._runner._entry.embeddings.position_embeddings
     hook = table.register_forward_pre_hook(lambda _, arguments: ((arguments[0] + off).clamp(min=0),))
     try:
         assert error(case) > TOLERANCE

@@ -22,6 +22,9 @@ from sie_core.contracts import ModelLoadError
 from tests.pytorch.models import write_new
 from tests.pytorch.runners.support import SHORT, TOLERANCE, PackedBatch, build, deviation, forward, packed_batch
 
+AGAINST_FLOAT64 = 2 * TOLERANCE
+"""The angles of rotary positions, float32 in the model, already differ by about TOLERANCE from the description's."""
+
 Weights = dict[str, np.ndarray]
 
 
@@ -101,13 +104,13 @@ def test_packed_states_equal_the_description(fields: dict[str, Any], types: int,
     runner = build(folder)
     assert runner.info.name == "packed", runner.info.reason
     batch = packed_batch(SHORT, types=types)
-    assert deviation(forward(runner, batch), reference(folder, batch)) <= TOLERANCE
+    assert deviation(forward(runner, batch), reference(folder, batch)) <= AGAINST_FLOAT64
 
 
 def test_a_checkpoint_saved_with_a_head_has_a_prefix(tmp_path: Path) -> None:
     folder = write_new(tmp_path, prefix="new.")
     batch = packed_batch(SHORT, types=2)
-    assert deviation(forward(build(folder), batch), reference(folder, batch)) <= TOLERANCE
+    assert deviation(forward(build(folder), batch), reference(folder, batch)) <= AGAINST_FLOAT64
 
 
 def test_the_scaling_of_the_rotation_is_seen(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,12 +10,18 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from sie_cpu.kernels import BUILDS, processor_flags
+from sie_cpu.plugin import sie_runners
+from sie_pytorch.runner_specs import RUNNERS
+from sie_pytorch.runners import build as build_module
 from sie_pytorch.runners import precision
-from sie_pytorch.runners.precision import LEAST_COSINE, has_native_bfloat16, least_cosine, load_in_precision
+from sie_pytorch.runners.precision import LEAST_COSINE, has_native_bfloat16, least_cosine, precisions
 
+from sie_core.contracts import RunnerSpec
 from tests.pytorch.runners.support import batch_for, build, forward
 
 CPU = torch.device("cpu")
+AVX512_BFLOAT16 = BUILDS[0].flags
 
 
 @pytest.fixture
@@ -27,44 +34,68 @@ def calm(checkpoint: Callable[[str], Path], tmp_path: Path) -> Path:
     return folder
 
 
-def test_float32_is_honoured_on_every_processor(checkpoint: Callable[[str], Path]) -> None:
-    loaded = load_in_precision(checkpoint("bert"), "float32", CPU, native_bfloat16=True)
-    assert (loaded.dtype, loaded.note) == (torch.float32, None)
+def tried(asked: str, *, native: bool) -> list[torch.dtype]:
+    return [plan.compute for plan in precisions(asked, CPU, native_bfloat16=native)]
+
+
+def test_float32_is_honoured_on_every_processor() -> None:
+    (plan,) = precisions("float32", CPU, native_bfloat16=True)
+    assert (plan.compute, plan.note) == (torch.float32, None)
 
 
 @pytest.mark.parametrize("asked", ["float16", "bfloat16"])
+def test_half_precision_on_a_cpu_is_bfloat16_where_it_is_fast(asked: str) -> None:
+    assert tried(asked, native=True) == [torch.bfloat16, torch.float32]
+    assert tried(asked, native=False) == [torch.float32]
+
+
+def test_an_accelerator_is_given_bfloat16_where_float16_overflows() -> None:
+    plans = list(precisions("float16", torch.device("cuda")))
+    assert [(plan.weights, plan.compute) for plan in plans] == [
+        (half, half) for half in (torch.float16, torch.bfloat16)
+    ]
+
+
+@pytest.fixture(params=["cpu-kernels", "encoder-loop", "packed"])
+def specs(request: pytest.FixtureRequest) -> list[RunnerSpec]:
+    """Give one runner."""
+    return [spec for spec in (*RUNNERS, *sie_runners()) if spec.name == request.param]
+
+
 def test_a_processor_without_bfloat16_computes_in_float32_and_says_so(
-    asked: str, checkpoint: Callable[[str], Path]
+    calm: Path, specs: list[RunnerSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loaded = load_in_precision(checkpoint("bert"), asked, CPU, native_bfloat16=False)
-    assert loaded.dtype == torch.float32
-    assert next(loaded.model.parameters()).dtype == torch.float32
-    assert loaded.note == f"float32 instead of {asked}: this processor has no native bfloat16"
+    monkeypatch.setattr(precision, "has_native_bfloat16", lambda: False)
+    info = build(calm, specs, precision="float16").info
+    assert (info.name, info.precision) == (specs[0].name, "float32")
+    assert info.notes["precision"] == "float32 instead of float16: this processor has no native bfloat16"
 
 
-def test_a_processor_with_bfloat16_uses_it_where_the_numbers_hold(calm: Path) -> None:
-    loaded = load_in_precision(calm, "float16", CPU, native_bfloat16=True)
-    assert loaded.dtype == torch.bfloat16
-    assert loaded.note is not None
-    assert loaded.note.startswith("bfloat16 instead of float16: cosine to float32 0.999")
-    assert load_in_precision(calm, "bfloat16", CPU, native_bfloat16=True).note is None
-
-
-def test_a_model_that_bfloat16_turns_away_stays_in_float32(checkpoint: Callable[[str], Path]) -> None:
-    loaded = load_in_precision(checkpoint("nomic"), "float16", CPU, native_bfloat16=True)
-    assert loaded.dtype == torch.float32
-    assert loaded.note is not None
-    assert loaded.note.startswith("float32 instead of float16: in bfloat16 the cosine to float32 falls to 0.99")
-
-
-def test_packed_bfloat16_states_stay_close_to_float32(calm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bfloat16_states_stay_close_to_float32(
+    calm: Path, specs: list[RunnerSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if specs[0].name == "cpu-kernels" and not processor_flags() >= AVX512_BFLOAT16:
+        pytest.skip("this processor has no AVX-512 with bfloat16")
     monkeypatch.setattr(precision, "has_native_bfloat16", lambda: True)
-    half, full = build(calm, precision="float16"), build(calm, precision="float32")
-    assert (half.info.name, half.info.precision) == ("packed", "bfloat16")
-    assert half.info.memory_bytes < 0.6 * full.info.memory_bytes
+    half, full = build(calm, specs, precision="float16"), build(calm, specs, precision="float32")
+    assert (half.info.name, half.info.precision) == (specs[0].name, "bfloat16")
+    assert half.info.notes["precision"] == "bfloat16 instead of float16"
     batch = batch_for("bert")
     lengths = batch.cu_seqlens.diff().tolist()
-    assert least_cosine(forward(half, batch), forward(full, batch), lengths) >= LEAST_COSINE
+    assert LEAST_COSINE <= least_cosine(forward(half, batch), forward(full, batch), lengths) < 1 - 1e-9
+    assert half.info.memory_bytes < full.info.memory_bytes
+
+
+def test_a_model_that_bfloat16_turns_away_stays_in_float32(
+    checkpoint: Callable[[str], Path], specs: list[RunnerSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precision, "has_native_bfloat16", lambda: True)
+    monkeypatch.setattr(build_module, "LEAST_COSINE", 1 - 1e-9)
+    info = build(checkpoint("bert"), specs, precision="float16").info
+    assert (info.name, info.precision) == (specs[0].name, "float32")
+    assert re.match(
+        "float32 instead of float16: (in torch.bfloat16 its cosine|no runner keeps)", info.notes["precision"]
+    )
 
 
 @pytest.mark.parametrize(

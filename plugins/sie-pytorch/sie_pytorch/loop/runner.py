@@ -6,17 +6,14 @@ architecture by name.
 
 from __future__ import annotations
 
-import inspect
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 
+from sie_pytorch.loop.entry import Angles, EncoderEntry, activation_of, row_of
 from sie_pytorch.loop.linear import PackedLinear, require_prepacking, row_count
-from sie_pytorch.loop.table import ROWS, LayerRow
+from sie_pytorch.loop.table import LayerRow
 from sie_pytorch.runners.layout import PackedLayout, runs_of
-from sie_pytorch.runners.positions import position_rule
-from sie_pytorch.runners.protocol import LowRank, RunnerContext, RunnerUnfitError
+from sie_pytorch.runners.protocol import LowRank, RunnerContext, RunnerUnfitError, weight_bytes
 
 
 class _Norm:
@@ -74,10 +71,6 @@ class _Layer:
         return F.pad(attended.view(total, self._heads * self._head_dim), (0, 0, 0, rows - total))
 
 
-Angles = tuple[torch.Tensor, torch.Tensor]
-"""Cosines and sines of every token's rotary angles, each `[total_tokens, head_dim]`."""
-
-
 def _rotate(states: torch.Tensor, angles: Angles) -> torch.Tensor:
     """Turn `[…, total_tokens, head_dim]` by rotary position embeddings, halves paired (arXiv 2104.09864)."""
     cosine, sine = angles
@@ -95,26 +88,18 @@ class EncoderLoop:
             RunnerUnfitError: The model is not what its table row says, or PyTorch lacks the operators.
         """
         require_prepacking()
-        model, config = context.model, context.model.config
-        row = ROWS.get(config.model_type)
-        if row is None:
-            raise RunnerUnfitError(f"the table has no row for {config.model_type}")
-        if getattr(config, "is_decoder", False):
-            raise RunnerUnfitError("it is configured as a decoder")
-        activation = getattr(config, "hidden_act", None) or getattr(config, "activation", None)
+        model, config = context.cast_model(), context.model.config
+        row = row_of(config)
         try:
-            self._embeddings = model.get_submodule("embeddings")
+            self._entry = EncoderEntry(model)
             self._layers = [
-                _Layer(layer, row, config.num_attention_heads, str(activation))
+                _Layer(layer, row, config.num_attention_heads, activation_of(config))
                 for layer in model.get_submodule(row.layers)
             ]
         except AttributeError as error:
             raise RunnerUnfitError(f"its layers are not those of its row: {error}") from error
-        self._project: Any = getattr(model, "embeddings_project", None)
-        self._rotary: Any = getattr(model, "rotary_emb", None)
-        self._positions = position_rule(model)
-        self._accepted = set(inspect.signature(self._embeddings.forward).parameters)
         self._eager = context.attention_backend == "eager"
+        self.memory_bytes = weight_bytes(model)  # packed, a weight is as large as before
 
     def forward(
         self,
@@ -131,24 +116,10 @@ class EncoderLoop:
         """
         if low_rank is not None:
             raise NotImplementedError("The encoder loop applies no low-rank factors; pass low_rank=None.")
-        position_ids = self._positions(ids, positions)[None]
-        offered = {"input_ids": ids[None], "position_ids": position_ids, "token_type_ids": _row(segment_ids)}
-        states: torch.Tensor = self._embeddings(
-            **{name: value for name, value in offered.items() if name in self._accepted}
-        )
-        if self._project is not None:
-            states = self._project(states)
-        angles = None
-        if self._rotary is not None:
-            cosine, sine = self._rotary(states, position_ids)
-            angles = (cosine[0], sine[0])
         total = len(ids)
-        states = F.pad(states[0], (0, 0, 0, row_count(total) - total))
+        states, angles = self._entry(ids, positions, segment_ids)
+        states = F.pad(states, (0, 0, 0, row_count(total) - total))
         layout = PackedLayout(runs_of(cu_seqlens), eager=self._eager)
         for layer in self._layers:
             states = layer(states, total, layout, angles)
         return states[:total]
-
-
-def _row(values: torch.Tensor | None) -> torch.Tensor | None:
-    return None if values is None else values[None]

@@ -5,7 +5,7 @@ Nothing here knows a tokenizer, a pooling or a request.
 
 from sie_pytorch.runner_specs import INTERFACE
 from sie_pytorch.runners.build import BuiltRunner, build_runner
-from sie_pytorch.runners.protocol import LowRank, Runner, RunnerContext, RunnerInfo, RunnerUnfitError
+from sie_pytorch.runners.protocol import LowRank, Runner, RunnerContext, RunnerInfo, RunnerUnfitError, weight_bytes
 
 __all__ = [
     "INTERFACE",
@@ -16,4 +16,5 @@ __all__ = [
     "RunnerInfo",
     "RunnerUnfitError",
     "build_runner",
+    "weight_bytes",
 ]

@@ -17,11 +17,11 @@ import torch
 
 from sie_core.contracts import Device, ModelCard, ModelLoadError, OutOfDeviceMemory, RunnerSpec
 from sie_pytorch.runner_specs import INTERFACE
-from sie_pytorch.runners.checkpoint import out_of_memory
+from sie_pytorch.runners.checkpoint import load_model, out_of_memory
 from sie_pytorch.runners.padded import PaddedRunner
 from sie_pytorch.runners.positions import position_limit
-from sie_pytorch.runners.precision import load_in_precision
-from sie_pytorch.runners.proof import Probe, make_probe, narrow_windows, prove, states_alone
+from sie_pytorch.runners.precision import LEAST_COSINE, precisions
+from sie_pytorch.runners.proof import Probe, Proof, make_probe, narrow_windows, prove, states_alone
 from sie_pytorch.runners.protocol import LowRank, Runner, RunnerContext, RunnerInfo, RunnerUnfitError
 
 logger = logging.getLogger(__name__)
@@ -70,12 +70,12 @@ class _Choice:
 
     name: str
     runner: Runner
-    error: float
+    proof: Proof
     refused: list[str] = field(default_factory=list)
 
     @property
     def reason(self) -> str:
-        proof = f"equals each probe sequence alone within {self.error:.0e}"
+        proof = f"equals each probe sequence alone within {self.proof.error:.0e}"
         return "; ".join([*self.refused, proof])
 
 
@@ -111,22 +111,21 @@ def build_runner(
     ours = [spec for spec in runner_specs if spec.interface == INTERFACE]
     _require_backend(attention_backend, ours)
     place = torch.device(str(device))
-    try:
-        with torch.inference_mode():
-            loaded = load_in_precision(model_folder, precision, place)
-            model = loaded.model
-            context = RunnerContext(model, model_folder, card, place, loaded.dtype, attention_backend, threads)
-            fit = [spec for spec in ours if spec.serves(model.config.model_type, device.kind, attention_backend)]
-            choice = _choose(context, fit)
-    except (RuntimeError, MemoryError) as error:
-        if not out_of_memory(error):
-            raise
-        raise OutOfDeviceMemory(f"{device} has no room for the weights") from error
-    info = _describe(model, choice, loaded.dtype, loaded.note)
-    logger.info("%s runs on the %s runner in %s: %s", info.model_type, info.name, info.precision, info.reason)
-    if loaded.note:
-        logger.info("%s: %s", info.model_type, loaded.note)
-    return BuiltRunner(choice.runner, info, place)
+    lost = ""
+    for plan in precisions(precision, place):
+        try:
+            with torch.inference_mode():
+                model = load_model(model_folder, plan.weights, place)
+                context = RunnerContext(model, model_folder, card, place, plan.compute, attention_backend, threads)
+                fit = [spec for spec in ours if spec.serves(model.config.model_type, device.kind, attention_backend)]
+                return _built(context, _choose(context, fit), plan.note and plan.note + lost)
+        except _PrecisionLost as reason:
+            lost = f": {reason}"
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
+                raise
+            raise OutOfDeviceMemory(f"{device} has no room for the weights") from error
+    raise ModelLoadError("CONFIG", f"No precision serves this model on {device}{lost}.")
 
 
 def _require_backend(wanted: str, specs: Sequence[RunnerSpec]) -> None:
@@ -139,16 +138,28 @@ def _require_backend(wanted: str, specs: Sequence[RunnerSpec]) -> None:
         )
 
 
+class _PrecisionLost(Exception):
+    """The states do not survive the precision."""
+
+
 def _choose(context: RunnerContext, specs: Sequence[RunnerSpec]) -> _Choice:
-    """Try every candidate and keep the first that proves itself."""
+    """Try every candidate and keep the first that proves itself.
+
+    Raises:
+        ModelLoadError: None does.
+        _PrecisionLost: In half precision the numbers do not hold.
+    """
     model = context.model
     probe = make_probe(model, position_limit(model), context.device)
     refused: list[str] = []
     with narrow_windows(model):
         expected = _reference(model, probe)
+        narrowed = context.dtype is not expected.dtype
+        if context.dtype is torch.float16 and not bool(expected.isfinite().all()):
+            raise _PrecisionLost("its states overflow in float16")
         for candidate in _candidates(context, specs):
             try:
-                runner, error = _try(candidate, context, probe, expected)
+                runner, proof = _try(candidate, context, probe, expected)
             except RunnerUnfitError as reason:
                 refused.append(f"not {candidate.name}: {reason}")
             except Exception as fault:  # a runner may be anyone's: its fault costs only itself
@@ -157,8 +168,13 @@ def _choose(context: RunnerContext, specs: Sequence[RunnerSpec]) -> _Choice:
                 logger.warning("The %s runner failed its proof", candidate.name, exc_info=True)
                 refused.append(f"not {candidate.name}: it failed with {type(fault).__name__}")
             else:
-                return _Choice(candidate.name, runner, error, refused)
-    raise ModelLoadError("CONFIG", f"No runner serves this {model.config.model_type} model: {'; '.join(refused)}.")
+                if narrowed and not proof.cosine >= LEAST_COSINE:
+                    raise _PrecisionLost(f"in {context.dtype} its cosine to float32 falls to {proof.cosine:.5f}")
+                return _Choice(candidate.name, runner, proof, refused)
+    reasons = "; ".join(refused)
+    if narrowed:
+        raise _PrecisionLost(f"no runner keeps its states in {context.dtype}: {reasons}")
+    raise ModelLoadError("CONFIG", f"No runner serves this {model.config.model_type} model: {reasons}.")
 
 
 def _reference(model: Any, probe: Probe) -> torch.Tensor:
@@ -200,27 +216,30 @@ def _load_target(spec: RunnerSpec, context: RunnerContext) -> Runner:
     return runner
 
 
-def _try(candidate: _Candidate, context: RunnerContext, probe: Probe, expected: torch.Tensor) -> tuple[Runner, float]:
+def _try(candidate: _Candidate, context: RunnerContext, probe: Probe, expected: torch.Tensor) -> tuple[Runner, Proof]:
     """Make a runner and have it prove itself."""
     runner = candidate.make(replace(context, attention_backend=candidate.backend))
-    return runner, prove(runner, probe, expected)
+    return runner, prove(runner, probe, expected, context.dtype)
 
 
-def _describe(model: Any, choice: _Choice, dtype: torch.dtype, precision_note: str | None) -> RunnerInfo:
-    """State the facts of a runner."""
-    weights = [*model.parameters(), *model.buffers()]
-    precision = str(dtype).removeprefix("torch.")
+def _built(context: RunnerContext, choice: _Choice, precision_note: str | None) -> BuiltRunner:
+    """Put the runner that was chosen together with its facts, and log them."""
+    model = context.model
     notes = {"runner": choice.name, "runner_reason": choice.reason}
     if precision_note:
         notes["precision"] = precision_note
-    return RunnerInfo(
+    info = RunnerInfo(
         name=choice.name,
         reason=choice.reason,
-        precision=precision,
+        precision=str(context.dtype).removeprefix("torch."),
         model_type=model.config.model_type,
         hidden_size=model.config.hidden_size,
         attention_layers=model.config.num_hidden_layers,
         max_sequence_length=position_limit(model),
-        memory_bytes=sum(weight.numel() * weight.element_size() for weight in weights),
+        memory_bytes=choice.runner.memory_bytes,
         notes=notes,
     )
+    logger.info("%s runs on the %s runner in %s: %s", info.model_type, info.name, info.precision, info.reason)
+    if precision_note:
+        logger.info("%s: %s", info.model_type, precision_note)
+    return BuiltRunner(choice.runner, info, context.device)

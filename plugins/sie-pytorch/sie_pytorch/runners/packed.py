@@ -15,7 +15,7 @@ from transformers import AttentionInterface
 from sie_pytorch.runners.checkpoint import forward_arguments
 from sie_pytorch.runners.layout import AttentionLayout, PackedLayout, runs_of
 from sie_pytorch.runners.positions import position_rule
-from sie_pytorch.runners.protocol import LowRank, RunnerContext, RunnerUnfitError
+from sie_pytorch.runners.protocol import LowRank, RunnerContext, RunnerUnfitError, weight_bytes
 
 ATTENTION = "sie_packed"
 """The name of the attention function among transformers' own.
@@ -95,7 +95,7 @@ class PackedRunner:
         Raises:
             RunnerUnfitError: Its class takes no explicit positions.
         """
-        model = context.model
+        model = context.cast_model()
         self._arguments = forward_arguments(model)
         if "position_ids" not in self._arguments:
             raise RunnerUnfitError(f"{type(model).__name__} takes no position_ids")
@@ -106,6 +106,11 @@ class PackedRunner:
         model.set_attn_implementation(ATTENTION)
         if model.config._attn_implementation != ATTENTION:
             raise RunnerUnfitError(f"{type(model).__name__} does not let its attention be exchanged")
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the model takes."""
+        return weight_bytes(self._model)
 
     def forward(
         self,

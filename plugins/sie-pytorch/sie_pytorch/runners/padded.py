@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from sie_pytorch.runners.checkpoint import forward_arguments
-from sie_pytorch.runners.protocol import LowRank, RunnerContext
+from sie_pytorch.runners.protocol import LowRank, RunnerContext, weight_bytes
 
 PADDING_SHARE = 1 / 8
 """Share of a padded batch that may be padding."""
@@ -29,13 +29,18 @@ class PaddedRunner:
             context: What to run.
             exact: Batch only sequences of equal length: for models whose results change with padding.
         """
-        self._model = context.model
+        self._model = context.cast_model()
         self._exact = exact
         self._arguments = forward_arguments(context.model)
         self._pad_token = context.model.config.pad_token_id or 0
         attention = "eager" if context.attention_backend == "eager" else "sdpa"
         if context.model.config._attn_implementation != attention:
             context.model.set_attn_implementation(attention)
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the model takes."""
+        return weight_bytes(self._model)
 
     def forward(
         self,

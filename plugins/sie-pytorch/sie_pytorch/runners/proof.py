@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from sie_pytorch.runners.checkpoint import forward_arguments
+from sie_pytorch.runners.precision import least_cosine
 from sie_pytorch.runners.protocol import Runner, RunnerUnfitError
 
 PROBE_LENGTHS = (41, 7, 24, 24, 1, 3)
@@ -37,6 +38,16 @@ class Probe:
         """Give the place of each sequence."""
         bounds = self.cu_seqlens.tolist()
         return (slice(start, stop) for start, stop in pairwise(bounds))
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What a runner's states on the probe have in common with those of the model itself, sequence by sequence alone."""
+
+    error: float
+    """The largest relative error of a token."""
+    cosine: float
+    """The least cosine between the mean states of a sequence."""
 
 
 def make_probe(model: Any, limit: int | None, device: torch.device) -> Probe:
@@ -68,17 +79,17 @@ def states_alone(model: Any, probe: Probe) -> torch.Tensor:
     return torch.cat(parts)
 
 
-def prove(runner: Runner, probe: Probe, expected: torch.Tensor) -> float:
-    """Compare `runner` over the packed probe with `expected`; return the largest relative error of a token.
+def prove(runner: Runner, probe: Probe, expected: torch.Tensor, dtype: torch.dtype) -> Proof:
+    """Compare `runner`, which computes in `dtype`, over the packed probe with `expected`.
 
     Raises:
         RunnerUnfitError: The error is beyond the precision's tolerance.
     """
     states = runner.forward(probe.ids, probe.positions, probe.segment_ids, probe.cu_seqlens)
     error = relative_error(states, expected)
-    if not error <= TOLERANCE[expected.dtype]:
+    if not error <= TOLERANCE[dtype]:
         raise RunnerUnfitError(f"its states differ from each sequence alone by {error:.1e}")
-    return error
+    return Proof(error, least_cosine(states, expected, [place.stop - place.start for place in probe.sequences()]))
 
 
 def relative_error(states: torch.Tensor, expected: torch.Tensor) -> float:

@@ -45,9 +45,10 @@ class RunnerContext:
     """What the class that a `RunnerSpec` names is called with; it returns a `Runner`."""
 
     model: Any
-    """The transformers base model on its device, in `dtype`, in evaluation mode, without pooler or head.
+    """The transformers base model on its device, in evaluation mode, without pooler or head.
 
-    A runner may drive it, or take the weights it needs and let go of it.
+    A runner may drive it, or take the weights it needs and let go of it. Where `dtype` is narrower than the weights, a
+    CPU has them in float32 until a runner calls `cast_model`.
     """
     folder: Path
     """The folder the weights were read from."""
@@ -59,6 +60,15 @@ class RunnerContext:
     threads: int
     """CPU threads the forward pass may use."""
 
+    def cast_model(self) -> Any:
+        """Bring `model` into `dtype`, in place, and return it: for runners that drive it or take its weights as is."""
+        return self.model.to(self.dtype)
+
+
+def weight_bytes(module: torch.nn.Module) -> int:
+    """Add up what the parameters and buffers of `module` take."""
+    return sum(weight.nbytes for weight in (*module.parameters(), *module.buffers()))
+
 
 class RunnerUnfitError(Exception):
     """A runner cannot serve this model; the message, which an operator reads, says why. The next runner is tried.
@@ -69,6 +79,11 @@ class RunnerUnfitError(Exception):
 
 class Runner(Protocol):
     """A forward pass over sequences that are concatenated, not padded. Called from one thread at a time."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the weights it keeps take on the device."""
+        ...
 
     def forward(
         self,

@@ -1,0 +1,205 @@
+"""The compiled kernels compute what transformers computes: every build this processor runs, every architecture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sie_cpu import kernels
+from sie_cpu.kernels import BUILDS, Build, Kernels, processor_flags
+from sie_cpu.plugin import sie_runners
+from sie_pytorch.loop.table import ROWS
+from sie_pytorch.runner_specs import RUNNERS
+from sie_pytorch.runners import BuiltRunner, proof
+from sie_pytorch.runners import build as build_module
+from sie_pytorch.runners.layout import PackedLayout
+
+from tests.pytorch.models import ARCHITECTURES, write_checkpoint, write_new
+from tests.pytorch.runners.support import (
+    SHORT,
+    TOLERANCE,
+    PackedBatch,
+    batch_for,
+    build,
+    deviation,
+    forward,
+    packed_batch,
+    padded_states,
+    reference_model,
+)
+from tests.pytorch.runners.test_new_architecture import AGAINST_FLOAT64, reference
+
+SPECS = sie_runners()
+NAMES = ["bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "ernie", "nomic"]
+RUNNABLE = [build for build in BUILDS if build.flags <= processor_flags()]
+LIMIT = {"float32": TOLERANCE, "bfloat16": 0.5}
+"""Of the standard deviation of the reference's states: the largest difference of all tokens.
+
+bfloat16 has 8 bits, and weights of deviation 0.3 amplify: the padded model in bfloat16 differs by more.
+"""
+
+
+@pytest.fixture(params=RUNNABLE, ids=lambda build: build.library, autouse=True)
+def kernel_build(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Build:
+    """Run on one build after the other, in its precision, whatever direction is lost in it."""
+    chosen: Build = request.param
+    monkeypatch.setattr(kernels, "BUILDS", (chosen,))
+    monkeypatch.setattr(build_module, "LEAST_COSINE", -1)
+    monkeypatch.setitem(proof.TOLERANCE, torch.bfloat16, 1.0)
+    kernels.load_kernels.cache_clear()
+    yield chosen
+    kernels.load_kernels.cache_clear()
+
+
+@pytest.fixture
+def serve(kernel_build: Build) -> Callable[..., BuiltRunner]:
+    """Build the runner of a checkpoint, in the build's precision."""
+
+    def make(folder: Path, threads: int = 2) -> BuiltRunner:
+        runner = build(folder, SPECS, precision=kernel_build.precision, threads=threads)
+        assert runner.info.name == "cpu-kernels", runner.info.reason
+        assert runner.info.precision == kernel_build.precision
+        return runner
+
+    return make
+
+
+@pytest.fixture
+def limit(kernel_build: Build) -> float:
+    return LIMIT[kernel_build.precision]
+
+
+def alone(runner: BuiltRunner, batch: PackedBatch) -> torch.Tensor:
+    return torch.cat([forward(runner, batch.one(place)) for place in batch.places])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_states_equal_the_padded_model(
+    name: str, checkpoint: Callable[[str], Path], serve: Callable, limit: float, kernel_build: Build
+) -> None:
+    model, batch = reference_model(name, checkpoint(name)), batch_for(name)
+    expected = padded_states(model, batch)
+    error = deviation(forward(serve(checkpoint(name)), batch), expected)
+    assert error <= limit
+    if kernel_build.precision == "bfloat16":
+        assert error < deviation(padded_states(model.to(torch.bfloat16), batch).float(), expected)
+
+
+def test_every_row_of_the_table_is_tested() -> None:
+    assert {ARCHITECTURES[name].config().model_type for name in NAMES} | {"gte"} == set(ROWS)
+
+
+def test_gte_equals_its_description(tmp_path: Path, serve: Callable, limit: float) -> None:
+    batch = packed_batch(SHORT, types=2)
+    states = forward(serve(write_new(tmp_path)), batch)
+    assert deviation(states, reference(tmp_path, batch)) <= max(limit, AGAINST_FLOAT64)
+
+
+@pytest.mark.parametrize("name", ["bert", "nomic"])
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_a_row_of_a_batch_equals_the_same_text_alone_bit_for_bit(
+    name: str, threads: int, checkpoint: Callable[[str], Path], serve: Callable
+) -> None:
+    runner = serve(checkpoint(name), threads)
+    for lengths in (SHORT, (3,) * 90, (90, 1), tuple(range(1, 60))):
+        batch = packed_batch(lengths)
+        assert torch.equal(forward(runner, batch), alone(runner, batch))
+
+
+def test_sizes_that_fill_no_vector_are_padded_without_a_trace(
+    tmp_path: Path, serve: Callable, limit: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: Sequence[dict[str, Any]] = (
+        {"hidden_size": 36, "num_attention_heads": 3, "intermediate_size": 50},
+        {"hidden_size": 72, "num_attention_heads": 1, "intermediate_size": 130},
+        {"hidden_size": 160, "num_attention_heads": 2, "intermediate_size": 64},
+    )
+    for number, changes in enumerate(sizes):
+        bert = ARCHITECTURES["bert"]
+        config = bert.config()
+        config.update(changes)
+        monkeypatch.setitem(ARCHITECTURES, "bert", replace(bert, config=lambda config=config: config))
+        folder = write_checkpoint("bert", tmp_path / str(number))
+        batch = packed_batch(SHORT)
+        expected = padded_states(reference_model("bert", folder), batch)
+        assert deviation(forward(serve(folder), batch), expected) <= limit
+        monkeypatch.setitem(ARCHITECTURES, "bert", bert)
+
+
+def test_a_text_of_thousands_of_tokens_is_attended_whole(tmp_path: Path, serve: Callable, limit: float) -> None:
+    folder = write_new(tmp_path)
+    batch = packed_batch((2500, 70))
+    loop = build(folder, RUNNERS, precision="float32")
+    assert deviation(forward(serve(folder), batch), forward(loop, batch)) <= limit
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_seeded_faults_are_seen(
+    name: str, checkpoint: Callable[[str], Path], serve: Callable, limit: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch, runner = batch_for(name), serve(checkpoint(name))
+    states = forward(runner, batch)
+    one_segment = replace(batch, cu_seqlens=batch.cu_seqlens[[0, -1]])
+    assert deviation(forward(runner, one_segment), states) > limit
+    stretched = replace(batch, positions=(batch.positions * 2).clamp(max=int(batch.positions.max())))
+    if name not in {"roberta", "xlm-roberta", "camembert"}:  # they count positions from the ids
+        assert deviation(forward(runner, stretched), states) > limit
+    loop = build(checkpoint(name), RUNNERS, precision="float32")
+    right = PackedLayout.attend
+    for fault in ({"causal": True}, {"window": max(batch.cu_seqlens.diff().tolist()) - 1}):
+
+        def wrong(self: PackedLayout, *states: torch.Tensor, fault: dict[str, Any] = fault, **facts: Any) -> Any:
+            return right(self, *states, **{**facts, **fault})
+
+        monkeypatch.setattr(PackedLayout, "attend", wrong)
+        assert deviation(states, forward(loop, batch)) > LIMIT["float32"]
+        monkeypatch.setattr(PackedLayout, "attend", right)
+
+
+def test_a_lost_number_stays_lost(checkpoint: Callable[[str], Path], serve: Callable) -> None:
+    runner = serve(checkpoint("bert"))
+    table = runner._runner._entry.embeddings.word_embeddings
+    batch = batch_for("bert")
+    with torch.inference_mode():
+        table.weight[batch.ids[0]] = float("nan")
+    first = batch.places[0]
+    assert forward(runner, batch)[first].isnan().all()
+
+
+def test_many_callers_share_the_threads(checkpoint: Callable[[str], Path], serve: Callable) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    runners = [serve(checkpoint("bert"), 3) for _ in range(4)]
+    batch = packed_batch((40, 7, 80, 3))
+    expected = forward(runners[0], batch)
+    with ThreadPoolExecutor(4) as pool:
+        for states in pool.map(lambda runner: [forward(runner, batch) for _ in range(50)], runners):
+            assert all(torch.equal(one, expected) for one in states)
+
+
+def test_an_activation_it_lacks_is_left_to_another(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = write_checkpoint("bert", tmp_path)
+    config = folder / "config.json"
+    config.write_text(config.read_text().replace('"hidden_act": "gelu"', '"hidden_act": "gelu_fast"'))
+    info = build(folder, (*SPECS, *RUNNERS)).info
+    assert info.name == "packed"
+    assert "not cpu-kernels: its activation 'gelu_fast' is none of gelu" in info.reason
+
+
+def test_without_a_build_the_encoder_loop_serves(
+    checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(kernels, "FOLDER", tmp_path)
+    info = build(checkpoint("bert"), (*SPECS, *RUNNERS), precision="float32").info
+    assert info.name == "encoder-loop"
+    assert "not cpu-kernels: " in info.reason
+
+
+def test_a_build_says_what_it_is(kernel_build: Build) -> None:
+    loaded = Kernels(kernel_build)
+    assert loaded.element_bytes == {"float32": 4, "bfloat16": 2}[kernel_build.precision]
+    assert loaded.panel % loaded.lanes == 0
