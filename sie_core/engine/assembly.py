@@ -13,13 +13,13 @@ from sie_core.contracts import (
     Adapter,
     InferenceRequest,
     ItemOutput,
-    OutputDtype,
     OutputType,
     Task,
     Truncation,
     Unit,
     Usage,
 )
+from sie_core.engine.leaving import Leaving
 from sie_core.postprocess import encode_extraction, encode_item, encode_score, require_finite, shorten
 
 _OUTPUT_TYPES: tuple[OutputType, ...] = get_args(OutputType)
@@ -34,11 +34,11 @@ class Assembly:
     """
 
     def __init__(
-        self, request: InferenceRequest, task: Task, dtype: OutputDtype, adapter: Adapter, units: Sequence[Unit]
+        self, request: InferenceRequest, task: Task, leaving: Leaving, adapter: Adapter, units: Sequence[Unit]
     ) -> None:
         self._request = request
         self._task = task
-        self._dtype = dtype
+        self._leaving = leaving
         self._adapter = adapter
         self.units = units
         self._outputs: list[ItemOutput | None] = [None] * len(units)
@@ -90,7 +90,7 @@ class Assembly:
         self._items[item] = self._encode(self._output(item, f"items[{item}]"), item)
 
     def _output(self, item: int, where: str) -> ItemOutput:
-        """Combine and check the output of an item."""
+        """Combine and check the output of an item, and make what leaves of it."""
         output = self._combine(item)
         for name in _OUTPUT_TYPES:
             if name not in self._task.output_types:
@@ -100,12 +100,12 @@ class Assembly:
         require_finite(output, where)
         if output.dense is not None and self._task.dimensions is not None:
             output.dense = shorten(output.dense, self._task.dimensions, output.normalized)
-        return output
+        return self._leaving.convert(output, self._task.input_type, where)
 
     def _encode(self, output: ItemOutput, item: int) -> bytes:
         item_id, truncated = self._request.items[item].id, self._truncation(item)
         if self._task.operation == "encode":
-            return encode_item(output, self._dtype, item, item_id, truncated)
+            return encode_item(output, self._leaving.dtype, item, item_id, truncated)
         if self._task.operation == "score":
             if output.score is None:
                 raise ValueError(f"the adapter gave no score for items[{item}]")

@@ -6,29 +6,33 @@ from collections.abc import Container, Iterable, Mapping
 from typing import Any, get_args
 
 from sie_core.catalog.snapshot import DEFAULT_PROFILE
-from sie_core.contracts import ModelFacts, ModelInfo, OutputType, ResolvedModel
+from sie_core.contracts import ModelInfo, OutputType, Postprocessor, ResolvedModel
+from sie_core.engine.converting import make_converter, turned_on
 from sie_core.engine.loaded import LoadedModel
 from sie_core.engine.served import declared_operations, served_operations
 from sie_core.engine.slots import ModelSlot
 
 
-def describe(resolved: ResolvedModel, slot: ModelSlot | None) -> ModelInfo:
+def describe(resolved: ResolvedModel, slot: ModelSlot | None, postprocessors: Mapping[str, Postprocessor]) -> ModelInfo:
     """Describe a model; `slot` is None where it was never asked for."""
     loaded = slot.loaded if slot else None
     config = resolved.config
     facts = loaded.facts if loaded else None
+    vectors = {str(name): facts.dims.get(name) for name in facts.outputs} if facts else _declared_dims(config.tasks)
+    made = _made(resolved, vectors, postprocessors)
+    dims = _allowed(resolved, {**vectors, **made})
     return ModelInfo(
         id=resolved.id,
         inputs=facts.inputs if facts else config.inputs,
-        outputs=_outputs(facts.outputs, facts.operations) if facts else declared_outputs(resolved),
-        dims=_dims(facts) if facts else _declared_dims(config.tasks),
+        outputs=_outputs(dims, facts.operations if facts else config.tasks),
+        dims=dims,
         state=slot.state if slot else "available",
         max_sequence_length=(facts and facts.max_sequence_length) or config.max_sequence_length,
         revision=config.hf_revision,
         last_error=slot.failure.describe() if slot and slot.failure else None,
         profiles=tuple(config.profiles) if resolved.profile.name == DEFAULT_PROFILE else (DEFAULT_PROFILE,),
         adapter=_adapter(resolved, loaded),
-        matryoshka_dims=facts.matryoshka_dims if facts else _declared_sizes(config.tasks),
+        matryoshka_dims=() if "dense" in made else facts.matryoshka_dims if facts else _declared_sizes(config.tasks),
         memory_bytes=facts.memory_bytes if facts else None,
         notes=dict(loaded.notes) if loaded else {},
         operations=served_operations(facts.operations) if facts else declared_operations(resolved),
@@ -40,16 +44,24 @@ def _adapter(resolved: ResolvedModel, loaded: LoadedModel | None) -> str | None:
     return loaded.family.id if loaded else resolved.profile.adapter_path
 
 
-def _dims(facts: ModelFacts) -> dict[str, int | None]:
-    return {str(name): dim for name, dim in facts.dims.items()}
+def _made(
+    resolved: ResolvedModel, vectors: Mapping[str, int | None], postprocessors: Mapping[str, Postprocessor]
+) -> dict[str, int | None]:
+    """List the outputs that the profile has made of others, with their dims where those are known."""
+    known: dict[OutputType, int] = {name: dim for name in _types() if (dim := vectors.get(name))}
+    made: dict[str, int | None] = {}
+    for each in turned_on(postprocessors.values(), resolved.profile):
+        try:
+            made[each.target] = make_converter(each, resolved.profile, known).dims
+        except ValueError:  # the weights decide yet, or the load will fail and say why
+            made[each.target] = None
+    return made
 
 
-def declared_outputs(resolved: ResolvedModel) -> tuple[str, ...]:
-    """List what a model's config says it returns, as `/v1/models` names it; nothing where the weights decide."""
-    tasks, allowed = resolved.config.tasks, resolved.profile.output_types
-    encode = tasks.get("encode") or {}
-    vectors = [name for name in _types() if name in encode and (allowed is None or name in allowed)]
-    return _outputs(vectors, tasks)
+def _allowed(resolved: ResolvedModel, dims: Mapping[str, int | None]) -> dict[str, int | None]:
+    """Keep what the profile returns; nothing where the weights decide."""
+    allowed = resolved.profile.output_types
+    return {name: dims[name] for name in _types() if name in dims and (allowed is None or name in allowed)}
 
 
 def _outputs(vectors: Iterable[str], operations: Container[str]) -> tuple[str, ...]:
@@ -60,7 +72,7 @@ def _outputs(vectors: Iterable[str], operations: Container[str]) -> tuple[str, .
 
 def _declared_dims(tasks: Mapping[str, Any]) -> dict[str, int | None]:
     encode = tasks.get("encode") or {}
-    return {name: encode[name].get("dim") for name in _types() if encode.get(name)}
+    return {name: (encode[name] or {}).get("dim") for name in _types() if name in encode}
 
 
 def _declared_sizes(tasks: Mapping[str, Any]) -> tuple[int, ...]:
@@ -68,5 +80,5 @@ def _declared_sizes(tasks: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(dense.get("matryoshka_dims") or ())
 
 
-def _types() -> Iterable[str]:
+def _types() -> Iterable[OutputType]:
     return get_args(OutputType)

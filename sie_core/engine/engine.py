@@ -142,7 +142,7 @@ class Engine:
 
     def models(self) -> list[ModelInfo]:
         """List every served model."""
-        return [describe(resolved, self._lifecycle.known(resolved)) for resolved in self._catalog.models()]
+        return [self._describe(resolved) for resolved in self._catalog.models()]
 
     def model(self, model: str) -> ModelInfo:
         """Describe one model.
@@ -150,8 +150,7 @@ class Engine:
         Raises:
             InferenceError: `MODEL_NOT_FOUND`, naming near matches.
         """
-        resolved = self._catalog.resolve(model)
-        return describe(resolved, self._lifecycle.known(resolved))
+        return self._describe(self._catalog.resolve(model))
 
     def accepts_token_ids(self, model: str) -> bool:
         """Whether the model's config takes token ids in place of text.
@@ -170,6 +169,9 @@ class Engine:
         live = self._pipeline.device.problem()
         return Health(live_problem=live, ready_problem=live or self._admission.closed_because or self._preload.problem)
 
+    def _describe(self, resolved: ResolvedModel) -> ModelInfo:
+        return describe(resolved, self._lifecycle.known(resolved), self._plugins.postprocessors)
+
     async def _answer(self, request: InferenceRequest, resolved: ResolvedModel) -> InferenceReply:
         arrived = clock()
         left = request.load_wait_s if request.deadline is None else request.deadline - arrived
@@ -180,7 +182,7 @@ class Engine:
                 raise deadline_exceeded() from None
             raise
         try:
-            task, dtype = resolve_task(request, model, self._plugins.output_dtypes)
-            return await self._pipeline.answer(request, model, task, dtype, arrived)
+            task, leaving = resolve_task(request, model, self._plugins)
+            return await self._pipeline.answer(request, model, task, leaving, arrived)
         finally:
             model.use.leave()

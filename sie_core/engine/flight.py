@@ -11,10 +11,11 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, OutputDtype, QueuedUnit, Task, Timing
+from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, QueuedUnit, Task, Timing
 
 if TYPE_CHECKING:
     from sie_core.engine.assembly import Assembly
+    from sie_core.engine.leaving import Leaving
     from sie_core.engine.loaded import LoadedModel
 
 
@@ -37,11 +38,11 @@ class Flight:
         "_loop",
         "arrived",
         "assembly",
-        "dtype",
         "error",
         "first_run",
         "future",
         "last_run",
+        "leaving",
         "model",
         "prepare_started",
         "prepared",
@@ -52,12 +53,12 @@ class Flight:
     )
 
     def __init__(
-        self, request: InferenceRequest, model: LoadedModel, task: Task, dtype: OutputDtype, arrived: float, now: float
+        self, request: InferenceRequest, model: LoadedModel, task: Task, leaving: Leaving, arrived: float, now: float
     ) -> None:
         self.request = request
         self.model = model
         self.task = task
-        self.dtype = dtype
+        self.leaving = leaving
         self.arrived = arrived
         self.submitted = self.prepare_started = self.prepared = now
         self.first_run: float | None = None

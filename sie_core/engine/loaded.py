@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sie_core.contracts import Adapter, BatchPolicy, ModelFacts, ModelFamily, ResolvedModel
+from sie_core.engine.converting import Converters
 from sie_core.engine.metrics import ModelMetrics
 from sie_core.engine.use import UseCount
 
@@ -20,6 +21,8 @@ class LoadedModel:
     facts: ModelFacts
     new_policy: Callable[[], BatchPolicy]
     metrics: ModelMetrics
+    converters: Converters
+    """Used on the event loop."""
     notes: dict[str, str] = field(default_factory=dict)
     use: UseCount = field(default_factory=UseCount)
     policy: BatchPolicy = field(init=False)

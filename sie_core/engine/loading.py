@@ -22,6 +22,7 @@ from sie_core.contracts import (
     ModelLoadError,
     ResolvedModel,
 )
+from sie_core.engine.converting import Converters, turned_on
 from sie_core.engine.loaded import LoadedModel
 from sie_core.engine.metrics import EngineMetrics, ModelMetrics
 from sie_core.plugins import PluginSet
@@ -76,7 +77,7 @@ class Loader:
             folder = fetch_weights(resolved.config, self._weights)
             card = None if folder is None else read_card(folder)
         choice = choose_family(self._plugins, resolved, card, self._device)
-        ignored = check_profile(choice.family, resolved.profile)
+        ignored = check_profile(choice.family, resolved.profile, self._plugins.postprocessors)
         with self._loading:
             with _timed("import", report):
                 adapter_class = _import_adapter(choice.family)
@@ -103,6 +104,8 @@ class Loader:
         self, resolved: ResolvedModel, choice: FamilyChoice, adapter: Adapter, ignored: tuple[str, ...]
     ) -> LoadedModel:
         notes = {"family": choice.reason, "precision": adapter.facts.precision, **adapter.facts.notes}
+        converters = Converters(adapter.facts.dims)
+        notes |= self._warm(resolved, adapter, converters)
         if ignored:
             notes["ignored options"] = ", ".join(ignored)
             log.warning("%s: the family %s knows no %s", resolved.id, choice.family.id, ", ".join(ignored))
@@ -115,8 +118,21 @@ class Loader:
             facts=adapter.facts,
             new_policy=lambda: self._new_policy(limits),
             metrics=ModelMetrics(self._metrics, resolved.id),
+            converters=converters,
             notes=notes,
         )
+
+    def _warm(self, resolved: ResolvedModel, adapter: Adapter, converters: Converters) -> dict[str, str]:
+        """Make the converters that the profile turns on, and tell the operator of each."""
+        notes = {}
+        for each in turned_on(self._plugins.postprocessors.values(), resolved.profile):
+            try:
+                made = converters.warm(each, resolved.profile)
+            except ValueError as error:
+                adapter.unload()
+                raise ModelLoadError("CONFIG", f"Profile {resolved.profile.name!r}: {error}.") from error
+            notes[each.name] = f"makes {each.target} of {made.dims} dimensions of {each.source}"
+        return notes
 
     def _limits(self, resolved: ResolvedModel) -> BatchLimits:
         run_ms = self._settings.max_batch_ms

@@ -1,4 +1,4 @@
-"""Resolves what a request asks of a loaded model into a `Task` and an output dtype. It runs nothing.
+"""Resolves what a request asks of a loaded model: a `Task` for the adapter, and what leaves. It runs nothing.
 
 What the client said wins over the profile's `runtime`, which wins over the defaults.
 """
@@ -10,6 +10,7 @@ from typing import get_args
 
 from sie_core.catalog import EffectiveOptions, resolve_options
 from sie_core.contracts import (
+    Converter,
     InferenceRequest,
     InvalidInput,
     Item,
@@ -18,9 +19,12 @@ from sie_core.contracts import (
     OutputType,
     Task,
 )
+from sie_core.engine.converting import needed
+from sie_core.engine.leaving import Leaving
 from sie_core.engine.loaded import LoadedModel
 from sie_core.engine.scoring import PREFERENCE
 from sie_core.engine.served import served_operations
+from sie_core.plugins import PluginSet
 
 DEFAULT_DTYPE = "float32"
 DEFAULT_OUTPUT: OutputType = "dense"
@@ -29,9 +33,7 @@ MEDIA = (("text", "text"), ("images", "image"), ("audio", "audio"), ("video", "v
 """Fields of an item, and the input of `ModelFacts.inputs` each is."""
 
 
-def resolve_task(
-    request: InferenceRequest, model: LoadedModel, dtypes: Mapping[str, OutputDtype]
-) -> tuple[Task, OutputDtype]:
+def resolve_task(request: InferenceRequest, model: LoadedModel, plugins: PluginSet) -> tuple[Task, Leaving]:
     """Check a request against the model it names.
 
     Raises:
@@ -44,22 +46,30 @@ def resolve_task(
     _check_items(request, model)
     native = request.operation in facts.operations
     options = resolve_options(
-        model.family, model.resolved, request.options, request.operation, None if native else "encode"
+        model.family,
+        model.resolved,
+        request.options,
+        request.operation,
+        None if native else "encode",
+        plugins.postprocessors,
     )
     outputs = _outputs(request, options, model, native)
+    converters = needed(request, outputs, options, model.id, model.converters)
+    dims = _dimensions(request, options, outputs, model, converters)
     task = Task(
         operation=request.operation,
-        output_types=outputs,
+        output_types=_of_adapter(outputs, options) if converters else outputs,
         input_type=request.input_type or options.input_type,
         instruction=request.instruction if request.instruction is not None else options.instruction,
         truncate=request.truncate or options.truncate,
-        dimensions=_dimensions(request, options, outputs, model),
+        dimensions=None if "dense" in converters else dims,
         labels=_labels(request, model),
         output_schema=request.output_schema,
         query=request.query,
         options=options.family,
     )
-    return task, _dtype(request.output_dtype or options.output_dtype or DEFAULT_DTYPE, dtypes)
+    dtype = _dtype(request.output_dtype or options.output_dtype or DEFAULT_DTYPE, plugins.output_dtypes)
+    return task, Leaving(dtype, outputs, converters)
 
 
 def _outputs(
@@ -85,7 +95,8 @@ def _output_types(request: InferenceRequest, options: EffectiveOptions, model: L
 
 
 def _compared(request: InferenceRequest, options: EffectiveOptions, model: LoadedModel) -> OutputType:
-    have = _allowed(options, model)
+    # Where every output of a profile is made of others (MUVERA's), scores are computed of what those are made of.
+    have = _allowed(options, model) or list(model.facts.outputs)
     if request.options.get("output_types") is None or options.output_types is None:
         found = next((name for name in PREFERENCE if name in have), None)
         if found is None:
@@ -98,8 +109,15 @@ def _compared(request: InferenceRequest, options: EffectiveOptions, model: Loade
 
 
 def _allowed(options: EffectiveOptions, model: LoadedModel) -> list[OutputType]:
-    allowed = options.profile.output_types or model.facts.outputs
-    return [name for name in model.facts.outputs if name in allowed]
+    have = {*model.facts.outputs, *(each.target for each in options.postprocessors)}
+    return [name for name in OUTPUT_TYPES if name in have and name in (options.profile.output_types or have)]
+
+
+def _of_adapter(outputs: Sequence[OutputType], options: EffectiveOptions) -> tuple[OutputType, ...]:
+    """List what the adapter is asked for: in place of what is made of other outputs, those."""
+    sources = {each.target: each.source for each in options.postprocessors}
+    wanted = {sources.get(name, name) for name in outputs}
+    return tuple(name for name in OUTPUT_TYPES if name in wanted)
 
 
 def _require(asked: Sequence[OutputType], have: Sequence[OutputType], param: str, model: LoadedModel) -> None:
@@ -108,7 +126,11 @@ def _require(asked: Sequence[OutputType], have: Sequence[OutputType], param: str
 
 
 def _dimensions(
-    request: InferenceRequest, options: EffectiveOptions, outputs: Sequence[OutputType], model: LoadedModel
+    request: InferenceRequest,
+    options: EffectiveOptions,
+    outputs: Sequence[OutputType],
+    model: LoadedModel,
+    converters: Mapping[OutputType, Converter],
 ) -> int | None:
     wanted = request.dimensions or options.dimensions
     if request.operation != "encode" and request.options.get("dimensions") is None and "dense" not in outputs:
@@ -117,7 +139,8 @@ def _dimensions(
         return None
     if "dense" not in outputs:
         raise _invalid(model, "dimensions", "shortens dense vectors only, and the request asks for none")
-    allowed = {*model.facts.matryoshka_dims, *_native(model.facts)}
+    made = converters.get("dense")
+    allowed = {made.dims} if made else {*model.facts.matryoshka_dims, *_native(model.facts)}
     if wanted not in allowed:
         raise _invalid(
             model, "dimensions", f"gives dense vectors of {_listed(sorted(allowed))} dimensions, not {wanted}"

@@ -11,10 +11,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from sie_core.contracts import Device, InferenceReply, InferenceRequest, ItemOutput, OutputDtype, Task, Unit
+from sie_core.contracts import Device, InferenceReply, InferenceRequest, ItemOutput, Task, Unit
 from sie_core.engine.assembly import Assembly
 from sie_core.engine.device_thread import DeviceThread
 from sie_core.engine.flight import Flight, FlightUnit
+from sie_core.engine.leaving import Leaving
 from sie_core.engine.loaded import LoadedModel
 from sie_core.engine.pool import CpuPool
 from sie_core.engine.request_errors import OUT_OF_MEMORY, deadline_exceeded, request_error, unavailable
@@ -64,14 +65,14 @@ class Pipeline:
                 flight.fail(unavailable(why))
 
     async def answer(
-        self, request: InferenceRequest, model: LoadedModel, task: Task, dtype: OutputDtype, arrived: float
+        self, request: InferenceRequest, model: LoadedModel, task: Task, leaving: Leaving, arrived: float
     ) -> InferenceReply:
         """Answer a checked request; cancelling the call, or its deadline, drops what is queued of it.
 
         Raises:
             InferenceError: Any failure, with its code.
         """
-        flight = Flight(request, model, task, dtype, arrived, clock())
+        flight = Flight(request, model, task, leaving, arrived, clock())
         timer = self._deadline(flight)
         self._flights.add(flight)
         model.use.enter()
@@ -105,7 +106,7 @@ class Pipeline:
             if flight.settled:
                 return
             flight.prepare_started = clock()
-            flight.assembly = assemble(request, flight.task, flight.dtype, model.adapter)
+            flight.assembly = assemble(request, flight.task, flight.leaving, model.adapter)
             flight.prepared = clock()
             if not flight.settled:
                 self.device.submit(model, _queue_up(flight, flight.assembly.units))

@@ -15,19 +15,19 @@ from sie_core.contracts import (
     InvalidInput,
     Item,
     ItemOutput,
-    OutputDtype,
     OutputType,
     Task,
     Unit,
 )
 from sie_core.engine.assembly import Assembly
+from sie_core.engine.leaving import Leaving
 from sie_core.postprocess import encode_score, require_finite, similarity
 
 PREFERENCE: tuple[OutputType, ...] = ("multivector", "dense", "sparse")
 """Which vectors are compared where the request names none and the model gives several: the finest first."""
 
 
-def assemble(request: InferenceRequest, task: Task, dtype: OutputDtype, adapter: Adapter) -> Assembly:
+def assemble(request: InferenceRequest, task: Task, leaving: Leaving, adapter: Adapter) -> Assembly:
     """Prepare a request, and make what collects the outputs of its units.
 
     A task of `score` that names an output type asks for scores computed from those vectors.
@@ -37,14 +37,14 @@ def assemble(request: InferenceRequest, task: Task, dtype: OutputDtype, adapter:
         ValueError: The adapter's units do not cover the items; the text is for the log.
     """
     if task.operation != "score" or not task.output_types or task.query is None:
-        return Assembly(request, task, dtype, adapter, adapter.prepare(request.items, task))
+        return Assembly(request, task, leaving, adapter, adapter.prepare(request.items, task))
     document = replace(task, operation="encode", query=None, instruction=None, input_type="document")
     query = replace(document, instruction=task.instruction, input_type="query")
     units = _query_units(adapter, task.query, query)
     for unit in units:
         unit.item = len(request.items)
     units.extend(adapter.prepare(request.items, document))
-    return ScoringAssembly(request, task, dtype, adapter, units)
+    return ScoringAssembly(request, task, leaving, adapter, units)
 
 
 class ScoringAssembly(Assembly):
@@ -54,9 +54,9 @@ class ScoringAssembly(Assembly):
     """
 
     def __init__(
-        self, request: InferenceRequest, task: Task, dtype: OutputDtype, adapter: Adapter, units: Sequence[Unit]
+        self, request: InferenceRequest, task: Task, leaving: Leaving, adapter: Adapter, units: Sequence[Unit]
     ) -> None:
-        super().__init__(request, task, dtype, adapter, units)
+        super().__init__(request, task, leaving, adapter, units)
         self._query: ItemOutput | None = None
         self._waiting: dict[int, ItemOutput] = {}
         """Documents that were there before the query."""

@@ -1,0 +1,126 @@
+"""Outputs made of other outputs: the converters of a model's profiles, and which of them a request needs.
+
+It must not know items, batches or how a converter works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from sie_core.catalog import EffectiveOptions, config_name, is_on, parameters_of
+from sie_core.contracts import (
+    Converter,
+    InferenceRequest,
+    InvalidInput,
+    ItemOutput,
+    OutputType,
+    Postprocessor,
+    Profile,
+    SparseVector,
+)
+
+
+class Converters:
+    """The converters of one model's profiles, each made once. On one thread at a time."""
+
+    def __init__(self, dims: Mapping[OutputType, int]) -> None:
+        self._dims = dims
+        self._made: dict[tuple[str, str], Converter] = {}
+
+    def get(self, postprocessor: Postprocessor, profile: Profile) -> Converter:
+        """Return the converter with the parameters of `profile`.
+
+        Raises:
+            ValueError: The model does not give what it is made of, or its parameters do not go together.
+        """
+        key = postprocessor.name, profile.name
+        if key not in self._made:
+            self._made[key] = make_converter(postprocessor, profile, self._dims)
+        return self._made[key]
+
+    def warm(self, postprocessor: Postprocessor, profile: Profile) -> Converter:
+        """Make a converter and use it once, so that no request waits for what it draws.
+
+        Raises:
+            ValueError: As `get` does.
+        """
+        converter = self.get(postprocessor, profile)
+        converter.convert(_sample(postprocessor.source, self._dims[postprocessor.source]), None)
+        return converter
+
+
+def make_converter(postprocessor: Postprocessor, profile: Profile, dims: Mapping[OutputType, int]) -> Converter:
+    """Make the converter of a model whose outputs have `dims`, with the parameters of `profile`.
+
+    Raises:
+        ValueError: The model does not give what it is made of, or its parameters do not go together.
+    """
+    source = postprocessor.source
+    if source not in dims:
+        gives = ", ".join(dims) or "no vectors"
+        raise ValueError(f"{postprocessor.name} makes {postprocessor.target} of {source}, and the model gives {gives}")
+    try:
+        return postprocessor.create(parameters_of(postprocessor, profile), dims[source])
+    except ValueError as error:
+        raise ValueError(f"loadtime.{config_name(postprocessor)}: {error}") from error
+
+
+def turned_on(postprocessors: Iterable[Postprocessor], profile: Profile) -> list[Postprocessor]:
+    """List those that a profile itself turns on."""
+    return [each for each in postprocessors if is_on(profile.runtime.get(each.name))]
+
+
+def by_target(model: str, options: EffectiveOptions) -> dict[OutputType, Postprocessor]:
+    """Order the postprocessors that are on by what they make.
+
+    Raises:
+        InvalidInput: Two make the same output.
+    """
+    found: dict[OutputType, Postprocessor] = {}
+    for each in options.postprocessors:
+        other = found.setdefault(each.target, each)
+        if other is not each:
+            raise InvalidInput(
+                f"{model}: {other.name} and {each.name} both make the {each.target} output; turn one off with false.",
+                param=f"options.{each.name}",
+            )
+    return found
+
+
+def needed(
+    request: InferenceRequest,
+    asked: Sequence[OutputType],
+    options: EffectiveOptions,
+    model: str,
+    converters: Converters,
+) -> dict[OutputType, Converter]:
+    """Choose the converters that the outputs asked for need, by what they make.
+
+    Raises:
+        InvalidInput: One cannot be made, or the request turns one on and does not ask for what it makes.
+    """
+    found: dict[OutputType, Converter] = {}
+    for target, each in by_target(model, options).items():
+        said = is_on(request.options.get(each.name))
+        param = f"options.{each.name}" if said else "options.profile"
+        if target in asked:
+            try:
+                found[target] = converters.get(each, options.profile)
+            except ValueError as error:
+                raise InvalidInput(f"{model}: {error}.", param=param) from None
+        elif said:
+            raise InvalidInput(
+                f"{model}: {param} makes {target}, and the request asks for {', '.join(asked)}.", param=param
+            )
+    return found
+
+
+def _sample(output: OutputType, dims: int) -> ItemOutput:
+    """Make the smallest output of a kind."""
+    if output == "dense":
+        return ItemOutput(dense=np.zeros(dims, dtype=np.float32))
+    if output == "multivector":
+        return ItemOutput(multivector=np.zeros((1, dims), dtype=np.float32))
+    return ItemOutput(sparse=SparseVector(np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32), dims))
