@@ -41,7 +41,7 @@ help: ## what can be made
 
 # Compiled with the environment, and again when their source has changed.
 .venv/.kernels: .venv/.stamp $(KERNELS)
-	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e plugins/sie-cpu
+	$(BIN)/python -m pip install -q --no-deps -e plugins/sie-cpu
 	touch $@
 
 serve: .venv/.kernels ## serve the embedded model on http://127.0.0.1:8080 (ARGS="--port 9000")

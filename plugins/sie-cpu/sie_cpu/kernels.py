@@ -34,6 +34,19 @@ BUILDS = (
 ACTIVATIONS = {"gelu": 1, "gelu_new": 2, "gelu_pytorch_tanh": 2, "relu": 3, "silu": 4}
 """transformers' names of the activations the kernels know, and the kernels' own."""
 
+STAGES = (
+    "entering and leaving",
+    "query, key, value",
+    "rotation",
+    "attention",
+    "attention output",
+    "attention norm",
+    "up, activation",
+    "down",
+    "output norm",
+)
+"""What the kernels' stopwatch tells apart, in the order of its counters."""
+
 _int = ctypes.c_int64
 _pointer = ctypes.c_void_p
 
@@ -108,7 +121,7 @@ class Kernels:
         self.workspace_bytes.argtypes = (_pointer, _pointer, _int, _int)
         self.workspace_bytes.restype = _int
         self.encode = library.sie_encode
-        self.encode.argtypes = (_pointer, _pointer, _pointer, _int, _pointer, _pointer, _int, _pointer, _int)
+        self.encode.argtypes = (*(_pointer,) * 3, _int, *(_pointer,) * 2, _int, _pointer, _int, _pointer)
         self.encode.restype = None
 
 

@@ -7,12 +7,13 @@ architecture by name.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 
 import torch
 from sie_pytorch.loop.entry import EncoderEntry, activation_of, row_of
 from sie_pytorch.runners import LowRank, RunnerContext, RunnerUnfitError, weight_bytes
 
-from sie_cpu.kernels import ACTIVATIONS, Encoder, load_kernels
+from sie_cpu.kernels import ACTIVATIONS, STAGES, Encoder, load_kernels
 from sie_cpu.packing import Packer, layers_of, round_up
 
 
@@ -56,6 +57,17 @@ class KernelRunner:
         self.memory_bytes = weight_bytes(self._entry.embeddings) + sum(part.nbytes for part in self._packer.memory)
         self._threads = context.threads
         self._workspace = torch.empty(0, dtype=torch.uint8)
+        self._stopwatch: ctypes.Array[ctypes.c_int64] | None = None
+
+    def start_stopwatch(self) -> Callable[[], dict[str, float]]:
+        """Time the stages from now on; the result stops it and gives their seconds, summed over the threads."""
+        spent = self._stopwatch = (ctypes.c_int64 * len(STAGES))()
+
+        def stop() -> dict[str, float]:
+            self._stopwatch = None
+            return {name: nanoseconds / 1e9 for name, nanoseconds in zip(STAGES, spent, strict=True)}
+
+        return stop
 
     def forward(
         self,
@@ -90,5 +102,6 @@ class KernelRunner:
             0 if cosine is None else cosine.shape[1],
             self._workspace.data_ptr(),
             self._threads,
+            self._stopwatch,
         )
         return states

@@ -4,6 +4,7 @@
 // for, and activations stay in its own cache. Otherwise the threads share each chunk, and divide the columns of every
 // product between them. The caller owns all memory.
 #include <algorithm>
+#include <chrono>
 
 #include "layer.h"
 #include "pool.h"
@@ -55,6 +56,22 @@ int64_t workspace_of(const Encoder &encoder, const Plan &plan, int threads) {
     return buffers.used() * (plan.shared ? 1 : threads) + scratch.used() * threads + 64;
 }
 
+// Adds up the nanoseconds of each kind of stage, over all threads; does nothing where nobody asks.
+class Stopwatch {
+  public:
+    explicit Stopwatch(int64_t *spent) : spent_(spent) {}
+    template <typename Work> void time(int64_t kind, Work &&work) const {
+        if (!spent_) return work();
+        const auto started = std::chrono::steady_clock::now();
+        work();
+        const auto taken = std::chrono::steady_clock::now() - started;
+        __atomic_fetch_add(spent_ + kind, std::chrono::nanoseconds(taken).count(), __ATOMIC_RELAXED);
+    }
+
+  private:
+    int64_t *const spent_;
+};
+
 }  // namespace
 
 #pragma GCC visibility push(default)
@@ -63,6 +80,7 @@ extern "C" {
 int64_t sie_lanes() { return LANES; }
 int64_t sie_panel() { return PANEL; }
 int64_t sie_step() { return STEP; }
+int64_t sie_stage_kinds() { return ChunkRun::KINDS; }
 int64_t sie_element_bytes() { return sizeof(element); }
 
 // Lays a float32 weight `[columns, inner]` out in panels; both sizes already padded.
@@ -79,9 +97,10 @@ int64_t sie_workspace_bytes(const void *encoder, const int64_t *offsets, int64_t
     return workspace_of(*(const Encoder *)encoder, make_plan(offsets, sequences, (int)threads), (int)threads);
 }
 
-// Runs all layers over `states`, float32 `[tokens, hidden]`, in place.
+// Runs all layers over `states`, float32 `[tokens, hidden]`, in place. `spent`, where given, holds sie_stage_kinds()
+// counters.
 void sie_encode(const void *handle, float *states, const int64_t *offsets, int64_t sequences, const float *cosine,
-                const float *sine, int64_t angle_width, void *workspace, int64_t threads) {
+                const float *sine, int64_t angle_width, void *workspace, int64_t threads, int64_t *spent) {
     const Encoder &encoder = *(const Encoder *)handle;
     const Widths widths(encoder);
     const Plan plan = make_plan(offsets, sequences, (int)threads);
@@ -93,6 +112,10 @@ void sie_encode(const void *handle, float *states, const int64_t *offsets, int64
         if (place == 0 || !plan.shared) buffers.push_back(take_buffers(arena, widths, plan.rows));
         scratch.push_back(take_scratch(arena, encoder, plan.longest));
     }
+    const Stopwatch watch(spent);
+    const auto run_stage = [&](const ChunkRun &run, int64_t stage, int64_t item, int64_t items, int place) {
+        watch.time(ChunkRun::kind(encoder, stage), [&] { run.run(stage, item, items, scratch[place]); });
+    };
     const auto run_of = [&](int64_t chunk, int place) {
         return ChunkRun(encoder, widths, buffers[place], plan.chunks[chunk], states, offsets,
                         {cosine, sine, angle_width});
@@ -101,13 +124,13 @@ void sie_encode(const void *handle, float *states, const int64_t *offsets, int64
         const int64_t items = threads * SHARES;
         Pool::shared().run(std::make_shared<Job>(
             std::vector<int64_t>(chunks * stages, items), (int)threads, [&](int64_t phase, int64_t item, int place) {
-                run_of(phase / stages, 0).run(phase % stages, item, items, scratch[place]);
+                run_stage(run_of(phase / stages, 0), phase % stages, item, items, place);
             }));
     } else {
         Pool::shared().run(std::make_shared<Job>(
             std::vector<int64_t>(1, chunks), (int)threads, [&](int64_t, int64_t chunk, int place) {
                 const ChunkRun run = run_of(chunk, place);
-                for (int64_t stage = 0; stage < stages; stage++) run.run(stage, 0, 1, scratch[place]);
+                for (int64_t stage = 0; stage < stages; stage++) run_stage(run, stage, 0, 1, place);
             }));
     }
 }

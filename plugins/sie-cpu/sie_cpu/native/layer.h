@@ -125,6 +125,8 @@ static inline void rotate(element *row, int64_t heads, int64_t head_width, const
 // heads, or rows.
 class ChunkRun {
   public:
+    static constexpr int64_t LAYER_STAGES = 8, KINDS = 1 + LAYER_STAGES;
+
     ChunkRun(const Encoder &encoder, const Widths &widths, const Buffers &buffers, const Chunk &chunk, float *states,
              const int64_t *offsets, const Angles &angles)
         : encoder_(encoder), widths_(widths), buffers_(buffers), chunk_(chunk), states_(states), offsets_(offsets),
@@ -132,6 +134,11 @@ class ChunkRun {
 
     // Stages 0 to stages() - 1 have to follow each other; the items of one stage may run in any order, at once.
     static int64_t stages(const Encoder &encoder) { return 2 + encoder.layer_count * LAYER_STAGES; }
+
+    // What a stage does, below KINDS: 0 enters or leaves, the others are a layer's stages in their order.
+    static int64_t kind(const Encoder &encoder, int64_t stage) {
+        return stage == 0 || stage == stages(encoder) - 1 ? 0 : 1 + (stage - 1) % LAYER_STAGES;
+    }
 
     void run(int64_t stage, int64_t item, int64_t items, const AttentionScratch &scratch) const {
         const Range rows = Range::part(chunk_.rows, item, items);
@@ -153,8 +160,6 @@ class ChunkRun {
     }
 
   private:
-    static constexpr int64_t LAYER_STAGES = 8;
-
     void enter(const Range &rows) const {
         for (int64_t row = rows.begin; row < rows.end; row++) {
             const float *from = states_ + (chunk_.start + row) * encoder_.hidden;
