@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from tokenizers.normalizers import Lowercase
 from tokenizers.normalizers import Sequence as Normalizers
 
 from sie_core.contracts import ModelCard, ModelLoadError
-from sie_pytorch.recipe import NotUnderstoodError, Recipe, has_tokenizer
+from sie_pytorch.recipe import NotUnderstoodError, Recipe, TransformerSettings, has_tokenizer
 
 Ids = NDArray[np.int64]
 
@@ -42,6 +43,8 @@ class TextTokenizer:
     """Tokens a text may have by the weights' files, special ones included; None for no limit."""
     cuts_start: bool
     """Whether the weights' files have long texts cut at their start."""
+    takes_types: bool = False
+    """Whether token types go with the ids."""
 
     def foreign(self, content: Ids) -> bool:
         """Whether the model has no embedding of one of these ids; on a GPU such an id would end the process."""
@@ -87,11 +90,18 @@ def load_tokenizer(card: ModelCard, recipe: Recipe, *, trust_remote_code: bool) 
             them is missing.
         NotUnderstoodError: It has no Rust core, or frames texts in another way.
     """
+    tokenizer = read_tokenizer(card, recipe.transformer, trust_remote_code=trust_remote_code)
+    if not recipe.declared and tokenizer.chat_template is not None:
+        raise NotUnderstoodError("texts go through its chat template")
+    return text_tokenizer(tokenizer, card, recipe.transformer)
+
+
+def read_tokenizer(card: ModelCard, settings: TransformerSettings, *, trust_remote_code: bool) -> Any:
+    """Have transformers build its tokenizer from the files; see `load_tokenizer`."""
     if not has_tokenizer(card):
         raise ModelLoadError("CONFIG", "The folder of weights holds no tokenizer: tokenizer.json is missing.")
     from transformers import AutoTokenizer
 
-    settings = recipe.transformer
     arguments = dict(settings.tokenizer_kwargs)
     if settings.max_seq_length is not None:
         arguments.setdefault("model_max_length", settings.max_seq_length)
@@ -110,14 +120,22 @@ def load_tokenizer(card: ModelCard, recipe: Recipe, *, trust_remote_code: bool) 
         ) from error
     if not tokenizer.is_fast:
         raise NotUnderstoodError(f"{type(tokenizer).__name__} has no implementation in the tokenizers library")
-    if not recipe.declared and tokenizer.chat_template is not None:
-        raise NotUnderstoodError("texts go through its chat template")
+    return tokenizer
+
+
+def text_tokenizer(tokenizer: Any, card: ModelCard, settings: TransformerSettings) -> TextTokenizer:
+    """Take the Rust core and the facts of transformers' tokenizer.
+
+    Raises:
+        NotUnderstoodError: It frames texts in a way of its own.
+    """
     core = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     core.no_truncation()
     core.no_padding()
     if settings.do_lower_case:
         _lower_case(core)
-    head, tail = _special_tokens(core, "token_type_ids" in tokenizer.model_input_names)
+    takes_types = "token_type_ids" in tokenizer.model_input_names
+    head, tail = _special_tokens(core, takes_types)
     limit, embedded = tokenizer.model_max_length, card.config.get("vocab_size")
     return TextTokenizer(
         core=core,
@@ -128,6 +146,7 @@ def load_tokenizer(card: ModelCard, recipe: Recipe, *, trust_remote_code: bool) 
         embedded=embedded if isinstance(embedded, int) else None,
         max_length=None if limit is None or limit >= UNLIMITED else int(limit),
         cuts_start=tokenizer.truncation_side == "left",
+        takes_types=takes_types,
     )
 
 

@@ -5,7 +5,7 @@ It knows files and tensors: no pooling, no request.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -64,3 +64,27 @@ def read_weights(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[st
     if found != dict(shapes):
         raise ModelLoadError("CORRUPT", f"{name} holds {found}, but its config asks for {dict(shapes)}.")
     return {key: tensor.float() for key, tensor in tensors.items()}
+
+
+def read_rows(folder: Path, name: str, rows: Sequence[int]) -> torch.Tensor:
+    """Read some rows of the checkpoint's tensor called `name`, whatever stands before it, as float32 on the CPU.
+
+    Raises:
+        ModelLoadError: `CORRUPT`: no file holds it, or a file is damaged. `CONFIG`: it has no such row.
+    """
+    import torch
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        for file in sorted(folder.glob("*.safetensors")):
+            with safe_open(file, framework="pt") as tensors:
+                for key in tensors.keys():  # noqa: SIM118 - not a mapping
+                    if key == name or key.endswith(f".{name}"):
+                        table = tensors.get_slice(key)
+                        size = table.get_shape()[0]
+                        if not all(0 <= row < size for row in rows):
+                            raise ModelLoadError("CONFIG", f"{key} has {size} rows, and not all of {list(rows)}.")
+                        return torch.stack([table[row : row + 1][0] for row in rows]).float()
+    except (SafetensorError, OSError) as error:
+        raise ModelLoadError("CORRUPT", "The weights cannot be read as safetensors.") from error
+    raise ModelLoadError("CORRUPT", f"No safetensors file holds {name}.")
