@@ -20,11 +20,13 @@ from transformers.utils.logging import disable_progress_bar
 
 from sie_core.contracts import ModelLoadError
 from sie_pytorch.runners.dialects import translate
+from sie_pytorch.runners.lean_import import import_losses
 
 TEXT_ENCODER = ("vocab_size", "hidden_size", "num_hidden_layers")
 """What the config of a text encoder states, and that of a model of several kinds of input does not."""
 
 disable_progress_bar()
+import_losses()
 
 
 def _is_ours_to_tell(record: logging.LogRecord) -> bool:
