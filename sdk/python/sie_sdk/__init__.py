@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sie_sdk.async_client import SIEAsyncClient
     from sie_sdk.client import SIEClient
-    from sie_sdk.embeddings import dense_embedding
+    from sie_sdk.embeddings import dense_embedding, multivector_embedding, sparse_embedding, sparse_embedding_dict
     from sie_sdk.errors import (
         IncompleteBatchError,
         InputTooLongError,
@@ -46,6 +46,9 @@ __all__ = [
     "ServerError",
     "__version__",
     "dense_embedding",
+    "multivector_embedding",
+    "sparse_embedding",
+    "sparse_embedding_dict",
 ]
 
 _HOMES = {
@@ -53,6 +56,9 @@ _HOMES = {
     "SIEAsyncClient": "sie_sdk.async_client",
     "SIEClient": "sie_sdk.client",
     "dense_embedding": "sie_sdk.embeddings",
+    "multivector_embedding": "sie_sdk.embeddings",
+    "sparse_embedding": "sie_sdk.embeddings",
+    "sparse_embedding_dict": "sie_sdk.embeddings",
 }
 
 

@@ -15,16 +15,18 @@ from typing import Any
 from sie_sdk._endpoint import resolve_api_key, resolve_base_url
 from sie_sdk._exchange import Operation, Response, Send, Sleep, TransportFailure
 from sie_sdk._failures import CallFacts, read_failure
-from sie_sdk._requests import Writer, as_items
-from sie_sdk._results import read_encode, read_model, read_models
+from sie_sdk._requests import Writer, as_item, as_items
+from sie_sdk._results import read_encode, read_extract, read_model, read_models, read_score
 from sie_sdk._retry import DEFAULT_BUDGET_S, Retries
 from sie_sdk.types import (
     EncodeResult,
+    ExtractResult,
     InputType,
     ItemLike,
     ModelInfo,
     OutputDtype,
     OutputType,
+    ScoreResult,
     Truncate,
     WireFormat,
 )
@@ -83,37 +85,79 @@ class Protocol:
     ) -> Operation[EncodeResult | list[EncodeResult]]:
         """Encode one item or a list of them."""
         maps, single = as_items(items)
-        chosen = {**self.options, **(options or {})}
+        chosen = self._chosen(options)
         if is_query is not None:
             chosen["is_query"] = is_query
-        params = {
-            "output_types": None if output_types is None else list(output_types),
-            "output_dtype": output_dtype,
-            "instruction": instruction,
-            "input_type": input_type,
-            "dimensions": dimensions,
-            "truncate": truncate,
-            "options": chosen or None,
-        }
-        params = {name: value for name, value in params.items() if value is not None}
-        machine = gpu or self.gpu
-        send = Send(
-            "POST",
-            self.writer.url("v1", "encode", model),
-            self.writer.headers(machine, with_body=True),
-            self.writer.body({"items": maps, "params": params} if params else {"items": maps}),
+        params = _said(
+            output_types=None if output_types is None else list(output_types),
+            output_dtype=output_dtype,
+            instruction=instruction,
+            input_type=input_type,
+            dimensions=dimensions,
+            truncate=truncate,
+            options=chosen or None,
         )
-        lora = chosen.get("lora") or chosen.get("lora_id")
-        retries = Retries(
-            CallFacts(model, machine, lora if isinstance(lora, str) else None),
-            self.clock,
-            self.rng,
-            wait_for_capacity,
-            DEFAULT_BUDGET_S if provision_timeout_s is None else provision_timeout_s,
-            max_oom_retries,
-        )
-        response = yield from self._answer(send, retries)
+        body = {"items": maps, "params": params} if params else {"items": maps}
+        retries = self._retries(model, chosen, gpu, wait_for_capacity, provision_timeout_s, max_oom_retries)
+        response = yield from self._post("encode", body, retries)
         results = read_encode(response, [item.get("id") for item in maps])
+        return results[0] if single else results
+
+    def score(
+        self,
+        model: str,
+        query: ItemLike,
+        items: ItemLike | Sequence[ItemLike],
+        *,
+        instruction: str | None,
+        options: Mapping[str, Any] | None,
+        gpu: str | None,
+        wait_for_capacity: bool,
+        provision_timeout_s: float | None,
+        max_oom_retries: int,
+        truncate: Truncate | None,
+    ) -> Operation[ScoreResult]:
+        """Score items against a query."""
+        chosen = self._chosen(options)
+        body = {
+            "query": as_item(query, "query"),
+            "items": as_items(items)[0],
+            **_said(instruction=instruction, truncate=truncate, options=chosen or None),
+        }
+        retries = self._retries(model, chosen, gpu, wait_for_capacity, provision_timeout_s, max_oom_retries)
+        return read_score((yield from self._post("score", body, retries)))
+
+    def extract(
+        self,
+        model: str,
+        items: ItemLike | Sequence[ItemLike],
+        *,
+        labels: Sequence[str] | None,
+        output_schema: Mapping[str, Any] | None,
+        instruction: str | None,
+        options: Mapping[str, Any] | None,
+        gpu: str | None,
+        wait_for_capacity: bool,
+        provision_timeout_s: float | None,
+        max_oom_retries: int,
+        truncate: Truncate | None,
+    ) -> Operation[ExtractResult | list[ExtractResult]]:
+        """Extract from one item or a list of them."""
+        maps, single = as_items(items)
+        if isinstance(labels, str):
+            raise TypeError(f"labels is the string {labels!r}; give a list of labels")
+        chosen = self._chosen(options)
+        params = _said(
+            labels=None if labels is None else list(labels),
+            output_schema=output_schema,
+            instruction=instruction,
+            truncate=truncate,
+            options=chosen or None,
+        )
+        body = {"items": maps, "params": params} if params else {"items": maps}
+        retries = self._retries(model, chosen, gpu, wait_for_capacity, provision_timeout_s, max_oom_retries)
+        response = yield from self._post("extract", body, retries)
+        results = read_extract(response, [item.get("id") for item in maps])
         return results[0] if single else results
 
     def list_models(self) -> Operation[list[ModelInfo]]:
@@ -123,6 +167,39 @@ class Protocol:
     def get_model(self, model: str) -> Operation[ModelInfo]:
         """Describe one model."""
         return read_model((yield from self._get("v1", "models", model)))
+
+    def _chosen(self, options: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Lay a call's options over the client's."""
+        return {**self.options, **(options or {})}
+
+    def _retries(
+        self,
+        model: str,
+        chosen: Mapping[str, Any],
+        gpu: str | None,
+        wait_for_capacity: bool,
+        provision_timeout_s: float | None,
+        max_oom_retries: int,
+    ) -> Retries:
+        lora = chosen.get("lora") or chosen.get("lora_id")
+        return Retries(
+            CallFacts(model, gpu or self.gpu, lora if isinstance(lora, str) else None),
+            self.clock,
+            self.rng,
+            wait_for_capacity,
+            DEFAULT_BUDGET_S if provision_timeout_s is None else provision_timeout_s,
+            max_oom_retries,
+        )
+
+    def _post(self, operation: str, body: Mapping[str, Any], retries: Retries) -> Operation[Response]:
+        """Send a body to an operation of the model that the retries are of."""
+        send = Send(
+            "POST",
+            self.writer.url("v1", operation, retries.call.model or ""),
+            self.writer.headers(retries.call.gpu, with_body=True),
+            self.writer.body(body),
+        )
+        return (yield from self._answer(send, retries))
 
     def _get(self, *path: str) -> Operation[Response]:
         send = Send("GET", self.writer.url(*path), self.writer.headers(with_body=False))
@@ -144,3 +221,8 @@ class Protocol:
                 raise TypeError(f"a Send is answered with a Response or a TransportFailure, not {outcome!r}")
             log.info("trying %s again in %.1f s: %s", send.url, pause, reason)
             yield Sleep(pause)
+
+
+def _said(**fields: Any) -> dict[str, Any]:
+    """Keep the fields that say something."""
+    return {name: value for name, value in fields.items() if value is not None}

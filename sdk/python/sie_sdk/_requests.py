@@ -15,6 +15,7 @@ from urllib.parse import quote
 import numpy as np
 
 from sie_sdk import __version__, wire
+from sie_sdk._media import item_media
 from sie_sdk.types import ItemLike, WireFormat
 
 _MEDIA_TYPES = {"msgpack": wire.MEDIA_TYPE, "json": "application/json"}
@@ -71,21 +72,28 @@ def as_items(items: ItemLike | Sequence[ItemLike]) -> tuple[list[Mapping[str, An
     """Return the items as maps, and whether a single one was given.
 
     Raises:
-        TypeError: Something else than an item, a string or a sequence of them was given.
+        TypeError: Something else than an item, a string or a sequence of them was given, or a medium is none.
+        ValueError: An image or a file cannot be read.
     """
     single = isinstance(items, (str, Mapping))
     sequence = [items] if single else items
     if not isinstance(sequence, Sequence) or isinstance(sequence, (bytes, bytearray, memoryview)):
         raise TypeError(f"items is a {type(items).__name__}; give an Item, a dict, a string or a list of them")
-    return [_as_item(item, place) for place, item in enumerate(sequence)], single
+    return [as_item(item, f"items[{place}]") for place, item in enumerate(sequence)], single
 
 
-def _as_item(item: object, place: int) -> Mapping[str, Any]:
+def as_item(item: object, where: str) -> Mapping[str, Any]:
+    """Return one item as a map; `where` is its place in the request.
+
+    Raises:
+        TypeError: It is neither an item nor a string, or a medium of it is none.
+        ValueError: An image or a file of it cannot be read.
+    """
     if isinstance(item, str):
         return {"text": item}
     if isinstance(item, Mapping):
-        return dict(item)
-    raise TypeError(f"items[{place}] is a {type(item).__name__}; give an Item, a dict or a string")
+        return item_media(item, where)
+    raise TypeError(f"{where} is a {type(item).__name__}; give an Item, a dict or a string")
 
 
 def _to_json(value: object) -> object:

@@ -6,17 +6,21 @@ It knows nothing of retries, and of failures only that an answer it cannot read 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sie_sdk import wire
 from sie_sdk._exchange import Response
+from sie_sdk._extracted import extract_result, read_truncated, score_entry
 from sie_sdk._headers import request_info, timing
 from sie_sdk.errors import IncompleteBatchError, RequestError
-from sie_sdk.types import EncodeResult, ModelInfo, RequestInfo, SparseEmbedding
+from sie_sdk.types import EncodeResult, ExtractResult, ModelInfo, RequestInfo, ScoreResult, SparseEmbedding
+
+Result = TypeVar("Result", EncodeResult, ExtractResult)
 
 
 def read_encode(response: Response, item_ids: Sequence[str | None]) -> list[EncodeResult]:
@@ -26,14 +30,49 @@ def read_encode(response: Response, item_ids: Sequence[str | None]) -> list[Enco
         IncompleteBatchError: It holds another number of results.
         RequestError: It is not an answer to `encode`.
     """
+    return _read_items(response, "encode", item_ids, _encode_result)
+
+
+def read_extract(response: Response, item_ids: Sequence[str | None]) -> list[ExtractResult]:
+    """Read the answer to an `extract` of the items with these ids, in their order.
+
+    Raises:
+        IncompleteBatchError: It holds another number of results.
+        RequestError: It is not an answer to `extract`.
+    """
+    return _read_items(response, "extract", item_ids, extract_result)
+
+
+def read_score(response: Response) -> ScoreResult:
+    """Read the answer to a `score`.
+
+    Raises:
+        RequestError: It is not an answer to `score`.
+    """
     body = _body(response)
     info = request_info(response.headers, body.get("usage"))
-    try:
+    with _readable(response, "score"):
+        result = ScoreResult(model=str(body["model"]), scores=[score_entry(entry) for entry in body["scores"]])
+        if body.get("query_id") is not None:
+            result["query_id"] = str(body["query_id"])
+        if spent := timing(response.headers, body.get("timing")):
+            result["timing"] = spent
+    if info:
+        result["request"] = info
+        if "usage" in info:
+            result["usage"] = info["usage"]
+    return result
+
+
+def _read_items(
+    response: Response, operation: str, item_ids: Sequence[str | None], read: Callable[[Mapping[str, Any]], Result]
+) -> list[Result]:
+    body = _body(response)
+    info = request_info(response.headers, body.get("usage"))
+    with _readable(response, operation):
         spent = timing(response.headers, body.get("timing"))
-        results = [_encode_result(item) for item in body["items"]]
+        results = [read(item) for item in body["items"]]
         model = str(body["model"])
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise _unreadable(response, f"it is no answer to encode: {error!r}") from error
     for result in results:
         result["model"] = model
         if spent:
@@ -41,8 +80,17 @@ def read_encode(response: Response, item_ids: Sequence[str | None]) -> list[Enco
         if info:
             result["request"] = info
     if len(results) != len(item_ids):
-        raise _incomplete(results, item_ids, info)
+        raise _incomplete(results, item_ids, info, f"{operation.upper()}_RESULT_COUNT_MISMATCH")
     return results
+
+
+@contextmanager
+def _readable(response: Response, operation: str) -> Iterator[None]:
+    """Turn what goes wrong while an answer is taken apart into an error that says so."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise _unreadable(response, f"it is no answer to {operation}: {error!r}") from error
 
 
 def read_models(response: Response) -> list[ModelInfo]:
@@ -81,7 +129,7 @@ def _encode_result(item: Mapping[str, Any]) -> EncodeResult:
     if (multivector := item.get("multivector")) is not None:
         result["multivector"] = _array(multivector, "values")
     if (truncated := item.get("truncated")) is not None:
-        result["truncated"] = {"tokens": int(truncated["tokens"]), "kept": int(truncated["kept"])}
+        result["truncated"] = read_truncated(truncated)
     return result
 
 
@@ -116,7 +164,10 @@ def _unreadable(response: Response, reason: str) -> RequestError:
 
 
 def _incomplete(
-    results: list[EncodeResult], item_ids: Sequence[str | None], info: RequestInfo | None
+    results: Sequence[EncodeResult | ExtractResult],
+    item_ids: Sequence[str | None],
+    info: RequestInfo | None,
+    code: str,
 ) -> IncompleteBatchError:
     received = {result.get("id") for result in results}
     return IncompleteBatchError(
@@ -125,6 +176,6 @@ def _incomplete(
         missing_ids=[item_id for item_id in item_ids if item_id is not None and item_id not in received],
         expected=len(item_ids),
         request_id=info.get("id") if info else None,
-        code="ENCODE_RESULT_COUNT_MISMATCH",
+        code=code,
         request=info,
     )

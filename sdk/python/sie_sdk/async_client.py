@@ -19,11 +19,14 @@ from sie_sdk._protocol import Protocol
 from sie_sdk.types import (
     EncodeResult,
     EncodeSettings,
+    ExtractResult,
+    ExtractSettings,
     InputType,
     ItemLike,
     ModelInfo,
     OutputDtype,
     OutputType,
+    ScoreResult,
     Truncate,
     WireFormat,
 )
@@ -108,6 +111,82 @@ class SIEAsyncClient:
             max_oom_retries=max_oom_retries,
             input_type=input_type,
             dimensions=dimensions,
+            truncate=truncate,
+        )
+        return await self._run(operation)
+
+    async def score(
+        self,
+        model: str,
+        query: ItemLike,
+        items: ItemLike | Sequence[ItemLike],
+        *,
+        instruction: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        gpu: str | None = None,
+        wait_for_capacity: bool = True,
+        provision_timeout_s: float | None = None,
+        max_oom_retries: int = 3,
+        truncate: Truncate | None = None,
+    ) -> ScoreResult:
+        """Score items against a query and rank them, the best first.
+
+        Arguments, results and errors are those of `SIEClient.score`.
+        """
+        operation = self._protocol.score(
+            model,
+            query,
+            items,
+            instruction=instruction,
+            options=options,
+            gpu=gpu,
+            wait_for_capacity=wait_for_capacity,
+            provision_timeout_s=provision_timeout_s,
+            max_oom_retries=max_oom_retries,
+            truncate=truncate,
+        )
+        return await self._run(operation)
+
+    @overload
+    async def extract(  # type: ignore[overload-overlap]
+        self, model: str, items: ItemLike, **settings: Unpack[ExtractSettings]
+    ) -> ExtractResult: ...
+
+    @overload
+    async def extract(
+        self, model: str, items: Sequence[ItemLike], **settings: Unpack[ExtractSettings]
+    ) -> list[ExtractResult]: ...
+
+    async def extract(
+        self,
+        model: str,
+        items: ItemLike | Sequence[ItemLike],
+        *,
+        labels: Sequence[str] | None = None,
+        output_schema: Mapping[str, Any] | None = None,
+        instruction: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        gpu: str | None = None,
+        wait_for_capacity: bool = True,
+        provision_timeout_s: float | None = None,
+        max_oom_retries: int = 3,
+        truncate: Truncate | None = None,
+    ) -> ExtractResult | list[ExtractResult]:
+        """Extract from one item, or a list of them; results come in the order of the items.
+
+        Arguments, results and errors are those of `SIEClient.extract`.
+        """
+        operation = self._protocol.extract(
+            model,
+            items,
+            labels=labels,
+            output_schema=output_schema,
+            instruction=instruction,
+            options=options,
+            gpu=gpu,
+            wait_for_capacity=wait_for_capacity,
+            provision_timeout_s=provision_timeout_s,
+            max_oom_retries=max_oom_retries,
             truncate=truncate,
         )
         return await self._run(operation)

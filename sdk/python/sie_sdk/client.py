@@ -19,11 +19,14 @@ from sie_sdk._protocol import Protocol
 from sie_sdk.types import (
     EncodeResult,
     EncodeSettings,
+    ExtractResult,
+    ExtractSettings,
     InputType,
     ItemLike,
     ModelInfo,
     OutputDtype,
     OutputType,
+    ScoreResult,
     Truncate,
     WireFormat,
 )
@@ -149,6 +152,120 @@ class SIEClient:
             max_oom_retries=max_oom_retries,
             input_type=input_type,
             dimensions=dimensions,
+            truncate=truncate,
+        )
+        return self._run(operation)
+
+    def score(
+        self,
+        model: str,
+        query: ItemLike,
+        items: ItemLike | Sequence[ItemLike],
+        *,
+        instruction: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        gpu: str | None = None,
+        wait_for_capacity: bool = True,
+        provision_timeout_s: float | None = None,
+        max_oom_retries: int = 3,
+        truncate: Truncate | None = None,
+    ) -> ScoreResult:
+        """Score items against a query and rank them, the best first.
+
+        Any model that encodes scores by its vectors too: multi-vectors by MaxSim, dense and sparse ones by their dot
+        product; `options={"output_types": ["dense"]}` chooses.
+
+        Args:
+            model: The model's id.
+            query: A text, an `Item` or a dict of its shape.
+            items: The documents, 1 000 at most; a single one is a list of one. Those without an `id` are called
+                `item-<place in the list>` in the result.
+            instruction: What the query is for, where the model takes it.
+            options: The model family's own options.
+            gpu: As in `encode`.
+            wait_for_capacity: As in `encode`.
+            provision_timeout_s: As in `encode`.
+            max_oom_retries: As in `encode`.
+            truncate: As in `encode`; of a query and a document read together, the document is cut.
+
+        Raises:
+            SIEError: As `encode` does.
+            ValueError: An argument has no form on the wire.
+            TypeError: `query` or `items` holds something else than items.
+        """
+        operation = self._protocol.score(
+            model,
+            query,
+            items,
+            instruction=instruction,
+            options=options,
+            gpu=gpu,
+            wait_for_capacity=wait_for_capacity,
+            provision_timeout_s=provision_timeout_s,
+            max_oom_retries=max_oom_retries,
+            truncate=truncate,
+        )
+        return self._run(operation)
+
+    @overload
+    def extract(  # type: ignore[overload-overlap]
+        self, model: str, items: ItemLike, **settings: Unpack[ExtractSettings]
+    ) -> ExtractResult: ...
+
+    @overload
+    def extract(
+        self, model: str, items: Sequence[ItemLike], **settings: Unpack[ExtractSettings]
+    ) -> list[ExtractResult]: ...
+
+    def extract(
+        self,
+        model: str,
+        items: ItemLike | Sequence[ItemLike],
+        *,
+        labels: Sequence[str] | None = None,
+        output_schema: Mapping[str, Any] | None = None,
+        instruction: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        gpu: str | None = None,
+        wait_for_capacity: bool = True,
+        provision_timeout_s: float | None = None,
+        max_oom_retries: int = 3,
+        truncate: Truncate | None = None,
+    ) -> ExtractResult | list[ExtractResult]:
+        """Extract entities, relations, classes, objects or data from one item, or a list of them, in their order.
+
+        `start` and `end` of an entity count the characters of the item's text, as Python does: the entity's text is
+        `text[start:end]`.
+
+        Args:
+            model: The model's id.
+            items: A text, an `Item`, a dict of its shape, or a list of those.
+            labels: What to look for; models whose weights decide that take none.
+            output_schema: A JSON Schema of the result's `data`, for models that take one.
+            instruction: What is wanted, in words, for models that take it.
+            options: The model family's own options, e.g. `{"threshold": 0.3}`.
+            gpu: As in `encode`.
+            wait_for_capacity: As in `encode`.
+            provision_timeout_s: As in `encode`.
+            max_oom_retries: As in `encode`.
+            truncate: As in `encode`.
+
+        Raises:
+            SIEError: As `encode` does.
+            ValueError: An argument has no form on the wire.
+            TypeError: `items` holds something else than items, or `labels` is a single string.
+        """
+        operation = self._protocol.extract(
+            model,
+            items,
+            labels=labels,
+            output_schema=output_schema,
+            instruction=instruction,
+            options=options,
+            gpu=gpu,
+            wait_for_capacity=wait_for_capacity,
+            provision_timeout_s=provision_timeout_s,
+            max_oom_retries=max_oom_retries,
             truncate=truncate,
         )
         return self._run(operation)

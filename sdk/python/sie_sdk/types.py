@@ -5,8 +5,9 @@ It knows no client: anything here may be used to annotate an application's own c
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, Protocol, TypedDict, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,15 +27,40 @@ class Media(TypedDict, total=False):
     sample_rate: int
 
 
+@runtime_checkable
+class PillowImage(Protocol):
+    """What is used of a Pillow image, which this package does not need otherwise."""
+
+    @property
+    def mode(self) -> str:
+        """How its pixels are stored, e.g. `RGB`."""
+        ...
+
+    def convert(self, mode: str) -> PillowImage:
+        """Return it in another mode."""
+        ...
+
+    def save(self, fp: Any, format: str | None = None, **params: Any) -> None:  # noqa: A002 - Pillow's name
+        """Write it to a file."""
+        ...
+
+
+MediaLike = Media | Mapping[str, Any] | bytes | str | os.PathLike[str]
+"""A clip or a document: the path of a file, the bytes of one, or a `Media`."""
+ImageLike = MediaLike | NDArray[Any] | PillowImage
+"""An image: as `MediaLike`, or its pixels in a Pillow image or an array of uint8, (height, width) or (height, width,
+channels)."""
+
+
 class Item(TypedDict, total=False):
-    """One thing to encode: `Item(text="…")`. An `id` comes back with its result."""
+    """One thing to encode, to score or to extract from: `Item(text="…")`. An `id` comes back with its result."""
 
     id: str
     text: str
-    images: Sequence[Media]
-    audio: Media
-    video: Media
-    document: Media
+    images: Sequence[ImageLike]
+    audio: MediaLike
+    video: MediaLike
+    document: MediaLike
     metadata: Mapping[str, Any]
 
 
@@ -99,12 +125,102 @@ class EncodeResult(TypedDict, total=False):
     request: RequestInfo
 
 
+class _ScoreEntry(TypedDict):
+    item_id: str
+    score: float
+    rank: int
+
+
+class ScoreEntry(_ScoreEntry, total=False):
+    """A document's place in a ranking: its id, or `item-<place in the request>`, its score, its rank from 0."""
+
+    truncated: Truncated
+
+
+class ScoreResult(TypedDict, total=False):
+    """The documents of a call by falling score; `query_id` is there where the query had an id."""
+
+    model: str
+    query_id: str
+    scores: list[ScoreEntry]
+    usage: Usage
+    timing: Timing
+    request: RequestInfo
+
+
+class _Entity(TypedDict):
+    text: str
+    label: str
+    score: float
+
+
+class Entity(_Entity, total=False):
+    """Something named in the item: `text` stands at `[start:end]` of the item's text, in characters."""
+
+    start: int | None
+    end: int | None
+    bbox: list[float] | None
+
+
+class _Relation(TypedDict):
+    head: str
+    tail: str
+    relation: str
+    score: float
+
+
+class Relation(_Relation, total=False):
+    """A relation between two texts of the item; the spans, `[start, end]`, say where, if the model does."""
+
+    head_span: list[int]
+    tail_span: list[int]
+
+
+class Classification(TypedDict):
+    """A label of the whole item."""
+
+    label: str
+    score: float
+
+
+class DetectedObject(TypedDict):
+    """Something seen in an image; `bbox` is x, y, width and height in pixels."""
+
+    label: str
+    score: float
+    bbox: list[float]
+
+
+class ItemError(TypedDict, total=False):
+    """Why one item of a batch has no result, from servers that answer the others nevertheless."""
+
+    code: str
+    message: str
+
+
+class ExtractResult(TypedDict, total=False):
+    """What was extracted from one item. The lists are always there; `data` where the model gave some."""
+
+    model: str
+    id: str
+    entities: list[Entity]
+    relations: list[Relation]
+    classifications: list[Classification]
+    objects: list[DetectedObject]
+    data: dict[str, Any]
+    error: ItemError
+    truncated: Truncated
+    timing: Timing
+    request: RequestInfo
+
+
 class ModelInfo(TypedDict, total=False):
     """A model as the server lists it; servers may add keys."""
 
     name: str
     inputs: list[str]
     outputs: list[str]
+    operations: list[str]
     dims: dict[str, int | None]
     loaded: bool
     state: Literal["available", "loading", "loaded", "unloading", "failed"]
@@ -114,18 +230,30 @@ class ModelInfo(TypedDict, total=False):
     revision: str | None
 
 
-class EncodeSettings(TypedDict, total=False):
-    """The keyword arguments of `encode`; its docstring says what each does."""
+class CallSettings(TypedDict, total=False):
+    """The keyword arguments of every inference call; the docstring of `encode` says what each does."""
 
-    output_types: Sequence[OutputType] | None
-    output_dtype: OutputDtype | None
     instruction: str | None
-    is_query: bool | None
-    input_type: InputType | None
-    dimensions: int | None
     truncate: Truncate | None
     options: Mapping[str, Any] | None
     gpu: str | None
     wait_for_capacity: bool
     provision_timeout_s: float | None
     max_oom_retries: int
+
+
+class EncodeSettings(CallSettings, total=False):
+    """The keyword arguments of `encode`."""
+
+    output_types: Sequence[OutputType] | None
+    output_dtype: OutputDtype | None
+    is_query: bool | None
+    input_type: InputType | None
+    dimensions: int | None
+
+
+class ExtractSettings(CallSettings, total=False):
+    """The keyword arguments of `extract`."""
+
+    labels: Sequence[str] | None
+    output_schema: Mapping[str, Any] | None
