@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from tests.bench.ceilings import HIDDEN, INNER, LAYERS
+from tests.bench.ceilings import HIDDEN, INNER, LAYERS, PRODUCTS
 from tests.bench.children import answer, read_job
 
 GROUPS = {
@@ -34,6 +34,18 @@ MEMORY_BOUND = ("copies", "sums")
 PYTHON = "Python between operations"
 OTHER = "other operations"
 MARK = "forward passes"
+STAGES = {
+    "query, key, value": "products: query, key, value",
+    "attention output": "products: attention output",
+    "up, activation": "products: up",
+    "down": "products: down",
+    "attention": "attention",
+    "attention norm": "layer norm",
+    "output norm": "layer norm",
+    "entering and leaving": "copies",
+}
+"""Stages of compiled kernels, which a profiler of PyTorch sees nothing of, and their groups."""
+WAITING = "threads that wait for another"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +90,7 @@ def work(packed: list[Batch]) -> dict[str, float]:
     pairs = sum(length**2 for batch in packed for length in batch.lengths)
     return {
         "products": tokens,
+        **{f"products: {name}": tokens for name in PRODUCTS},
         "attention": 4.0 * HIDDEN * LAYERS * pairs,
         "layer norm": tokens * HIDDEN * (2 * LAYERS + 1),
         "activation": tokens * INNER * LAYERS,
@@ -93,14 +106,29 @@ def main() -> None:
     forward_all(runner, packed)
     tokens = sum(sum(batch.lengths) for batch in packed)
     rates = [tokens / forward_all(runner, packed) for _ in range(job["repeats"])]
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler, record_function(MARK):
-        forward_all(runner, packed)
-    groups, elements = sum_up(profiler.key_averages(group_by_input_shape=True))
+    groups, elements = profiled(runner, packed, job["threads"])
     info = runner.info
     answer({
         "runner": info.name, "precision": info.precision, "tokens_s": rates, "batches": len(packed), "tokens": tokens,
         "profile_s": groups, "work": {**elements, **work(packed)},
     })  # fmt: skip
+
+
+def profiled(runner: Any, packed: list[Batch], threads: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Give the wall seconds of each group, those within compiled kernels included, and the elements gone over."""
+    kernels = getattr(runner._runner, "start_stopwatch", None)
+    stop = kernels() if kernels else None
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler, record_function(MARK):
+        forward_all(runner, packed)
+    groups, elements = sum_up(profiler.key_averages(group_by_input_shape=True))
+    if stop is not None:
+        stages, called = stop()
+        groups[PYTHON] -= called
+        groups[WAITING] = called - sum(stages.values()) / threads
+        for name, seconds in stages.items():
+            group = STAGES.get(name, OTHER)
+            groups[group] = groups.get(group, 0.0) + seconds / threads
+    return groups, elements
 
 
 def sum_up(events: Any) -> tuple[dict[str, float], dict[str, float]]:

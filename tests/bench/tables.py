@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 from typing import Any
 
+from tests.bench.ceilings import LAYERS, ROWS
 from tests.bench.results import Record, Results, choose, middle, ratio
 from tests.bench.servers import SERVERS
 from tests.bench.verdicts import OURS, verdicts
@@ -184,6 +185,9 @@ def ceiling_seconds(group: str, work: dict[str, float], ceilings: dict[str, Any]
     """Say how long a group's work takes at what was measured for it alone; None where nothing was."""
     if group not in work:
         return None
+    if group.startswith("products: "):
+        seconds = ceilings["products"]["seconds"][group.removeprefix("products: ")]
+        return work[group] * LAYERS * float(seconds) / ROWS
     if group == "products":
         return work[group] / float(ceilings["products"]["tokens_s"])
     if group == "attention":

@@ -59,13 +59,18 @@ class KernelRunner:
         self._workspace = torch.empty(0, dtype=torch.uint8)
         self._stopwatch: ctypes.Array[ctypes.c_int64] | None = None
 
-    def start_stopwatch(self) -> Callable[[], dict[str, float]]:
-        """Time the stages from now on; the result stops it and gives their seconds, summed over the threads."""
-        spent = self._stopwatch = (ctypes.c_int64 * len(STAGES))()
+    def start_stopwatch(self) -> Callable[[], tuple[dict[str, float], float]]:
+        """Time the kernels from now on.
 
-        def stop() -> dict[str, float]:
+        Returns:
+            A function that stops it and gives the seconds of each stage, summed over the threads, and of the calls.
+        """
+        spent = self._stopwatch = (ctypes.c_int64 * (len(STAGES) + 1))()
+
+        def stop() -> tuple[dict[str, float], float]:
             self._stopwatch = None
-            return {name: nanoseconds / 1e9 for name, nanoseconds in zip(STAGES, spent, strict=True)}
+            *stages, called = (nanoseconds / 1e9 for nanoseconds in spent)
+            return dict(zip(STAGES, stages, strict=True)), called
 
         return stop
 

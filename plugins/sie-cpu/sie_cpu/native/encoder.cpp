@@ -98,7 +98,7 @@ int64_t sie_workspace_bytes(const void *encoder, const int64_t *offsets, int64_t
 }
 
 // Runs all layers over `states`, float32 `[tokens, hidden]`, in place. `spent`, where given, holds sie_stage_kinds()
-// counters.
+// counters of nanoseconds, and one more for the whole call.
 void sie_encode(const void *handle, float *states, const int64_t *offsets, int64_t sequences, const float *cosine,
                 const float *sine, int64_t angle_width, void *workspace, int64_t threads, int64_t *spent) {
     const Encoder &encoder = *(const Encoder *)handle;
@@ -120,19 +120,23 @@ void sie_encode(const void *handle, float *states, const int64_t *offsets, int64
         return ChunkRun(encoder, widths, buffers[place], plan.chunks[chunk], states, offsets,
                         {cosine, sine, angle_width});
     };
-    if (plan.shared) {
-        const int64_t items = threads * SHARES;
-        Pool::shared().run(std::make_shared<Job>(
-            std::vector<int64_t>(chunks * stages, items), (int)threads, [&](int64_t phase, int64_t item, int place) {
-                run_stage(run_of(phase / stages, 0), phase % stages, item, items, place);
-            }));
-    } else {
-        Pool::shared().run(std::make_shared<Job>(
-            std::vector<int64_t>(1, chunks), (int)threads, [&](int64_t, int64_t chunk, int place) {
-                const ChunkRun run = run_of(chunk, place);
-                for (int64_t stage = 0; stage < stages; stage++) run_stage(run, stage, 0, 1, place);
-            }));
-    }
+    const auto run_all = [&] {
+        if (plan.shared) {
+            const int64_t items = threads * SHARES;
+            Pool::shared().run(std::make_shared<Job>(
+                std::vector<int64_t>(chunks * stages, items), (int)threads,
+                [&](int64_t phase, int64_t item, int place) {
+                    run_stage(run_of(phase / stages, 0), phase % stages, item, items, place);
+                }));
+        } else {
+            Pool::shared().run(std::make_shared<Job>(
+                std::vector<int64_t>(1, chunks), (int)threads, [&](int64_t, int64_t chunk, int place) {
+                    const ChunkRun run = run_of(chunk, place);
+                    for (int64_t stage = 0; stage < stages; stage++) run_stage(run, stage, 0, 1, place);
+                }));
+        }
+    };
+    watch.time(ChunkRun::KINDS, run_all);
 }
 }
 #pragma GCC visibility pop
