@@ -16,6 +16,7 @@ from typing import Protocol
 from sie_sdk.errors import error_spec
 
 from sie_core.contracts import Adapter, InferenceError, ResolvedModel
+from sie_core.engine.heap import trim_heap
 from sie_core.engine.load_failures import failed_load
 from sie_core.engine.loaded import LoadedModel
 from sie_core.engine.loading import Loader
@@ -139,9 +140,7 @@ class Lifecycle:
     async def _load(self, slot: ModelSlot) -> None:
         model = slot.resolved.id
         try:
-            loaded = await on_thread(
-                f"sie-load-{model}", lambda: self._loader.load(slot.resolved, slot.stages_s.__setitem__)
-            )
+            loaded = await on_thread(f"sie-load-{model}", lambda: self._load_now(slot))
         except asyncio.CancelledError:
             slot.state = "available"
             raise
@@ -153,6 +152,12 @@ class Lifecycle:
             self._loaded(slot, loaded)
         finally:
             slot.change = None
+
+    def _load_now(self, slot: ModelSlot) -> LoadedModel:
+        try:
+            return self._loader.load(slot.resolved, slot.stages_s.__setitem__)
+        finally:
+            trim_heap()
 
     def _loaded(self, slot: ModelSlot, loaded: LoadedModel) -> None:
         slot.load_s = slot.stages_s["total"] = clock() - slot.load_started
@@ -207,6 +212,7 @@ def _unload_adapter(model: str, adapters: list[Adapter]) -> None:
 def _unload_and_collect(model: str, adapters: list[Adapter]) -> None:
     _unload_adapter(model, adapters)
     gc.collect()  # what an adapter holds is large, and may be in a cycle
+    trim_heap()
 
 
 def _stages(slot: ModelSlot) -> str:
