@@ -99,7 +99,7 @@ def _family(model: ResolvedModel, parts: Parts) -> dict[str, Any]:
     try:
         card = read_card(found[1]) if found else model.config.expected
         choice = choose_family(parts.plugins, model, card, device)
-        ignored = check_profile(choice.family, model.profile)
+        ignored = check_profile(choice.family, model.profile, parts.plugins.postprocessors)
     except ModelLoadError as error:
         return {"device": str(device), "family": None, "problem": str(error), "candidates": [], "options": []}
     return {

@@ -23,9 +23,15 @@ from sie_core.contracts import (
 
 
 class Converters:
-    """The converters of one model's profiles, each made once. On one thread at a time."""
+    """The converters of one model's profiles, each made once. On one thread at a time.
 
-    def __init__(self, dims: Mapping[OutputType, int]) -> None:
+    Args:
+        postprocessors: All there are; those remain that make something of what the model gives.
+        dims: Of what the model gives.
+    """
+
+    def __init__(self, postprocessors: Mapping[str, Postprocessor], dims: Mapping[OutputType, int]) -> None:
+        self.postprocessors = {name: each for name, each in postprocessors.items() if each.source in dims}
         self._dims = dims
         self._made: dict[tuple[str, str], Converter] = {}
 

@@ -182,7 +182,7 @@ class Engine:
                 raise deadline_exceeded() from None
             raise
         try:
-            task, leaving = resolve_task(request, model, self._plugins)
+            task, leaving = resolve_task(request, model, self._plugins.output_dtypes)
             return await self._pipeline.answer(request, model, task, leaving, arrived)
         finally:
             model.use.leave()

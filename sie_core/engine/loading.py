@@ -104,7 +104,7 @@ class Loader:
         self, resolved: ResolvedModel, choice: FamilyChoice, adapter: Adapter, ignored: tuple[str, ...]
     ) -> LoadedModel:
         notes = {"family": choice.reason, "precision": adapter.facts.precision, **adapter.facts.notes}
-        converters = Converters(adapter.facts.dims)
+        converters = Converters(self._plugins.postprocessors, adapter.facts.dims)
         notes |= self._warm(resolved, adapter, converters)
         if ignored:
             notes["ignored options"] = ", ".join(ignored)

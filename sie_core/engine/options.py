@@ -24,7 +24,6 @@ from sie_core.engine.leaving import Leaving
 from sie_core.engine.loaded import LoadedModel
 from sie_core.engine.scoring import PREFERENCE
 from sie_core.engine.served import served_operations
-from sie_core.plugins import PluginSet
 
 DEFAULT_DTYPE = "float32"
 DEFAULT_OUTPUT: OutputType = "dense"
@@ -33,7 +32,9 @@ MEDIA = (("text", "text"), ("images", "image"), ("audio", "audio"), ("video", "v
 """Fields of an item, and the input of `ModelFacts.inputs` each is."""
 
 
-def resolve_task(request: InferenceRequest, model: LoadedModel, plugins: PluginSet) -> tuple[Task, Leaving]:
+def resolve_task(
+    request: InferenceRequest, model: LoadedModel, dtypes: Mapping[str, OutputDtype]
+) -> tuple[Task, Leaving]:
     """Check a request against the model it names.
 
     Raises:
@@ -51,7 +52,7 @@ def resolve_task(request: InferenceRequest, model: LoadedModel, plugins: PluginS
         request.options,
         request.operation,
         None if native else "encode",
-        plugins.postprocessors,
+        model.converters.postprocessors,
     )
     outputs = _outputs(request, options, model, native)
     converters = needed(request, outputs, options, model.id, model.converters)
@@ -68,7 +69,7 @@ def resolve_task(request: InferenceRequest, model: LoadedModel, plugins: PluginS
         query=request.query,
         options=options.family,
     )
-    dtype = _dtype(request.output_dtype or options.output_dtype or DEFAULT_DTYPE, plugins.output_dtypes)
+    dtype = _dtype(request.output_dtype or options.output_dtype or DEFAULT_DTYPE, dtypes)
     return task, Leaving(dtype, outputs, converters)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sie_sdk import scoring
 
 from sie_core.contracts import ItemOutput, OutputType, SparseVector
 
@@ -33,8 +34,7 @@ def maxsim(query: NDArray[Any], document: NDArray[Any]) -> float:
     """Compare multi-vectors of shapes (query tokens, dims) and (document tokens, dims); 0 where one has no token."""
     if not len(query) or not len(document):
         return 0.0
-    products = np.asarray(query, np.float32) @ np.asarray(document, np.float32).T
-    return float(products.max(axis=1).sum())
+    return scoring.maxsim(query, document)[0]
 
 
 def sparse_dot(query: SparseVector, document: SparseVector) -> float:

@@ -23,7 +23,7 @@ from sie_core.plugins import PluginReport, PluginSet, discover
 from sie_core.settings import Settings, load_settings
 from sie_core.testing.adapter_checks import ADAPTER_CHECKS
 from sie_core.testing.loading import LoadedModel, find_device, fitting, load_model, samples
-from sie_core.testing.part_checks import DTYPE_CHECKS, PROBE_CHECKS
+from sie_core.testing.part_checks import DTYPE_CHECKS, POSTPROCESSOR_CHECKS, PROBE_CHECKS
 from sie_core.testing.policy_checks import POLICY_CHECKS
 
 HEAVY = ("torch", "transformers", "sentence_transformers", "tensorflow", "jax", "onnxruntime")
@@ -105,6 +105,8 @@ class _Kit:
             yield Check(f"family {name}", "the adapter can be imported", partial(_adapter_is_there, family))
         for name in report.registers.get("sie_batch_policies", ()):
             yield from _all(f"batch policy {name}", POLICY_CHECKS, self.plugins.batch_policies[name])
+        for name in report.registers.get("sie_postprocessors", ()):
+            yield from _all(f"postprocessor {name}", POSTPROCESSOR_CHECKS, self.plugins.postprocessors[name])
         for name in report.registers.get("sie_output_dtypes", ()):
             yield from _all(f"output dtype {name}", DTYPE_CHECKS, self.plugins.output_dtypes[name])
         kinds = report.registers.get("sie_device_probes", ())

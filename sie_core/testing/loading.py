@@ -76,7 +76,7 @@ def load_model(model: str, plugins: PluginSet, settings: Settings, device: str =
     card = None if weights is None else read_card(weights)
     where = find_device(device, plugins)
     family = choose_family(plugins, resolved, card, where).family
-    check_profile(family, resolved.profile)
+    check_profile(family, resolved.profile, plugins.postprocessors)
     context = LoadContext(
         model=resolved,
         device=where,
