@@ -23,7 +23,7 @@ else
 export TORCH_INSTALL := python -m pip install -q torch==$(TORCH_VERSION)
 endif
 
-.PHONY: help serve test check docs bench clean
+.PHONY: help serve test check docs bench bench-gpu clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
@@ -61,6 +61,9 @@ docs: .venv/.stamp ## write the tables of the docs from the code
 
 bench: .venv/.kernels ## SIE beside what a user would pick instead (ARGS="--quick")
 	$(BIN)/python -m tests.bench $(ARGS)
+
+bench-gpu: .venv/.stamp ## the same on a GPU, written to docs/performance/gpu.md
+	$(BIN)/python -m tests.bench.gpu $(ARGS)
 
 clean: ## remove what make built
 	rm -rf .venv .hatch .envs

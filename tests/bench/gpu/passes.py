@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers as tf
-from sie_pytorch.runners import build_runner
+from sie_pytorch.runners import RunnerInfo, build_runner
 
 from sie_core.catalog import read_card
 from sie_core.contracts import Device, RunnerSpec
@@ -57,8 +57,8 @@ Pass = Callable[[Sequence[list[list[int]]]], Callable[[], object]]
 """From batches of sequences to what runs them all, their tensors ready on the device."""
 
 
-def packed_pass(folder: Path, device: Device, precision: str, specs: Sequence[RunnerSpec]) -> tuple[str, Pass]:
-    """Load the first runner of `specs` that serves; return which, and its pass."""
+def packed_pass(folder: Path, device: Device, precision: str, specs: Sequence[RunnerSpec]) -> tuple[RunnerInfo, Pass]:
+    """Load the first runner of `specs` that serves, or a padded one; return which, and its pass."""
     runner = build_runner(folder, read_card(folder), device, precision, runner_specs=specs)
     place = torch.device(str(device))
 
@@ -66,7 +66,7 @@ def packed_pass(folder: Path, device: Device, precision: str, specs: Sequence[Ru
         packed = [pack(rows, place) for rows in parts]
         return lambda: [runner.forward(each.ids, each.positions, None, each.cu_seqlens) for each in packed]
 
-    return runner.info.name, prepare
+    return runner.info, prepare
 
 
 def padded_pass(folder: Path, device: Device, dtype: torch.dtype) -> Pass:

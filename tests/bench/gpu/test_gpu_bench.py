@@ -1,0 +1,76 @@
+"""The GPU bench runs end to end, here on the CPU over a tiny shape, and shows what it found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from sie_core.contracts import Device
+from tests.bench.gpu.__main__ import hardware
+from tests.bench.gpu.loads import LENGTHS, NAMES, batches, make_load
+from tests.bench.gpu.measuring import ENGINE, LIBRARY, PADDED, Found, Plan, measure
+from tests.bench.gpu.page import render, share
+from tests.bench.gpu.passes import product_flops, tokenize
+from tests.bench.gpu.shapes import BERT_BASE, BGE_M3, QWEN3, SHAPES, Shape, write_model
+
+TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "vocab_size": 900}
+TINY_KEYS = {"num_key_value_heads": 2, "head_dim": 8}
+
+
+def tiny(shape: Shape) -> Shape:
+    keys = TINY_KEYS if "head_dim" in shape.fields else {}
+    return replace(shape, fields={**shape.fields, **TINY, **keys})
+
+
+@pytest.mark.parametrize("shape", [BERT_BASE, BGE_M3, QWEN3], ids=lambda shape: shape.name)
+def test_every_text_has_the_tokens_of_its_kind(shape: Shape, tmp_path: Path) -> None:
+    folder = write_model(tiny(shape), tmp_path / "model", torch.float32)
+    for kind, tokens in LENGTHS.items():
+        lengths = {len(row) for row in tokenize(folder, make_load(kind, 1024).texts)}
+        assert lengths == {tokens - 2 + len(shape.special) - 1}
+    assert max(len(row) for row in tokenize(folder, make_load("mixed", 4096).texts)) > 64
+
+
+def test_products_are_counted_from_the_layers(tmp_path: Path) -> None:
+    folder = write_model(tiny(BERT_BASE), tmp_path / "model", torch.float32)
+    assert product_flops(folder) == 2 * 2 * (4 * 32 * 32 + 2 * 32 * 48)
+
+
+def test_batches_hold_every_text_once_and_no_more_tokens_than_they_may() -> None:
+    lengths = [5, 40, 3, 90, 60, 7]
+    parts = batches(lengths, 100)
+    assert sorted(number for part in parts for number in part) == list(range(6))
+    assert all(sum(lengths[number] for number in part) <= 100 for part in parts)
+    assert parts[0] == [2, 0, 1]
+
+
+def test_everything_is_measured_and_shown(tmp_path: Path) -> None:
+    plan = Plan(Device("cpu"), "float32", tuple(make_load(kind, 1024) for kind in NAMES), repeats=1)
+    found = measure(tiny(QWEN3), plan, tmp_path)
+    assert found.runners == ["packed"]
+    assert not found.refused
+    assert list(found.tokens_s) == ["packed", PADDED, LIBRARY, ENGINE]
+    assert all(rate > 0 for rates in found.tokens_s.values() for rate in rates.values())
+    assert all(set(rates) == set(NAMES) for rates in found.tokens_s.values())
+    page = render([found], 1e12, hardware(plan))
+    assert "| SIE, whole engine (`packed`) |" in page
+    assert "| runner `packed` |" in page
+    assert "bfloat16" not in page
+
+
+def test_a_share_is_of_the_limit_and_bars_are_judged() -> None:
+    rates = dict.fromkeys(NAMES, 1e6)
+    speeds = {"torch-varlen": rates, PADDED: rates, LIBRARY: rates, ENGINE: {**rates, "mixed": 4e6}}
+    found = Found("X", speeds, {"torch-varlen": dict.fromkeys(LENGTHS, 1.5)}, 2 * 10**8, "torch-varlen")
+    assert share(found, "torch-varlen", "512", 1e15) == pytest.approx(0.2)
+    facts = {"device": "a GPU", "cpu": "a CPU", "cpus": 2, "system": "Linux", "precision": "bfloat16", "versions": {}}
+    page = render([found], 1e15, facts)
+    assert "| X, 512 tokens: share of the matrix-product limit | ≥ 0.5 | 0.20 | ✗ |" in page
+    assert "| X, mixed: whole engine over sentence-transformers | ≥ 3 | 4.00 | ✓ |" in page
+
+
+def test_the_shapes_are_the_published_ones() -> None:
+    assert set(SHAPES) == {"BERT-base", "BGE-M3", "Qwen3-0.6B"}
