@@ -137,5 +137,6 @@ def minilm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def fake_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a server with the models of sie-fake loaded."""
-    with run_server(tmp_path_factory.mktemp("fake"), args=["--preload", "sie-fake/embedder,sie-fake/dense"]) as server:
+    models = ",".join(f"sie-fake/{name}" for name in ("embedder", "dense", "reranker", "extractor", "media"))
+    with run_server(tmp_path_factory.mktemp("fake"), args=["--preload", models]) as server:
         yield server.url

@@ -16,19 +16,21 @@ from sie_sdk._protocol import Protocol
 from sie_sdk._requests import Writer
 
 NOW = 1_700_000_000.0
-ENCODE = {
-    "output_types": None,
+CALL = {
     "instruction": None,
-    "output_dtype": None,
-    "is_query": None,
     "options": None,
     "gpu": None,
     "wait_for_capacity": True,
     "provision_timeout_s": None,
     "max_oom_retries": 3,
+    "truncate": None,
+}
+ENCODE = CALL | {
+    "output_types": None,
+    "output_dtype": None,
+    "is_query": None,
     "input_type": None,
     "dimensions": None,
-    "truncate": None,
 }
 
 
@@ -56,6 +58,14 @@ class Rehearsal:
 
     def encode(self, *outcomes: Outcome, items: Any = "text", client: Any = None, **call: Any) -> Any:
         return self.play(self.protocol(**(client or {})).encode("org/m", items, **(ENCODE | call)), outcomes)
+
+    def score(self, *outcomes: Outcome, items: Any = ("a", "b"), client: Any = None, **call: Any) -> Any:
+        settings = CALL | call
+        return self.play(self.protocol(**(client or {})).score("org/m", "query", list(items), **settings), outcomes)
+
+    def extract(self, *outcomes: Outcome, items: Any = "text", client: Any = None, **call: Any) -> Any:
+        settings = CALL | {"labels": None, "output_schema": None} | call
+        return self.play(self.protocol(**(client or {})).extract("org/m", items, **settings), outcomes)
 
     def play(self, operation: Operation[Any], outcomes: Sequence[Outcome]) -> Any:
         left = list(outcomes)
@@ -98,6 +108,11 @@ class Rehearsal:
         item = {"dense": {"dims": 3, "dtype": "float32", "values": np.array([1, 2, 3], np.float32)}}
         content = wire.pack({"model": "org/m", "items": [item] * count} | body)
         return Response(200, {"content-type": wire.MEDIA_TYPE, **(headers or {})}, content)
+
+
+def answer(body: Any, headers: dict[str, str] | None = None) -> Response:
+    """A good answer in msgpack."""
+    return Response(200, {"content-type": wire.MEDIA_TYPE, **(headers or {})}, wire.pack(body))
 
 
 @pytest.fixture

@@ -134,11 +134,11 @@ def test_the_shells_have_the_same_public_methods_parameters_and_defaults():
         return found
 
     assert surface(SIEClient) == surface(SIEAsyncClient)
-    assert set(surface(SIEClient)) > {"base_url", "close", "encode", "get_model", "list_models"}
+    assert set(surface(SIEClient)) > {"base_url", "close", "encode", "extract", "get_model", "list_models", "score"}
 
 
 def test_only_the_asynchronous_shell_is_asynchronous():
-    for name in ("encode", "list_models", "get_model"):
+    for name in ("encode", "score", "extract", "list_models", "get_model"):
         assert inspect.iscoroutinefunction(getattr(SIEAsyncClient, name))
         assert not inspect.iscoroutinefunction(getattr(SIEClient, name))
 
@@ -164,6 +164,37 @@ SCENARIOS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], dict[str, Any],
         [ok()],
     ),
     "json": (*ENCODE, {}, {"wire_format": "json"}, [as_json({"model": "m", "items": [{}]})]),
+    "score": (
+        "score",
+        ("org/m", "q", ["x", {"text": "y", "id": "b"}]),
+        {"instruction": "i", "options": {"a": 1}, "gpu": "l4", "truncate": "error"},
+        {},
+        [as_json({"model": "m", "query_id": "q", "scores": [{"item_id": "b", "score": 1.5, "rank": 0}]})],
+    ),
+    "score refused": ("score", ("org/m", "q", "x"), {"max_oom_retries": 0}, {}, [refused(503, "RESOURCE_EXHAUSTED")]),
+    "extract": (
+        "extract",
+        ("org/m", {"text": "x", "images": [b"\x89PNG\r\n\x1a\n"]}),
+        {
+            "labels": ["a"],
+            "output_schema": {"type": "object"},
+            "instruction": "i",
+            "options": {"threshold": 0.5},
+            "gpu": "l4",
+            "truncate": "start",
+        },
+        {"wire_format": "json"},
+        [as_json({"model": "m", "items": [{"id": "a", "entities": [{"text": "t", "label": "a", "score": 1}]}]})],
+    ),
+    "extract several": (
+        "extract",
+        ("org/m", ["x", "y"]),
+        {"wait_for_capacity": False, "provision_timeout_s": 1},
+        {},
+        [as_json({"model": "m", "items": [{}, {}]})],
+    ),
+    "bad labels": ("extract", ("org/m", "x"), {"labels": "a"}, {}, []),
+    "bad image": ("encode", ("org/m", {"images": [7]}), {}, {}, []),
     "models": ("list_models", (), {}, {}, [as_json({"models": [{"name": "m"}]})]),
     "model": ("get_model", ("org/m",), {}, {}, [as_json({"name": "m"})]),
     "no such model": ("get_model", ("org/m",), {}, {}, [refused(404, "MODEL_NOT_FOUND")]),
