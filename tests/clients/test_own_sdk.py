@@ -6,6 +6,7 @@ import asyncio
 
 import numpy as np
 import pytest
+from PIL import Image
 from sie_sdk import InputTooLongError, ModelLoadingError, RequestError, SIEAsyncClient, SIEClient
 from sie_sdk.types import Item
 
@@ -61,6 +62,50 @@ def test_prompts_sizes_and_truncation_are_the_caller_s_choice(fake_server):
             client.encode(FAKE, ["short", long], truncate="error")
     assert caught.value.param == "items[1].text"
     assert caught.value.model == FAKE
+
+
+def test_both_formats_and_both_shells_score_and_extract_the_same(fake_server):
+    documents, text = ["a red fox", "a house", Item(id="c", text="red")], "person=Ada in place=Rome, Ada-knows->Bo"
+
+    def told(result):
+        return {key: value for key, value in result.items() if key not in ("timing", "request")}
+
+    async def asked() -> tuple[object, object]:
+        async with SIEAsyncClient(fake_server) as client:
+            return (
+                told(await client.score("sie-fake/reranker", "red fox", documents)),
+                told(await client.extract("sie-fake/extractor", text, labels=["person", "place"])),
+            )
+
+    seen = [asyncio.run(asked())]
+    for wire_format in ("msgpack", "json"):
+        with SIEClient(fake_server, wire_format=wire_format) as client:
+            ranked = client.score("sie-fake/reranker", "red fox", documents)
+            found = client.extract("sie-fake/extractor", text, labels=["person", "place"])
+        assert ranked["timing"]["total_ms"] > 0
+        assert found["request"]["usage"] == {"input_tokens": 4}
+        seen.append((told(ranked), told(found)))
+    assert seen[0] == seen[1] == seen[2]
+    ranked, found = seen[0]
+    assert [(entry["item_id"], entry["rank"]) for entry in ranked["scores"]] == [("item-0", 0), ("c", 1), ("item-1", 2)]
+    assert [text[entity["start"] : entity["end"]] for entity in found["entities"]] == ["Ada", "Rome,"]
+    assert text[slice(*found["relations"][0]["tail_span"])] == "Bo"
+
+
+def test_an_image_gives_one_vector_however_its_pixels_are_held(fake_server, tmp_path):
+    pixels = np.arange(75, dtype=np.uint8).reshape(5, 5, 3)
+    image = Image.fromarray(pixels)
+    with SIEClient(fake_server) as client:
+        array = client.encode("sie-fake/media", Item(images=[pixels]))
+        image.save(tmp_path / "image.png")
+        file, data = (
+            client.encode("sie-fake/media", Item(images=[each]))
+            for each in (tmp_path / "image.png", (tmp_path / "image.png").read_bytes())
+        )
+        both = client.encode("sie-fake/media", Item(text="a caption", images=[image, pixels]))
+    np.testing.assert_array_equal(file["dense"], data["dense"])
+    assert array["dense"].shape == (16,)
+    assert both["request"]["usage"] == {"input_tokens": 2, "images": 2}
 
 
 def test_a_refused_request_names_its_field(fake_server):
