@@ -170,11 +170,7 @@ async def test_a_profile_of_muvera_is_scored_by_late_interaction_all_the_same(en
     engine = await engines.start()
     (query,) = await encoded(engine, model, "red fox", input_type="query")
     documents = await encoded(engine, model, *TEXTS, input_type="document")
-    asked = request(f"{model}:muvera", *TEXTS)
-    asked = type(asked)(
-        **{name: getattr(asked, name) for name in asked.__slots__}
-        | {"operation": "score", "query": Item(text="red fox")}
-    )
+    asked = replace(request(f"{model}:muvera", *TEXTS), operation="score", query=Item(text="red fox"))
     reply = await bounded(engine.infer(asked))
     expected = maxsim(query["multivector"]["values"], [each["multivector"]["values"] for each in documents])
     assert [unpack(item)["score"] for item in reply.items] == pytest.approx(expected, abs=1e-5)

@@ -18,7 +18,8 @@ from sie_core.settings import Settings
 
 HEAD = """
 from pathlib import Path
-from sie_core.contracts import Batch, ModelFamily, Option, OutputDtype, RunnerSpec, WeightPackage, WeightTierFactory
+from sie_core.contracts import Batch, ModelFamily, Option, OutputDtype, Postprocessor, RunnerSpec
+from sie_core.contracts import WeightPackage, WeightTierFactory
 from sie_core.hookspecs import hookimpl
 CONTRACT_VERSION = 1
 def claims(card): return None
@@ -53,6 +54,10 @@ def distribution(tmp_path, monkeypatch):
 def found(plugins: PluginSet, distribution: str) -> PluginReport:
     (report,) = [report for report in plugins.reports if report.distribution == distribution]
     return report
+
+
+def postprocessor(arguments: str) -> str:
+    return f"@hookimpl\ndef sie_postprocessors(): return [Postprocessor('t', {arguments})]\n"
 
 
 def family(name: str) -> str:
@@ -117,6 +122,10 @@ def test_an_active_plugin_is_in_the_set_and_its_report_says_what_it_registers(di
         ("@hookimpl\ndef sie_weight_tiers(): return [WeightTierFactory('t', '9', list)]", ["order is '9', no int"]),
         ("@hookimpl\ndef sie_output_dtypes(): return [OutputDtype('t', 't', None)]", ["cast is None"]),
         ("@hookimpl\ndef sie_weight_packages(): return [WeightPackage('r', None, 'm')]", ["distribution is None"]),
+        (postprocessor("'tokens', 'dense', list"), ["source is 'tokens', not one of dense, sparse, multivector"]),
+        (postprocessor("'dense', 'dense', list"), ["source and target are both 'dense'"]),
+        (postprocessor("'dense', 'sparse', None"), ["create is None, which cannot be called"]),
+        (postprocessor("'dense', 'sparse', list, [3]"), ["parameters holds 3, which is no sie_core.contracts.Option"]),
     ],
 )
 @pytest.mark.filterwarnings("ignore:coroutine")
@@ -161,6 +170,7 @@ def test_a_strict_start_names_every_broken_plugin(distribution):
         ("sie_model_families(): return [ModelFamily('same', 'm:A', claims)]", "model family"),
         ("sie_batch_policies(): return {'same': list}", "batch policy"),
         ("sie_output_dtypes(): return [OutputDtype('same', 's', list)]", "output dtype"),
+        ("sie_postprocessors(): return [Postprocessor('same', 'dense', 'sparse', list)]", "postprocessor"),
         ("sie_weight_tiers(): return [WeightTierFactory('same', 1, list)]", "weight tier"),
         ("sie_device_probes(): return [Probe()]", "device probe"),
     ],

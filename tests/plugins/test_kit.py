@@ -24,6 +24,7 @@ from sie_core.contracts import (
     ModelFacts,
     OutputDtype,
     PluginError,
+    Postprocessor,
     Profile,
     ResolvedModel,
 )
@@ -32,7 +33,7 @@ from sie_core.settings import Settings
 from sie_core.testing import LoadedModel, checks_of, conformance
 from sie_core.testing.adapter_checks import ADAPTER_CHECKS
 from sie_core.testing.loading import fitting, samples
-from sie_core.testing.part_checks import DTYPE_CHECKS, PROBE_CHECKS
+from sie_core.testing.part_checks import DTYPE_CHECKS, POSTPROCESSOR_CHECKS, PROBE_CHECKS
 from sie_core.testing.policy_checks import POLICY_CHECKS
 
 test_sie_fake_conforms = conformance("sie-fake")
@@ -323,6 +324,72 @@ def test_a_dtype_that_looks_at_other_rows_fails():
     check, _ = DTYPE_CHECKS
     with pytest.raises(AssertionError, match="cast otherwise in company"):
         check(OutputDtype("t", "t", lambda rows: rows / np.abs(rows).max()))
+
+
+class Doubled:
+    """A sound converter; a test breaks it."""
+
+    def __init__(self, config, dims):
+        self.dims = dims
+        self.calls = 0
+
+    def convert(self, output, input_type):
+        return ItemOutput(multivector=np.stack([output.dense, output.dense]))
+
+
+class OfAnotherSize(Doubled):
+    def convert(self, output, input_type):
+        return ItemOutput(multivector=output.dense[None, :-1])
+
+
+class OfAnotherPrecision(Doubled):
+    def convert(self, output, input_type):
+        return ItemOutput(multivector=output.dense[None].astype(np.float64))
+
+
+class MakesNothing(Doubled):
+    def convert(self, output, input_type):
+        return output
+
+
+class Changing(Doubled):
+    def convert(self, output, input_type):
+        self.calls += 1
+        return ItemOutput(multivector=output.dense[None] * np.float32(self.calls))
+
+
+class DividesByZero(Doubled):
+    def convert(self, output, input_type):
+        with np.errstate(divide="ignore"):
+            return ItemOutput(multivector=output.dense[None] / np.float32(0))
+
+
+class InPlace(Doubled):
+    def convert(self, output, input_type):
+        output.dense *= 2
+        return super().convert(output, input_type)
+
+
+@pytest.mark.parametrize(
+    ("converter", "told"),
+    [
+        (OfAnotherSize, "has 31 dimensions, and dims says 32"),
+        (OfAnotherPrecision, "is float64, not float32"),
+        (MakesNothing, "fills no multivector output"),
+        (Changing, "made into different ones"),
+        (DividesByZero, "holds NaN or infinity"),
+        (InPlace, "changed the dense output it was given"),
+    ],
+)
+def test_a_faulty_postprocessor_fails_the_check_that_is_for_it(converter, told):
+    check_postprocessor(Doubled)
+    with pytest.raises(AssertionError, match=told):
+        check_postprocessor(converter)
+
+
+def check_postprocessor(converter: type[Doubled]) -> None:
+    for check in POSTPROCESSOR_CHECKS:
+        check(Postprocessor("t", "dense", "multivector", converter))
 
 
 def test_a_probe_that_uses_more_than_there_is_fails():
