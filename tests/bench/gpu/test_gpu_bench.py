@@ -15,6 +15,7 @@ from tests.bench.gpu.measuring import ENGINE, LIBRARY, PADDED, Found, Plan, meas
 from tests.bench.gpu.page import render, share
 from tests.bench.gpu.passes import product_flops, tokenize
 from tests.bench.gpu.shapes import BERT_BASE, BGE_M3, QWEN3, SHAPES, Shape, write_model
+from tests.bench.gpu.timing import product_rate
 
 TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "vocab_size": 900}
 TINY_KEYS = {"num_key_value_heads": 2, "head_dim": 8}
@@ -55,7 +56,7 @@ def test_everything_is_measured_and_shown(tmp_path: Path) -> None:
     assert list(found.tokens_s) == ["packed", PADDED, LIBRARY, ENGINE]
     assert all(rate > 0 for rates in found.tokens_s.values() for rate in rates.values())
     assert all(set(rates) == set(NAMES) for rates in found.tokens_s.values())
-    page = render([found], 1e12, hardware(plan))
+    page = render([found], product_rate(plan.place, plan.dtype, 64, 2), hardware(plan))
     assert "| SIE, whole engine (`packed`) |" in page
     assert "| runner `packed` |" in page
     assert "bfloat16" not in page

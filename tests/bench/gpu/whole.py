@@ -19,7 +19,7 @@ from sie_core.settings import load_settings
 
 MODEL = "bench/model"
 REQUEST_TEXTS = 64
-IN_FLIGHT = 32
+IN_FLIGHT = 128
 LOAD_WAIT_S = 600.0
 BATCH_SIZES = (32, 128, 512)
 """Of sentence-transformers, whose default is the first; the fastest counts."""
