@@ -12,13 +12,16 @@ from typing import Any
 
 import click
 
-from sie_core.cache import WeightChain, find_weights
+from sie_core.cache import find_weights
 from sie_core.catalog import check_profile, choose_family, read_card
 from sie_core.cli.compose import BadSettings
 from sie_core.cli.parts import Parts, gather
 from sie_core.cli.pinning import pin
 from sie_core.contracts import ModelFamily, ModelLoadError, Option, PluginError, ResolvedModel
+from sie_core.engine.describe import describe
 from sie_core.engine.devices import choose_device
+
+EXPECTED = "expected by the config; the weights, which decide, are not here yet"
 
 JSON = click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
 
@@ -41,9 +44,9 @@ command.add_command(pin)
 @command.command("list")
 @JSON
 def list_models(as_json: bool) -> None:
-    """List every model with the origin of its config and where its weights are."""
+    """List every model: what it answers, where its weights are and its config is from."""
     parts = gather()
-    rows = [_row(model, parts.chain) for model in parts.catalog.models()]
+    rows = [_row(model, parts) for model in parts.catalog.models()]
     if as_json:
         click.echo(_json({"models": rows, "problems": [asdict(problem) for problem in parts.catalog.problems]}))
         return
@@ -59,7 +62,7 @@ def show(model_id: str, as_json: bool) -> None:
     """Show the config of ID, its weights, the family that serves it and why, and the options it knows."""
     parts = gather()
     model = parts.resolve(model_id)
-    facts = {**_row(model, parts.chain), **_config(model), **_family(model, parts)}
+    facts = {**_row(model, parts), **_config(model), **_family(model, parts)}
     click.echo(_json(facts) if as_json else "\n".join(_lines(facts)))
 
 
@@ -68,10 +71,18 @@ def _json(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
-def _row(model: ResolvedModel, chain: WeightChain) -> dict[str, Any]:
-    found = find_weights(model.config, chain)
-    weights = {"tier": found[0], "folder": str(found[1])} if found else None
-    return {"id": model.id, "source": model.config.source, "weightless": model.config.weightless, "weights": weights}
+def _row(model: ResolvedModel, parts: Parts) -> dict[str, Any]:
+    found = find_weights(model.config, parts.chain)
+    declared = describe(model, None, parts.plugins.postprocessors)
+    return {
+        "id": model.id,
+        "source": model.config.source,
+        "weightless": model.config.weightless,
+        "weights": {"tier": found[0], "folder": str(found[1])} if found else None,
+        "operations": list(declared.operations),
+        "outputs": list(declared.outputs),
+        "inputs": list(declared.inputs),
+    }
 
 
 def _config(model: ResolvedModel) -> dict[str, Any]:
@@ -105,7 +116,7 @@ def _family(model: ResolvedModel, parts: Parts) -> dict[str, Any]:
     return {
         "device": str(device),
         "family": choice.family.id,
-        "reason": choice.reason,
+        "reason": EXPECTED if absent else choice.reason,
         "expected": absent,
         "candidates": [
             {
@@ -114,7 +125,7 @@ def _family(model: ResolvedModel, parts: Parts) -> dict[str, Any]:
                 "priority": each.priority,
                 "serves_device": each.serves_device,
             }
-            for each in choice.candidates
+            for each in (() if absent else choice.candidates)
         ],
         "ignored_options": list(ignored),
         "options": _options(choice.family),
@@ -126,6 +137,7 @@ def _options(family: ModelFamily) -> list[dict[str, Any]]:
         {
             "name": option.name,
             "stage": option.stage,
+            "operations": list(option.operations),
             "allowed": _allowed(option),
             "description": option.description,
         }
@@ -143,9 +155,19 @@ def _allowed(option: Option) -> str:
 
 
 def _table(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    lines = [("MODEL", "WEIGHTS", "CONFIG"), *((row["id"], _where(row), row["source"]) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(2)]
-    return [f"{first:<{widths[0]}}  {second:<{widths[1]}}  {third}" for first, second, third in lines]
+    lines = [
+        ("MODEL", "ANSWERS", "WEIGHTS", "CONFIG"),
+        *((row["id"], _answers(row), _where(row), row["source"]) for row in rows),
+    ]
+    widths = [max(len(line[column]) for line in lines) for column in range(3)]
+    return ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, [*widths, 0], strict=True)) for line in lines]
+
+
+def _answers(row: Mapping[str, Any]) -> str:
+    """Name the operations, with the vectors of `encode`; the weights decide where the config does not say."""
+    vectors = ", ".join(name for name in row["outputs"] if name not in ("score", "json"))
+    named = [f"encode ({vectors})" if name == "encode" and vectors else name for name in row["operations"]]
+    return ", ".join(named) or "as its weights say"
 
 
 def _where(row: Mapping[str, Any]) -> str:
@@ -156,12 +178,17 @@ def _where(row: Mapping[str, Any]) -> str:
 
 def _lines(facts: Mapping[str, Any]) -> list[str]:
     weights = f"{_where(facts)}: {facts['weights']['folder']}" if facts["weights"] else _where(facts)
-    lines = [facts["id"], f"  config    {facts['source']}", f"  weights   {weights}", f"  device    {facts['device']}"]
+    lines = [
+        facts["id"],
+        f"  config    {facts['source']}",
+        f"  answers   {_answers(facts)}",
+        f"  weights   {weights}",
+        f"  device    {facts['device']}",
+    ]
     if facts["family"] is None:
         lines.append(f"  family    none: {facts['problem']}")
     else:
-        when = " (expected by the config: the weights are not here yet)" if facts["expected"] else ""
-        lines.append(f"  family    {facts['family']}{when}: {facts['reason']}")
+        lines.append(f"  family    {facts['family']}: {facts['reason']}")
     for each in facts["candidates"][1:]:
         unfit = "" if each["serves_device"] else ", does not serve this device"
         lines.append(f"            also {each['family']}: {each['claim']} (priority {each['priority']}{unfit})")
@@ -172,8 +199,9 @@ def _lines(facts: Mapping[str, Any]) -> list[str]:
     if facts["options"]:
         lines += ["", "  options"]
         for option in facts["options"]:
+            of = f" of {', '.join(option['operations'])}" if option["operations"] else ""
             lines.append(
-                f"    {option['name']} ({option['allowed']}; read in {option['stage']}): {option['description']}"
+                f"    {option['name']} ({option['allowed']}; read in {option['stage']}{of}): {option['description']}"
             )
     return lines
 

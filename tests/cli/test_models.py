@@ -45,6 +45,23 @@ def test_the_embedded_default_is_listed_with_where_its_weights_are(sie: Sie) -> 
     assert "packages" in line
 
 
+def test_the_list_tells_what_each_model_answers(sie: Sie) -> None:
+    lines = {line.split()[0]: line for line in sie("models").stdout.splitlines()}
+    assert "  encode (dense, sparse, multivector), score  " in lines["sie-fake/embedder"]
+    assert "  score  " in lines["sie-fake/reranker"]
+    assert "  extract  " in lines["sie-fake/extractor"]
+    models = {model["id"]: model for model in json.loads(sie("models", "--json").stdout)["models"]}
+    media = models["sie-fake/media"]
+    assert media["operations"] == ["encode", "score", "extract"]
+    assert (media["outputs"], media["inputs"]) == (["dense", "json"], ["text", "image", "audio"])
+
+
+def test_show_tells_the_operations_a_model_answers_and_an_option_is_of(sie: Sie) -> None:
+    shown = sie("models", "show", "sie-fake/media").stdout
+    assert "answers   encode (dense), score, extract" in shown
+    assert "threshold (float from 0 to 1; read in finish of extract)" in shown
+
+
 def test_show_names_weights_winner_reason_candidates_and_options(sie: Sie) -> None:
     done = sie("models", "show", MINILM)
     assert done.returncode == 0, done.stderr
