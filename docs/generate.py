@@ -101,12 +101,25 @@ def _model(file: Path) -> tuple[object, ...]:
     )
 
 
+def parameters(postprocessor: str) -> str:
+    from sie_core.catalog.option_values import kinds
+    from sie_core.defaults.postprocessors import sie_postprocessors
+
+    (found,) = (each for each in sie_postprocessors() if each.name == postprocessor)
+    return table(
+        ("parameter", "value", "meaning"),
+        [(f"`{each.name}`", kinds(each), each.description) for each in found.parameters],
+    )
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "errors": errors,
     "settings": settings,
     "hooks": hooks,
     "limits": limits,
     "commands": commands,
+    "muvera": lambda: parameters("muvera"),
+    "smve": lambda: parameters("smve"),
     "models": models,
 }
 
