@@ -24,8 +24,10 @@ from sie_core.contracts import (
     LoadContext,
     ModelConfig,
     ModelFamily,
+    OutputType,
     Profile,
     ResolvedModel,
+    SparseVector,
     Task,
     Unit,
 )
@@ -87,9 +89,22 @@ class Answer:
     def vectors(self) -> NDArray[np.float32]:
         return np.stack([output.dense for output in self.outputs if output.dense is not None])
 
+    @property
+    def weights(self) -> NDArray[np.float32]:
+        """The sparse vectors, spelled out: `[items, vocabulary]`."""
+        return np.stack([spell_out(output.sparse) for output in self.outputs if output.sparse is not None])
 
-def task(**fields: Any) -> Task:
-    return Task("encode", ("dense",), **fields)
+
+def spell_out(sparse: SparseVector) -> NDArray[np.float32]:
+    assert sparse.dims is not None
+    assert (np.diff(sparse.indices) > 0).all()
+    vector = np.zeros(sparse.dims, dtype=np.float32)
+    vector[sparse.indices] = sparse.values
+    return vector
+
+
+def task(output_types: tuple[OutputType, ...] = ("dense",), **fields: Any) -> Task:
+    return Task("encode", output_types, **fields)
 
 
 def ask(adapter: Adapter, items: Sequence[str | Item], max_cost: int = 4096, **fields: Any) -> Answer:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 import transformers as tf
 from safetensors.numpy import save_file
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
 from tests.pytorch.tokenizers import write_tokenizer
 
@@ -198,14 +199,25 @@ def _without_types(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name != "type_vocab_size"}
 
 
-def write_checkpoint(name: str, folder: Path, *, seed: int = 0) -> Path:
-    """Write a complete checkpoint of the architecture `name` and return its folder."""
+MASKED_LANGUAGE = tuple(
+    name for name, each in ARCHITECTURES.items() if type(each.config()) in MODEL_FOR_MASKED_LM_MAPPING
+)
+"""Architectures that transformers has a masked-language-modelling head for."""
+
+
+def write_checkpoint(name: str, folder: Path, *, seed: int = 0, loader: Any = None) -> Path:
+    """Write a complete checkpoint of the architecture `name` and return its folder.
+
+    `loader` is one of transformers' `AutoModelFor…`, for a checkpoint with a head.
+    """
     if name == "new":
         return write_new(folder, seed=seed)
     architecture = ARCHITECTURES[name]
     config = architecture.config()
-    model_class = getattr(tf, architecture.model) if architecture.model else tf.AutoModel
-    model = model_class(config) if architecture.model else model_class.from_config(config)
+    if architecture.model and loader is None:
+        model = getattr(tf, architecture.model)(config)
+    else:
+        model = (loader or tf.AutoModel).from_config(config)
     randomise(model, seed)
     model.save_pretrained(folder)
     write_tokenizer(architecture.tokenizer, folder)

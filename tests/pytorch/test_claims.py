@@ -61,6 +61,27 @@ PACKED: dict[str, ModelCard] = {
     "plain t5 encoder": plain("t5", "T5EncoderModel"),
     "plain gte": plain("new", "NewModel"),
 }
+SPARSE: dict[str, tuple[ModelCard, str]] = {
+    "splade of older files": (
+        card(
+            "sentence_transformers.sparse_encoder.models.MLMTransformer",
+            "sentence_transformers.sparse_encoder.models.SpladePooling",
+            model_type="SparseEncoder",
+        ),
+        "its modules.json chains Transformer → SpladePooling(max of relu)",
+    ),
+    "splade without a type": (
+        card(
+            ("Transformer", {"transformer_task": "fill-mask"}),
+            (
+                "sentence_transformers.sparse_encoder.modules.splade_pooling.SpladePooling",
+                {"pooling_strategy": "sum", "activation_function": "log1p_relu"},
+            ),
+        ),
+        "its modules.json chains Transformer → SpladePooling(sum of log1p_relu)",
+    ),
+    "splade without modules": (plain("bert", "BertForMaskedLM"), "served as SPLADE, though its files do not say"),
+}
 FALLBACK: dict[str, ModelCard] = {
     "word embeddings": card("WordEmbeddings", "Pooling", config={}),
     "static embeddings": card("StaticEmbedding", config={}),
@@ -79,13 +100,10 @@ FALLBACK: dict[str, ModelCard] = {
     "a plain model of an unlisted type": plain("clip", "CLIPModel"),
 }
 NOBODY: dict[str, ModelCard] = {
-    "splade": card(
-        "sentence_transformers.sparse_encoder.models.MLMTransformer",
-        "sentence_transformers.sparse_encoder.models.SpladePooling",
-        model_type="SparseEncoder",
+    "a sparse pooling of another kind": card(
+        "Transformer", ("sentence_transformers.sparse_encoder.models.SpladePooling", {"pooling_strategy": "mean"})
     ),
-    "splade without a type": card("Transformer", "sentence_transformers.sparse_encoder.models.SpladePooling"),
-    "splade without modules": plain("bert", "BertForMaskedLM"),
+    "a sparse encoder of another kind": card("Transformer", "Pooling", model_type="SparseEncoder"),
     "colbert of pylate": card("Transformer", "pylate.models.Dense.Dense"),
     "colbert": card("Transformer", "Dense", model_type="MultiVectorEncoder"),
     "colbert without modules": plain("bert", "HF_ColBERT"),
@@ -105,6 +123,24 @@ def test_the_packed_family_claims_what_it_has_heads_for(case: str) -> None:
     assert ours is not None
     assert "Pooling(" in ours.reason
     assert fallback is None or fallback.priority < ours.priority
+
+
+@pytest.mark.parametrize("case", SPARSE)
+def test_sparse_encoders_are_claimed_and_never_pooled_into_dense_vectors(case: str) -> None:
+    files, reason = SPARSE[case]
+    claim = claim_encoder(files)
+    assert claim is not None
+    assert reason in claim.reason
+    assert claim_fallback(files) is None
+
+
+def test_a_checkpoint_that_may_be_anything_is_left_to_families_that_know_better() -> None:
+    splade, plain_splade = (
+        claim_encoder(SPARSE[case][0]) for case in ("splade of older files", "splade without modules")
+    )
+    assert splade is not None
+    assert plain_splade is not None
+    assert plain_splade.priority < splade.priority
 
 
 @pytest.mark.parametrize("case", FALLBACK)

@@ -1,14 +1,13 @@
-"""The family `pytorch`: dense text encoders, packed where their architecture allows.
+"""The family `pytorch`: text encoders with any head, packed where their architecture allows.
 
-It joins tokenisation, a runner and a head, and knows none of them from inside.
+It joins tokenisation, a runner and heads, and knows none of them from inside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
 from sie_core.contracts import (
@@ -20,15 +19,16 @@ from sie_core.contracts import (
     ModelCard,
     ModelFacts,
     ModelLoadError,
+    OutputType,
     Task,
     Unit,
 )
+from sie_pytorch.claims import is_dense
 from sie_pytorch.device import memory_errors
 from sie_pytorch.facts import matryoshka_dims, needed_card, sequence_lengths
-from sie_pytorch.heads import Head, HeadChoice
-from sie_pytorch.options import POOLING_NAMES
-from sie_pytorch.pooling import find_spans
-from sie_pytorch.preparation import Preparation, TokenRow
+from sie_pytorch.heads import Head, PackedRows, build_heads
+from sie_pytorch.options import READ_BY
+from sie_pytorch.preparation import Preparation
 from sie_pytorch.prompts import Prompts
 from sie_pytorch.recipe import NotUnderstoodError, read_recipe
 from sie_pytorch.stages import Stages, disable_progress_bars
@@ -41,20 +41,24 @@ if TYPE_CHECKING:
     from sie_pytorch.runners import BuiltRunner
 
 
+Choice = tuple[tuple[OutputType, Hashable], ...]
+"""The inference key: the outputs asked for, and what each head was told."""
+
+
 class TextEncoder(Adapter):
-    """A transformer text encoder with its pooling and head modules."""
+    """A transformer text encoder with its heads; one forward pass serves all that a request asks of them."""
 
     def __init__(
         self,
         preparation: Preparation,
         runner: BuiltRunner,
-        head: Head,
+        heads: Mapping[OutputType, Head],
         device: torch.device,
         threads: int,
     ) -> None:
         self._preparation = preparation
         self._runner = runner
-        self._head = head
+        self._heads = heads
         self._device = device
         self._transfers = Transfers(device)
         self._threads = threads
@@ -70,6 +74,8 @@ class TextEncoder(Adapter):
         try:
             return _load_packed(cls, context)
         except NotUnderstoodError as reason:
+            if not is_dense(needed_card(context)):
+                raise ModelLoadError("CONFIG", f"{context.model.id} cannot be served: {reason}") from reason
             # Imported only where it serves: the library takes seconds to import.
             from sie_pytorch.fallback import SentenceTransformersEncoder
 
@@ -85,15 +91,15 @@ class TextEncoder(Adapter):
         Raises:
             InvalidInput: An item or an option is wrong.
         """
-        choice = self._choose_head(task)
+        choice = self._choose(task)
         rows = self._preparation.rows(items, task)
         return [
             Unit(item=index, cost=len(row.ids), key=choice, payload=row, tokens=len(row.ids), truncated=row.truncated)
             for index, row in enumerate(rows)
         ]
 
-    def run(self, units: Sequence[Unit]) -> HostCopy:
-        """Run one packed batch.
+    def run(self, units: Sequence[Unit]) -> list[list[HostCopy]]:
+        """Run one packed batch; give the tensors of each output asked for.
 
         Raises:
             OutOfDeviceMemory: The device has no room for it.
@@ -101,49 +107,58 @@ class TextEncoder(Adapter):
         if torch.get_num_threads() != self._threads:
             # A thread that used PyTorch before the load keeps the number it had then.
             torch.set_num_threads(self._threads)
-        rows: list[TokenRow] = [unit.payload for unit in units]
-        choice = units[0].key
-        assert isinstance(choice, HeadChoice)
-        lengths = np.array([len(row.ids) for row in rows])
-        cu_seqlens = np.concatenate(([0], np.cumsum(lengths)))
-        positions = np.arange(cu_seqlens[-1]) - np.repeat(cu_seqlens[:-1], lengths)
-        excluded = np.array([row.excluded for row in rows])
+        batch = PackedRows.of([unit.payload for unit in units])
+        choice: Choice = units[0].key  # type: ignore[assignment]
+        upload, download = self._transfers.upload, self._transfers.download
         with memory_errors(), torch.inference_mode():
-            ids, places = self._transfers.upload([np.concatenate([row.ids for row in rows]), positions])
-            spans = find_spans(cu_seqlens, excluded, self._transfers.upload)
-            states = self._runner.forward(ids, places, None, torch.from_numpy(cu_seqlens))
-            return self._transfers.download(self._head(states, spans, choice))
+            ids, places = upload([batch.ids, batch.positions])
+            layouts = [self._heads[output].lay_out(batch, upload) for output, _ in choice]
+            states = self._runner.forward(ids, places, None, torch.from_numpy(batch.cu_seqlens))
+            return [
+                [download(tensor) for tensor in self._heads[output].compute(states, layout, told)]
+                for (output, told), layout in zip(choice, layouts, strict=True)
+            ]
 
-    def finish(self, units: Sequence[Unit], raw: HostCopy) -> Sequence[ItemOutput]:
-        """Hand each unit its row; all rows lie in one array that nothing else holds."""
-        choice = units[0].key
-        assert isinstance(choice, HeadChoice)
-        unit_length = self._head.unit_length(choice)
-        return [ItemOutput(dense=row, normalized=unit_length) for row in raw.wait()]
+    def finish(self, units: Sequence[Unit], raw: list[list[HostCopy]]) -> Sequence[ItemOutput]:
+        """Hand each unit its rows; all rows of an output lie in arrays that nothing else holds."""
+        rows = [unit.payload for unit in units]
+        choice: Choice = units[0].key  # type: ignore[assignment]
+        outputs = [ItemOutput() for _ in units]
+        for (output, told), copies in zip(choice, raw, strict=True):
+            made = self._heads[output].finish(rows, [copy.wait() for copy in copies], told)
+            for whole, part in zip(outputs, made, strict=True):
+                _join(whole, part, output)
+        return outputs
 
     def unload(self) -> None:
         """Free the weights now, and PyTorch's cache of them."""
-        del self._runner, self._head
+        del self._runner, self._heads
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def _choose_head(self, task: Task) -> HeadChoice:
-        pooling, normalize = task.options.get("pooling"), task.options.get("normalize")
-        modes = self._head.default.modes if pooling is None else (POOLING_NAMES[pooling],)
-        if not self._head.fits(modes):
-            raise InvalidInput(
-                f"options.pooling is {pooling!r}, and the model's next module takes vectors of "
-                f"{' + '.join(self._head.default.modes)} pooling alone; leave the option out.",
-                param="options.pooling",
-            )
-        return HeadChoice(modes, normalize)
+    def _choose(self, task: Task) -> Choice:
+        for option, outputs in READ_BY.items():
+            if task.options.get(option) is not None and outputs.isdisjoint(self._heads):
+                raise InvalidInput(
+                    f"options.{option} is of {' and '.join(sorted(outputs))} vectors, and the model gives "
+                    f"{', '.join(self._heads)}; leave the option out.",
+                    param=f"options.{option}",
+                )
+        return tuple((output, self._heads[output].choose(task)) for output in task.output_types)
+
+
+def _join(whole: ItemOutput, part: ItemOutput, output: OutputType) -> None:
+    """Move what one head made of an item to what the others made of it."""
+    setattr(whole, output, getattr(part, output))
+    whole.normalized = whole.normalized or part.normalized
 
 
 def _load_packed(family: type[TextEncoder], context: LoadContext) -> TextEncoder:
     """Load tokenizer, runner and head; raise `NotUnderstoodError` where one of them cannot serve the model."""
     card, config = needed_card(context), context.model.config
     require_weights(card)
-    recipe, prompts = read_recipe(card), Prompts.of(card)
+    recipe = read_recipe(card)
+    prompts = Prompts.of(card, dict(recipe.prompts))
     stages = Stages(context)
     disable_progress_bars()
     tokenizer = load_tokenizer(card, recipe, trust_remote_code=config.trust_remote_code)
@@ -152,26 +167,26 @@ def _load_packed(family: type[TextEncoder], context: LoadContext) -> TextEncoder
     stages.done("weights")
     device = torch.device(str(context.device))
     with memory_errors():
-        head = Head(recipe, runner.info.hidden_size, device)
+        heads = build_heads(recipe, card.path, runner.info.hidden_size, runner.info.precision, device)
     lengths, length_note = sequence_lengths(config, card, recipe, tokenizer, runner.info.max_sequence_length)
     preparation = Preparation(
         context.model.id,
         tokenizer,
         prompts,
         lengths,
-        pools_prompt=recipe.pooling.include_prompt,
+        pools_prompt=recipe.pooling is None or recipe.pooling.include_prompt,
         takes_ids=config.accept_token_ids,
     )
-    encoder = family(preparation, runner, head, device, context.threads)
-    dims = warm_up(encoder, context)
+    encoder = family(preparation, runner, heads, device, context.threads)
+    dims = warm_up(encoder, context, tuple(heads))
     stages.done("warm")
-    notes = {"prompts": prompts.note, "max_sequence_length": length_note}
+    notes = {"prompts": prompts.note, "max_sequence_length": length_note, **dict(recipe.notes)}
     encoder.facts = ModelFacts(
-        outputs=("dense",),
-        dims={"dense": dims},
-        matryoshka_dims=matryoshka_dims(config, card, dims),
+        outputs=tuple(heads),
+        dims=dims,
+        matryoshka_dims=matryoshka_dims(config, card, dims["dense"]) if "dense" in dims else (),
         max_sequence_length=lengths.default,
-        memory_bytes=runner.info.memory_bytes + head.memory_bytes,
+        memory_bytes=runner.info.memory_bytes + sum(head.memory_bytes for head in heads.values()),
         precision=runner.info.precision,
         notes={**runner.info.notes, **{name: note for name, note in notes.items() if note}},
     )

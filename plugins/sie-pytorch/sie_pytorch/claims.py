@@ -1,15 +1,18 @@
 """Which weights the two families claim, and the reason an operator reads.
 
-It reads the card alone and imports no model library. Sparse, multi-vector and score heads are not ours to claim: their
-files look much like an encoder's, and pooling them would give vectors that mean nothing.
+It reads the card alone and imports no model library. Score heads are not ours to claim: their files look much like an
+encoder's, and pooling them would give vectors that mean nothing.
 """
 
 from __future__ import annotations
 
 from sie_core.contracts import Claim, ModelCard
-from sie_pytorch.recipe import NotUnderstoodError, has_tokenizer, read_recipe
+from sie_pytorch.recipe import NotUnderstoodError, Recipe, has_tokenizer, read_recipe
+from sie_pytorch.recipes.settings import SpladeSettings
 
 PRIORITY = 0
+PLAIN_SPLADE_PRIORITY = -50
+"""A plain checkpoint with a masked-language-modelling head may be anything: a family that knows better goes first."""
 FALLBACK_PRIORITY = -100
 
 PLAIN_ENCODERS = frozenset(
@@ -24,27 +27,36 @@ PLAIN_ENCODERS = frozenset(
 """transformers model types of text encoders, for checkpoints without sentence-transformers' files."""
 
 OTHER_HEADS = (".sparse_encoder.", ".cross_encoder.", ".multi_vector_encoder.")
+OTHER_MODELS = ("CrossEncoder",)
+"""Values of `model_type` in `config_sentence_transformers.json` that are not ours."""
 
 
 def claim_encoder(card: ModelCard) -> Claim | None:
     """Claim what the packed text encoder has heads for."""
-    if not _is_dense(card):
+    if card.sentence_transformers.get("model_type") in OTHER_MODELS or _names(card, ".cross_encoder."):
         return None
     try:
         recipe = read_recipe(card)
     except NotUnderstoodError:
         return None
-    chain = " → ".join(("Transformer", f"Pooling({' + '.join(recipe.pooling.modes)})", *_head_names(card)))
+    if recipe.pooling is not None and not is_dense(card):
+        return None
     if recipe.declared:
-        return Claim(f"its modules.json chains {chain}", PRIORITY)
+        return Claim(f"its modules.json chains {_chain(card, recipe)}", PRIORITY)
+    if isinstance(recipe.sparse, SpladeSettings) and card.model_type in PLAIN_ENCODERS:
+        return Claim(
+            f"it is a plain {card.model_type} checkpoint with a masked-language-modelling head, served as SPLADE, "
+            "though its files do not say that it was trained as one",
+            PLAIN_SPLADE_PRIORITY,
+        )
     if card.model_type in PLAIN_ENCODERS and _is_headless(card):
-        return Claim(f"it is a plain {card.model_type} encoder, served as {chain}", PRIORITY)
+        return Claim(f"it is a plain {card.model_type} encoder, served as {_chain(card, recipe)}", PRIORITY)
     return None
 
 
 def claim_fallback(card: ModelCard) -> Claim | None:
     """Claim what sentence-transformers may load as a dense encoder, below every other family."""
-    if not _is_dense(card):
+    if not is_dense(card):
         return None
     if card.modules:
         kinds = " → ".join(module.kind for module in card.modules)
@@ -54,14 +66,15 @@ def claim_fallback(card: ModelCard) -> Claim | None:
     return None
 
 
-def _is_dense(card: ModelCard) -> bool:
+def is_dense(card: ModelCard) -> bool:
     """Whether the files are those of a dense encoder, or of a plain checkpoint."""
     if card.sentence_transformers.get("model_type", "SentenceTransformer") != "SentenceTransformer":
         return False
-    return not any(
-        module.type.startswith("pylate.") or any(other in module.type for other in OTHER_HEADS)
-        for module in card.modules
-    )
+    return not any(module.type.startswith("pylate.") for module in card.modules) and not _names(card, *OTHER_HEADS)
+
+
+def _names(card: ModelCard, *parts: str) -> bool:
+    return any(part in module.type for module in card.modules for part in parts)
 
 
 def _is_headless(card: ModelCard) -> bool:
@@ -72,5 +85,11 @@ def _is_headless(card: ModelCard) -> bool:
     return bool(card.architectures) and all(name.endswith(("Model", "Encoder")) for name in card.architectures)
 
 
-def _head_names(card: ModelCard) -> list[str]:
-    return [module.kind for module in card.modules[2:]]
+def _chain(card: ModelCard, recipe: Recipe) -> str:
+    """Word the chain of modules, with what a pooling does."""
+    if recipe.pooling is not None:
+        pooling = f"Pooling({' + '.join(recipe.pooling.modes)})"
+        return " → ".join(("Transformer", pooling, *(module.kind for module in card.modules[2:])))
+    if isinstance(recipe.sparse, SpladeSettings):
+        return f"Transformer → SpladePooling({recipe.sparse.pooling} of {recipe.sparse.activation})"
+    return " → ".join(module.kind for module in card.modules)

@@ -65,7 +65,7 @@ class SentenceTransformersEncoder(Adapter):
         last = type(model[-1]).__name__
         self._ends_in_unit_length = last == "Normalize" and model.truncate_dim is None
         self._always_normalizes = last == "Normalize"
-        dims = warm_up(self, context)
+        dims = warm_up(self, context)["dense"]
         notes = {"runner": "sentence-transformers (fallback)", "runner_reason": f"padded batches: {reason}"}
         ours = {"prompts": prompts.note, "max_sequence_length": length_note}
         self.facts = ModelFacts(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from sie_core.contracts import Option
-from sie_pytorch.recipe import MODES, PoolingMode
+from sie_core.contracts import Option, OutputType
+from sie_pytorch.recipes.settings import MODES, PoolingMode
 
 POOLING_NAMES: Mapping[str, PoolingMode] = {
     **{mode: mode for mode in MODES},
@@ -41,11 +41,25 @@ OPTIONS = (
         choices=tuple(POOLING_NAMES),
     ),
     NORMALIZE,
+    Option(
+        "max_active_dims",
+        "finish",
+        int,
+        "How many of its largest weights a sparse vector keeps, in place of what the weights' files say.",
+        minimum=1,
+    ),
     *WORDS,
     LENGTH,
     Option("query_max_length", "prepare", int, "The same for queries alone.", minimum=1),
 )
 """Of the family `pytorch`."""
+
+READ_BY: Mapping[str, frozenset[OutputType]] = {
+    "pooling": frozenset({"dense"}),
+    "normalize": frozenset({"dense", "multivector"}),
+    "max_active_dims": frozenset({"sparse"}),
+}
+"""Which outputs an option changes; a model that gives none of them refuses it. Others change the text of any."""
 
 FALLBACK_OPTIONS = (NORMALIZE, *WORDS, replace(LENGTH, stage="run"))
 """Of the family `sentence-transformers`: a length goes with the call of its `encode`."""

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from sie_pytorch.recipe import PoolingMode
+from sie_pytorch.recipes.settings import PoolingMode
 
 Index = NDArray[np.int64]
 Upload = Callable[[Sequence[Index]], Sequence[torch.Tensor]]

@@ -27,6 +27,8 @@ class TokenRow:
     excluded: int = 0
     """How many leading tokens pooling leaves out."""
     truncated: Truncation | None = None
+    max_active_dims: int | None = None
+    """How many entries a sparse vector of it keeps; None for what the weights' files say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,7 @@ class Preparation:
         return self._tokenizer.prompt_length(self._prompt_ids(prompt.prefix), self._lengths.default)
 
     def _row(self, where: str, content: Ids, limit: int | None, excluded: int, task: Task) -> TokenRow:
-        framing = self._tokenizer.framing
+        framing, most_active = self._tokenizer.framing, task.options.get("max_active_dims")
         tokens = framing + len(content)
         if tokens == 0:
             raise InvalidInput(f"{where} is empty, and {self._model} gives it no token; leave it out.", param=where)
@@ -158,7 +160,7 @@ class Preparation:
                 param=where,
             )
         if limit is None or tokens <= limit:
-            return TokenRow(self._tokenizer.frame(content), excluded)
+            return TokenRow(self._tokenizer.frame(content), excluded, max_active_dims=most_active)
         if task.truncate == "error":
             raise InvalidInput(
                 f"{where} has {tokens} tokens, and {self._model} takes {limit}: shorten or split it, or allow "
@@ -169,4 +171,4 @@ class Preparation:
         kept = limit - framing
         from_start = self._tokenizer.cuts_start if task.truncate is None else task.truncate == "start"
         cut = content[len(content) - kept :] if from_start else content[:kept]
-        return TokenRow(self._tokenizer.frame(cut), excluded, Truncation(tokens, limit))
+        return TokenRow(self._tokenizer.frame(cut), excluded, Truncation(tokens, limit), most_active)

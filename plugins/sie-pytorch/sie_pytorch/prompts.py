@@ -43,15 +43,15 @@ class Prompts:
     default_name: str | None = None
 
     @classmethod
-    def of(cls, card: ModelCard) -> Prompts:
-        """Read `config_sentence_transformers.json`.
+    def of(cls, card: ModelCard, others: Mapping[str, str] | None = None) -> Prompts:
+        """Read `config_sentence_transformers.json`; `others`, which other files declare, win over its prompts.
 
         Raises:
             ModelLoadError: `CONFIG`: the default prompt's name is not among the prompts.
         """
         files = card.sentence_transformers
         declared = {name: text or "" for name, text in (files.get("prompts") or {}).items()}
-        by_name = {"query": "", "document": "", **declared}
+        by_name = {"query": "", "document": "", **declared, **(others or {})}
         default = files.get("default_prompt_name")
         if default is not None and default not in by_name:
             raise ModelLoadError(

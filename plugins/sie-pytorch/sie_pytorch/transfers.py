@@ -22,11 +22,12 @@ class HostCopy:
     done: torch.cuda.Event | None
     """What ends the way; None where the result is there already."""
 
-    def wait(self) -> NDArray[np.float32]:
-        """Return the result once it is complete, contiguous and in float32."""
+    def wait(self) -> NDArray[Any]:
+        """Return the result once it is complete, contiguous; of floating point numbers always in float32."""
         if self.done is not None:
             self.done.synchronize()
-        array: NDArray[np.float32] = self.tensor.float().contiguous().numpy()
+        tensor = self.tensor.float() if self.tensor.is_floating_point() else self.tensor
+        array: NDArray[Any] = tensor.contiguous().numpy()
         # Pinned memory is scarce and its owner reuses it: what leaves must not hold it.
         return array.copy() if self.done is not None else array
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from sie_core.contracts import Adapter, InvalidInput, Item, LoadContext, ModelLoadError, Task
+from collections.abc import Sequence
+
+from sie_core.contracts import Adapter, InvalidInput, Item, ItemOutput, LoadContext, ModelLoadError, OutputType, Task
 
 
-def warm_up(adapter: Adapter, context: LoadContext) -> int:
-    """Run one text through everything, so that the first request finds all in place; return how many dims it gives.
+def warm_up(
+    adapter: Adapter, context: LoadContext, outputs: Sequence[OutputType] = ("dense",)
+) -> dict[OutputType, int]:
+    """Run one text through everything, so that the first request finds all in place; return how many dims each has.
 
     Raises:
         ModelLoadError: `CONFIG`: the profile's options cannot be served; names the option.
@@ -15,10 +19,20 @@ def warm_up(adapter: Adapter, context: LoadContext) -> int:
     item = Item(text="warm")
     try:
         for input_type in ("query", None):
-            units = adapter.prepare([item], Task("encode", ("dense",), input_type=input_type, options=options))
+            task = Task("encode", tuple(outputs), input_type=input_type, options=options)
+            units = adapter.prepare([item], task)
     except InvalidInput as error:
         problem = error.message.replace("options.", "runtime.", 1)
         raise ModelLoadError("CONFIG", f"Profile {context.model.profile.name!r}: {problem}") from None
     (output,) = adapter.finish(units, adapter.run(units))
-    assert output.dense is not None
-    return len(output.dense)
+    return {name: _dims(output, name) for name in outputs}
+
+
+def _dims(output: ItemOutput, name: OutputType) -> int:
+    if name == "sparse":
+        assert output.sparse is not None
+        assert output.sparse.dims is not None
+        return output.sparse.dims
+    vectors = output.dense if name == "dense" else output.multivector
+    assert vectors is not None
+    return int(vectors.shape[-1])

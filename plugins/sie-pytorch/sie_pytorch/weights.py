@@ -66,6 +66,26 @@ def read_weights(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[st
     return {key: tensor.float() for key, tensor in tensors.items()}
 
 
+def read_named(file: Path, names: Sequence[str]) -> dict[str, torch.Tensor]:
+    """Read the tensors called `names` of a safetensors file that may hold others, as float32 on the CPU.
+
+    Raises:
+        ModelLoadError: `CORRUPT`: the file is missing or damaged, or lacks one of them.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, framework="pt") as tensors:
+            lacking = sorted(set(names) - set(tensors.keys()))
+            if lacking:
+                raise ModelLoadError("CORRUPT", f"{file.name} lacks {', '.join(lacking)}.")
+            return {name: tensors.get_tensor(name).float() for name in names}
+    except FileNotFoundError:
+        raise ModelLoadError("CORRUPT", f"{file.name} is missing.") from None
+    except (SafetensorError, OSError) as error:
+        raise ModelLoadError("CORRUPT", f"{file.name} cannot be read as safetensors.") from error
+
+
 def read_rows(folder: Path, name: str, rows: Sequence[int]) -> torch.Tensor:
     """Read some rows of the checkpoint's tensor called `name`, whatever stands before it, as float32 on the CPU.
 

@@ -1,0 +1,97 @@
+"""A checkpoint's own masked-language-modelling head, run on states computed elsewhere.
+
+Its transformers class runs as it is, with a base model that returns given states: whatever the head of an architecture
+consists of is there, tied weights included. It knows no text and no pooling.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import nn
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
+
+from sie_core.contracts import ModelLoadError
+from sie_pytorch.runners.checkpoint import load_config, out_of_memory
+
+
+class _GivenStates(nn.Module):
+    """Stands in for a base model; keeps the embeddings, which some heads take for their last layer."""
+
+    def __init__(self, base: Any) -> None:
+        super().__init__()
+        self.embeddings: Any = getattr(base, "embeddings", None)
+        self.states = torch.empty(0)
+
+    def forward(self, *ignored: Any, **others: Any) -> BaseModelOutput:
+        return BaseModelOutput(last_hidden_state=self.states)
+
+
+class MaskedLanguageHead:
+    """From states to logits over the vocabulary."""
+
+    def __init__(self, model: Any) -> None:
+        """Take the head of `model`, a `*ForMaskedLM`, whose base model is let go."""
+        self._given = _GivenStates(model.base_model)
+        setattr(model, model.base_model_prefix, self._given)
+        self._model = model
+        self._dtype = model.dtype
+        self.vocabulary = int(model.config.vocab_size)
+        self.memory_bytes = sum(weight.nbytes for weight in {*model.parameters(), *model.buffers()})
+
+    def __call__(self, states: torch.Tensor) -> torch.Tensor:
+        """Turn `[tokens, hidden]` into logits `[tokens, vocabulary]`, in the precision of the weights."""
+        self._given.states = states[None].to(self._dtype)
+        try:
+            # No class reads the ids where it has the states; some ask for their shape.
+            ids = torch.zeros((1, len(states)), dtype=torch.int64, device=states.device)
+            logits: torch.Tensor = self._model(input_ids=ids).logits
+        finally:
+            self._given.states = torch.empty(0)
+        return logits[0]
+
+
+def load_masked_language_head(folder: Path, dtype: torch.dtype, device: torch.device) -> MaskedLanguageHead:
+    """Load the head of the checkpoint in `folder`, without the layers of its transformer.
+
+    Raises:
+        ModelLoadError: `CONFIG`: transformers has no such class for its model type. `CORRUPT`: its weights are missing
+            or do not fit.
+    """
+    config = load_config(folder)
+    if type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
+        raise ModelLoadError(
+            "CONFIG", f"transformers has no masked-language-modelling head for model type {config.model_type!r}."
+        )
+    found = MODEL_FOR_MASKED_LM_MAPPING[type(config)]
+    model_class = found[0] if isinstance(found, tuple) else found
+    # One layer is built and let go: what is read of the checkpoint is the embeddings and the head.
+    config.num_hidden_layers = 1
+    try:
+        model, report = model_class.from_pretrained(
+            folder,
+            config=config,
+            dtype=dtype,
+            use_safetensors=True,
+            local_files_only=True,
+            attn_implementation="eager",
+            output_loading_info=True,
+        )
+    except (ValueError, KeyError, OSError, RuntimeError, SafetensorError) as error:
+        if out_of_memory(error):
+            raise
+        raise ModelLoadError(
+            "CORRUPT", f"The weights could not be read as {model_class.__name__}; see the server's log."
+        ) from error
+    wrong = sorted(str(key) for key in (*report["missing_keys"], *report["mismatched_keys"]))
+    if wrong:
+        raise ModelLoadError(
+            "CORRUPT",
+            f"The checkpoint has no whole masked-language-modelling head: as {model_class.__name__} it lacks or "
+            f"misshapes {', '.join(wrong[:4])}.",
+        )
+    return MaskedLanguageHead(model.eval().requires_grad_(False).to(device))

@@ -1,0 +1,144 @@
+"""What a recipe consists of: the settings of a transformer, and of what makes vectors of its states.
+
+Plain values; it reads no file and imports no model library.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
+MODES: tuple[PoolingMode, ...] = get_args(PoolingMode)
+
+
+class NotUnderstoodError(Exception):
+    """The files describe something this family has no heads for; the message says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransformerSettings:
+    """How the `Transformer` module tokenises. Lengths are in tokens, special ones included."""
+
+    max_seq_length: int | None = None
+    query_length: int | None = None
+    document_length: int | None = None
+    do_lower_case: bool = False
+    tokenizer_kwargs: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PoolingSettings:
+    """How token states become one vector: the concatenation of `modes`."""
+
+    modes: tuple[PoolingMode, ...] = ("mean",)
+    include_prompt: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DenseSettings:
+    """A linear layer and an activation; its weights lie in `path`."""
+
+    path: Path
+    in_features: int
+    out_features: int
+    bias: bool
+    activation: str
+    residual: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectionSettings:
+    """A linear layer alone whose sizes its file tells: `weight` and, where named, `bias` of the safetensors `file`."""
+
+    file: Path
+    weight: str
+    bias: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LayerNormSettings:
+    """A layer norm; its weights lie in `path`."""
+
+    path: Path
+    dims: int
+
+
+@dataclass(frozen=True, slots=True)
+class NormalizeSettings:
+    """Scaling to unit length."""
+
+
+HeadSettings = DenseSettings | ProjectionSettings | LayerNormSettings | NormalizeSettings
+
+
+@dataclass(frozen=True, slots=True)
+class SpladeSettings:
+    """Logits of the checkpoint's own masked-language-modelling head, pooled over the tokens (SPLADE)."""
+
+    pooling: Literal["max", "sum"] = "max"
+    activation: Literal["relu", "log1p_relu"] = "relu"
+    """`log1p_relu` takes the logarithm twice (arXiv 2504.14839)."""
+    max_active_dims: int | None = None
+    """How many of the largest weights a vector keeps; None keeps all."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenWeightSettings:
+    """A weight for every token of the text by a linear layer on its state, the largest for a token that repeats."""
+
+    projection: ProjectionSettings
+
+
+@dataclass(frozen=True, slots=True)
+class ExpansionSettings:
+    """What queries are filled up with, so that its states answer for the query too (ColBERT, arXiv 2004.12832)."""
+
+    length: int
+    """Tokens a query has at least, special ones and the filling included."""
+    fixed: bool = True
+    """Whether longer queries are cut to `length`."""
+    attended: bool = False
+    """Whether tokens attend to the filling; without, the filling alone looks at the query."""
+    token: str | None = None
+    """What to fill with; None takes the mask token, or the end token of a tokenizer without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class MultivectorSettings:
+    """A vector for every token that counts (ColBERT)."""
+
+    steps: tuple[HeadSettings, ...]
+    skiplist: tuple[str, ...] = ()
+    """Tokens that get no vector."""
+    skiplist_tasks: frozenset[str] = frozenset({"document"})
+    """Whose tokens the skip list drops: of `query`, `document`; what is neither counts as a document."""
+    keep_only: frozenset[int] = frozenset()
+    """Ids of the only tokens of a document that get a vector; empty for all."""
+    skips_first: bool = False
+    """Whether the first token gets no vector."""
+    expansion: ExpansionSettings | None = None
+    markers: tuple[str, ...] = ()
+    """Prompts of formats older than sentence-transformers' own, the first word of which is one token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A text encoder: a transformer, and one head for each kind of vector."""
+
+    transformer: TransformerSettings = TransformerSettings()
+    pooling: PoolingSettings | None = PoolingSettings()
+    """How the dense vector is pooled; None where the model gives none."""
+    head: tuple[HeadSettings, ...] = ()
+    """What follows the pooling."""
+    truncate_dim: int | None = None
+    """The size sentence-transformers cuts every dense embedding to, where the files say so."""
+    declared: bool = True
+    """False where the folder has no `modules.json` and the default of sentence-transformers applies."""
+    sparse: SpladeSettings | TokenWeightSettings | None = None
+    multivector: MultivectorSettings | None = None
+    prompts: tuple[tuple[str, str], ...] = ()
+    """Prompts by name that other files than `config_sentence_transformers.json` declare; they stand before its own."""
+    notes: tuple[tuple[str, str], ...] = field(default=())
+    """What an operator should know of what the recipe leaves out."""
