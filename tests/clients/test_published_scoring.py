@@ -1,7 +1,8 @@
-"""Late interaction in our client gives the scores the published one gives."""
+"""Multi-vectors with the published client: what it gets of ours, and the scores it gives them."""
 
 import numpy as np
 import pytest
+from sie_sdk import SIEClient
 from sie_sdk.scoring import maxsim, maxsim_batch
 
 pytestmark = [pytest.mark.client, pytest.mark.timeout(600)]
@@ -25,3 +26,25 @@ def test_the_scores_are_those_of_the_published_client(published_sdk, dtype):
     assert maxsim(queries[0], documents) == pytest.approx(told["maxsim"], rel=1e-6)
     assert maxsim(queries[0], documents[0]) == pytest.approx(told["one"], rel=1e-6)
     assert maxsim_batch(queries, documents) == pytest.approx(np.array(told["batch"]), rel=1e-6)
+
+
+DTYPES = ["float32", "float16", "int8", "uint8", "binary", "ubinary"]
+MODEL = "sie-fake/tokens"
+
+
+def test_it_gets_every_dtype_and_what_is_made_of_a_multivector(published_sdk, fake_server):
+    text = "a red fox"
+    told = published_sdk.run("published_multivector.py", url=fake_server, model=MODEL, text=text, dtypes=DTYPES)
+
+    def same(theirs, ours):
+        assert theirs["dtype"] == str(ours.dtype)
+        np.testing.assert_allclose(theirs["values"], ours.astype(float), atol=1e-6)
+
+    with SIEClient(fake_server) as own:
+        for dtype in DTYPES:
+            ours = own.encode(MODEL, text, output_types=["multivector"], output_dtype=dtype)
+            same(told["multivector"][dtype], ours["multivector"])
+            same(told["dense"][dtype], own.encode(f"{MODEL}:muvera", text, output_dtype=dtype)["dense"])
+        same(told["query"], own.encode(MODEL, text, output_types=["multivector"], is_query=True)["multivector"])
+        same(told["selected"], own.encode(f"{MODEL}:muvera", text)["dense"])
+        assert told["sparse"] == own.encode(f"{MODEL}:smve", text)["sparse"]["indices"].tolist()

@@ -23,7 +23,7 @@ SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
             SNIPPETS,
             [
                 r"\(384,\) [\d.]+\na int8\n\[.*'sentence-transformers/all-MiniLM-L6-v2'.*\]\n256\n",
-                r"(\[( *-?0\.\d+){3}\]\n){2}",
+                r"(\[( *-?0\.\d+){3} *\]\n){2}",
                 r"a small model behind a search\n",
             ],
             strict=True,
