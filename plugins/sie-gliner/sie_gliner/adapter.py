@@ -1,0 +1,113 @@
+"""The family `gliner`: entities, and relations between them, by the labels of each request.
+
+It joins rows, gliner's model and what is read from its probabilities, and knows none of them from inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from sie_core.contracts import Adapter, Item, ItemOutput, LoadContext, ModelFacts, OutOfDeviceMemory, Task, Unit
+from sie_gliner.batches import OnHost
+from sie_gliner.building import build
+from sie_gliner.forward import Forward
+from sie_gliner.merging import Found, merge
+from sie_gliner.reading import read
+from sie_gliner.relations import merge_relations
+from sie_gliner.rows import Row, RowMaker
+
+OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+"""How a CPU's and MPS's allocators say it; both raise a plain RuntimeError."""
+
+
+class GlinerExtractor(Adapter):
+    """A loaded GLiNER checkpoint."""
+
+    def __init__(self, rows: RowMaker, forward: Forward, facts: ModelFacts, threads: int) -> None:
+        self._rows = rows
+        self._forward = forward
+        self._threads = threads
+        self.facts = facts
+
+    @classmethod
+    def load(cls, context: LoadContext) -> GlinerExtractor:
+        """Load the checkpoint from safetensors, and prove that its rows are those of gliner.
+
+        Raises:
+            ModelLoadError: With the failure's class.
+            OutOfDeviceMemory: The device has no room.
+        """
+        try:
+            rows, forward, facts = build(context)
+        except (RuntimeError, MemoryError) as error:
+            _raise_out_of_memory(error)
+            raise
+        return cls(rows, forward, facts, context.threads)
+
+    def prepare(self, items: Sequence[Item], task: Task) -> Sequence[Unit]:
+        """Split texts into words and words into tokens; one unit a window.
+
+        Labels and thresholds go with each unit, so requests share batches whatever they look for. The thresholds of
+        relations alone enter the forward pass: it looks at pairs of the entities above them.
+
+        Raises:
+            InvalidInput: An item, a label or an option is wrong.
+        """
+        units = []
+        for index, rows in enumerate(self._rows.rows(items, task)):
+            labels = sum(len(label) for label in rows[0][0].prompt.rows)
+            for place, (row, truncated) in enumerate(rows):
+                cost = len(row.ids) + (0 if place else labels)
+                units.append(Unit(index, cost, _key(row), row, cost, truncated))
+        return units
+
+    def run(self, units: Sequence[Unit]) -> OnHost:
+        """Run one batch of windows.
+
+        Raises:
+            OutOfDeviceMemory: The device has no room for it.
+        """
+        if torch.get_num_threads() != self._threads:
+            # A thread that used PyTorch before the load keeps the number it had then.
+            torch.set_num_threads(self._threads)
+        try:
+            return self._forward([unit.payload for unit in units])
+        except (RuntimeError, MemoryError) as error:
+            _raise_out_of_memory(error)
+            raise
+
+    def finish(self, units: Sequence[Unit], raw: OnHost) -> Sequence[ItemOutput]:
+        """Read each window's entities, at its own threshold."""
+        results = raw.wait()
+        return [read(unit.payload, place, results) for place, unit in enumerate(units)]
+
+    def combine(self, units: Sequence[Unit], outputs: Sequence[ItemOutput]) -> ItemOutput:
+        """Merge the windows of one text; the rule stands in `sie_gliner.merging`."""
+        rows: list[Row] = [unit.payload for unit in units]
+        windows = [
+            Found(output.entities or (), row.own, int(row.ends[-1])) for row, output in zip(rows, outputs, strict=True)
+        ]
+        entities = merge(windows, flat=rows[0].choice.flat)
+        relations = merge_relations([output.relations for output in outputs], entities)
+        return ItemOutput(entities=tuple(entities), relations=relations)
+
+    def unload(self) -> None:
+        """Free the weights now, and PyTorch's cache of them."""
+        device = self._forward.device
+        del self._forward
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def _key(row: Row) -> Any:
+    choice = row.choice
+    return ("relations", choice.threshold) if choice.relation_labels else "entities"
+
+
+def _raise_out_of_memory(error: BaseException) -> None:
+    lacking = isinstance(error, torch.OutOfMemoryError | MemoryError)
+    if lacking or any(sign in str(error) for sign in OUT_OF_MEMORY):
+        raise OutOfDeviceMemory("The device ran out of memory.") from error

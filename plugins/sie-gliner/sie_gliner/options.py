@@ -1,0 +1,82 @@
+"""The options of the family, each with the stage that reads it, and what one request chose of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sie_core.contracts import InvalidInput, Option, Task
+
+THRESHOLD = 0.5
+
+OPTIONS = (
+    Option("threshold", "finish", float, "Entities of this score or less are left out; 0.5.", (), 0, 1, ("extract",)),
+    Option(
+        "flat_ner",
+        "finish",
+        bool,
+        "Whether entities may not overlap; false lets one lie inside another. True.",
+        operations=("extract",),
+    ),
+    Option(
+        "multi_label",
+        "finish",
+        bool,
+        "Whether one span may have several labels. False.",
+        operations=("extract",),
+    ),
+    Option(
+        "relation_labels",
+        "prepare",
+        list,
+        "What relations to look for between the entities; only for checkpoints that were trained on relations.",
+        operations=("extract",),
+    ),
+    Option(
+        "relation_threshold",
+        "finish",
+        float,
+        "Relations of this score or less are left out; the threshold of the entities.",
+        (),
+        0,
+        1,
+        ("extract",),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What one request asks of its entities and relations."""
+
+    threshold: float
+    flat: bool
+    multi_label: bool
+    relation_labels: tuple[str, ...]
+    relation_threshold: float
+
+    @classmethod
+    def of(cls, task: Task) -> Choice:
+        """Read the options of a task.
+
+        Raises:
+            InvalidInput: A relation label is no text, or blank.
+        """
+        options = task.options
+        threshold = float(options.get("threshold", THRESHOLD))
+        return cls(
+            threshold=threshold,
+            flat=options.get("flat_ner", True),
+            multi_label=options.get("multi_label", False),
+            relation_labels=_texts(options.get("relation_labels") or []),
+            relation_threshold=float(options.get("relation_threshold", threshold)),
+        )
+
+
+def _texts(labels: list[object]) -> tuple[str, ...]:
+    for place, label in enumerate(labels):
+        if not isinstance(label, str) or not label.strip():
+            raise InvalidInput(
+                f"options.relation_labels[{place}] must be a text that is not blank; leave it out.",
+                param="options.relation_labels",
+            )
+    return tuple(dict.fromkeys(str(label) for label in labels))

@@ -1,0 +1,165 @@
+"""Labels as a GLiNER checkpoint takes them, checked: a prompt before the text, or rows for an encoder of their own.
+
+It knows tokens, no text of an item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from sie_core.contracts import InvalidInput
+from sie_gliner.tokens import Ids, Tokens
+
+SHOWN = 40
+"""Characters of a label that a message quotes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What the labels of one request become."""
+
+    ids: Ids
+    """The tokens before those of the text, without special tokens around; none where labels have an encoder."""
+    rows: tuple[Ids, ...] = ()
+    """The framed tokens of each label, where labels have an encoder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Markers:
+    """What a checkpoint's prompt is made of."""
+
+    entity: str
+    relation: str | None
+    """None where it finds no relations."""
+    separator: str
+
+
+class PromptWriter:
+    """Writes the prompt of a checkpoint whose labels stand before the text."""
+
+    def __init__(self, model: str, tokens: Tokens, markers: Markers, budget: int) -> None:
+        """Keep the parts.
+
+        Args:
+            model: The model's id, for messages.
+            tokens: The tokenizer of words.
+            markers: The words around labels.
+            budget: Tokens a prompt may have.
+        """
+        self._model = model
+        self._tokens = tokens
+        self._markers = markers
+        self._budget = budget
+        self._written = lru_cache(maxsize=256)(self._write)
+
+    def prompt(self, labels: tuple[str, ...], relations: tuple[str, ...]) -> Prompt:
+        """Write the labels of one request.
+
+        Raises:
+            InvalidInput: A label cannot be told to the model, or all are too long.
+        """
+        return self._written(labels, relations)
+
+    def _write(self, labels: tuple[str, ...], relations: tuple[str, ...]) -> Prompt:
+        parts = self._marked(self._markers.entity, labels, "labels")
+        if self._markers.relation is not None:
+            parts += self._marked(self._markers.relation, relations, "options.relation_labels")
+        ids = np.concatenate(parts)
+        if len(ids) > self._budget:
+            param = "options.relation_labels" if len(parts[0]) <= self._budget and relations else "labels"
+            raise InvalidInput(
+                f"{param}: the labels take {len(ids)} tokens, and {self._model} has room for {self._budget} beside the "
+                "text; send fewer or shorter ones.",
+                param=param,
+            )
+        return Prompt(ids)
+
+    def _marked(self, marker: str, labels: Sequence[str], param: str) -> list[Ids]:
+        found = [(self._tokens.ids([marker]), checked(self._tokens, self._model, label, param)) for label in labels]
+        for label, (marks, ids) in zip(labels, found, strict=True):
+            refuse_long(self._model, label, param, len(marks) + len(ids), self._budget)
+        end = self._tokens.ids([self._markers.separator])
+        return [np.concatenate([*(ids for pair in found for ids in pair), end])]
+
+
+class LabelReader:
+    """Tokenises the labels of a checkpoint that has an encoder for them."""
+
+    def __init__(self, model: str, tokens: Tokens, longest: int, budget: int) -> None:
+        """Keep the parts.
+
+        Args:
+            model: The model's id, for messages.
+            tokens: The tokenizer of labels.
+            longest: Tokens one label may have, special ones included.
+            budget: Tokens all labels of a request may have.
+        """
+        self._model = model
+        self._tokens = tokens
+        self._longest = longest
+        self._budget = budget
+        self._row = lru_cache(maxsize=4096)(self._tokenize)
+
+    def prompt(self, labels: tuple[str, ...], relations: tuple[str, ...]) -> Prompt:
+        """Tokenise the labels of one request; such checkpoints find no relations.
+
+        Raises:
+            InvalidInput: A label cannot be told to the model, or all are too long.
+        """
+        rows = tuple(self._row(label) for label in labels)
+        total = sum(len(row) for row in rows)
+        if total > self._budget:
+            raise InvalidInput(
+                f"labels: they have {total} tokens, and {self._model} takes {self._budget} in one request; send fewer "
+                "or shorter ones.",
+                param="labels",
+            )
+        return Prompt(np.zeros(0, dtype=np.int64), rows)
+
+    def _tokenize(self, label: str) -> Ids:
+        ids = checked(self._tokens, self._model, label, "labels", alone=True)
+        refuse_long(self._model, label, "labels", len(ids) + self._tokens.framing, self._longest)
+        return self._tokens.frame(ids)
+
+
+def checked(tokens: Tokens, model: str, label: str, param: str, *, alone: bool = False) -> Ids:
+    """Tokenise a label.
+
+    Raises:
+        InvalidInput: It is not Unicode, has no token, or holds a marker of the model's own.
+    """
+    try:
+        label.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(
+            f"{param}: a label holds a lone surrogate, which is no Unicode character.", param=param
+        ) from None
+    ids = tokens.label(label) if alone else tokens.ids([label])
+    if len(ids) == 0:
+        raise InvalidInput(
+            f"{param}: {model} sees nothing in the label {label[:SHOWN]!a}; leave it out or reword it.", param=param
+        )
+    if tokens.holds_special(ids):
+        raise InvalidInput(
+            f"{param}: the label {label[:SHOWN]!r} holds a marker that {model} keeps for itself; reword it.",
+            param=param,
+        )
+    return ids
+
+
+def refuse_long(model: str, label: str, param: str, tokens: int, most: int) -> None:
+    """Refuse a label that alone is too long.
+
+    Raises:
+        InvalidInput: It is.
+    """
+    if tokens > most:
+        raise InvalidInput(
+            f"{param}: the label {label[:SHOWN]!r}… takes {tokens} tokens, and {model} has room for {most}; shorten "
+            "it.",
+            param=param,
+        )

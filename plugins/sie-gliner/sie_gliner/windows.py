@@ -1,0 +1,65 @@
+"""Cuts the words of a text into windows that overlap, and says which window an entity belongs to.
+
+A window *owns* the words from the middle of its overlap with the window before to the middle of its overlap with the
+one after. It knows counts of words and tokens, no text and no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Words `first` to `last` of a text, of which it owns `own_first` to `own_last`; ends are exclusive."""
+
+    first: int
+    last: int
+    own_first: int
+    own_last: int
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSize:
+    """How much a window holds, and how many words it shares with the next one."""
+
+    words: int
+    tokens: int
+    overlap: int
+    """At least twice the widest entity where half a window allows it: then the owner of an entity's first word sees
+    all of the entity."""
+
+
+def split(counts: NDArray[np.int64], size: WindowSize) -> list[Window]:
+    """Cut words of `counts` tokens each, none above `size.tokens`, into windows; one where all fit in.
+
+    Every window but the first goes beyond the one before. Windows whose words are long overlap in half of their words
+    at most, and in fewer where the next word would not fit in else.
+    """
+    bounds = list(_bounds(np.concatenate(([0], np.cumsum(counts))), size))
+    middles = [(after + last + 1) // 2 for (_, last), (after, _) in pairwise(bounds)]
+    owned = zip([0, *middles], [*middles, len(counts)], strict=True)
+    return [Window(*bound, *own) for bound, own in zip(bounds, owned, strict=True)]
+
+
+def _bounds(sums: NDArray[np.int64], size: WindowSize) -> Iterator[tuple[int, int]]:
+    """Give first and last word of each window."""
+    words = len(sums) - 1
+
+    def reach(first: int) -> int:
+        fits = int(np.searchsorted(sums, sums[first] + size.tokens, side="right")) - 1
+        return min(fits, first + size.words, words)
+
+    first, last = 0, reach(0)
+    yield first, last
+    while last < words:
+        first = last - min(size.overlap, (last - first) // 2)
+        while reach(first) <= last:
+            first += 1
+        last = reach(first)
+        yield first, last
