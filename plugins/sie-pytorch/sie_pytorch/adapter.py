@@ -16,7 +16,6 @@ from sie_core.contracts import (
     Item,
     ItemOutput,
     LoadContext,
-    ModelCard,
     ModelFacts,
     ModelLoadError,
     OutputType,
@@ -31,6 +30,7 @@ from sie_pytorch.options import READ_BY
 from sie_pytorch.preparation import Preparation
 from sie_pytorch.prompts import Prompts
 from sie_pytorch.recipe import NotUnderstoodError, read_recipe
+from sie_pytorch.running import runner_for
 from sie_pytorch.stages import Stages, disable_progress_bars
 from sie_pytorch.tokenizer import load_tokenizer
 from sie_pytorch.transfers import HostCopy, Transfers
@@ -163,7 +163,7 @@ def _load_packed(family: type[TextEncoder], context: LoadContext) -> TextEncoder
     disable_progress_bars()
     tokenizer = load_tokenizer(card, recipe, trust_remote_code=config.trust_remote_code)
     stages.done("tokenizer")
-    runner = _build_runner(context, card)
+    runner = runner_for(context, card)
     stages.done("weights")
     device = torch.device(str(context.device))
     with memory_errors():
@@ -191,24 +191,3 @@ def _load_packed(family: type[TextEncoder], context: LoadContext) -> TextEncoder
         notes={**runner.info.notes, **{name: note for name, note in notes.items() if note}},
     )
     return encoder
-
-
-def _build_runner(context: LoadContext, card: ModelCard) -> BuiltRunner:
-    # Imports transformers' models, which takes longer than all else here.
-    from sie_pytorch.runners import build_runner
-
-    torch.set_num_threads(context.threads)
-    try:
-        return build_runner(
-            card.path,
-            card,
-            context.device,
-            context.precision,
-            context.attention_backend,
-            context.runners,
-            context.threads,
-        )
-    except ModelLoadError as error:
-        if error.failure == "CONFIG" or context.model.config.trust_remote_code:
-            raise NotUnderstoodError(str(error)) from error
-        raise

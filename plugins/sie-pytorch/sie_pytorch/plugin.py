@@ -13,6 +13,8 @@ from sie_pytorch.claims import claim_encoder, claim_fallback
 from sie_pytorch.options import FALLBACK_OPTIONS, OPTIONS
 from sie_pytorch.probes import CudaProbe, MpsProbe
 from sie_pytorch.runner_specs import RUNNERS
+from sie_pytorch.scoring.claims import claim_pairs
+from sie_pytorch.scoring.options import OPTIONS as PAIR_OPTIONS
 
 CONTRACT_VERSION = 1
 
@@ -33,9 +35,10 @@ DEVICES = frozenset({"cpu", "cuda", "mps"})
 
 @hookimpl
 def sie_model_families() -> list[ModelFamily]:
-    """Register the packed text encoders and the fallback."""
+    """Register the packed text encoders, the models of pairs, and the fallback."""
     return [
         ModelFamily("pytorch", "sie_pytorch.adapter:TextEncoder", claim_encoder, DEVICES, OPTIONS),
+        ModelFamily("pytorch-pairs", "sie_pytorch.scoring.adapter:PairModel", claim_pairs, DEVICES, PAIR_OPTIONS),
         ModelFamily(
             "sentence-transformers",
             "sie_pytorch.fallback:SentenceTransformersEncoder",

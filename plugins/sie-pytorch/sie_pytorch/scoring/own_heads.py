@@ -1,0 +1,145 @@
+"""Loads the head of a checkpoint's own class, and finds out by trial which states of a sequence it reads.
+
+The class is built small — one layer, few words — with the checkpoint's head in it: the large part is the runner's. Its
+own forward pass on probe sequences then says which gathering of its base model's states gives the same logits. It knows
+no text and no request.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+)
+
+from sie_core.contracts import ModelLoadError
+from sie_pytorch.pooling import find_spans
+from sie_pytorch.recipe import NotUnderstoodError
+from sie_pytorch.runners.checkpoint import load_config
+from sie_pytorch.scoring.class_head import GATHERINGS, ClassHead
+from sie_pytorch.weights import read_rows
+
+PROBE_LENGTHS = (7, 3, 12, 1)
+VOCABULARY = 64
+TOLERANCE = 1e-4
+"""Of the largest logit of the probe: both are float32."""
+
+
+def load_classifier(folder: Path) -> ClassHead:
+    """Load what a sequence classifier does after its base model.
+
+    Raises:
+        ModelLoadError: `CORRUPT`: a weight of the head is missing or misshaped.
+        NotUnderstoodError: transformers has no class for it, or it reads more than its base model's last states.
+    """
+    config = small_config(folder)
+    if type(config) not in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:
+        raise NotUnderstoodError(f"transformers has no sequence classifier for model type {config.model_type!r}")
+    model_class = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]
+    try:
+        model, report = model_class.from_pretrained(
+            folder,
+            config=config,
+            dtype=torch.float32,
+            use_safetensors=True,
+            local_files_only=True,
+            attn_implementation="eager",
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+        )
+    except (ValueError, KeyError, OSError, RuntimeError, AttributeError, SafetensorError) as error:
+        raise ModelLoadError(
+            "CORRUPT", f"The weights could not be read as {model_class.__name__}; see the server's log."
+        ) from error
+    _require_head(model, report)
+    return _prove(model, config.num_labels)
+
+
+def load_vocabulary_rows(folder: Path, tokens: Sequence[int]) -> ClassHead:
+    """Load a causal language model's head for the logits of `tokens` alone, in their order.
+
+    Raises:
+        ModelLoadError: `CORRUPT`: the weights of the head are missing. `CONFIG`: a token is not in the vocabulary.
+        NotUnderstoodError: transformers has no class for it, or its logits are no projection of the last state.
+    """
+    config = small_config(folder)
+    tied = config.tie_word_embeddings
+    config.tie_word_embeddings = False
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise NotUnderstoodError(f"transformers has no causal language model for model type {config.model_type!r}")
+    model = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]._from_config(config, attn_implementation="eager").eval()
+    head = model.get_output_embeddings()
+    if not isinstance(head, torch.nn.Linear):
+        raise NotUnderstoodError(f"the head of {type(model).__name__} is no linear layer")
+    name = "embed_tokens.weight" if tied else "lm_head.weight"
+    weight = read_rows(folder, name, tokens)
+    if weight.shape != (len(tokens), config.hidden_size):
+        raise ModelLoadError("CORRUPT", f"{name} has rows of {weight.shape[1]} numbers, not {config.hidden_size}.")
+    bias = None if head.bias is None else read_rows(folder, "lm_head.bias", tokens)
+    head.weight = torch.nn.Parameter(weight, requires_grad=False)
+    head.bias = None if bias is None else torch.nn.Parameter(bias, requires_grad=False)
+    head.out_features = len(tokens)
+    return _prove(model, len(tokens))
+
+
+def small_config(folder: Path) -> Any:
+    """Read the config of a checkpoint with one layer and few words, labels as written."""
+    config = copy.deepcopy(load_config(folder))
+    written = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if "id2label" in written:
+        config.id2label = {int(number): str(label) for number, label in written["id2label"].items()}
+        config.label2id = written.get("label2id") or {label: number for number, label in config.id2label.items()}
+    config.num_hidden_layers = 1
+    config.vocab_size = VOCABULARY
+    if getattr(config, "intermediate_size", None):
+        config.intermediate_size = VOCABULARY
+    config.pad_token_id = 0
+    return config
+
+
+def _require_head(model: Any, report: Any) -> None:
+    """Refuse a head that is not all there: transformers would start what is missing at random.
+
+    Raises:
+        ModelLoadError: `CORRUPT`, naming some of it.
+    """
+    bad = [str(key) for key in report["missing_keys"]]
+    bad += [str(key[0] if isinstance(key, tuple) else key) for key in report["mismatched_keys"]]
+    prefix = f"{model.base_model_prefix}."
+    wanted = sorted(key for key in bad if not key.startswith(prefix) or key.startswith(f"{prefix}pooler"))
+    if wanted:
+        raise ModelLoadError(
+            "CORRUPT",
+            f"The checkpoint has no head for {type(model).__name__}: it lacks or misshapes {', '.join(wanted[:4])}.",
+        )
+
+
+@torch.inference_mode()
+def _prove(model: Any, labels: int) -> ClassHead:
+    """Find the gathering with which the head gives what the whole class gives."""
+    generator = torch.Generator().manual_seed(0)
+    sequences = [torch.randint(1, VOCABULARY, (1, length), generator=generator) for length in PROBE_LENGTHS]
+    model.eval().requires_grad_(False)
+    try:
+        wanted = torch.cat([model(input_ids=ids, use_cache=False).logits.flatten(0, -2)[-1:] for ids in sequences])
+        states = torch.cat([model.base_model(input_ids=ids).last_hidden_state[0] for ids in sequences])
+    except Exception as error:  # a class may want anything: it is then none of ours
+        raise NotUnderstoodError(f"{type(model).__name__} does not classify token ids alone") from error
+    bounds = np.concatenate(([0], np.cumsum(PROBE_LENGTHS)))
+    spans = find_spans(
+        bounds, np.zeros(len(sequences), dtype=np.int64), lambda arrays: [*map(torch.from_numpy, arrays)]
+    )
+    for gathering in GATHERINGS:
+        head = ClassHead(model, gathering, labels)
+        if head(states, spans).sub(wanted).abs().max() <= TOLERANCE * wanted.abs().max().clamp(min=1e-3):
+            return head
+    raise NotUnderstoodError(f"{type(model).__name__} reads more than the last states of its base model")

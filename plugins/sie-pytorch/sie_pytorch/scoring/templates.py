@@ -1,0 +1,125 @@
+"""A pair of texts written out as one, the way language models are asked about it.
+
+It knows no tokenizer's ids and no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from string import Formatter
+from typing import Any, Literal
+
+from sie_pytorch.recipe import NotUnderstoodError
+
+FIELDS = ("query", "document", "instruction")
+
+QWEN3_RERANKER = (
+    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
+    'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
+    "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}<|im_end|>\n"
+    "<|im_start|>assistant\n<think>\n\n</think>\n\n"
+)
+"""What the Qwen3-Reranker models were trained on (https://huggingface.co/Qwen/Qwen3-Reranker-0.6B)."""
+QWEN3_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
+"""Their instruction where none is given, from the same page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapping:
+    """What stands before and after a document, the query in it."""
+
+    before: str
+    after: str
+    strips: bool = False
+    """Whether white space around the document is taken off."""
+
+    def wrap(self, document: str) -> str:
+        """Write the pair out."""
+        return f"{self.before}{document.strip() if self.strips else document}{self.after}"
+
+
+PairTemplate = Callable[[str, str | None], Wrapping]
+"""Makes what surrounds the documents of a query and an instruction, None for the template's own."""
+
+
+def format_template(template: str, default_instruction: str = "") -> PairTemplate:
+    """Make a template of a text with `{query}` and `{document}`, and `{instruction}` where wanted.
+
+    Raises:
+        ValueError: It lacks one of the two, repeats the document, or holds another field; the message says so.
+    """
+    allowed = "allowed: a text with {query} and then {document} once each, {instruction} too, and {{ }} for braces."
+    try:
+        parsed = list(Formatter().parse(template))
+    except ValueError:
+        raise ValueError(f"is no template; {allowed}") from None
+    fields = [field for _, field, _, _ in parsed if field is not None]
+    plain = all(not form and not conversion for _, _, form, conversion in parsed)
+    if not plain or fields.count("document") != 1 or fields.count("query") != 1 or set(fields) - set(FIELDS):
+        raise ValueError(f"holds the fields {', '.join(fields) or 'none'}; {allowed}")
+
+    def fill(query: str, instruction: str | None) -> Wrapping:
+        values = {"query": query, "instruction": default_instruction if instruction is None else instruction}
+        parts = [""]
+        for literal, field, _, _ in parsed:
+            parts[-1] += literal
+            if field == "document":
+                parts.append("")
+            elif field is not None:
+                parts[-1] += values[field]
+        before, after = parts
+        return Wrapping(before, after)
+
+    return fill
+
+
+MARK = "\N{INVISIBLE SEPARATOR}sie document\N{INVISIBLE SEPARATOR}"
+"""Stands in for the document while a chat template renders; a query may hold it, for the last one counts."""
+
+
+def chat_template(tokenizer: Any, message_format: Literal["flat", "structured", "auto"]) -> PairTemplate:
+    """Make a template of the tokenizer's chat template: a message of the role `query` and one of the role `document`.
+
+    As in sentence-transformers, an instruction is a message of the role `system` before them.
+
+    Raises:
+        NotUnderstoodError: The template does not write both out, or does more to a document than stripping it.
+    """
+    structured = message_format == "structured" or (
+        message_format == "auto" and any(sign in str(tokenizer.chat_template) for sign in STRUCTURED_SIGNS)
+    )
+
+    def render(query: str, document: str, instruction: str | None) -> str:
+        roles = [("query", query), ("document", document)]
+        if instruction:
+            roles.insert(0, ("system", instruction))
+        text: str = tokenizer.apply_chat_template([_message(*role, structured) for role in roles], tokenize=False)
+        return text
+
+    def fill(query: str, instruction: str | None, strips: bool = False) -> Wrapping:
+        before, mark, after = render(query, MARK, instruction).rpartition(MARK)
+        if not mark:
+            raise NotUnderstoodError("its chat template does not write a document out")
+        return Wrapping(before, after, strips)
+
+    probe = "\n two words\n"
+    try:
+        plain, whole = fill("one", "two"), render("one", probe, "two")
+        stripping = Wrapping(plain.before, plain.after, strips=True)
+    except NotUnderstoodError:
+        raise
+    except Exception as error:  # a template may raise anything of its own
+        raise NotUnderstoodError("its chat template takes no pair of query and document") from error
+    if whole not in (plain.wrap(probe), stripping.wrap(probe)) or "one" not in plain.before:
+        raise NotUnderstoodError("its chat template does not write a query and a document out one after the other")
+    strips = whole != plain.wrap(probe)
+    return lambda query, instruction: fill(query, instruction, strips)
+
+
+STRUCTURED_SIGNS = ("content[0]", ".type", "'type'", '"type"', "item.type", "message.content[")
+"""What a template holds that takes the content of a message in parts; the rule of sentence-transformers."""
+
+
+def _message(role: str, text: str, structured: bool) -> Mapping[str, Any]:
+    return {"role": role, "content": [{"type": "text", "text": text}] if structured else text}

@@ -1,0 +1,64 @@
+"""Scores of every architecture's sequence classifier, packed or padded, against CrossEncoder on the same files."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.pytorch.scoring.support import (
+    DOCUMENTS,
+    deviation,
+    pairs,
+    reference,
+    score,
+    serve,
+    write_classifier,
+)
+
+BOUND = 1e-5
+GATHERED = {
+    "bert": "encoder-loop",
+    "roberta": "encoder-loop",
+    "xlm-roberta": "encoder-loop",
+    "camembert": "encoder-loop",
+    "distilbert": "encoder-loop",
+    "electra": "encoder-loop",
+    "albert": "packed",
+    "ernie": "encoder-loop",
+    "modernbert": "packed",
+    "nomic": "encoder-loop",
+    "jina-v3": "packed",
+    "eurobert": "packed",
+    "qwen2": "packed",
+    "qwen3": "packed",
+    "mistral": "packed",
+    "llama": "packed",
+    "phi3": "packed",
+    "gemma3": "packed",
+    "mpnet": "padded",
+    "deberta": "padded",
+    "deberta-v2": "padded",
+    "rembert": "padded",
+    "convbert": "padded (equal lengths)",
+    "gemma2": "padded",
+}
+"""Every architecture with a classifier, and the runner that serves it without compiled kernels."""
+
+
+def logits(folder: Path) -> np.ndarray:
+    return reference(folder).predict(pairs(), activation_fn=torch.nn.Identity(), batch_size=1)
+
+
+@pytest.mark.parametrize("name", GATHERED)
+def test_every_architecture_scores_as_the_reference_does(name: str, tmp_path: Path) -> None:
+    folder = write_classifier(name, tmp_path)
+    adapter = serve(folder)
+    expected = logits(folder)
+    assert expected.std() > 0.02
+    ours = score(adapter, options={"activation": "identity"})
+    assert deviation(ours, expected) <= BOUND * max(1.0, float(np.abs(expected).max()))
+    assert adapter.facts.operations == ("score",)
+    assert adapter.facts.notes["runner"] == GATHERED[name]
+    alone = [score(adapter, [document], options={"activation": "identity"})[0] for document in DOCUMENTS]
+    assert deviation(ours, alone) <= BOUND * max(1.0, float(np.abs(expected).max()))
