@@ -72,6 +72,18 @@ class Layer(ctypes.Structure):
     )
 
 
+class LowRankMatrix(ctypes.Structure):
+    """What is added to a weight; nothing where the rank is 0."""
+
+    _fields_ = (("lower", Matrix), ("upper", _pointer), ("rank", _int))
+
+
+class LayerLowRank(ctypes.Structure):
+    """What is added to the weights of one layer."""
+
+    _fields_ = tuple((name, LowRankMatrix) for name in ("joined", "attention_output", "up", "down"))
+
+
 class Encoder(ctypes.Structure):
     """All layers, and the numbers they share."""
 
@@ -118,10 +130,15 @@ class Kernels:
         self.pack.argtypes = (_pointer, _int, _int, _pointer)
         self.pack.restype = None
         self.workspace_bytes = library.sie_workspace_bytes
-        self.workspace_bytes.argtypes = (_pointer, _pointer, _int, _int)
+        self.workspace_bytes.argtypes = (_pointer, _pointer, _int, _int, _int)
         self.workspace_bytes.restype = _int
         self.encode = library.sie_encode
-        self.encode.argtypes = (*(_pointer,) * 3, _int, *(_pointer,) * 2, _int, _pointer, _int, _pointer)
+        self.encode.argtypes = (
+            *(_pointer, _pointer, _pointer, _int),  # encoder, states, offsets, sequences
+            *(_pointer, _pointer, _int),  # cosine, sine, their width
+            *(_pointer, _int),  # low-rank factors, the widest
+            *(_pointer, _int, _pointer),  # workspace, threads, counters
+        )
         self.encode.restype = None
 
 

@@ -5,15 +5,14 @@ It knows the parts of a layer by the names of a `LayerRow`, and no architecture.
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
 from sie_pytorch.loop.table import LayerRow
-from sie_pytorch.runners import RunnerUnfitError
+from sie_pytorch.runners import Factors, RunnerUnfitError
 
-from sie_cpu.kernels import Kernels, Layer, Matrix
+from sie_cpu.kernels import Kernels, Layer, LayerLowRank, LowRankMatrix, Matrix
 
 
 def round_up(value: int, multiple: int) -> int:
@@ -22,70 +21,106 @@ def round_up(value: int, multiple: int) -> int:
 
 
 class Packer:
-    """Lays weights out and keeps the memory they lie in."""
+    """Lays weights out and keeps the memory they lie in.
 
-    def __init__(self, kernels: Kernels, heads: int) -> None:
+    Rows and columns are arranged the same way for a weight and for what low-rank factors add to it.
+    """
+
+    def __init__(self, kernels: Kernels, row: LayerRow, heads: int) -> None:
         self.memory: list[torch.Tensor] = []
+        self.widest = 0
+        """Columns of the widest low-rank product packed, padded to a panel."""
         self._kernels = kernels
+        self._row = row
         self._heads = heads
 
-    def layer(self, module: torch.nn.Module, row: LayerRow) -> Layer:
+    def layer(self, module: torch.nn.Module) -> Layer:
         """Pack one layer.
 
         Raises:
             RunnerUnfitError: A part is not what the row says.
         """
+        row = self._row
         query, key, value = (_linear(module, name) for name in (row.query, row.key, row.value))
         if not query.weight.shape == key.weight.shape == value.weight.shape:
             raise RunnerUnfitError("its queries, keys and values differ in width")
         output, up, down = (_linear(module, name) for name in (row.attention_output, row.up, row.down))
-        gate = _linear(module, row.gate) if row.gate else None
+        ups = [up, _linear(module, row.gate)] if row.gate else [up]
         return Layer(
-            self._matrix(
-                torch.cat([self._by_head(part.weight.detach()) for part in (query, key, value)]),
-                torch.cat([self._by_head(_bias(part)) for part in (query, key, value)]),
-            ),
-            self._matrix(self._by_head(output.weight.detach().T).T, _bias(output)),
-            self._up(up, gate),
-            self._matrix(down.weight.detach(), _bias(down), inner_multiple=self._inner_multiple(gate is not None)),
+            self._matrix(self._join([_weight(part) for part in (query, key, value)]),
+                         self._join([_bias(part) for part in (query, key, value)])),
+            self._matrix(self._from_heads(_weight(output)), _bias(output)),
+            self._matrix(self._beside([_weight(part) for part in ups]), self._beside([_bias(part) for part in ups])),
+            self._matrix(self._from_inner(_weight(down)), _bias(down)),
             *self._norm(module, row.attention_norm),
             *self._norm(module, row.output_norm),
-        )
+        )  # fmt: skip
 
-    def _inner_multiple(self, gated: bool) -> int:
-        return self._kernels.panel // 2 if gated else self._kernels.panel
+    def layer_low_rank(self, factors: Mapping[str, Factors], shapes: Mapping[str, tuple[int, int]]) -> LayerLowRank:
+        """Pack what is added to one layer; names and shapes (out, in) are those within the layer."""
+        row = self._row
+        lowers, uppers = _blocks([row.query, row.key, row.value], factors, shapes)
+        joined = self._low_rank(lowers, self._join(uppers))
+        lowers, uppers = _blocks([row.attention_output], factors, shapes)
+        output = self._low_rank(self._from_heads(lowers), uppers[0])
+        lowers, uppers = _blocks([row.up, row.gate] if row.gate else [row.up], factors, shapes)
+        up = self._low_rank(lowers, self._beside(uppers))
+        lowers, uppers = _blocks([row.down], factors, shapes)
+        return LayerLowRank(joined, output, up, self._low_rank(self._from_inner(lowers), uppers[0]))
+
+    def _join(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Put the rows of queries, keys and values under each other, those of a head padded to whole vectors."""
+        return torch.cat([self._by_head(part) for part in parts])
+
+    def _from_heads(self, weight: torch.Tensor) -> torch.Tensor:
+        """Pad the columns that read the heads as the heads are padded."""
+        return self._by_head(weight.T).T
 
     def _by_head(self, rows: torch.Tensor) -> torch.Tensor:
-        """Pad each head's rows of `[heads * head_dim, …]` with zeros to whole vectors."""
-        parts = rows.reshape(self._heads, -1, *rows.shape[1:])
+        parts = rows.reshape(self._heads, rows.shape[0] // self._heads, *rows.shape[1:])
         missing = -parts.shape[1] % self._kernels.lanes
         padded = F.pad(parts, (0, 0) * (parts.dim() - 2) + (0, missing))
-        return padded.reshape(-1, *rows.shape[1:])
+        return padded.reshape(self._heads * padded.shape[1], *rows.shape[1:])
 
-    def _up(self, up: torch.nn.Linear, gate: torch.nn.Linear | None) -> Matrix:
-        """Pack the widening product; a gate's columns lie beside those they multiply, half a panel each."""
-        if gate is None:
-            return self._matrix(up.weight.detach(), _bias(up))
+    def _beside(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Arrange the rows of the widening weight; a gate's lie beside those they multiply, half a panel each."""
+        if len(parts) == 1:
+            return parts[0]
         half = self._kernels.panel // 2
-        missing = -up.out_features % half
-        weights = [
-            F.pad(part.weight.detach(), (0, 0, 0, missing)).view(-1, half, up.in_features) for part in (up, gate)
-        ]
-        biases = [F.pad(_bias(part), (0, missing)).view(-1, half) for part in (up, gate)]
-        return self._matrix(
-            torch.stack(weights, dim=1).reshape(-1, up.in_features), torch.stack(biases, dim=1).reshape(-1)
-        )
+        missing = -parts[0].shape[0] % half
+        rest = parts[0].shape[1:]
+        blocks = [F.pad(part, (0, 0) * len(rest) + (0, missing)) for part in parts]
+        count = len(blocks[0]) // half
+        beside = torch.stack([block.reshape(count, half, *rest) for block in blocks], dim=1)
+        return beside.reshape(2 * count * half, *rest)
 
-    def _matrix(self, weight: torch.Tensor, bias: torch.Tensor, inner_multiple: int = 0) -> Matrix:
+    def _from_inner(self, weight: torch.Tensor) -> torch.Tensor:
+        """Pad the columns that read the widened states as those are padded."""
+        multiple = self._kernels.panel // 2 if self._row.gate else self._kernels.panel
+        return F.pad(weight, (0, -weight.shape[1] % multiple))
+
+    def _matrix(self, weight: torch.Tensor, bias: torch.Tensor) -> Matrix:
         """Pack `weight`, `[columns, inner]`."""
+        panels, columns, inner = self._panels(weight)
+        return Matrix(panels, self._numbers(F.pad(bias, (0, columns - len(bias)))), inner, columns)
+
+    def _low_rank(self, lower: torch.Tensor, upper: torch.Tensor) -> LowRankMatrix:
+        if not len(lower):
+            return LowRankMatrix()
+        matrix = self._matrix(lower, torch.zeros(0))
+        self.widest = max(self.widest, matrix.columns)
+        panels, _, rank = self._panels(upper)
+        return LowRankMatrix(matrix, panels, rank)
+
+    def _panels(self, weight: torch.Tensor) -> tuple[int, int, int]:
+        """Lay `[columns, inner]` out; return where, and both sizes padded."""
         columns = round_up(weight.shape[0], self._kernels.panel)
-        inner = round_up(weight.shape[1], inner_multiple or self._kernels.step)
-        padding = (0, inner - weight.shape[1], 0, columns - weight.shape[0])
-        source = F.pad(weight.float(), padding).contiguous()
+        inner = round_up(weight.shape[1], self._kernels.step)
+        source = F.pad(weight.float(), (0, inner - weight.shape[1], 0, columns - weight.shape[0])).contiguous()
         panels = torch.empty(columns * inner * self._kernels.element_bytes, dtype=torch.uint8)
         self._kernels.pack(source.data_ptr(), columns, inner, panels.data_ptr())
         self.memory.append(panels)
-        return Matrix(panels.data_ptr(), self._numbers(F.pad(bias, (0, columns - len(bias)))), inner, columns)
+        return panels.data_ptr(), columns, inner
 
     def _norm(self, module: torch.nn.Module, name: str) -> Sequence[int]:
         norm = module.get_submodule(name)
@@ -99,6 +134,21 @@ class Packer:
         return kept.data_ptr()
 
 
+def _blocks(
+    names: Sequence[str], factors: Mapping[str, Factors], shapes: Mapping[str, tuple[int, int]]
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Join the factors of layers over one input: lower ones under each other, upper ones each in its own columns."""
+    present = [factors.get(name) for name in names]
+    ranks = [0 if found is None else len(found.lower) for found in present]
+    lower = torch.cat([torch.zeros(0, shapes[names[0]][1]), *(found.lower.float() for found in present if found)])
+    uppers, before = [], 0
+    for name, found, rank in zip(names, present, ranks, strict=True):
+        rows = torch.zeros(shapes[name][0], rank) if found is None else found.upper.float()
+        uppers.append(F.pad(rows, (before, sum(ranks) - before - rank)))
+        before += rank
+    return lower, uppers
+
+
 def _linear(module: torch.nn.Module, name: str) -> torch.nn.Linear:
     part = module.get_submodule(name)
     if type(part) is not torch.nn.Linear:
@@ -106,10 +156,9 @@ def _linear(module: torch.nn.Module, name: str) -> torch.nn.Linear:
     return part
 
 
+def _weight(linear: torch.nn.Linear) -> torch.Tensor:
+    return linear.weight.detach()
+
+
 def _bias(linear: torch.nn.Linear) -> torch.Tensor:
     return torch.zeros(linear.out_features) if linear.bias is None else linear.bias.detach()
-
-
-def layers_of(layers: Sequence[Layer]) -> ctypes.Array[Layer]:
-    """Make the array the kernels read."""
-    return (Layer * len(layers))(*layers)

@@ -7,14 +7,19 @@ architecture by name.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 import torch
-from sie_pytorch.loop.entry import EncoderEntry, activation_of, row_of
+from sie_pytorch.loop.entry import EncoderEntry, activation_of, linear_shapes, row_of
 from sie_pytorch.runners import LowRank, RunnerContext, RunnerUnfitError, weight_bytes
 
-from sie_cpu.kernels import ACTIVATIONS, STAGES, Encoder, load_kernels
-from sie_cpu.packing import Packer, layers_of, round_up
+from sie_cpu.kernels import ACTIVATIONS, STAGES, Encoder, Layer, LayerLowRank, load_kernels
+from sie_cpu.packing import Packer, round_up
+
+T = TypeVar("T")
 
 
 class KernelRunner:
@@ -34,15 +39,16 @@ class KernelRunner:
             self._kernels = load_kernels(str(context.dtype).removeprefix("torch."))
         except OSError as error:
             raise RunnerUnfitError(str(error)) from error
-        self._packer = Packer(self._kernels, heads)
+        packer = Packer(self._kernels, row, heads)
         try:
             self._entry = EncoderEntry(model)
             modules = list(model.get_submodule(row.layers))
-            layers = [self._packer.layer(module, row) for module in modules]
+            layers = [packer.layer(module) for module in modules]
+            self.linear_shapes = linear_shapes(model, row)
         except AttributeError as error:
             raise RunnerUnfitError(f"its layers are not those of its row: {error}") from error
         head_dim = modules[0].get_submodule(row.query).out_features // heads
-        self._layers = layers_of(layers)
+        self._layers = (Layer * len(layers))(*layers)
         self._encoder = Encoder(
             self._layers,
             len(layers),
@@ -54,7 +60,10 @@ class KernelRunner:
             modules[0].get_submodule(row.output_norm).eps,
             head_dim**-0.5,
         )
-        self.memory_bytes = weight_bytes(self._entry.embeddings) + sum(part.nbytes for part in self._packer.memory)
+        self._weights = packer.memory
+        self._row, self._heads = row, heads
+        self.memory_bytes = weight_bytes(self._entry.embeddings) + sum(part.nbytes for part in packer.memory)
+        self._low_ranks: WeakKeyDictionary[LowRank, _PackedLowRank] = WeakKeyDictionary()
         self._threads = context.threads
         self._workspace = torch.empty(0, dtype=torch.uint8)
         self._stopwatch: ctypes.Array[ctypes.c_int64] | None = None
@@ -82,19 +91,15 @@ class KernelRunner:
         cu_seqlens: torch.Tensor,
         low_rank: LowRank | None = None,
     ) -> torch.Tensor:
-        """Compute the last hidden states, in float32; see `Runner.forward`.
-
-        Raises:
-            NotImplementedError: `low_rank` is given.
-        """
-        if low_rank is not None:
-            raise NotImplementedError("The kernel runner applies no low-rank factors; pass low_rank=None.")
+        """Compute the last hidden states, in float32; see `Runner.forward`."""
         entered, angles = self._entry(ids, positions, segment_ids)
         states = entered.to(torch.float32, memory_format=torch.contiguous_format, copy=True)
         cosine, sine = (None, None) if angles is None else (part.float().contiguous() for part in angles)
         offsets = cu_seqlens.to(torch.int64)
         handle, sequences = ctypes.addressof(self._encoder), len(offsets) - 1
-        wanted = self._kernels.workspace_bytes(handle, offsets.data_ptr(), sequences, self._threads)
+        factors = None if low_rank is None else self._packed(low_rank)
+        lowered = 0 if factors is None else factors.widest
+        wanted = self._kernels.workspace_bytes(handle, offsets.data_ptr(), sequences, lowered, self._threads)
         if len(self._workspace) < wanted:
             self._workspace = torch.empty(wanted, dtype=torch.uint8)
         self._kernels.encode(
@@ -105,8 +110,38 @@ class KernelRunner:
             None if cosine is None else cosine.data_ptr(),
             None if sine is None else sine.data_ptr(),
             0 if cosine is None else cosine.shape[1],
+            None if factors is None else factors.layers,
+            lowered,
             self._workspace.data_ptr(),
             self._threads,
             self._stopwatch,
         )
         return states
+
+    def _packed(self, low_rank: LowRank) -> _PackedLowRank:
+        """Pack factors once, for as long as they live."""
+        packed = self._low_ranks.get(low_rank)
+        if packed is None:
+            packer = Packer(self._kernels, self._row, self._heads)
+            layers = []
+            for number in range(len(self._layers)):
+                prefix = f"{self._row.layers}.{number}."
+                layers.append(
+                    packer.layer_low_rank(_within(low_rank.factors, prefix), _within(self.linear_shapes, prefix))
+                )
+            packed = _PackedLowRank((LayerLowRank * len(layers))(*layers), packer.widest, packer.memory)
+            self._low_ranks[low_rank] = packed
+        return packed
+
+
+@dataclass(frozen=True, slots=True)
+class _PackedLowRank:
+    """Low-rank factors as the kernels read them, and the memory they lie in."""
+
+    layers: ctypes.Array[LayerLowRank]
+    widest: int
+    memory: list[torch.Tensor]
+
+
+def _within(mapping: Mapping[str, T], prefix: str) -> dict[str, T]:
+    return {name.removeprefix(prefix): value for name, value in mapping.items() if name.startswith(prefix)}

@@ -75,13 +75,6 @@ def test_facts_of_a_runner_come_from_the_model(runner: Callable) -> None:
     assert runner("t5").info.max_sequence_length is None
 
 
-def test_low_rank_factors_are_refused_until_a_runner_takes_them(runner: Callable) -> None:
-    batch = batch_for("bert")
-    for name in ("bert", "mpnet"):
-        with pytest.raises(NotImplementedError, match="low_rank=None"):
-            runner(name).forward(batch.ids, batch.positions, None, batch.cu_seqlens, low_rank=object())
-
-
 def test_a_padding_token_that_a_text_spells_out_is_numbered_as_the_model_does(
     checkpoint: Callable[[str], Path], runner: Callable
 ) -> None:

@@ -8,9 +8,10 @@
 
 static inline int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-struct AttentionScratch {  // for sequences of up to `length` tokens; see attention_scratch_bytes
+struct Scratch {  // a thread's own, for sequences up to the longest
     element *keys, *values, *weights;
     float *scores;
+    element *lowered;  // rows of a chunk in low rank
 };
 
 // The panels of a matrix `wide` columns wide: `body(column, vectors)` with the number of vectors at compile time.
@@ -92,7 +93,7 @@ static inline float softmax(float *scores, element *weights, int64_t length, int
 // Attends for one head. `query`, `key` and `value` point at its first token's elements, `stride` apart, `width` wide
 // (a multiple of LANES); the result is written the same way at `output`, `output_stride` apart.
 static inline void attend(const element *query, const element *key, const element *value, int64_t stride,
-                          int64_t length, int64_t width, float scale, const AttentionScratch &scratch, element *output,
+                          int64_t length, int64_t width, float scale, const Scratch &scratch, element *output,
                           int64_t output_stride) {
     const int64_t padded = round_up(length, LANES);
     transpose_keys(key, stride, length, width, scratch.keys);
@@ -100,6 +101,7 @@ static inline void attend(const element *query, const element *key, const elemen
     for_tiles(length, [&](auto height, int64_t start) {
         for_panels(padded, [&](int64_t first, auto vectors) {
             vec sums[height()][vectors()];
+            clear<height(), vectors()>(sums);
             multiply<height(), vectors()>(query + start * stride, stride, scratch.keys + first * width, width, sums);
             for (int row = 0; row < height(); row++)
                 for (int v = 0; v < vectors(); v++) store(scratch.scores + row * padded + first + v * LANES, sums[row][v]);
@@ -109,6 +111,7 @@ static inline void attend(const element *query, const element *key, const elemen
             shares[row] = softmax(scratch.scores + row * padded, scratch.weights + row * padded, length, padded, scale);
         for_panels(width, [&](int64_t first, auto vectors) {
             vec sums[height()][vectors()];
+            clear<height(), vectors()>(sums);
             multiply<height(), vectors()>(scratch.weights, padded, scratch.values + first * padded, padded, sums);
             for (int row = 0; row < height(); row++)
                 for (int v = 0; v < vectors(); v++)

@@ -48,11 +48,11 @@ Plan make_plan(const int64_t *offsets, int64_t sequences, int threads) {
     return plan;
 }
 
-int64_t workspace_of(const Encoder &encoder, const Plan &plan, int threads) {
+int64_t workspace_of(const Encoder &encoder, const Plan &plan, int64_t lowered, int threads) {
     const Widths widths(encoder);
     Arena buffers(nullptr), scratch(nullptr);
     take_buffers(buffers, widths, plan.rows);
-    take_scratch(scratch, encoder, plan.longest);
+    take_scratch(scratch, encoder, plan.longest, plan.rows * lowered);
     return buffers.used() * (plan.shared ? 1 : threads) + scratch.used() * threads + 64;
 }
 
@@ -93,24 +93,26 @@ void sie_pack(const float *weight, int64_t columns, int64_t inner, void *panels)
                     *to++ = to_element(weight[(panel + column) * inner + k + step]);
 }
 
-int64_t sie_workspace_bytes(const void *encoder, const int64_t *offsets, int64_t sequences, int64_t threads) {
-    return workspace_of(*(const Encoder *)encoder, make_plan(offsets, sequences, (int)threads), (int)threads);
+// `lowered`: the widest low-rank product, padded to PANEL; 0 for none.
+int64_t sie_workspace_bytes(const void *encoder, const int64_t *offsets, int64_t sequences, int64_t lowered,
+                            int64_t threads) {
+    return workspace_of(*(const Encoder *)encoder, make_plan(offsets, sequences, (int)threads), lowered, (int)threads);
 }
 
-// Runs all layers over `states`, float32 `[tokens, hidden]`, in place. `spent`, where given, holds sie_stage_kinds()
+// Runs all layers over `states`, float32 `[tokens, hidden]`, in place. `low_rank`, where given, is of each layer. `spent`, where given, holds sie_stage_kinds()
 // counters of nanoseconds, and one more for the whole call.
 void sie_encode(const void *handle, float *states, const int64_t *offsets, int64_t sequences, const float *cosine,
-                const float *sine, int64_t angle_width, void *workspace, int64_t threads, int64_t *spent) {
+                const float *sine, int64_t angle_width, const void *low_rank, int64_t lowered, void *workspace, int64_t threads, int64_t *spent) {
     const Encoder &encoder = *(const Encoder *)handle;
     const Widths widths(encoder);
     const Plan plan = make_plan(offsets, sequences, (int)threads);
     const int64_t stages = ChunkRun::stages(encoder), chunks = (int64_t)plan.chunks.size();
     Arena arena((char *)(((uintptr_t)workspace + 63) / 64 * 64));
     std::vector<Buffers> buffers;
-    std::vector<AttentionScratch> scratch;
+    std::vector<Scratch> scratch;
     for (int place = 0; place < threads; place++) {
         if (place == 0 || !plan.shared) buffers.push_back(take_buffers(arena, widths, plan.rows));
-        scratch.push_back(take_scratch(arena, encoder, plan.longest));
+        scratch.push_back(take_scratch(arena, encoder, plan.longest, plan.rows * lowered));
     }
     const Stopwatch watch(spent);
     const auto run_stage = [&](const ChunkRun &run, int64_t stage, int64_t item, int64_t items, int place) {
@@ -118,7 +120,7 @@ void sie_encode(const void *handle, float *states, const int64_t *offsets, int64
     };
     const auto run_of = [&](int64_t chunk, int place) {
         return ChunkRun(encoder, widths, buffers[place], plan.chunks[chunk], states, offsets,
-                        {cosine, sine, angle_width});
+                        {cosine, sine, angle_width}, (const LayerLowRank *)low_rank);
     };
     const auto run_all = [&] {
         if (plan.shared) {

@@ -12,6 +12,16 @@ struct Layer {
     const float *attention_norm_weight, *attention_norm_bias, *output_norm_weight, *output_norm_bias;
 };
 
+struct LowRank {  // what is added to a weight: `upper` times `lower`; nothing where `rank` is 0
+    Matrix lower;         // `[rank padded to PANEL, inner]`, no bias
+    const element *upper;  // panels as the weight's own, `rank` inside
+    int64_t rank;         // a multiple of STEP
+};
+
+struct LayerLowRank {
+    LowRank joined, attention_output, up, down;
+};
+
 struct Encoder {
     const Layer *layers;
     int64_t layer_count, hidden, heads, head_width;  // head_width: a head's elements, padded to LANES
@@ -69,13 +79,14 @@ static inline Buffers take_buffers(Arena &arena, const Widths &widths, int64_t r
             arena.take<element>(rows * widths.attended), arena.take<element>(rows * widths.inner)};
 }
 
-static inline AttentionScratch take_scratch(Arena &arena, const Encoder &encoder, int64_t longest) {
+static inline Scratch take_scratch(Arena &arena, const Encoder &encoder, int64_t longest, int64_t lowered) {
     const int64_t padded = round_up(longest, LANES);
-    AttentionScratch scratch;
+    Scratch scratch;
     scratch.keys = arena.take<element>(padded * encoder.head_width);
     scratch.values = arena.take<element>(padded * encoder.head_width);
     scratch.weights = arena.take<element>(ROWS * padded);
     scratch.scores = arena.take<float>(ROWS * padded);
+    scratch.lowered = arena.take<element>(lowered);
     return scratch;
 }
 
@@ -128,9 +139,9 @@ class ChunkRun {
     static constexpr int64_t LAYER_STAGES = 8, KINDS = 1 + LAYER_STAGES;
 
     ChunkRun(const Encoder &encoder, const Widths &widths, const Buffers &buffers, const Chunk &chunk, float *states,
-             const int64_t *offsets, const Angles &angles)
+             const int64_t *offsets, const Angles &angles, const LayerLowRank *low_rank)
         : encoder_(encoder), widths_(widths), buffers_(buffers), chunk_(chunk), states_(states), offsets_(offsets),
-          angles_(angles) {}
+          angles_(angles), low_rank_(low_rank) {}
 
     // Stages 0 to stages() - 1 have to follow each other; the items of one stage may run in any order, at once.
     static int64_t stages(const Encoder &encoder) { return 2 + encoder.layer_count * LAYER_STAGES; }
@@ -140,21 +151,24 @@ class ChunkRun {
         return stage == 0 || stage == stages(encoder) - 1 ? 0 : 1 + (stage - 1) % LAYER_STAGES;
     }
 
-    void run(int64_t stage, int64_t item, int64_t items, const AttentionScratch &scratch) const {
+    void run(int64_t stage, int64_t item, int64_t items, const Scratch &scratch) const {
         const Range rows = Range::part(chunk_.rows, item, items);
         if (stage == 0) return enter(rows);
         if (stage == stages(encoder_) - 1) return leave(rows);
+        static const LayerLowRank none{};
         const Layer &layer = encoder_.layers[(stage - 1) / LAYER_STAGES];
+        const LayerLowRank &low = low_rank_ ? low_rank_[(stage - 1) / LAYER_STAGES] : none;
         const auto panels = [&](const Matrix &matrix) { return Range::part(matrix.columns / PANEL, item, items); };
         switch ((stage - 1) % LAYER_STAGES) {
-        case 0: return join(layer.joined, panels(layer.joined));
+        case 0: return join(layer.joined, low.joined, panels(layer.joined), scratch);
         case 1: return turn(rows);
         case 2: return attend_heads(Range::part(encoder_.heads, item, items), scratch);
         case 3:
-            return project(layer.attention_output, buffers_.attended, widths_.attended, panels(layer.attention_output));
+            return project(layer.attention_output, low.attention_output, buffers_.attended, widths_.attended,
+                           panels(layer.attention_output), scratch);
         case 4: return norm(layer.attention_norm_weight, layer.attention_norm_bias, rows);
-        case 5: return widen_by_activation(layer.up, panels(layer.up));
-        case 6: return project(layer.down, buffers_.inner, widths_.inner, panels(layer.down));
+        case 5: return widen_by_activation(layer.up, low.up, panels(layer.up), scratch);
+        case 6: return project(layer.down, low.down, buffers_.inner, widths_.inner, panels(layer.down), scratch);
         default: return norm(layer.output_norm_weight, layer.output_norm_bias, rows);
         }
     }
@@ -176,9 +190,22 @@ class ChunkRun {
                         encoder_.hidden * sizeof(float));
     }
 
-    void join(const Matrix &matrix, const Range &panels) const {
+    // The chunk's rows through the first of two low-rank factors, into the thread's own memory.
+    Correction lower(const LowRank &low, const element *from, int64_t stride, const Scratch &scratch) const {
+        if (!low.rank) return {};
+        const int64_t columns = low.lower.columns;
+        for (int64_t panel = 0; panel < columns / PANEL; panel++)
+            panel_product(from, stride, chunk_.rows, low.lower, panel, {}, [&](int64_t row, vec (&sums)[VECTORS]) {
+                element *to = scratch.lowered + row * columns + panel * PANEL;
+                for (int v = 0; v < VECTORS; v++) store(to + v * LANES, sums[v]);
+            });
+        return {scratch.lowered, columns, low.upper, low.rank};
+    }
+
+    void join(const Matrix &matrix, const LowRank &low, const Range &panels, const Scratch &scratch) const {
+        const Correction correction = lower(low, buffers_.inputs, widths_.hidden, scratch);
         for (int64_t panel = panels.begin; panel < panels.end; panel++)
-            panel_product(buffers_.inputs, widths_.hidden, chunk_.rows, matrix, panel,
+            panel_product(buffers_.inputs, widths_.hidden, chunk_.rows, matrix, panel, correction,
                           [&](int64_t row, vec (&sums)[VECTORS]) {
                               element *to = buffers_.joined + row * widths_.joined + panel * PANEL;
                               for (int v = 0; v < VECTORS; v++) store(to + v * LANES, sums[v]);
@@ -194,7 +221,7 @@ class ChunkRun {
         }
     }
 
-    void attend_heads(const Range &heads, const AttentionScratch &scratch) const {
+    void attend_heads(const Range &heads, const Scratch &scratch) const {
         const int64_t third = encoder_.heads * encoder_.head_width;
         for (int64_t sequence = chunk_.first; sequence < chunk_.last; sequence++) {
             const int64_t start = offsets_[sequence] - chunk_.start;
@@ -209,9 +236,11 @@ class ChunkRun {
     }
 
     // Adds a product to the states it came from.
-    void project(const Matrix &matrix, const element *from, int64_t stride, const Range &panels) const {
+    void project(const Matrix &matrix, const LowRank &low, const element *from, int64_t stride, const Range &panels,
+                 const Scratch &scratch) const {
+        const Correction correction = lower(low, from, stride, scratch);
         for (int64_t panel = panels.begin; panel < panels.end; panel++)
-            panel_product(from, stride, chunk_.rows, matrix, panel, [&](int64_t row, vec (&sums)[VECTORS]) {
+            panel_product(from, stride, chunk_.rows, matrix, panel, correction, [&](int64_t row, vec (&sums)[VECTORS]) {
                 const int64_t place = row * widths_.hidden + panel * PANEL;
                 for (int v = 0; v < VECTORS; v++)
                     store(buffers_.sums + place + v * LANES, sums[v] + load(buffers_.states + place + v * LANES));
@@ -226,9 +255,11 @@ class ChunkRun {
         }
     }
 
-    template <int activation> void widen(const Matrix &matrix, const Range &panels) const {
+    template <int activation>
+    void widen(const Matrix &matrix, const LowRank &low, const Range &panels, const Scratch &scratch) const {
+        const Correction correction = lower(low, buffers_.inputs, widths_.hidden, scratch);
         for (int64_t panel = panels.begin; panel < panels.end; panel++)
-            panel_product(buffers_.inputs, widths_.hidden, chunk_.rows, matrix, panel,
+            panel_product(buffers_.inputs, widths_.hidden, chunk_.rows, matrix, panel, correction,
                           [&](int64_t row, vec (&sums)[VECTORS]) {
                               element *to = buffers_.inner + row * widths_.inner;
                               if (encoder_.gated) {  // a panel holds as many columns of the gate beside its own
@@ -243,13 +274,14 @@ class ChunkRun {
                           });
     }
 
-    void widen_by_activation(const Matrix &matrix, const Range &panels) const {
+    void widen_by_activation(const Matrix &matrix, const LowRank &low, const Range &panels,
+                             const Scratch &scratch) const {
         switch (encoder_.activation) {
-        case GELU: return widen<GELU>(matrix, panels);
-        case GELU_TANH: return widen<GELU_TANH>(matrix, panels);
-        case RELU: return widen<RELU>(matrix, panels);
-        case SILU: return widen<SILU>(matrix, panels);
-        default: return widen<NONE>(matrix, panels);
+        case GELU: return widen<GELU>(matrix, low, panels, scratch);
+        case GELU_TANH: return widen<GELU_TANH>(matrix, low, panels, scratch);
+        case RELU: return widen<RELU>(matrix, low, panels, scratch);
+        case SILU: return widen<SILU>(matrix, low, panels, scratch);
+        default: return widen<NONE>(matrix, low, panels, scratch);
         }
     }
 
@@ -260,4 +292,5 @@ class ChunkRun {
     float *const states_;
     const int64_t *const offsets_;
     const Angles angles_;
+    const LayerLowRank *const low_rank_;  // of each layer, or null
 };

@@ -13,11 +13,21 @@ struct Matrix {  // a linear layer's weight in panels, with its bias (zeros wher
     int64_t columns;  // a multiple of PANEL
 };
 
+struct Correction {  // of low rank, added to a product: `rows` times `panels`, laid out as the product's own weight
+    const element *rows = nullptr;
+    int64_t stride = 0;
+    const element *panels = nullptr;
+    int64_t inner = 0;  // 0: none
+};
+
+template <int rows, int vectors> static inline void clear(vec (&sums)[rows][vectors]) {
+    for (int row = 0; row < rows; row++)
+        for (int v = 0; v < vectors; v++) sums[row][v] = vec{};
+}
+
 template <int rows, int vectors>
 static inline void multiply(const element *a, int64_t a_stride, const element *panel, int64_t inner,
                             vec (&sums)[rows][vectors]) {
-    for (int row = 0; row < rows; row++)
-        for (int v = 0; v < vectors; v++) sums[row][v] = vec{};
     for (int64_t k = 0; k < inner; k += STEP) {
         operand b[vectors];
 #pragma GCC unroll 8
@@ -51,11 +61,15 @@ template <typename Tile> static inline void for_tiles(int64_t count, Tile &&tile
 // One panel of `rows x inner` times the matrix; `finish(row, vectors)` takes each row's finished sums, bias added.
 template <typename Finish>
 static inline void panel_product(const element *a, int64_t a_stride, int64_t rows, const Matrix &matrix, int64_t panel,
-                                 Finish &&finish) {
+                                 const Correction &correction, Finish &&finish) {
     const element *weights = matrix.panels + panel * PANEL * matrix.inner;
+    const element *corrections = correction.panels + panel * PANEL * correction.inner;
     for_tiles(rows, [&](auto height, int64_t start) {
         vec sums[height()][VECTORS];
+        clear<height(), VECTORS>(sums);
         multiply<height(), VECTORS>(a + start * a_stride, a_stride, weights, matrix.inner, sums);
+        multiply<height(), VECTORS>(correction.rows + start * correction.stride, correction.stride, corrections,
+                                    correction.inner, sums);
         for (int row = 0; row < height(); row++) {
             for (int v = 0; v < VECTORS; v++) sums[row][v] += load(matrix.bias + panel * PANEL + v * LANES);
             finish(start + row, sums[row]);

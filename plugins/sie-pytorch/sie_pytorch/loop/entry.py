@@ -37,6 +37,17 @@ def activation_of(config: Any) -> str:
     return str(getattr(config, "hidden_act", None) or getattr(config, "activation", None))
 
 
+def linear_shapes(model: Any, row: LayerRow) -> dict[str, tuple[int, int]]:
+    """List the linear layers of the row in every layer: out and in, by dotted name below the model."""
+    parts = (row.query, row.key, row.value, row.attention_output, row.up, row.down, row.gate)
+    shapes = {}
+    for number, layer in enumerate(model.get_submodule(row.layers)):
+        for part in filter(None, parts):
+            weight = layer.get_submodule(part).weight
+            shapes[f"{row.layers}.{number}.{part}"] = (weight.shape[0], weight.shape[1])
+    return shapes
+
+
 class EncoderEntry:
     """From token ids to the states that the first layer takes."""
 

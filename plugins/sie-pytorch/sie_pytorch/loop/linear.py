@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from transformers.activations import ACT2FN
 
 from sie_pytorch.runners.protocol import RunnerUnfitError
 
@@ -64,6 +65,7 @@ class PackedLinear:
         )
         self._bias = torch.cat([bias.detach() for bias in present]) if present else None
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
+        self._activation = activation
         if activation is None:
             self._fused, self._algorithm = "none", ""
         elif activation in ACTIVATIONS:
@@ -71,16 +73,23 @@ class PackedLinear:
         else:
             raise RunnerUnfitError(f"its activation {activation!r} is none of {', '.join(ACTIVATIONS)}")
 
-    def __call__(self, states: torch.Tensor) -> torch.Tensor:
-        """Multiply, add the bias, apply the activation."""
-        result: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
-            states, self._weight, self._bias, self._fused, [], self._algorithm
-        )
-        return result
+    def __call__(self, states: torch.Tensor, added: torch.Tensor | None = None) -> torch.Tensor:
+        """Multiply, add the bias and what low-rank factors make, apply the activation."""
+        if added is None:
+            return self._product(states, self._fused, self._algorithm)
+        result = self._product(states, "none", "").add_(added)
+        activated: torch.Tensor = result if self._activation is None else ACT2FN[self._activation](result)
+        return activated
 
-    def add(self, states: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        """Multiply, add the bias and `residual`."""
+    def add(self, states: torch.Tensor, residual: torch.Tensor, added: torch.Tensor | None = None) -> torch.Tensor:
+        """Multiply, add the bias, `residual` and what low-rank factors make."""
         result: torch.Tensor = torch.ops.mkldnn._linear_pointwise.binary(
             states, residual, self._weight, self._bias, "add"
+        )
+        return result if added is None else result.add_(added)
+
+    def _product(self, states: torch.Tensor, fused: str, algorithm: str) -> torch.Tensor:
+        result: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
+            states, self._weight, self._bias, fused, [], algorithm
         )
         return result

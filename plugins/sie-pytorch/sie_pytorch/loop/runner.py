@@ -6,13 +6,16 @@ architecture by name.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 
-from sie_pytorch.loop.entry import Angles, EncoderEntry, activation_of, row_of
+from sie_pytorch.loop.entry import Angles, EncoderEntry, activation_of, linear_shapes, row_of
 from sie_pytorch.loop.linear import PackedLinear, require_prepacking, row_count
 from sie_pytorch.loop.table import LayerRow
 from sie_pytorch.runners.layout import PackedLayout, runs_of
+from sie_pytorch.runners.low_rank import low_rank_part
 from sie_pytorch.runners.protocol import LowRank, RunnerContext, RunnerUnfitError, weight_bytes
 
 
@@ -29,6 +32,14 @@ class _Norm:
         return F.layer_norm(states, shape, weight, bias, eps)
 
 
+Added = Callable[..., torch.Tensor | None]
+"""From states and the names of the layers they enter to what low-rank factors add to the joined result, or None."""
+
+
+def _nothing(*_: object) -> None:
+    """Add nothing."""
+
+
 class _Layer:
     """One layer: attention and feed-forward part, each added to its input and normalised after."""
 
@@ -42,6 +53,7 @@ class _Layer:
         query, key, value = linear(row.query), linear(row.key), linear(row.value)
         if not query.weight.shape == key.weight.shape == value.weight.shape:
             raise RunnerUnfitError("its queries, keys and values differ in width")
+        self._row = row
         self._heads = heads
         self._head_dim = query.out_features // heads
         self._qkv = PackedLinear((query, key, value))
@@ -52,18 +64,30 @@ class _Layer:
         self._down = PackedLinear((linear(row.down),))
         self._output_norm = _Norm(layer.get_submodule(row.output_norm))
 
-    def __call__(self, states: torch.Tensor, total: int, layout: PackedLayout, angles: Angles | None) -> torch.Tensor:
+    def __call__(
+        self, states: torch.Tensor, total: int, layout: PackedLayout, angles: Angles | None, added: Added
+    ) -> torch.Tensor:
         """Run `[rows, hidden]`, of which the first `total` are tokens and the others are computed along, unread."""
-        attended = self._attend(states, total, layout, angles)
-        states = self._attention_norm(self._attention_output.add(attended, states))
-        inner = self._up(states)
-        if self._gate is not None:
-            inner = inner.mul_(self._gate(states))
-        return self._output_norm(self._down.add(inner, states))
+        row = self._row
+        attended = self._attend(states, total, layout, angles, added(states, row.query, row.key, row.value))
+        states = self._attention_norm(
+            self._attention_output.add(attended, states, added(attended, row.attention_output))
+        )
+        inner = self._up(states, added(states, row.up))
+        if self._gate is not None and row.gate is not None:
+            inner = inner.mul_(self._gate(states, added(states, row.gate)))
+        return self._output_norm(self._down.add(inner, states, added(inner, row.down)))
 
-    def _attend(self, states: torch.Tensor, total: int, layout: PackedLayout, angles: Angles | None) -> torch.Tensor:
+    def _attend(
+        self,
+        states: torch.Tensor,
+        total: int,
+        layout: PackedLayout,
+        angles: Angles | None,
+        added: torch.Tensor | None,
+    ) -> torch.Tensor:
         rows = states.shape[0]
-        joined = self._qkv(states)[:total].view(total, 3, self._heads, self._head_dim).permute(1, 2, 0, 3)
+        joined = self._qkv(states, added)[:total].view(total, 3, self._heads, self._head_dim).permute(1, 2, 0, 3)
         if angles is not None:
             joined[:2] = _rotate(joined[:2], angles)
         query, key, value = joined.unsqueeze(1).unbind()
@@ -92,6 +116,7 @@ class EncoderLoop:
         row = row_of(config)
         try:
             self._entry = EncoderEntry(model)
+            self._path, self.linear_shapes = row.layers, linear_shapes(model, row)
             self._layers = [
                 _Layer(layer, row, config.num_attention_heads, activation_of(config))
                 for layer in model.get_submodule(row.layers)
@@ -109,17 +134,29 @@ class EncoderLoop:
         cu_seqlens: torch.Tensor,
         low_rank: LowRank | None = None,
     ) -> torch.Tensor:
-        """Compute the last hidden states; see `Runner.forward`.
-
-        Raises:
-            NotImplementedError: `low_rank` is given.
-        """
-        if low_rank is not None:
-            raise NotImplementedError("The encoder loop applies no low-rank factors; pass low_rank=None.")
+        """Compute the last hidden states; see `Runner.forward`."""
         total = len(ids)
         states, angles = self._entry(ids, positions, segment_ids)
         states = F.pad(states, (0, 0, 0, row_count(total) - total))
         layout = PackedLayout(runs_of(cu_seqlens), eager=self._eager)
-        for layer in self._layers:
-            states = layer(states, total, layout, angles)
+        for number, layer in enumerate(self._layers):
+            added = _nothing if low_rank is None else self._adder(low_rank, number)
+            states = layer(states, total, layout, angles, added)
         return states[:total]
+
+    def _adder(self, low_rank: LowRank, number: int) -> Added:
+        """Make what adds the factors of one layer."""
+
+        def add(states: torch.Tensor, *parts: str) -> torch.Tensor | None:
+            names = [f"{self._path}.{number}.{part}" for part in parts]
+            if low_rank.factors.keys().isdisjoint(names):
+                return None
+            columns = [
+                low_rank_part(states, low_rank.factors[name])
+                if name in low_rank.factors
+                else states.new_zeros(len(states), self.linear_shapes[name][0])
+                for name in names
+            ]
+            return torch.cat(columns, dim=1)
+
+        return add

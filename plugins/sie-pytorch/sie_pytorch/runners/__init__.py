@@ -5,11 +5,20 @@ Nothing here knows a tokenizer, a pooling or a request.
 
 from sie_pytorch.runner_specs import INTERFACE
 from sie_pytorch.runners.build import BuiltRunner, build_runner
-from sie_pytorch.runners.protocol import LowRank, Runner, RunnerContext, RunnerInfo, RunnerUnfitError, weight_bytes
+from sie_pytorch.runners.protocol import (
+    Factors,
+    LowRank,
+    Runner,
+    RunnerContext,
+    RunnerInfo,
+    RunnerUnfitError,
+    weight_bytes,
+)
 
 __all__ = [
     "INTERFACE",
     "BuiltRunner",
+    "Factors",
     "LowRank",
     "Runner",
     "RunnerContext",

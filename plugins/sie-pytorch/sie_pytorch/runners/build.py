@@ -35,6 +35,7 @@ class BuiltRunner:
 
     def __init__(self, runner: Runner, info: RunnerInfo, device: torch.device) -> None:
         self.info = info
+        self.linear_shapes = runner.linear_shapes
         self._runner = runner
         self._device = device
 

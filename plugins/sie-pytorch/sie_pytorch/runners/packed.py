@@ -6,7 +6,7 @@ It knows no architecture by name. What a model asks of attention that it does no
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from transformers import AttentionInterface
 
 from sie_pytorch.runners.checkpoint import forward_arguments
 from sie_pytorch.runners.layout import AttentionLayout, PackedLayout, runs_of
+from sie_pytorch.runners.low_rank import applied, shapes_of
 from sie_pytorch.runners.positions import position_rule
 from sie_pytorch.runners.protocol import LowRank, RunnerContext, RunnerUnfitError, weight_bytes
 
@@ -112,6 +113,11 @@ class PackedRunner:
         """What the model takes."""
         return weight_bytes(self._model)
 
+    @cached_property
+    def linear_shapes(self) -> dict[str, tuple[int, int]]:
+        """Every plain linear layer of the model."""
+        return shapes_of(self._model)
+
     def forward(
         self,
         ids: torch.Tensor,
@@ -123,16 +129,14 @@ class PackedRunner:
         """Compute the last hidden states; see `Runner.forward`.
 
         Raises:
-            NotImplementedError: `low_rank` is given.
             RunnerUnfitError: The model did not attend exactly once a layer through the attention function.
         """
-        if low_rank is not None:
-            raise NotImplementedError("The packed runner applies no low-rank factors; pass low_rank=None.")
         layout = self._lay_out(cu_seqlens)
         arguments = {"input_ids": ids[None], "position_ids": self._positions(ids, positions)[None], "packed": layout}
         if segment_ids is not None and "token_type_ids" in self._arguments:
             arguments["token_type_ids"] = segment_ids[None]
-        states: torch.Tensor = self._model(**arguments).last_hidden_state[0]
+        with applied(self._model, low_rank):
+            states: torch.Tensor = self._model(**arguments).last_hidden_state[0]
         if layout.calls != self._layers:
             raise RunnerUnfitError(f"its {self._layers} layers called the attention function {layout.calls} times")
         return states

@@ -5,12 +5,14 @@ It knows no architecture: the model derives positions, masks and biases itself, 
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 import torch
 
 from sie_pytorch.runners.checkpoint import forward_arguments
+from sie_pytorch.runners.low_rank import applied, shapes_of
 from sie_pytorch.runners.protocol import LowRank, RunnerContext, weight_bytes
 
 PADDING_SHARE = 1 / 8
@@ -42,6 +44,11 @@ class PaddedRunner:
         """What the model takes."""
         return weight_bytes(self._model)
 
+    @cached_property
+    def linear_shapes(self) -> dict[str, tuple[int, int]]:
+        """Every plain linear layer of the model."""
+        return shapes_of(self._model)
+
     def forward(
         self,
         ids: torch.Tensor,
@@ -50,13 +57,11 @@ class PaddedRunner:
         cu_seqlens: torch.Tensor,
         low_rank: LowRank | None = None,
     ) -> torch.Tensor:
-        """Compute the last hidden states; see `Runner.forward`. The model numbers positions itself.
+        """Compute the last hidden states; see `Runner.forward`. The model numbers positions itself."""
+        with applied(self._model, low_rank):
+            return self._forward(ids, segment_ids, cu_seqlens)
 
-        Raises:
-            NotImplementedError: `low_rank` is given.
-        """
-        if low_rank is not None:
-            raise NotImplementedError("The padded runner applies no low-rank factors; pass low_rank=None.")
+    def _forward(self, ids: torch.Tensor, segment_ids: torch.Tensor | None, cu_seqlens: torch.Tensor) -> torch.Tensor:
         bounds: list[int] = cu_seqlens.tolist()
         lengths = [stop - start for start, stop in pairwise(bounds)]
         parts, order = [], []

@@ -15,8 +15,24 @@ import torch
 from sie_core.contracts import ModelCard
 
 
-class LowRank(Protocol):
-    """Low-rank factors by projection name, with the rows of a packed batch each is for. No runner takes any yet."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Factors:
+    """What LoRA adds to the weight of a linear layer: `upper @ lower` (arXiv 2106.09685), scale included in `upper`."""
+
+    lower: torch.Tensor
+    """`[rank, in]`."""
+    upper: torch.Tensor
+    """`[out, rank]`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class LowRank:
+    """One LoRA adapter: factors by the dotted name of the linear layer they are for, below the base model.
+
+    All sequences of a batch use the same one. A runner may keep what it derives from it while the object lives.
+    """
+
+    factors: Mapping[str, Factors]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +101,11 @@ class Runner(Protocol):
         """What the weights it keeps take on the device."""
         ...
 
+    @property
+    def linear_shapes(self) -> Mapping[str, tuple[int, int]]:
+        """The linear layers that low-rank factors may be for, with the sizes they have: out, in."""
+        ...
+
     def forward(
         self,
         ids: torch.Tensor,
@@ -102,7 +123,8 @@ class Runner(Protocol):
             segment_ids: int64 `[total_tokens]`, token types; None means what the architecture takes by default.
             cu_seqlens: int32 or int64 `[sequences + 1]` on the CPU: where each sequence starts, and `total_tokens`
                 last. No sequence is empty.
-            low_rank: None. The seam for LoRA: a runner that cannot apply it raises `NotImplementedError`.
+            low_rank: What every weight it names has added to it for this batch, None for nothing. Its names and shapes
+                are those of `linear_shapes`.
 
         Returns:
             `[total_tokens, hidden]` on the runner's device in its precision, in the order of `ids`. On an asynchronous
