@@ -22,8 +22,10 @@ from sie_core.contracts import InputType, ItemOutput, Option, Postprocessor
 
 MOST_BYTES = 64 * 2**20
 """How large the random projections of one parameter set may be."""
-CELLS_AT_ONCE = 2**21
-"""How many entries a membership matrix of partitions by tokens may have: 8 MiB."""
+ENTRIES_AT_ONCE = 2**16
+"""How many entries of an encoding are worked on at a time: 256 KiB."""
+MEMBERSHIPS_AT_ONCE = 2**20
+"""How many entries a matrix of which token is in which partition may have: 4 MiB."""
 _PARAMETER_SETS_KEPT = 4
 
 
@@ -96,7 +98,7 @@ class Muvera:
             return np.zeros(self.dims, dtype=np.float32)
         if self.parameters.center_tokens:
             tokens = tokens - tokens.mean(axis=0)
-        encoding = self._sketch(self._aggregate(tokens, mean=not is_query).ravel())
+        encoding = self._encode(tokens, mean=not is_query)
         if self.parameters.normalize:
             length = np.linalg.norm(encoding)
             encoding = encoding if length == 0.0 else encoding / length
@@ -111,22 +113,44 @@ class Muvera:
         by_token = parameters.num_simhash_projections + (parameters.projection_dim or 0)
         return 4 * self._repetitions * self.token_dims * by_token + (12 * size if self._sketched else 4 * size)
 
-    def _aggregate(self, tokens: NDArray[np.float32], mean: bool) -> NDArray[np.float32]:
+    def _encode(self, tokens: NDArray[np.float32], mean: bool) -> NDArray[np.float32]:
+        """Go through the repetitions, a few at a time: what is large of them stays in the processor's cache."""
+        random, partitions = self._projections, self._partition(tokens).T
+        encoding = np.zeros(self.dims, dtype=np.float32 if random.buckets is None else np.float64)
+        step = max(1, ENTRIES_AT_ONCE // (self._partitions * self._width))
+        for start in range(0, self._repetitions, step):
+            some = slice(start, start + step)
+            projected = tokens if random.tokens is None else tokens @ random.tokens[some]
+            block = self._aggregate(projected, partitions[some], mean).ravel()
+            place = slice(start * self._partitions * self._width, start * self._partitions * self._width + len(block))
+            if random.buckets is None or random.signs is None:
+                encoding[place] = block
+            else:  # a count sketch: entries are added up in random buckets with random signs
+                block *= random.signs[place]
+                encoding += np.bincount(random.buckets[place], block, minlength=self.dims)
+        return encoding.astype(np.float32, copy=False)
+
+    def _aggregate(self, tokens: NDArray[np.float32], partitions: NDArray[np.int64], mean: bool) -> NDArray[np.float32]:
         """Sum or average the tokens of each partition: shape (repetitions, partitions, width).
 
         A product with the matrix of which token is in which partition does the adding: unlike a scatter it runs outside
         the interpreter's lock, and so beside the other threads.
+
+        Args:
+            tokens: Shape (tokens, width), or (repetitions, tokens, width) where each projects them otherwise.
+            partitions: Where each token is in each repetition: shape (repetitions, tokens).
+            mean: Whether to average.
         """
-        shape = (self._repetitions, self._partitions)
-        sums = np.zeros((*shape, self._width), dtype=np.float32)
-        counts = np.zeros((*shape, 1), dtype=np.float32)
-        step = max(1, CELLS_AT_ONCE // (self._repetitions * self._partitions))
-        for start in range(0, len(tokens), step):
-            part = tokens[start : start + step]
-            members = np.zeros((*shape, len(part)), dtype=np.float32)
-            members[np.arange(self._repetitions)[:, None], self._partition(part).T, np.arange(len(part))] = 1.0
-            projected = part if self._projections.tokens is None else part @ self._projections.tokens
-            sums += members @ projected
+        repetitions, count = partitions.shape
+        sums = np.zeros((repetitions, self._partitions, self._width), dtype=np.float32)
+        counts = np.zeros((repetitions, self._partitions, 1), dtype=np.float32)
+        step = max(1, MEMBERSHIPS_AT_ONCE // (repetitions * self._partitions))
+        for start in range(0, count, step):
+            some = slice(start, start + step)
+            where = partitions[:, some]
+            members = np.zeros((repetitions, self._partitions, where.shape[1]), dtype=np.float32)
+            members[np.arange(repetitions)[:, None], where, np.arange(where.shape[1])] = 1.0
+            sums += members @ tokens[..., some, :]
             if mean:
                 counts += members.sum(axis=2, keepdims=True)
         return np.divide(sums, counts, out=sums, where=counts > 0) if mean else sums
@@ -138,13 +162,6 @@ class Muvera:
         for bit in np.moveaxis(above, 2, 0):
             index = (index << 1) + (bit ^ (index & 1))
         return index
-
-    def _sketch(self, flat: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Add up the entries in random buckets with random signs (count sketch), where there are too many."""
-        if self._projections.buckets is None or self._projections.signs is None:
-            return flat
-        sketch = np.bincount(self._projections.buckets, self._projections.signs * flat, minlength=self.dims)
-        return sketch.astype(np.float32)
 
 
 @lru_cache(maxsize=_PARAMETER_SETS_KEPT)

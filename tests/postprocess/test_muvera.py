@@ -89,10 +89,12 @@ def test_an_encoding_is_what_plain_loops_make_of_the_definition(parameters, is_q
     assert encoding == pytest.approx(in_loops(parameters, tokens, is_query), abs=2e-5)
 
 
-def test_many_tokens_are_aggregated_in_parts_to_the_same_encoding(monkeypatch):
-    parameters, tokens = MuveraParameters(4, 3), np.random.default_rng(1).standard_normal((50, 8)).astype(np.float32)
+@pytest.mark.parametrize("parameters", [MuveraParameters(4, 3), MuveraParameters(4, 3, 8, 100)])
+def test_many_tokens_are_aggregated_in_parts_to_the_same_encoding(monkeypatch, parameters):
+    tokens = np.random.default_rng(1).standard_normal((50, 8)).astype(np.float32)
     whole = [Muvera(parameters, 8).encode(tokens, is_query=is_query) for is_query in (True, False)]
-    monkeypatch.setattr(muvera, "CELLS_AT_ONCE", 7 * 4 * 8)
+    monkeypatch.setattr(muvera, "ENTRIES_AT_ONCE", 3 * 8 * 8)
+    monkeypatch.setattr(muvera, "MEMBERSHIPS_AT_ONCE", 7 * 3 * 8)
     parts = [Muvera(parameters, 8).encode(tokens, is_query=is_query) for is_query in (True, False)]
     assert np.allclose(whole, parts, atol=1e-5)
 
