@@ -24,6 +24,7 @@ SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
             [
                 r"\(384,\) [\d.]+\na int8\n\[.*'sentence-transformers/all-MiniLM-L6-v2'.*\]\n256\n",
                 r"(\[( *-?0\.\d+){3} *\]\n){2}",
+                r"{'item_id': 'fox', 'score': 1\.0, 'rank': 0}\nperson Ada\nplace London\n\(16,\)\n",
                 r"a small model behind a search\n",
             ],
             strict=True,

@@ -18,13 +18,20 @@ def snippets(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
 
 
-@pytest.mark.parametrize("snippet", [s for s in snippets("sh") if "curl" in s])
-def test_every_curl_prints_vectors(minilm_server, snippet):
+def answer(snippet, url):
     assert ADDRESS in snippet
-    run = subprocess.run(
-        ["bash", "-ec", snippet.replace(ADDRESS, minilm_server)], capture_output=True, text=True, timeout=60, check=True
-    )
-    body = json.loads(run.stdout)
+    command = ["bash", "-ec", snippet.replace(ADDRESS, url)]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout)
+
+
+def test_the_curl_that_scores_ranks_the_fox_first(minilm_server):
+    (snippet,) = [s for s in snippets("sh") if "/v1/score/" in s]
+    assert [entry["item_id"] for entry in answer(snippet, minilm_server)["scores"]] == ["item-1", "item-0"]
+
+
+@pytest.mark.parametrize("snippet", [s for s in snippets("sh") if "curl" in s and "/v1/score/" not in s])
+def test_every_other_curl_prints_vectors(minilm_server, snippet):
+    body = answer(snippet, minilm_server)
     vectors = [item["embedding"] for item in body["data"]] if "data" in body else [
         item["dense"]["values"] for item in body["items"]
     ]  # fmt: skip
