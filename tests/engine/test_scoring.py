@@ -170,3 +170,47 @@ async def test_nan_never_leaves_as_a_score(engines):
     with pytest.raises(InferenceError) as caught:
         await scores(engine, model, "a [nan]", "b")
     assert (caught.value.code, caught.value.param) == ("NON_FINITE_OUTPUT", "query")
+
+
+async def test_windows_of_a_document_are_combined_before_they_are_compared(served):
+    engine, model = served
+    options = {"window": 2}
+    long = "one two three four five"
+    (query,) = await encoded(engine, model, ["one four"], "multivector", "query")
+    (document,) = await encoded(engine, model, [long], "multivector", "document")
+    got = await scores(engine, model, "one four", long, options={**options, "output_types": ["multivector"]})
+    assert got == pytest.approx([expected(query, document, "multivector")], abs=1e-5)
+
+
+async def test_an_asynchronous_device_scores_the_same(engines):
+    model = engines.model("plain")
+    engine = await engines.start(load=[model])
+    there = await engines.start(load=[model], device="fake")
+    assert await scores(there, model, "red fox", *DOCUMENTS) == await scores(engine, model, "red fox", *DOCUMENTS)
+
+
+async def test_a_score_that_is_given_up_leaves_nothing_in_the_queue(engines):
+    hold = engines.hold()
+    model = engines.model("held", run_hold=str(hold), max_batch_tokens=4)
+    engine = await engines.start(load=[model])
+    first = asyncio.create_task(engine.infer(request(model, "first")))
+    await until(lambda: RECORD.runs(model))
+    given_up = asyncio.create_task(engine.infer(scoring(model, Item(text="a"), *DOCUMENTS)))
+    await until(lambda: sample(engine, "sie_queue_units") == 5)
+    given_up.cancel()
+    await until(lambda: sample(engine, "sie_queue_units") == 0)
+    hold.off()
+    await bounded(first)
+    assert len(RECORD.runs(model)) == 1
+
+
+async def test_a_batch_that_crashes_fails_the_score_alone(engines):
+    model = engines.model("crashes", runtime={"crash_text": "[crash]"})
+    engine = await engines.start(load=[model])
+    asked = [
+        engine.infer(scoring(model, Item(text="red"), "a", "[crash] b")),
+        engine.infer(scoring(model, Item(text="red"), "a", "red")),
+    ]
+    failed, answered = await bounded(asyncio.gather(*asked, return_exceptions=True))
+    assert failed.code == "INFERENCE_ERROR"
+    assert len(answered.items) == 2

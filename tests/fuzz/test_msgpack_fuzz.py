@@ -45,6 +45,8 @@ def bodies(value: Callable[[st.SearchStrategy[Any]], st.SearchStrategy[Any]]) ->
     params = st.fixed_dictionaries(
         {},
         optional={
+            "labels": value(st.lists(st.text(min_size=1, max_size=5), max_size=3)),
+            "output_schema": value(st.just({"properties": {"a": {}}})),
             "output_types": value(st.lists(st.sampled_from(["dense", "sparse", "multivector"]), min_size=1)),
             "output_dtype": value(st.sampled_from(["float32", "float16", "int8", "uint8", "binary", "ubinary"])),
             "instruction": value(st.text(max_size=9)),
@@ -52,8 +54,10 @@ def bodies(value: Callable[[st.SearchStrategy[Any]], st.SearchStrategy[Any]]) ->
             "options": value(st.fixed_dictionaries({}, optional={"is_query": value(st.booleans())})),
         },
     )
+    query = st.fixed_dictionaries({"text": value(st.text(min_size=1, max_size=9))}, optional={"id": value(st.text())})
     return st.fixed_dictionaries(
-        {"items": value(st.lists(item, min_size=1, max_size=4))}, optional={"params": value(params), "more": ANYTHING}
+        {"items": value(st.lists(item, min_size=1, max_size=4)), "query": value(query)},
+        optional={"params": value(params), "more": ANYTHING, "instruction": value(st.text(max_size=9))},
     )
 
 
@@ -86,7 +90,15 @@ def client(fake_server: str) -> Iterator[httpx.Client]:
         yield client
 
 
-def test_any_bytes_get_an_answer_in_shape(client: httpx.Client) -> None:
+@pytest.mark.parametrize(
+    ("path", "listed"),
+    [
+        ("/v1/encode/sie-fake/embedder", "items"),
+        ("/v1/score/sie-fake/embedder", "scores"),
+        ("/v1/extract/sie-fake/media", "items"),
+    ],
+)
+def test_any_bytes_get_an_answer_in_shape(client: httpx.Client, path: str, listed: str) -> None:
     answered: Counter[int] = Counter()
 
     @settings(
@@ -95,12 +107,12 @@ def test_any_bytes_get_an_answer_in_shape(client: httpx.Client) -> None:
     )  # fmt: skip
     @given(messages())
     def run(message: bytes) -> None:
-        reply = client.post("/v1/encode/sie-fake/embedder", content=message, headers=HEADERS)
+        reply = client.post(path, content=message, headers=HEADERS)
         answered[reply.status_code] += 1
         if reply.status_code == 200:
             body = wire.unpack(reply.content)
             assert isinstance(body, dict)
-            assert all(item.keys() & {"dense", "sparse", "multivector"} for item in body["items"])
+            assert all(item.keys() & {"dense", "sparse", "multivector", "score", "entities"} for item in body[listed])
             return
         error = reply.json()["error"]
         assert error["code"]

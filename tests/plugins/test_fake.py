@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 import time
+import wave
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from threading import Thread
 
 import numpy as np
@@ -19,6 +22,7 @@ from sie_core.contracts import (
     InvalidInput,
     Item,
     LoadContext,
+    Media,
     ModelConfig,
     ModelLoadError,
     OutOfDeviceMemory,
@@ -35,8 +39,10 @@ TASKS = {
 DENSE = Task("encode", ("dense",))
 
 
-def load(name: str = "test/fake", device: Device | None = None, **loadtime) -> FakeAdapter:
-    config = ModelConfig(name, weightless=True, tasks=TASKS, max_sequence_length=8)
+def load(
+    name: str = "test/fake", device: Device | None = None, tasks=TASKS, inputs=("text",), **loadtime
+) -> FakeAdapter:
+    config = ModelConfig(name, weightless=True, tasks=tasks, inputs=inputs, max_sequence_length=8)
     model = ResolvedModel(name, config, Profile("default", "fake", loadtime=loadtime))
     return FakeAdapter.load(LoadContext(model, device or Device("cpu"), "float32"))
 
@@ -44,6 +50,16 @@ def load(name: str = "test/fake", device: Device | None = None, **loadtime) -> F
 def encode(adapter: FakeAdapter, *texts: str, **task) -> list[np.ndarray]:
     task = Task("encode", ("dense",), **task)
     return [output.dense for output in answer_shared(adapter, [Item(text=text) for text in texts], task)]
+
+
+def wav(samples: int) -> bytes:
+    file = io.BytesIO()
+    with wave.open(file, "wb") as clip:
+        clip.setnchannels(1)
+        clip.setsampwidth(2)
+        clip.setframerate(16_000)
+        clip.writeframes(bytes(2 * samples))
+    return file.getvalue()
 
 
 @pytest.fixture(autouse=True)
@@ -267,3 +283,66 @@ def test_the_readme_lists_every_switch():
         rows = [row for row in readme.splitlines() if row.startswith("|") and f"`{option.name}`" in row]
         assert rows, f"{option.name} is not in the table"
         assert f"| {option.stage} |" in rows[0]
+
+
+def test_a_score_is_the_share_of_the_query_s_words_and_the_best_window_s():
+    adapter = load(tasks={"score": {}})
+    items = [Item(text=text) for text in ("red fox red", "a b c d fox red", "RED")]
+    task = Task("score", query=Item(text="red fox"))
+    assert [output.score for output in answer_shared(adapter, items, task)] == [1.0, 1.0, 0.0]
+    windowed = replace(task, options={"window": 2, "lowercase": True})
+    assert [output.score for output in answer_shared(adapter, items, windowed)] == [1.0, 1.0, 0.5]
+
+
+def test_a_pair_costs_both_texts_and_is_cut_to_the_limit():
+    task = Task("score", query=Item(text="q q"))
+    short, long = load(tasks={"score": {}}).prepare([Item(text="a b"), Item(text="a b c d e f g h")], task)
+    assert (short.cost, short.tokens, short.truncated) == (4, 4, None)
+    assert (long.cost, long.truncated, long.payload.text) == (8, Truncation(10, 8), "a b c d e f")
+
+
+def test_what_windows_extract_is_joined_at_its_places_in_the_text():
+    text = "x=1 y \t x=2  Ada-knows->Bo y x=3"
+    task = Task("extract", labels=("x", "y"), output_schema={"properties": {"x": {}}}, options={"threshold": 0.0})
+    adapter = load(tasks={"extract": {}})
+    (whole,) = answer_shared(adapter, [Item(text=text)], task)
+    (windowed,) = answer_shared(adapter, [Item(text=text)], replace(task, options={**task.options, "window": 2}))
+    assert [text[entity.start : entity.end] for entity in whole.entities] == ["1", "2", "3"]
+    assert (windowed.entities, windowed.relations, windowed.data) == (whole.entities, whole.relations, whole.data)
+    assert windowed.data == {"x": ["1", "2", "3"]}
+    assert [each.label for each in windowed.classifications] == ["y"]
+
+
+def test_an_unsure_entity_is_left_out():
+    adapter, items = load(tasks={"extract": {}}), [Item(text="a=one a=two a=three")]
+    (everything,) = answer_shared(adapter, items, Task("extract"))
+    least, *_, most = sorted(entity.score for entity in everything.entities)
+    (sure,) = answer_shared(adapter, items, Task("extract", options={"threshold": most}))
+    assert 0.5 <= least < most <= 1
+    assert [entity.score for entity in sure.entities] == [most]
+
+
+@pytest.mark.parametrize(("samples", "cost"), [(1, 1), (1600, 1), (1601, 2), (16_000, 10)])
+def test_audio_costs_its_samples_by_the_chunk_rounded_up(samples, cost):
+    adapter = load(inputs=("text", "audio"))
+    for data in (wav(samples), bytes(2 * samples)):
+        (unit,) = adapter.prepare([Item(audio=Media(data))], DENSE)
+        assert (unit.cost, unit.tokens) == (cost, 0)
+    (unit,) = load(inputs=("text", "audio"), audio_chunk=1).prepare([Item(text="a b", audio=Media(wav(5)))], DENSE)
+    assert (unit.cost, unit.tokens) == (7, 2)
+
+
+def test_an_image_costs_one_and_its_bytes_decide_the_vector():
+    adapter = load(inputs=("text", "image"))
+    items = [Item(images=(Media(data),)) for data in (b"one", b"two", b"one")] + [
+        Item(text="a", images=(Media(b"one"),))
+    ]
+    assert [unit.cost for unit in adapter.prepare(items, DENSE)] == [1, 1, 1, 2]
+    one, two, again, captioned = (output.dense for output in answer_shared(adapter, items, DENSE))
+    assert np.array_equal(one, again)
+    assert not np.allclose(one, two, atol=0.1)
+    assert not np.allclose(one, captioned, atol=0.1)
+    for data in (b"", b"corrupt"):
+        with pytest.raises(InvalidInput) as caught:
+            adapter.prepare([*items, Item(images=(Media(b"x"), Media(data)))], DENSE)
+        assert caught.value.param == "items[4].images[1]"
