@@ -47,9 +47,14 @@ def _arrays(output: ItemOutput) -> Iterator[tuple[str, NDArray[Any]]]:
 def _numbers(output: ItemOutput) -> Iterator[tuple[str, Iterator[float]]]:
     if output.score is not None:
         yield "score", iter((output.score,))
-    for name in ("entities", "relations", "classifications"):
-        yield name, (each.score for each in getattr(output, name) or ())
-    yield "objects", (number for each in output.objects or () for number in (each.score, *each.bbox))
+    if output.entities:
+        yield "entities", (each.score for each in output.entities)
+    if output.relations:
+        yield "relations", (each.score for each in output.relations)
+    if output.classifications:
+        yield "classifications", (each.score for each in output.classifications)
+    if output.objects:
+        yield "objects", (number for each in output.objects for number in (each.score, *each.bbox))
     if output.data:
         yield "data", _floats(output.data)
 
