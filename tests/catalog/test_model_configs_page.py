@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from sie_pytorch.plugin import sie_model_families
@@ -12,6 +13,7 @@ from sie_pytorch.plugin import sie_model_families
 from sie_core.catalog import Catalog, check_profile, read_config
 from sie_core.catalog.engine_options import ENGINE_OPTIONS
 from sie_core.catalog.schema import ModelFile, ProfileFile, Tasks
+from sie_core.contracts import Operation
 
 PAGE = (Path(__file__).parents[2] / "docs/model-configs.md").read_text(encoding="utf-8")
 (EXAMPLE,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
@@ -56,3 +58,7 @@ def test_every_field_of_the_schema_is_on_the_page(model: type[ModelFile]) -> Non
 
 def test_the_options_of_every_family_are_on_the_page() -> None:
     assert [name for name in ENGINE_OPTIONS if f"| `{name}` |" not in PAGE] == []
+    for name, option in ENGINE_OPTIONS.items():
+        (row,) = [line for line in PAGE.splitlines() if line.startswith(f"| `{name}` |")]
+        every = set(option.operations) == set(get_args(Operation))
+        assert row.endswith("| all |" if every else f"| {', '.join(f'`{each}`' for each in option.operations)} |"), row
