@@ -91,6 +91,8 @@ def _invalid(error: ValidationError) -> InferenceError:
     param = path_of(problem["loc"])
     if problem["type"] == "missing":
         return InferenceError("INVALID_INPUT", f"`{param}` is required.", param=param)
+    if problem["type"] == "extra_forbidden":
+        return InferenceError("INVALID_INPUT", f"`{param}` is not understood here; leave it out.", param=param)
     reason = problem["msg"].removeprefix("Value error, ").removesuffix(".")
     says_it = problem["type"] in ("value_error", "too_short", "too_long")
     given = "" if says_it else f", not {kind_of(problem['input'])}"

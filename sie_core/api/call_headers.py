@@ -20,7 +20,7 @@ class CallHeaders:
 
     deadline: float | None
     """`time.monotonic()` seconds."""
-    load_wait_s: int | None
+    load_wait_s: float | None
     """How long to wait for a model that is not loaded; None where the client did not say."""
     wait_applied: bool = False
     """Whether the client said so, and its deadline leaves that much time."""

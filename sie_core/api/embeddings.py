@@ -32,7 +32,7 @@ def router(api: Api) -> APIRouter:
     """Make the route."""
     routes = APIRouter(tags=["inference"])
 
-    @routes.post("/v1/embeddings", **inference(EmbeddingsBody, EmbeddingsReply, msgpack=False, openai=True))
+    @routes.post("/v1/embeddings", **inference(EmbeddingsBody, EmbeddingsReply, msgpack=False, errors="openai"))
     async def embeddings(request: Request) -> Response:
         """Embed texts, as OpenAI does.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from sie_sdk.errors import ERRORS
@@ -41,3 +41,24 @@ class OpenAIErrorReply(BaseModel):
     """Every failure of an OpenAI-shaped route."""
 
     error: OpenAIErrorFields
+
+
+class CohereErrorReply(BaseModel):
+    """Every failure of a Cohere-shaped route."""
+
+    model_config = ConfigDict(extra="allow")
+
+    message: str
+    code: Code
+    param: str | None = None
+
+
+class TeiErrorReply(BaseModel):
+    """Every failure of a TEI-shaped route."""
+
+    model_config = ConfigDict(extra="allow")
+
+    error: str
+    error_type: Literal["Unhealthy", "Backend", "Overloaded", "Validation", "Tokenizer", "Empty"]
+    code: Code
+    param: str | None = None

@@ -1,49 +1,23 @@
-"""Errors as replies: one JSON body for every failure, in our envelope or in OpenAI's.
+"""Errors as replies: one JSON body for every failure, in the envelope that the clients of the path read.
 
-Codes, statuses and pauses come from the error table; it must not know why anything failed.
+It must not know why anything failed.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Final
 
 import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from sie_core.api.envelopes import ENVELOPES, envelope_name
 from sie_core.api.negotiation import JSON_TYPE
 from sie_core.contracts import InferenceError
 
-OPENAI_PATHS: Final = frozenset({"/v1/embeddings"})
-"""Paths whose clients read OpenAI's envelope."""
-_OPENAI_CODES: Final = {
-    "INVALID_INPUT": "invalid_request",
-    "MODEL_NOT_FOUND": "model_not_found",
-    "INFERENCE_ERROR": "inference_error",
-}
-"""Codes that OpenAI's clients know by another name; every other code keeps the table's."""
 _HTTP_CODES: Final = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
-
-
-def error_body(error: InferenceError) -> dict[str, Any]:
-    """Describe `error` as `{"error": {"code", "message", "param"?, …}}`."""
-    fields: dict[str, Any] = {"code": error.code, "message": error.message}
-    if error.param is not None:
-        fields["param"] = error.param
-    return {"error": error.details | fields}
-
-
-def openai_error_body(error: InferenceError) -> dict[str, Any]:
-    """Describe `error` as `{"error": {"message", "type", "param", "code", …}}`."""
-    fields = {
-        "message": error.message,
-        "type": "invalid_request_error" if error.spec.status < 500 else "server_error",
-        "param": error.param,
-        "code": _OPENAI_CODES.get(error.code, error.code),
-    }
-    return {"error": error.details | fields}
 
 
 def renamed(error: InferenceError, param: str) -> InferenceError:
@@ -57,8 +31,8 @@ def error_response(error: InferenceError, path: str, headers: dict[str, str] | N
     headers = dict(headers or {})
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(math.ceil(error.retry_after_s))
-    body = openai_error_body(error) if path in OPENAI_PATHS else error_body(error)
-    return Response(orjson.dumps(body, default=str), error.spec.status, headers, JSON_TYPE)
+    envelope = ENVELOPES[envelope_name(path)]
+    return Response(orjson.dumps(envelope.body(error), default=str), envelope.status(error.code), headers, JSON_TYPE)
 
 
 async def on_inference_error(request: Request, error: Exception) -> Response:

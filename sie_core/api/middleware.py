@@ -25,7 +25,7 @@ from sie_core.logs import RequestFields, current_request
 
 log = logging.getLogger("sie_core.http")
 
-INFERENCE_PATHS: Final = ("/v1/encode/", "/v1/score/", "/v1/extract/", "/v1/embeddings")
+INFERENCE_PATHS: Final = ("/v1/encode/", "/v1/score/", "/v1/extract/", "/v1/embeddings", "/v1/rerank", "/v2/rerank")
 """Prefixes of the paths that pass the gate."""
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

@@ -12,14 +12,18 @@ from pydantic.json_schema import models_json_schema
 from sie_core import __version__
 from sie_core.api.embeddings_schema import EmbeddingsBody, EmbeddingsReply
 from sie_core.api.encode_schema import EncodeBody, EncodeReply
-from sie_core.api.error_schema import ErrorReply, OpenAIErrorReply
+from sie_core.api.error_schema import CohereErrorReply, ErrorReply, OpenAIErrorReply, TeiErrorReply
 from sie_core.api.extract_schema import ExtractBody, ExtractReply
 from sie_core.api.health import HealthReply
 from sie_core.api.models_schema import MergedModel, ModelsReply
 from sie_core.api.plugins import PluginsReply
+from sie_core.api.rerank_schema import CohereRerankBody, CohereRerankReply, RerankBody, RerankReply
 from sie_core.api.score_schema import ScoreBody, ScoreReply
 
 SCHEMAS: Final[tuple[type[BaseModel], ...]] = (
+    CohereErrorReply,
+    CohereRerankBody,
+    CohereRerankReply,
     EmbeddingsBody,
     EmbeddingsReply,
     EncodeBody,
@@ -32,8 +36,11 @@ SCHEMAS: Final[tuple[type[BaseModel], ...]] = (
     ModelsReply,
     OpenAIErrorReply,
     PluginsReply,
+    RerankBody,
+    RerankReply,
     ScoreBody,
     ScoreReply,
+    TeiErrorReply,
 )
 """Every body a route refers to."""
 _ABOUT: Final = """\

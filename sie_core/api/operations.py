@@ -11,7 +11,8 @@ from pydantic import BaseModel
 from sie_sdk.errors import ERRORS
 from starlette.responses import Response
 
-from sie_core.api.error_schema import ErrorReply, OpenAIErrorReply
+from sie_core.api.envelopes import ENVELOPES, EnvelopeName
+from sie_core.api.error_schema import CohereErrorReply, ErrorReply, OpenAIErrorReply, TeiErrorReply
 from sie_core.api.negotiation import JSON_TYPE, MSGPACK_TYPE
 
 _REQUEST_HEADERS: Final = (
@@ -31,15 +32,32 @@ _REPLY_HEADERS: Final = {
     "X-Total-Time": "Milliseconds altogether.",
 }
 
+_STATUSES: Final = (400, 404, 406, 413, 415, 500, 502, 503, 504)
+_INFERENCE_ERRORS: Final[dict[EnvelopeName, tuple[int, ...]]] = {
+    "native": _STATUSES,
+    "openai": _STATUSES,
+    "cohere": _STATUSES,
+    "tei": (404, 406, 413, 415, 422, 424, 429, 500, 503, 504),
+}
+"""What a route can answer beside a 200."""
+_ERROR_SCHEMAS: Final[dict[EnvelopeName, type[BaseModel]]] = {
+    "native": ErrorReply,
+    "openai": OpenAIErrorReply,
+    "cohere": CohereErrorReply,
+    "tei": TeiErrorReply,
+}
 
-def inference(body: type[BaseModel], reply: type[BaseModel], *, msgpack: bool, openai: bool = False) -> dict[str, Any]:
+
+def inference(
+    body: type[BaseModel], reply: type[BaseModel], *, msgpack: bool, errors: EnvelopeName = "native"
+) -> dict[str, Any]:
     """Make the arguments of an inference route's decorator.
 
     Args:
         body: The schema of the request.
         reply: The schema of a 200.
         msgpack: Whether the route speaks msgpack beside JSON.
-        openai: Whether its errors come in OpenAI's envelope.
+        errors: The envelope its errors come in.
     """
     media_types = (JSON_TYPE, MSGPACK_TYPE) if msgpack else (JSON_TYPE,)
     success = {
@@ -51,7 +69,7 @@ def inference(body: type[BaseModel], reply: type[BaseModel], *, msgpack: bool, o
     }
     return {
         "response_class": Response,
-        "responses": {200: success, **_errors(400, 404, 406, 413, 415, 500, 502, 503, 504, openai=openai)},
+        "responses": {200: success, **_errors(*_INFERENCE_ERRORS[errors], envelope=errors)},
         "openapi_extra": {
             "requestBody": {
                 "required": True,
@@ -85,12 +103,12 @@ def reference(model: type[BaseModel]) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{model.__name__}"}
 
 
-def _errors(*statuses: int, openai: bool = False) -> dict[int | str, Any]:
+def _errors(*statuses: int, envelope: EnvelopeName = "native") -> dict[int | str, Any]:
     """Describe the replies of `statuses`, and of any other failure as `default`."""
-    content = {JSON_TYPE: {"schema": reference(OpenAIErrorReply if openai else ErrorReply)}}
+    content = {JSON_TYPE: {"schema": reference(_ERROR_SCHEMAS[envelope])}}
     described: dict[int | str, Any] = {}
     for status in statuses:
-        rows = [row for row in ERRORS.values() if row.status == status]
+        rows = [row for row in ERRORS.values() if ENVELOPES[envelope].status(row.code) == status]
         response: dict[str, Any] = {
             "description": " ".join(f"`{row.code}`: {row.meaning}" for row in rows),
             "content": content,

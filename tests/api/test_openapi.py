@@ -39,6 +39,7 @@ def test_every_reference_resolves_and_every_schema_is_one(document: dict[str, An
 def test_every_route_is_described_and_promises_no_validation_error_of_another_shape(document, app: FastAPI) -> None:
     assert set(document["paths"]) == {
         "/v1/encode/{model}", "/v1/score/{model}", "/v1/extract/{model}", "/v1/embeddings",
+        "/v1/rerank", "/v2/rerank",
         "/v1/models", "/v1/models/{model}", "/v1/plugins",
         "/healthz", "/livez", "/readyz", "/health", "/metrics",
     }  # fmt: skip

@@ -1,0 +1,103 @@
+"""The shapes in which clients read an error: ours, OpenAI's, Cohere's, and that of text-embeddings-inference (TEI).
+
+Codes, statuses and pauses come from the error table; what TEI answers with another status than it is said here. It must
+not know why anything failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from sie_sdk.errors import error_spec
+
+from sie_core.contracts import InferenceError
+
+EnvelopeName = Literal["native", "openai", "cohere", "tei"]
+
+OPENAI_PATHS: Final = frozenset({"/v1/embeddings", "/v1/rerank"})
+COHERE_PATHS: Final = frozenset({"/v2/rerank"})
+TEI_PATHS: Final = frozenset({"/", "/embed", "/embed_sparse", "/rerank", "/info", "/tokenize"})
+TEI_PREFIX: Final = "/tei/"
+_OPENAI_CODES: Final = {
+    "INVALID_INPUT": "invalid_request",
+    "MODEL_NOT_FOUND": "model_not_found",
+    "INFERENCE_ERROR": "inference_error",
+}
+"""Codes that OpenAI's clients know by another name; every other code keeps the table's."""
+_TEI_STATUSES: Final = {
+    "INVALID_INPUT": 422,
+    "INPUT_TOO_LONG": 413,
+    "INFERENCE_ERROR": 424,
+    "NON_FINITE_OUTPUT": 424,
+    "MODEL_LOAD_FAILED": 424,
+    "QUEUE_FULL": 429,
+    "RESOURCE_EXHAUSTED": 429,
+}
+"""What TEI's clients know by another status; every other code keeps the table's."""
+_TEI_TYPES: Final = {424: "Backend", 429: "Overloaded", 503: "Unhealthy"}
+"""TEI's `error_type` of a status; other failures are of the type Validation below 500, Backend from there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """One of the shapes."""
+
+    body: Callable[[InferenceError], dict[str, Any]]
+    status: Callable[[str], int] = lambda code: error_spec(code).status
+    """The status of a code."""
+
+
+def envelope_name(path: str) -> EnvelopeName:
+    """Say in which shape clients of `path` read errors."""
+    if path in OPENAI_PATHS:
+        return "openai"
+    if path in COHERE_PATHS:
+        return "cohere"
+    return "tei" if path in TEI_PATHS or path.startswith(TEI_PREFIX) else "native"
+
+
+def error_body(error: InferenceError) -> dict[str, Any]:
+    """Describe `error` as `{"error": {"code", "message", "param"?, …}}`."""
+    return {"error": error.details | {"message": error.message} | _ours(error)}
+
+
+def openai_error_body(error: InferenceError) -> dict[str, Any]:
+    """Describe `error` as `{"error": {"message", "type", "param", "code", …}}`."""
+    fields = {
+        "message": error.message,
+        "type": "invalid_request_error" if error.spec.status < 500 else "server_error",
+        "param": error.param,
+        "code": _OPENAI_CODES.get(error.code, error.code),
+    }
+    return {"error": error.details | fields}
+
+
+def cohere_error_body(error: InferenceError) -> dict[str, Any]:
+    """Describe `error` as `{"message", "code", "param"?, …}`."""
+    return error.details | {"message": error.message} | _ours(error)
+
+
+def tei_error_body(error: InferenceError) -> dict[str, Any]:
+    """Describe `error` as `{"error", "error_type", "code", "param"?, …}`."""
+    status = tei_status(error.code)
+    error_type = _TEI_TYPES.get(status, "Validation" if status < 500 else "Backend")
+    return error.details | {"error": error.message, "error_type": error_type} | _ours(error)
+
+
+def tei_status(code: str) -> int:
+    """Say which status TEI answers for a code."""
+    return _TEI_STATUSES.get(code, error_spec(code).status)
+
+
+def _ours(error: InferenceError) -> dict[str, Any]:
+    return {"code": error.code} | ({} if error.param is None else {"param": error.param})
+
+
+ENVELOPES: Final[dict[EnvelopeName, Envelope]] = {
+    "native": Envelope(error_body),
+    "openai": Envelope(openai_error_body),
+    "cohere": Envelope(cohere_error_body),
+    "tei": Envelope(tei_error_body, tei_status),
+}

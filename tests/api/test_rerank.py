@@ -1,0 +1,151 @@
+"""`/v1/rerank` and `/v2/rerank` over the real engine and the fakes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from sie_core.api.limits import MAX_DOCUMENTS
+from sie_core.settings import Settings
+
+from .serving import serving
+from .test_openapi import check
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+MODELS = ("sie-fake/embedder", "sie-fake/reranker", "sie-fake/extractor")
+RERANKER = "sie-fake/reranker"
+DOCUMENTS = ["a house", "a red fox", "red, no fox", "a red hat"]
+BODY = {"model": RERANKER, "query": "red fox", "documents": DOCUMENTS}
+PATHS = ("/v1/rerank", "/v2/rerank")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[httpx.AsyncClient]:
+    folder = tmp_path_factory.mktemp("models")
+    async with serving(Settings(models_dir=folder, preload_models=MODELS, hf_fallback=False)) as client:
+        yield client
+
+
+async def refused(client: httpx.AsyncClient, path: str, **changes: Any) -> tuple[str, str]:
+    reply = await client.post(path, json=BODY | changes)
+    assert reply.status_code == 400, reply.text
+    body = reply.json()
+    error = body["error"] if path == "/v1/rerank" else body
+    assert "detail" not in body
+    return error["param"], error["message"]
+
+
+async def test_jina_s_shape(client: httpx.AsyncClient) -> None:
+    reply = await client.post("/v1/rerank", json=BODY)
+    assert reply.json() == {
+        "object": "list",
+        "model": RERANKER,
+        "results": [
+            {"index": 1, "relevance_score": 1.0},
+            {"index": 2, "relevance_score": 0.5},
+            {"index": 3, "relevance_score": 0.5},
+            {"index": 0, "relevance_score": 0.0},
+        ],
+        "usage": {"prompt_tokens": 4 * 2 + 11, "total_tokens": 4 * 2 + 11},
+    }
+    assert reply.headers["X-SIE-Served-By"] == "local"
+    assert float(reply.headers["X-Total-Time"]) > 0
+
+
+async def test_cohere_s_shape(client: httpx.AsyncClient) -> None:
+    reply = await client.post("/v2/rerank", json=BODY | {"top_n": 2})
+    assert reply.json() == {
+        "id": reply.headers["X-SIE-Request-ID"],
+        "results": [{"index": 1, "relevance_score": 1.0}, {"index": 2, "relevance_score": 0.5}],
+        "meta": {"api_version": {"version": "2"}, "tokens": {"input_tokens": 4 * 2 + 11}},
+    }
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_the_best_n_with_their_documents(client: httpx.AsyncClient, path: str) -> None:
+    documents = [DOCUMENTS[0], {"text": DOCUMENTS[1]}, *DOCUMENTS[2:]]
+    body = BODY | {"documents": documents, "top_n": 1, "return_documents": True}
+    (only,) = (await client.post(path, json=body)).json()["results"]
+    assert only == {"index": 1, "relevance_score": 1.0, "document": {"text": "a red fox"}}
+    every = (await client.post(path, json=body | {"top_n": 99})).json()["results"]
+    assert sorted(each["index"] for each in every) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_the_ranking_of_an_encoder_is_that_of_score(client: httpx.AsyncClient, path: str) -> None:
+    body = BODY | {"model": "sie-fake/embedder"}
+    items = [{"text": text} for text in DOCUMENTS]
+    scored = await client.post("/v1/score/sie-fake/embedder", json={"query": {"text": "red fox"}, "items": items})
+    expected = [(int(each["item_id"][5:]), each["score"]) for each in scored.json()["scores"]]
+    results = (await client.post(path, json=body)).json()["results"]
+    assert [(each["index"], each["relevance_score"]) for each in results] == expected
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_nulls_count_as_absent_and_two_underscores_as_a_slash(client: httpx.AsyncClient, path: str) -> None:
+    nulls = BODY | {"top_n": None, "return_documents": None, "model": "sie-fake__reranker"}
+    assert len((await client.post(path, json=nulls)).json()["results"]) == len(DOCUMENTS)
+
+
+async def test_options_are_the_model_s(client: httpx.AsyncClient) -> None:
+    body = BODY | {"model": "sie-fake/embedder", "options": {"output_types": ["dense"]}}
+    dense = (await client.post("/v1/rerank", json=body)).json()["results"]
+    finest = (await client.post("/v1/rerank", json=body | {"options": None})).json()["results"]
+    assert dense != finest
+    param, message = await refused(client, "/v1/rerank", options={"nonsense": 1})
+    assert param == "options.nonsense"
+    assert "nonsense" in message
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    ("changes", "param", "says"),
+    [
+        ({"query": " "}, "query", "blank"),
+        ({"query": ["a"]}, "query", "string"),
+        ({"documents": []}, "documents", "1"),
+        ({"documents": "one text"}, "documents", "list"),
+        ({"documents": ["x", " "]}, "documents[1]", "blank"),
+        ({"documents": ["x", 7]}, "documents[1]", "string"),
+        ({"documents": ["x", {"title": "x"}]}, "documents[1]", "string"),
+        ({"documents": ["x"] * (MAX_DOCUMENTS + 1)}, "documents", "1000"),
+        ({"top_n": 0}, "top_n", "1"),
+        ({"top_n": "2"}, "top_n", "integer"),
+        ({"rank_fields": ["title"]}, "rank_fields", "leave it out"),
+        ({"model": "sie-fake/extractor"}, "model", "extract"),
+        ({"model": "../secret"}, "model", ".."),
+    ],
+)
+async def test_a_wrong_field_is_named(client: httpx.AsyncClient, path: str, changes, param, says) -> None:
+    named, message = await refused(client, path, **changes)
+    assert named == param
+    assert says in message
+
+
+async def test_what_the_model_refuses_is_told_by_the_field_s_own_name(client: httpx.AsyncClient) -> None:
+    long = ["short", "word " * 100]
+    param, message = await refused(client, "/v1/rerank", documents=long, options={"overflow_policy": "error"})
+    assert param == "documents[1]"
+    assert "64" in message
+
+
+@pytest.mark.parametrize(("path", "key"), [("/v1/rerank", "error"), ("/v2/rerank", "message")])
+async def test_an_unknown_model_is_a_404_in_the_client_s_own_envelope(client: httpx.AsyncClient, path, key) -> None:
+    reply = await client.post(path, json=BODY | {"model": "no/such"})
+    assert reply.status_code == 404
+    error = reply.json()
+    code = error["error"]["code"] if key == "error" else error["code"]
+    assert code in ("model_not_found", "MODEL_NOT_FOUND")
+    assert "no/such" in (error["error"]["message"] if key == "error" else error["message"])
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_replies_are_as_described(client: httpx.AsyncClient, path: str) -> None:
+    document = (await client.get("/openapi.json")).json()
+    for body in (BODY, BODY | {"return_documents": True}, BODY | {"query": ""}, BODY | {"model": "no/such"}):
+        check(document, path, "post", await client.post(path, json=body))
