@@ -60,7 +60,7 @@ def envelope_name(path: str) -> EnvelopeName:
 
 def error_body(error: InferenceError) -> dict[str, Any]:
     """Describe `error` as `{"error": {"code", "message", "param"?, …}}`."""
-    return {"error": error.details | {"message": error.message} | _ours(error)}
+    return {"error": error.details | {"code": error.code, "message": error.message} | _ours(error)}
 
 
 def openai_error_body(error: InferenceError) -> dict[str, Any]:
