@@ -129,7 +129,8 @@ def ask(adapter: Adapter, items: Sequence[Item], task: Task) -> list[ItemOutput]
     answers = []
     for index in range(len(items)):
         own: list[Unit] = [unit for unit in units if unit.item == index]
-        answers.append(adapter.combine(own, [finished[id(unit)] for unit in own]))
+        outputs = [finished[id(unit)] for unit in own]
+        answers.append(adapter.combine(own, outputs) if len(own) > 1 else outputs[0])
     return answers
 
 

@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sie_cpu import plugin as kernels
+from sie_pytorch.runner_specs import RUNNERS
 
 from tests.pytorch.scoring.support import (
     DOCUMENTS,
@@ -62,3 +64,17 @@ def test_every_architecture_scores_as_the_reference_does(name: str, tmp_path: Pa
     assert adapter.facts.notes["runner"] == GATHERED[name]
     alone = [score(adapter, [document], options={"activation": "identity"})[0] for document in DOCUMENTS]
     assert deviation(ours, alone) <= BOUND * max(1.0, float(np.abs(expected).max()))
+
+
+@pytest.mark.parametrize("name", ["bert", "xlm-roberta", "nomic"])
+@pytest.mark.parametrize("runner", ["cpu-kernels", "encoder-loop", "packed", "padded"])
+def test_every_runner_gives_the_same_scores(runner: str, name: str, tmp_path: Path) -> None:
+    folder = write_classifier(name, tmp_path)
+    specs = {spec.name: spec for spec in (*RUNNERS, *kernels.sie_runners())}
+    adapter = serve(folder, runners=[specs[runner]] if runner in specs else [])
+    if runner == "cpu-kernels" and adapter.facts.notes["runner"] != runner:
+        pytest.skip(adapter.facts.notes["runner_reason"])
+    assert adapter.facts.notes["runner"] == runner
+    expected = logits(folder)
+    ours = score(adapter, options={"activation": "identity"})
+    assert deviation(ours, expected) <= 1e-4 * max(1.0, float(np.abs(expected).max()))

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from sie_core.contracts import Adapter, Item, ItemOutput, LoadContext, Task, Unit
 from sie_pytorch.device import memory_errors
@@ -39,6 +40,8 @@ class LabelledPair:
 
     row: PairRow
     label: str
+    alone: bool
+    """Whether it is the text's only label."""
     multi_label: bool
 
 
@@ -93,9 +96,9 @@ class PairModel(Adapter):
             asked = self._labels.asked(task, self._name)
             scored = self._preparation.score_rows(items, task)
             return [_unit(index, row, ScoredPair(row, asked)) for index, row in enumerate(scored)]
-        multi_label = bool(task.options.get("multi_label", False))
+        alone, multi_label = len(task.labels) == 1, bool(task.options.get("multi_label", False))
         return [
-            _unit(index, row, LabelledPair(row, label, multi_label))
+            _unit(index, row, LabelledPair(row, label, alone, multi_label))
             for index, rows in enumerate(self._preparation.label_rows(items, task))
             for label, row in zip(task.labels, rows, strict=True)
         ]
@@ -126,19 +129,14 @@ class PairModel(Adapter):
 
     def finish(self, units: Sequence[Unit], raw: HostCopy) -> Sequence[ItemOutput]:
         """Make a score of each pair's logits, or hand them on, as `dense`, to where the labels of a text meet."""
-        return [_output(unit.payload, logits) for unit, logits in zip(units, raw.wait(), strict=True)]
+        return [self._output(unit.payload, logits) for unit, logits in zip(units, raw.wait(), strict=True)]
 
     def combine(self, units: Sequence[Unit], outputs: Sequence[ItemOutput]) -> ItemOutput:
         """Classify a text by the logits of its labels."""
-        pairs: list[Any] = [unit.payload for unit in units]
-        if not isinstance(pairs[0], LabelledPair):
+        if len(outputs) == 1:
             return super().combine(units, outputs)
-        assert self._labels.entailment is not None
         logits = np.stack([output.dense for output in outputs if output.dense is not None])
-        found = classify(
-            logits, [pair.label for pair in pairs], self._labels.entailment, multi_label=pairs[0].multi_label
-        )
-        return ItemOutput(classifications=found)
+        return self._classified([unit.payload for unit in units], logits)
 
     def unload(self) -> None:
         """Free the weights now, and PyTorch's cache of them."""
@@ -146,13 +144,18 @@ class PairModel(Adapter):
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
+    def _output(self, pair: ScoredPair | LabelledPair, logits: NDArray[np.float32]) -> ItemOutput:
+        if isinstance(pair, ScoredPair):
+            return ItemOutput(score=score(logits, pair.asked))
+        return self._classified([pair], logits[None]) if pair.alone else ItemOutput(dense=logits)
+
+    def _classified(self, pairs: Sequence[LabelledPair], logits: NDArray[np.float32]) -> ItemOutput:
+        assert self._labels.entailment is not None
+        labels = [pair.label for pair in pairs]
+        found = classify(logits, labels, self._labels.entailment, multi_label=pairs[0].multi_label)
+        return ItemOutput(classifications=found)
+
 
 def _unit(item: int, row: PairRow, payload: ScoredPair | LabelledPair) -> Unit:
     tokens = len(row.ids)
     return Unit(item, cost=max(1, tokens), key=KEY, payload=payload, tokens=tokens, truncated=row.truncated)
-
-
-def _output(pair: Any, logits: Any) -> ItemOutput:
-    if isinstance(pair, ScoredPair):
-        return ItemOutput(score=score(logits, pair.asked))
-    return ItemOutput(dense=logits)

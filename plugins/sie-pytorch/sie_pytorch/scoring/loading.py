@@ -84,7 +84,7 @@ def _load(family: type[PairModel], context: LoadContext) -> PairModel:
         runner,
         head,
         labels,
-        takes_types=tokenizer.takes_types,
+        takes_types=tokenizer.takes_types and _has_types(card),
         device=device,
         threads=context.threads,
     )
@@ -105,6 +105,12 @@ def _load(family: type[PairModel], context: LoadContext) -> PairModel:
         notes={**runner.info.notes, **{name: note for name, note in notes.items() if note}},
     )
     return model
+
+
+def _has_types(card: ModelCard) -> bool:
+    """Whether the model tells token types apart; where it does not, a type of its tokenizer's may have no embedding."""
+    types = card.config.get("type_vocab_size", 2)
+    return not isinstance(types, int) or types > 1
 
 
 def _with_tokens(layout: ScoreLayout, tokenizer: TextTokenizer, context: LoadContext) -> ScoreLayout:
