@@ -10,6 +10,7 @@ from sie_core.contracts import ModelCard, ModuleCard
 
 ROOT = Path("/weights")
 ST = "sentence_transformers.models"
+IDENTITY = "torch.nn.modules.linear.Identity"
 
 
 def card(
@@ -82,6 +83,28 @@ SPARSE: dict[str, tuple[ModelCard, str]] = {
     ),
     "splade without modules": (plain("bert", "BertForMaskedLM"), "served as SPLADE, though its files do not say"),
 }
+PROJECTION = {"in_features": 32, "out_features": 16, "bias": False, "activation_function": IDENTITY}
+MULTIVECTOR: dict[str, tuple[ModelCard, str]] = {
+    "of pylate": (
+        card("Transformer", ("pylate.models.Dense.Dense", PROJECTION), model_type="ColBERT"),
+        "chains Transformer → Dense, a vector a token",
+    ),
+    "of sentence-transformers": (
+        card(
+            "Transformer",
+            ("Dense", {**PROJECTION, "module_input_name": "token_embeddings"}),
+            "sentence_transformers.multi_vector_encoder.modules.multi_vector_mask.MultiVectorMask",
+            ("Normalize", {"module_input_name": "token_embeddings"}),
+            model_type="MultiVectorEncoder",
+        ),
+        "chains Transformer → Dense → MultiVectorMask → Normalize, a vector a token",
+    ),
+    "of Stanford": (plain("bert", "HF_ColBERT"), "ColBERT in Stanford's layout"),
+    "whose weights are not here": (
+        card("Transformer", "pylate.models.Dense.Dense", files=()),
+        "its modules are said to be Transformer → Dense",
+    ),
+}
 FALLBACK: dict[str, ModelCard] = {
     "word embeddings": card("WordEmbeddings", "Pooling", config={}),
     "static embeddings": card("StaticEmbedding", config={}),
@@ -104,9 +127,8 @@ NOBODY: dict[str, ModelCard] = {
         "Transformer", ("sentence_transformers.sparse_encoder.models.SpladePooling", {"pooling_strategy": "mean"})
     ),
     "a sparse encoder of another kind": card("Transformer", "Pooling", model_type="SparseEncoder"),
-    "colbert of pylate": card("Transformer", "pylate.models.Dense.Dense"),
-    "colbert": card("Transformer", "Dense", model_type="MultiVectorEncoder"),
-    "colbert without modules": plain("bert", "HF_ColBERT"),
+    "a projection without sizes": card("Transformer", "pylate.models.Dense.Dense"),
+    "a multi-vector encoder of another kind": card("Transformer", "Pooling", model_type="MultiVectorEncoder"),
     "a cross-encoder": plain("bert", "BertForSequenceClassification"),
     "a cross-encoder with modules": card("Transformer", model_type="CrossEncoder"),
     "a language model": plain("qwen3", "Qwen3ForCausalLM"),
@@ -125,9 +147,9 @@ def test_the_packed_family_claims_what_it_has_heads_for(case: str) -> None:
     assert fallback is None or fallback.priority < ours.priority
 
 
-@pytest.mark.parametrize("case", SPARSE)
-def test_sparse_encoders_are_claimed_and_never_pooled_into_dense_vectors(case: str) -> None:
-    files, reason = SPARSE[case]
+@pytest.mark.parametrize("case", SPARSE | MULTIVECTOR)
+def test_other_encoders_are_claimed_and_never_pooled_into_dense_vectors(case: str) -> None:
+    files, reason = (SPARSE | MULTIVECTOR)[case]
     claim = claim_encoder(files)
     assert claim is not None
     assert reason in claim.reason

@@ -6,7 +6,9 @@ It joins tokenisation, a runner and heads, and knows none of them from inside.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,6 +18,8 @@ from sie_core.contracts import (
     Item,
     ItemOutput,
     LoadContext,
+    Lora,
+    ModelCard,
     ModelFacts,
     ModelLoadError,
     OutputType,
@@ -26,23 +30,35 @@ from sie_pytorch.claims import is_dense
 from sie_pytorch.device import memory_errors
 from sie_pytorch.facts import matryoshka_dims, needed_card, sequence_lengths
 from sie_pytorch.heads import Head, PackedRows, build_heads
+from sie_pytorch.lora import load_lora
 from sie_pytorch.options import READ_BY
-from sie_pytorch.preparation import Preparation
+from sie_pytorch.preparation import Filling, Preparation
 from sie_pytorch.prompts import Prompts
-from sie_pytorch.recipe import NotUnderstoodError, read_recipe
+from sie_pytorch.recipe import NotUnderstoodError, Recipe, read_recipe
 from sie_pytorch.running import runner_for
 from sie_pytorch.stages import Stages, disable_progress_bars
-from sie_pytorch.tokenizer import load_tokenizer
+from sie_pytorch.tokenizer import TextTokenizer, filling_token, load_tokenizer
 from sie_pytorch.transfers import HostCopy, Transfers
 from sie_pytorch.warming import warm_up
 from sie_pytorch.weights import require_weights
 
 if TYPE_CHECKING:
     from sie_pytorch.runners import BuiltRunner
+    from sie_pytorch.runners.filled import FilledPass
+
+Computed = tuple[Any, list[HostCopy]]
+"""What a head laid out of a batch, and its tensors on their way to the host."""
 
 
-Choice = tuple[tuple[OutputType, Hashable], ...]
-"""The inference key: the outputs asked for, and what each head was told."""
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The inference key."""
+
+    told: tuple[tuple[OutputType, Hashable], ...]
+    """The outputs asked for, and what each head was told."""
+    filled: bool = False
+    """Whether rows may be filled up with tokens that nothing attends to, which takes another forward pass."""
+    lora: Lora | None = None
 
 
 class TextEncoder(Adapter):
@@ -55,13 +71,25 @@ class TextEncoder(Adapter):
         heads: Mapping[OutputType, Head],
         device: torch.device,
         threads: int,
+        filled_pass: FilledPass | None = None,
     ) -> None:
+        """Keep the parts.
+
+        Args:
+            preparation: From items to rows of token ids.
+            runner: From ids to states.
+            heads: From states to vectors, by output.
+            device: Where runner and heads are.
+            threads: CPU threads PyTorch may use.
+            filled_pass: The forward pass of queries; None where the runner's serves.
+        """
         self._preparation = preparation
         self._runner = runner
         self._heads = heads
         self._device = device
         self._transfers = Transfers(device)
         self._threads = threads
+        self._filled_pass = filled_pass
 
     @classmethod
     def load(cls, context: LoadContext) -> Adapter:
@@ -94,12 +122,12 @@ class TextEncoder(Adapter):
         choice = self._choose(task)
         rows = self._preparation.rows(items, task)
         return [
-            Unit(item=index, cost=len(row.ids), key=choice, payload=row, tokens=len(row.ids), truncated=row.truncated)
+            Unit(index, len(row.ids), choice, row, tokens=len(row.ids) - row.filled, truncated=row.truncated)
             for index, row in enumerate(rows)
         ]
 
-    def run(self, units: Sequence[Unit]) -> list[list[HostCopy]]:
-        """Run one packed batch; give the tensors of each output asked for.
+    def run(self, units: Sequence[Unit]) -> list[Computed]:
+        """Run one packed batch; give what each head made of it.
 
         Raises:
             OutOfDeviceMemory: The device has no room for it.
@@ -108,31 +136,44 @@ class TextEncoder(Adapter):
             # A thread that used PyTorch before the load keeps the number it had then.
             torch.set_num_threads(self._threads)
         batch = PackedRows.of([unit.payload for unit in units])
-        choice: Choice = units[0].key  # type: ignore[assignment]
+        choice = _choice(units)
         upload, download = self._transfers.upload, self._transfers.download
         with memory_errors(), torch.inference_mode():
             ids, places = upload([batch.ids, batch.positions])
-            layouts = [self._heads[output].lay_out(batch, upload) for output, _ in choice]
-            states = self._runner.forward(ids, places, None, torch.from_numpy(batch.cu_seqlens))
+            layouts = [self._heads[output].lay_out(batch, upload) for output, _ in choice.told]
+            if choice.filled and self._filled_pass is not None:
+                states = self._filled_pass.forward(ids, batch.cu_seqlens, batch.seen)
+            else:
+                low_rank = None if choice.lora is None else choice.lora.payload
+                states = self._runner.forward(ids, places, None, torch.from_numpy(batch.cu_seqlens), low_rank)
             return [
-                [download(tensor) for tensor in self._heads[output].compute(states, layout, told)]
-                for (output, told), layout in zip(choice, layouts, strict=True)
+                (layout, [download(tensor) for tensor in self._heads[output].compute(states, layout, told)])
+                for (output, told), layout in zip(choice.told, layouts, strict=True)
             ]
 
-    def finish(self, units: Sequence[Unit], raw: list[list[HostCopy]]) -> Sequence[ItemOutput]:
+    def finish(self, units: Sequence[Unit], raw: list[Computed]) -> Sequence[ItemOutput]:
         """Hand each unit its rows; all rows of an output lie in arrays that nothing else holds."""
         rows = [unit.payload for unit in units]
-        choice: Choice = units[0].key  # type: ignore[assignment]
         outputs = [ItemOutput() for _ in units]
-        for (output, told), copies in zip(choice, raw, strict=True):
-            made = self._heads[output].finish(rows, [copy.wait() for copy in copies], told)
+        for (output, told), (layout, copies) in zip(_choice(units).told, raw, strict=True):
+            made = self._heads[output].finish(rows, layout, [copy.wait() for copy in copies], told)
             for whole, part in zip(outputs, made, strict=True):
                 _join(whole, part, output)
         return outputs
 
+    def load_lora(self, name: str, folder: Path) -> Lora:
+        """Read a LoRA adapter for the runner's layers.
+
+        Raises:
+            ModelLoadError: It is no plain LoRA, does not fit, or is damaged.
+            OutOfDeviceMemory: The device has no room.
+        """
+        with memory_errors():
+            return load_lora(name, folder, self._runner.linear_shapes, self._device)
+
     def unload(self) -> None:
         """Free the weights now, and PyTorch's cache of them."""
-        del self._runner, self._heads
+        del self._runner, self._heads, self._filled_pass
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
@@ -144,7 +185,14 @@ class TextEncoder(Adapter):
                     f"{', '.join(self._heads)}; leave the option out.",
                     param=f"options.{option}",
                 )
-        return tuple((output, self._heads[output].choose(task)) for output in task.output_types)
+        told = tuple((output, self._heads[output].choose(task)) for output in task.output_types)
+        return Choice(told, filled=self._filled_pass is not None and task.input_type == "query", lora=task.lora)
+
+
+def _choice(units: Sequence[Unit]) -> Choice:
+    choice = units[0].key
+    assert isinstance(choice, Choice)
+    return choice
 
 
 def _join(whole: ItemOutput, part: ItemOutput, output: OutputType) -> None:
@@ -162,13 +210,16 @@ def _load_packed(family: type[TextEncoder], context: LoadContext) -> TextEncoder
     stages = Stages(context)
     disable_progress_bars()
     tokenizer = load_tokenizer(card, recipe, trust_remote_code=config.trust_remote_code)
+    filling = _read_filling(recipe, tokenizer)
     stages.done("tokenizer")
     runner = runner_for(context, card)
     stages.done("weights")
     device = torch.device(str(context.device))
     with memory_errors():
-        heads = build_heads(recipe, card.path, runner.info.hidden_size, runner.info.precision, device)
-    lengths, length_note = sequence_lengths(config, card, recipe, tokenizer, runner.info.max_sequence_length)
+        info, core = runner.info, tokenizer.core
+        heads = build_heads(recipe, card.path, info.hidden_size, info.precision, device, core.token_to_id)
+        filled_pass = _build_filled_pass(recipe, card, info.precision, device)
+    lengths, length_note = sequence_lengths(config, card, recipe, tokenizer, info.max_sequence_length)
     preparation = Preparation(
         context.model.id,
         tokenizer,
@@ -176,8 +227,9 @@ def _load_packed(family: type[TextEncoder], context: LoadContext) -> TextEncoder
         lengths,
         pools_prompt=recipe.pooling is None or recipe.pooling.include_prompt,
         takes_ids=config.accept_token_ids,
+        filling=filling,
     )
-    encoder = family(preparation, runner, heads, device, context.threads)
+    encoder = family(preparation, runner, heads, device, context.threads, filled_pass)
     dims = warm_up(encoder, context, tuple(heads))
     stages.done("warm")
     notes = {"prompts": prompts.note, "max_sequence_length": length_note, **dict(recipe.notes)}
@@ -186,8 +238,26 @@ def _load_packed(family: type[TextEncoder], context: LoadContext) -> TextEncoder
         dims=dims,
         matryoshka_dims=matryoshka_dims(config, card, dims["dense"]) if "dense" in dims else (),
         max_sequence_length=lengths.default,
-        memory_bytes=runner.info.memory_bytes + sum(head.memory_bytes for head in heads.values()),
-        precision=runner.info.precision,
-        notes={**runner.info.notes, **{name: note for name, note in notes.items() if note}},
+        memory_bytes=info.memory_bytes
+        + sum(head.memory_bytes for head in heads.values())
+        + (filled_pass.memory_bytes if filled_pass else 0),
+        precision=info.precision,
+        takes_lora=filled_pass is None,
+        notes={**info.notes, **{name: note for name, note in notes.items() if note}},
     )
     return encoder
+
+
+def _read_filling(recipe: Recipe, tokenizer: TextTokenizer) -> Filling | None:
+    expansion = recipe.multivector and recipe.multivector.expansion
+    return Filling(expansion.length, filling_token(tokenizer, expansion.token)) if expansion else None
+
+
+def _build_filled_pass(recipe: Recipe, card: ModelCard, precision: str, device: torch.device) -> FilledPass | None:
+    """Load what queries need whose filling nothing attends to; None for all other models."""
+    expansion = recipe.multivector and recipe.multivector.expansion
+    if not expansion or expansion.attended:
+        return None
+    from sie_pytorch.runners.filled import FilledPass
+
+    return FilledPass(card.path, precision, device)

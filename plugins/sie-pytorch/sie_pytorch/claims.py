@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sie_core.contracts import Claim, ModelCard
 from sie_pytorch.recipe import NotUnderstoodError, Recipe, has_tokenizer, read_recipe
+from sie_pytorch.recipes.multivector import STANFORD, is_multivector
 from sie_pytorch.recipes.settings import SpladeSettings
 
 PRIORITY = 0
@@ -38,11 +39,13 @@ def claim_encoder(card: ModelCard) -> Claim | None:
     try:
         recipe = read_recipe(card)
     except NotUnderstoodError:
-        return None
+        return _claim_unseen(card)
     if recipe.pooling is not None and not is_dense(card):
         return None
     if recipe.declared:
         return Claim(f"its modules.json chains {_chain(card, recipe)}", PRIORITY)
+    if recipe.multivector is not None:
+        return Claim(f"its config.json names {STANFORD}, ColBERT in Stanford's layout", PRIORITY)
     if isinstance(recipe.sparse, SpladeSettings) and card.model_type in PLAIN_ENCODERS:
         return Claim(
             f"it is a plain {card.model_type} checkpoint with a masked-language-modelling head, served as SPLADE, "
@@ -52,6 +55,13 @@ def claim_encoder(card: ModelCard) -> Claim | None:
     if card.model_type in PLAIN_ENCODERS and _is_headless(card):
         return Claim(f"it is a plain {card.model_type} encoder, served as {_chain(card, recipe)}", PRIORITY)
     return None
+
+
+def _claim_unseen(card: ModelCard) -> Claim | None:
+    """Claim by their names alone modules whose configs nobody has seen yet: the weights are not here."""
+    if not is_multivector(card) or any(name.endswith(".safetensors") for name in card.files):
+        return None
+    return Claim(f"its modules are said to be {' → '.join(module.kind for module in card.modules)}", PRIORITY)
 
 
 def claim_fallback(card: ModelCard) -> Claim | None:
@@ -92,4 +102,5 @@ def _chain(card: ModelCard, recipe: Recipe) -> str:
         return " → ".join(("Transformer", pooling, *(module.kind for module in card.modules[2:])))
     if isinstance(recipe.sparse, SpladeSettings):
         return f"Transformer → SpladePooling({recipe.sparse.pooling} of {recipe.sparse.activation})"
-    return " → ".join(module.kind for module in card.modules)
+    kinds = " → ".join(module.kind for module in card.modules)
+    return f"{kinds}, a vector a token" if recipe.multivector is not None else kinds

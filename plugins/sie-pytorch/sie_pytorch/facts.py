@@ -42,6 +42,9 @@ def sequence_lengths(
     if asked is None and most is None:
         asked, note = assumed_length(card)
     query = config.max_sequence_length or settings.query_length or asked
+    if recipe.multivector is not None and recipe.multivector.expansion is not None:
+        expansion = recipe.multivector.expansion
+        query = expansion.length if expansion.fixed else max(query or 0, expansion.length)
     document = config.max_sequence_length or settings.document_length or asked
     least = tokenizer.framing + 1
     default = _within(most, asked)

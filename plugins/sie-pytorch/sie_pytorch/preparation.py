@@ -29,6 +29,18 @@ class TokenRow:
     truncated: Truncation | None = None
     max_active_dims: int | None = None
     """How many entries a sparse vector of it keeps; None for what the weights' files say."""
+    query: bool = False
+    """Whether it is a query."""
+    filled: int = 0
+    """How many tokens at its end fill it up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """What queries shorter than `length` are filled up with."""
+
+    length: int
+    token: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +89,7 @@ class Preparation:
         *,
         pools_prompt: bool,
         takes_ids: bool,
+        filling: Filling | None = None,
     ) -> None:
         """Keep the parts.
 
@@ -87,6 +100,7 @@ class Preparation:
             lengths: How long texts may be.
             pools_prompt: Whether pooling takes a prompt's tokens in.
             takes_ids: Whether items may hold token ids.
+            filling: What short queries are filled up with.
         """
         self._model = model
         self._tokenizer = tokenizer
@@ -94,6 +108,7 @@ class Preparation:
         self._lengths = lengths
         self._pools_prompt = pools_prompt
         self._takes_ids = takes_ids
+        self._filling = filling
         self._prompt_ids = lru_cache(maxsize=256)(self._tokenize_prompt)
 
     def rows(self, items: Sequence[Item], task: Task) -> list[TokenRow]:
@@ -150,7 +165,7 @@ class Preparation:
         return self._tokenizer.prompt_length(self._prompt_ids(prompt.prefix), self._lengths.default)
 
     def _row(self, where: str, content: Ids, limit: int | None, excluded: int, task: Task) -> TokenRow:
-        framing, most_active = self._tokenizer.framing, task.options.get("max_active_dims")
+        framing = self._tokenizer.framing
         tokens = framing + len(content)
         if tokens == 0:
             raise InvalidInput(f"{where} is empty, and {self._model} gives it no token; leave it out.", param=where)
@@ -160,7 +175,7 @@ class Preparation:
                 param=where,
             )
         if limit is None or tokens <= limit:
-            return TokenRow(self._tokenizer.frame(content), excluded, max_active_dims=most_active)
+            return self._framed(content, excluded, task)
         if task.truncate == "error":
             raise InvalidInput(
                 f"{where} has {tokens} tokens, and {self._model} takes {limit}: shorten or split it, or allow "
@@ -171,4 +186,12 @@ class Preparation:
         kept = limit - framing
         from_start = self._tokenizer.cuts_start if task.truncate is None else task.truncate == "start"
         cut = content[len(content) - kept :] if from_start else content[:kept]
-        return TokenRow(self._tokenizer.frame(cut), excluded, Truncation(tokens, limit), most_active)
+        return self._framed(cut, excluded, task, Truncation(tokens, limit))
+
+    def _framed(self, content: Ids, excluded: int, task: Task, truncated: Truncation | None = None) -> TokenRow:
+        """Put the special tokens around a text, and fill a short query up."""
+        ids, filled, query = self._tokenizer.frame(content), 0, task.input_type == "query"
+        if query and self._filling is not None and len(ids) < self._filling.length:
+            filled = self._filling.length - len(ids)
+            ids = np.concatenate((ids, np.full(filled, self._filling.token, dtype=np.int64)))
+        return TokenRow(ids, excluded, truncated, task.options.get("max_active_dims"), query, filled)

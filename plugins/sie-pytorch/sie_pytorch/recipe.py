@@ -10,6 +10,7 @@ from fnmatch import fnmatch
 from sie_core.contracts import ModelCard
 from sie_pytorch.recipes.dense import ACTIVATIONS, LEGACY_POOLING, default_mode, pooling_settings, step_settings
 from sie_pytorch.recipes.fields import size
+from sie_pytorch.recipes.multivector import is_multivector, multivector_recipe
 from sie_pytorch.recipes.settings import (
     MODES,
     DenseSettings,
@@ -52,11 +53,13 @@ def read_recipe(card: ModelCard) -> Recipe:
     Raises:
         NotUnderstoodError: The files ask for something this family does not do.
     """
+    if card.modules and card.modules[0].path != card.path:
+        raise NotUnderstoodError("modules.json keeps its Transformer in a folder of its own")
+    if is_multivector(card):
+        return multivector_recipe(card)
     for module in card.modules:
         if not module.type.startswith("sentence_transformers."):
             raise NotUnderstoodError(f"modules.json names {module.type}, a class of its own")
-    if card.modules and card.modules[0].path != card.path:
-        raise NotUnderstoodError("modules.json keeps its Transformer in a folder of its own")
     if is_splade(card.modules) or is_plain_splade(card):
         return splade_recipe(card, card.modules)
     return _dense_recipe(card)

@@ -45,6 +45,10 @@ class TextTokenizer:
     """Whether the weights' files have long texts cut at their start."""
     takes_types: bool = False
     """Whether token types go with the ids."""
+    filler: int | None = None
+    """The mask token, or the end token where there is no mask."""
+    pads_start: bool = False
+    """Whether the weights' files have short texts filled up at their start."""
 
     def foreign(self, content: Ids) -> bool:
         """Whether the model has no embedding of one of these ids; on a GPU such an id would end the process."""
@@ -91,6 +95,8 @@ def load_tokenizer(card: ModelCard, recipe: Recipe, *, trust_remote_code: bool) 
         NotUnderstoodError: It has no Rust core, or frames texts in another way.
     """
     tokenizer = read_tokenizer(card, recipe.transformer, trust_remote_code=trust_remote_code)
+    if recipe.multivector is not None:
+        register_markers(tokenizer, recipe.multivector.markers)
     if not recipe.declared and tokenizer.chat_template is not None:
         raise NotUnderstoodError("texts go through its chat template")
     return text_tokenizer(tokenizer, card, recipe.transformer)
@@ -147,7 +153,42 @@ def text_tokenizer(tokenizer: Any, card: ModelCard, settings: TransformerSetting
         max_length=None if limit is None or limit >= UNLIMITED else int(limit),
         cuts_start=tokenizer.truncation_side == "left",
         takes_types=takes_types,
+        filler=tokenizer.eos_token_id if tokenizer.mask_token_id is None else tokenizer.mask_token_id,
+        pads_start=tokenizer.padding_side == "left",
     )
+
+
+def register_markers(tokenizer: Any, markers: Sequence[str]) -> None:
+    """Have a prompt's marker be one token, where the vocabulary has it and the tokenizer would take it apart.
+
+    PyLate and Stanford's ColBERT put `[unused0]` or `[Q] ` before a text as an id. Each marker is looked for whole and
+    up to its first space, as sentence-transformers does.
+    """
+    from transformers import AddedToken
+
+    known = {*tokenizer.get_vocab(), *tokenizer.added_tokens_encoder}
+    added = []
+    for marker in markers:
+        words = marker.split(None, 1)
+        token = next((each for each in (marker, *words[:1]) if each in known), None) if words else None
+        if token is not None and tokenizer.tokenize(token) != [token]:
+            added.append(AddedToken(token, normalized=False, special=True))
+    if added:
+        tokenizer.add_special_tokens({"additional_special_tokens": added})
+
+
+def filling_token(tokenizer: TextTokenizer, token: str | None) -> int:
+    """Find the id of what queries are filled up with: `token`, or the mask token, or the end token.
+
+    Raises:
+        NotUnderstoodError: There is none, or the tokenizer fills texts up at their start.
+    """
+    if tokenizer.pads_start:
+        raise NotUnderstoodError("it fills queries up at their start")
+    number = tokenizer.filler if token is None else tokenizer.core.token_to_id(token)
+    if number is None or tokenizer.foreign(np.array([number])):
+        raise NotUnderstoodError(f"it fills queries up with {token or 'a mask token'}, which its tokenizer has not")
+    return number
 
 
 def _lower_case(core: Tokenizer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import torch
 
 from sie_core.contracts import OutputType
 from sie_pytorch.heads.dense import DenseHead
+from sie_pytorch.heads.multivector import MultivectorHead
 from sie_pytorch.heads.protocol import Head
 from sie_pytorch.recipes.settings import Recipe, SpladeSettings
 
@@ -17,7 +19,12 @@ if TYPE_CHECKING:
 
 
 def build_heads(
-    recipe: Recipe, folder: Path, hidden_size: int, precision: str, device: torch.device
+    recipe: Recipe,
+    folder: Path,
+    hidden_size: int,
+    precision: str,
+    device: torch.device,
+    token_id: Callable[[str], int | None],
 ) -> dict[OutputType, Head]:
     """Load the heads of a recipe onto `device`, by the output each makes.
 
@@ -27,6 +34,7 @@ def build_heads(
         hidden_size: Of the states.
         precision: What the transformer computes in; a vocabulary's layer, as large as some transformers, does too.
         device: Where the states are.
+        token_id: The tokenizer's; None for what is no token of its vocabulary.
 
     Raises:
         ModelLoadError: Weights are missing or do not fit.
@@ -36,6 +44,9 @@ def build_heads(
         heads.append(DenseHead(recipe.pooling, recipe.head, recipe.truncate_dim, hidden_size, device))
     if isinstance(recipe.sparse, SpladeSettings):
         heads.append(_splade(recipe.sparse, folder, precision, device))
+    if recipe.multivector is not None:
+        skipped = [number for word in recipe.multivector.skiplist if (number := token_id(word)) is not None]
+        heads.append(MultivectorHead(recipe.multivector, skipped, hidden_size, device))
     return {head.output: head for head in heads}
 
 

@@ -85,7 +85,7 @@ class DenseHead:
         return (F.normalize(vectors, dim=1) if choice.normalize else vectors,)
 
     def finish(
-        self, batch: Sequence[TokenRow], arrays: Sequence[NDArray[Any]], choice: DenseChoice
+        self, rows: Sequence[TokenRow], layout: Spans, arrays: Sequence[NDArray[Any]], choice: DenseChoice
     ) -> list[ItemOutput]:
         """Hand each text its row; all lie in one array that nothing else holds."""
         unit_length = self._unit_length(choice)

@@ -42,6 +42,12 @@ class PackedRows:
         return lengths
 
     @property
+    def seen(self) -> Index:
+        """`[sequences]`: how many tokens each has without what fills it up."""
+        seen: Index = self.lengths - np.array([row.filled for row in self.rows], dtype=np.int64)
+        return seen
+
+    @property
     def positions(self) -> Index:
         """`[total_tokens]`: the place of each token in its row, from 0."""
         positions: Index = np.arange(self.cu_seqlens[-1]) - np.repeat(self.cu_seqlens[:-1], self.lengths)
@@ -73,6 +79,8 @@ class Head(Protocol):
         """Turn flat states `[total_tokens, hidden]` into tensors on their device."""
         ...
 
-    def finish(self, batch: Sequence[TokenRow], arrays: Sequence[NDArray[Any]], choice: Any) -> Sequence[ItemOutput]:
+    def finish(
+        self, rows: Sequence[TokenRow], layout: Any, arrays: Sequence[NDArray[Any]], choice: Any
+    ) -> Sequence[ItemOutput]:
         """Hand each row its part of the tensors, which have reached the host."""
         ...

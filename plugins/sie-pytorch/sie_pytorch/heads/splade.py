@@ -54,10 +54,12 @@ class SpladeHead:
         counts, indices, values = zip(*(_entries(rows) for rows in self._pooled(states, layout)), strict=True)
         return torch.cat(counts), torch.cat(indices), torch.cat(values)
 
-    def finish(self, batch: Sequence[TokenRow], arrays: Sequence[NDArray[Any]], choice: None) -> list[ItemOutput]:
+    def finish(
+        self, rows: Sequence[TokenRow], layout: list[int], arrays: Sequence[NDArray[Any]], choice: None
+    ) -> list[ItemOutput]:
         """Hand each text its entries."""
         default = self._settings.max_active_dims
-        most = [default if row.max_active_dims is None else row.max_active_dims for row in batch]
+        most = [default if row.max_active_dims is None else row.max_active_dims for row in rows]
         return sparse_outputs(arrays, most, self.dims)
 
     def _pooled(self, states: torch.Tensor, bounds: list[int]) -> Iterator[torch.Tensor]:

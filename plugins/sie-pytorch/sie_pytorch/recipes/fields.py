@@ -43,6 +43,7 @@ def require_features(config: Mapping[str, Any], kind: str, wanted: str, default:
     Raises:
         NotUnderstoodError: Another feature than `wanted`.
     """
-    names = {config.get(key) or default for key in ("module_input_name", "module_output_name")}
-    if others := sorted(map(str, names - {wanted})):
+    read = config.get("module_input_name") or default
+    written = config.get("module_output_name") or read
+    if others := sorted(map(str, {read, written} - {wanted})):
         raise NotUnderstoodError(f"its {kind} works on {', '.join(others)}")

@@ -1,0 +1,62 @@
+"""Seeded faults of the multi-vector head: each must put the vectors beyond the bound its tests hold without one."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sie_pytorch.preparation as preparation
+from sie_pytorch.heads.multivector import MultivectorHead
+from sie_pytorch.heads.steps import UnitLengthStep
+from sie_pytorch.runners.filled import FilledPass
+
+from tests.pytorch.encoders import ask, serve
+from tests.pytorch.heads.colbert import EXPANSION, encode, furthest, save_colbert
+from tests.pytorch.heads.test_multivector import BOUND, MANY, TEXTS
+
+right_kept, right_pass = MultivectorHead._kept, FilledPass.forward
+right_frame = preparation.Preparation._framed
+
+
+def nothing_skipped(head: Any, batch: Any) -> Any:
+    return np.ones_like(right_kept(head, batch))
+
+
+def queries_skipped_too(head: Any, batch: Any) -> Any:
+    rows = [replace(row, query=False) for row in batch.rows]
+    return right_kept(head, replace(batch, rows=rows))
+
+
+def not_scaled(step: Any, vectors: Any) -> Any:
+    return vectors
+
+
+def filling_attended(filled: Any, ids: Any, cu_seqlens: Any, seen: Any) -> Any:
+    return right_pass(filled, ids, cu_seqlens, np.diff(cu_seqlens))
+
+
+def not_filled_up(self: Any, *arguments: Any) -> Any:
+    row = right_frame(self, *arguments)
+    return replace(row, ids=row.ids[: len(row.ids) - row.filled], filled=0)
+
+
+FAULTS: dict[str, tuple[type, str, Callable[..., Any], str]] = {
+    "the skip list is forgotten": (MultivectorHead, "_kept", nothing_skipped, "document"),
+    "the skip list drops tokens of queries": (MultivectorHead, "_kept", queries_skipped_too, "query"),
+    "vectors are not scaled": (UnitLengthStep, "forward", not_scaled, "document"),
+    "tokens see the filling": (FilledPass, "forward", filling_attended, "query"),
+    "queries are not filled up": (preparation.Preparation, "_framed", not_filled_up, "query"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_seen(
+    fault: str, checkpoint: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = save_colbert(checkpoint("bert"), tmp_path, expansion=EXPANSION)
+    place, name, wrong, input_type = FAULTS[fault]
+    monkeypatch.setattr(place, name, wrong)
+    ours = ask(serve(tmp_path), TEXTS, input_type=input_type, **MANY)
+    assert furthest(ours, encode(model, TEXTS, input_type)) > 100 * BOUND
