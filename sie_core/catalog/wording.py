@@ -11,6 +11,8 @@ _shown = reprlib.Repr()
 _shown.maxstring = _shown.maxother = 100
 _shown.maxlevel = 3
 _LONGEST_QUERY = 256
+_NEAR_THE_BEST = 15.0
+"""How much less like a value, of 100, a name may be than the one most like it."""
 
 
 def short(value: object) -> str:
@@ -19,7 +21,10 @@ def short(value: object) -> str:
 
 
 def near(value: str, known: Iterable[str], limit: int = 3) -> list[str]:
-    """Return the known names most like `value`, best first, at most `limit`."""
+    """Return the known names most like `value`, best first, at most `limit`, none much less like it than the best.
+
+    A short name is like nearly anything in part, so a bound for each by itself is not enough.
+    """
     found = process.extract(
         value[:_LONGEST_QUERY],
         known,
@@ -28,7 +33,7 @@ def near(value: str, known: Iterable[str], limit: int = 3) -> list[str]:
         limit=limit,
         score_cutoff=60,
     )
-    return [str(name) for name, _, _ in found]
+    return [str(name) for name, likeness, _ in found if likeness >= found[0][1] - _NEAR_THE_BEST]
 
 
 def did_you_mean(value: str, known: Iterable[str]) -> str:
