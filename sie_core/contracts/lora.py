@@ -1,0 +1,32 @@
+"""LoRA: low-rank adapters that requests choose by name, over one set of base weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class LoraConfig:
+    """A LoRA adapter that a model config declares: a name that requests use, and where its weights are."""
+
+    name: str
+    hf_id: str | None = None
+    hf_revision: str | None = None
+    weights_path: str | None = None
+    """A local folder in PEFT's layout."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lora:
+    """A LoRA adapter that `Adapter.load_lora` loaded.
+
+    Compared by identity: a family that has it in its inference keys never mixes two in a run, nor one with a later load
+    of the same name. Its memory is free when the engine and the last unit let go of it.
+    """
+
+    name: str
+    """As requests name it."""
+    payload: Any
+    """The adapter's own."""
+    memory_bytes: int = 0
