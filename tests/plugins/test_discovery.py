@@ -254,10 +254,10 @@ def test_the_built_ins_bring_what_a_server_needs():
 
 
 def test_two_discoveries_share_nothing():
-    one, other = discover(Settings(plugins=("fake",))), discover(Settings(plugins_blocked=("fake", "pytorch")))
+    one, other = discover(Settings(plugins=("fake",))), discover(Settings(plugins_blocked=("fake",)))
 
     assert "fake" in one.families
-    assert not other.families
+    assert "fake" not in other.families
 
 
 def test_every_hook_of_the_spec_has_a_row_and_every_row_a_hook():
