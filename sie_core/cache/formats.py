@@ -1,4 +1,5 @@
-"""Which files hold weights that are read, safetensors, and which never are: pickles, which can run code when read.
+"""Which files say what a model is; which hold weights that are read, safetensors, and which never are: pickles, which
+can run code when read.
 
 Told by names alone; no file is opened.
 """
@@ -8,6 +9,23 @@ from __future__ import annotations
 from pathlib import Path
 
 from sie_core.contracts import is_pickled
+
+PART_CONFIGS = frozenset(
+    f"{part}_config.json"
+    for part in ("tokenizer", "generation", "adapter", "processor", "preprocessor", "video_preprocessor", "quantize")
+)
+"""Files beside a model's own description that describe a part of it."""
+
+
+def is_described(folder: Path) -> bool:
+    """Whether a file says what the model in `folder` is.
+
+    That is `config.json`, `modules.json`, or what a library of its own kind writes in their place:
+    `<library>_config.json`.
+    """
+    if (folder / "config.json").is_file() or (folder / "modules.json").is_file():
+        return True
+    return any(file.name not in PART_CONFIGS and file.is_file() for file in folder.glob("*_config.json"))
 
 
 def holds_safetensors(folder: Path) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sie_core.cache.formats import is_described
 from sie_core.contracts import ModelCard, ModelLoadError, ModuleCard
 
 MODULE_CONFIGS = (
@@ -27,8 +28,8 @@ MODULE_CONFIGS = (
 
 
 def holds_model(folder: Path) -> bool:
-    """Whether `folder` looks like the root of a model: it has a `config.json` or a `modules.json`."""
-    return (folder / "config.json").is_file() or (folder / "modules.json").is_file()
+    """Whether `folder` looks like the root of a model: a file of it says what it is."""
+    return is_described(folder)
 
 
 def read_card(folder: Path) -> ModelCard:

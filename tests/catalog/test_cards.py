@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from sie_core.catalog import read_card
+from sie_core.catalog.cards import holds_model
 from sie_core.contracts import ModelLoadError
 
 
@@ -140,3 +141,19 @@ print(sorted({"torch", "transformers", "sentence_transformers", "fastapi"} & set
 """
     done = subprocess.run([sys.executable, "-c", script, str(minilm)], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "described"),
+    [
+        ("config.json", True),
+        ("modules.json", True),
+        ("gliner_config.json", True),
+        ("tokenizer_config.json", False),
+        ("adapter_config.json", False),
+        ("config.yaml", False),
+    ],
+)
+def test_a_folder_is_a_model_s_where_a_file_says_what_it_is(tmp_path: Path, name: str, described: bool) -> None:
+    (tmp_path / name).write_text("{}")
+    assert holds_model(tmp_path) is described
