@@ -102,6 +102,7 @@ class Engines:
         adapter: str = "fake",
         max_batch_tokens: int = 16384,
         tasks: Mapping[str, Any] = ENCODE,
+        inputs: Sequence[str] = ("text",),
         **options: Any,
     ) -> str:
         """Write the config of a fake; `options` are those of its `loadtime`, `runtime` is a mapping among them."""
@@ -111,6 +112,7 @@ class Engines:
                 {
                     "sie_id": f"test/{name}",
                     "package_backed": True,
+                    "inputs": dict.fromkeys(inputs, True),
                     "tasks": dict(tasks),
                     "max_sequence_length": 512,
                     "profiles": {

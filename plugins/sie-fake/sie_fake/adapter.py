@@ -46,7 +46,8 @@ class FakeAdapter(Adapter):
         self._journal = Path(options["journal"]) if options.get("journal") else None
         self._faults = RunFaults.of(options)
         length = context.model.config.max_sequence_length or DEFAULT_LENGTH
-        self._reader = Reader(self._model, length, options.get("audio_chunk", DEFAULT_CHUNK))
+        chunk = options.get("audio_chunk", DEFAULT_CHUNK)
+        self._reader = Reader(self._model, length, chunk, options.get("image_hold"))
         self._stream = ThreadPoolExecutor(1, "fake-device") if context.device.asynchronous else None
         self.facts = _facts(context, length)
         self._note("load")

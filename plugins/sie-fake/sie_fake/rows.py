@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sie_core.contracts import InvalidInput, Item, Task, Truncation
-from sie_fake.faults import crash
+from sie_fake.faults import crash, wait_while_held
 from sie_fake.media import NO_MEDIA, MediaRow, read_media
 
 PROMPTS = {"query": "query:", "document": "passage:"}
@@ -50,6 +50,8 @@ class Reader:
     """The most words of a text, or of a pair."""
     chunk: int
     """Samples of audio for one unit of cost."""
+    image_hold: str | None = None
+    """A file; an item with images waits while it exists."""
 
     def rows(
         self, item: Item, where: str, task: Task, query: Sequence[str] = ()
@@ -59,6 +61,8 @@ class Reader:
         Raises:
             InvalidInput: The item holds nothing or something unreadable, or is too long and `truncate` is `error`.
         """
+        if item.images:
+            wait_while_held(self.image_hold)
         media = read_media(item, where, self.chunk)
         words = self._words(item, where, task, bool(media.words))
         kept, truncated = self._cut(words, where, task, len(query))
