@@ -75,6 +75,9 @@ class Settings(BaseSettings):
     preprocessor_workers: int | None = Field(
         None, ge=1, description="Threads for tokenisation and postprocessing; unset: min(4, CPU quota)."
     )
+    image_workers: int | None = Field(
+        None, ge=1, description="Threads that prepare requests with images; unset: min(4, CPU quota)."
+    )
 
     # Compute
     attention_backend: Literal["auto", "flash_attention_2", "sdpa", "eager"] = Field(

@@ -34,6 +34,7 @@ STALL_LIMIT_S = 60.0
 QUEUED_BATCHES = 64
 """How many full batches may be queued where `SIE_MAX_QUEUED_COST` says nothing."""
 MOST_PREPROCESSORS = 4
+MOST_IMAGE_WORKERS = 4
 CLOSE_TIMEOUT_S = 5.0
 
 clock = time.monotonic
@@ -71,15 +72,21 @@ class Engine:
         require_attention_backend(settings.attention_backend, plugins.runners, self.device)
         self.metrics = EngineMetrics(detailed=settings.instrumentation)
         threads = settings.preprocessor_workers or min(MOST_PREPROCESSORS, budget.threads)
+        image_threads = settings.image_workers or min(MOST_IMAGE_WORKERS, budget.threads)
         max_queued_cost = settings.max_queued_cost or QUEUED_BATCHES * settings.max_batch_cost
-        self._pipeline = Pipeline(self.device, threads, max_queued_cost, stall_limit_s)
+        self._pipeline = Pipeline(self.device, threads, image_threads, max_queued_cost, stall_limit_s)
         loader = Loader(settings, plugins, weights, self.device, compute_threads(budget), self.metrics)
         self._lifecycle = Lifecycle(loader, self._pipeline.device, self.metrics)
         self._preload = Preload(settings.preload_models, catalog, self._lifecycle)
         self._admission = Admission(settings.max_concurrent_requests)
         self.metrics.watch(lambda: self._admission.in_flight, self._pipeline.device.queued)
         log.info(
-            "device %s (%s), %d threads a CPU stage, CPU budget %s", self.device, self.device.name, threads, budget
+            "device %s (%s), %d threads a CPU stage, %d for images, CPU budget %s",
+            self.device,
+            self.device.name,
+            threads,
+            image_threads,
+            budget,
         )
 
     async def start(self) -> None:

@@ -29,17 +29,22 @@ clock = time.monotonic
 class Pipeline:
     """Answers requests to loaded models on one device.
 
-    Preparing and finishing have threads of their own, so that a flood of new requests cannot hold up answers.
+    Preparing and finishing have threads of their own, so that a flood of new requests cannot hold up answers; so have
+    requests with images, so that no text waits behind the decoding of a picture.
 
     Args:
         device: Where batches run.
         threads: CPU threads of each stage.
+        image_threads: CPU threads that prepare requests with images.
         max_queued_cost: Cost units that may wait for the device.
         stall_limit_s: Seconds from which a batch may count as hung.
     """
 
-    def __init__(self, device: Device, threads: int, max_queued_cost: int, stall_limit_s: float) -> None:
+    def __init__(
+        self, device: Device, threads: int, image_threads: int, max_queued_cost: int, stall_limit_s: float
+    ) -> None:
         self._preparing = CpuPool("sie-prepare", threads)
+        self._seeing = CpuPool("sie-image", image_threads)
         self._finishing = CpuPool("sie-finish", threads)
         self._flights: set[Flight] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -50,12 +55,13 @@ class Pipeline:
     def start(self) -> None:
         """Start every thread; called on the event loop."""
         self._loop = asyncio.get_running_loop()
-        for part in (self._preparing, self._finishing, self.device):
+        for part in (self._preparing, self._seeing, self._finishing, self.device):
             part.start()
 
     def close(self, timeout_s: float) -> bool:
         """Join every thread; False where one was still at work after `timeout_s` each."""
-        joined = [part.close(timeout_s) for part in (self.device, self._preparing, self._finishing)]
+        parts = (self.device, self._preparing, self._seeing, self._finishing)
+        joined = [part.close(timeout_s) for part in parts]
         return all(joined)
 
     def fail_all(self, why: str, model: LoadedModel | None = None) -> None:
@@ -76,7 +82,8 @@ class Pipeline:
         timer = self._deadline(flight)
         self._flights.add(flight)
         model.use.enter()
-        self._preparing.submit(self._prepare, flight)
+        pool = self._seeing if _has_images(request) else self._preparing
+        pool.submit(self._prepare, flight)
         try:
             reply = await flight.future
             model.metrics.answered(reply)
@@ -164,6 +171,10 @@ class Pipeline:
         if self._loop is not None and not self._loop.is_closed():
             why = "the device is gone" if model is None else f"the queue of {model.id} was lost"
             self._loop.call_soon_threadsafe(self.fail_all, why, model)
+
+
+def _has_images(request: InferenceRequest) -> bool:
+    return any(item.images for item in request.items) or bool(request.query and request.query.images)
 
 
 def _queue_up(flight: Flight, units: Sequence[Unit]) -> list[FlightUnit]:
