@@ -1,0 +1,140 @@
+"""The configs that plugins ship: every fact in one has a source, and an installed family serves what it describes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sie_core.catalog import check_profile, choose_family, read_config
+from sie_core.contracts import Device, ModelConfig, ModelLoadError, ResolvedModel
+from sie_core.defaults import BUILTINS
+from sie_core.plugins import PluginSet, discover
+from sie_core.settings import Settings
+
+PLUGINS = Path(__file__).parents[2] / "plugins"
+FILES = sorted(file for file in PLUGINS.glob("*/*/models/*.yaml") if "sie-fake" not in file.parts)
+
+NO_FACTS = {"sie_id", "hf_id", "sources", "adapter_path"}
+"""Fields that name the config, its sources and a family of ours."""
+
+NOT_YET_CLAIMED = {
+    # three outputs of one pass
+    "BAAI/bge-m3",
+    # image and text
+    "google/siglip-base-patch16-224",
+    "google/siglip-so400m-patch14-384",
+    "google/siglip2-base-patch16-224",
+    "openai/clip-vit-base-patch16",
+    "openai/clip-vit-base-patch32",
+    "openai/clip-vit-large-patch14",
+    "sentence-transformers/clip-ViT-B-32",
+    # multi-vector
+    "answerdotai/answerai-colbert-small-v1",
+    "colbert-ir/colbertv2.0",
+    "lightonai/GTE-ModernColBERT-v1",
+}
+"""Models whose kind of weights no family serves yet. It only shrinks: a family that comes takes its models out."""
+
+MAKES = {" → Pooling(": {"dense"}, "sentence-transformers may load": {"dense"}, "scores a pair": {"score", "extract"}}
+"""What the families here make of weights, by the words of their claims."""
+
+
+def stated(value: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Name every fact of a config: the path of each value that is no map, and of each empty map."""
+    if isinstance(value, Mapping) and value:
+        for name, below in value.items():
+            yield from stated(below, (*path, name))
+    else:
+        yield path
+
+
+def load(file: Path) -> dict[str, Any]:
+    data: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
+    return data
+
+
+@pytest.fixture(scope="module")
+def configs() -> list[ModelConfig]:
+    return [read_config(file) for file in FILES]
+
+
+@pytest.fixture(scope="module")
+def plugins() -> PluginSet:
+    return discover(Settings(), BUILTINS)
+
+
+def test_the_catalog_holds_the_models_people_use_each_once(configs: list[ModelConfig]) -> None:
+    ids = [config.id for config in configs]
+    assert {"BAAI/bge-m3", "NovaSearch/stella_en_400M_v5", "sentence-transformers/all-MiniLM-L6-v2"} <= set(ids)
+    assert len(ids) == len(set(ids)) >= 100
+
+
+def test_a_file_is_named_as_its_model(configs: list[ModelConfig]) -> None:
+    assert [file.stem for file in FILES] == [config.id.split("/")[-1].lower() for config in configs]
+
+
+def test_every_model_names_its_weights_and_says_what_it_answers(configs: list[ModelConfig]) -> None:
+    assert [config.id for config in configs if config.hf_id != config.id or not config.tasks] == []
+
+
+def test_no_model_trusts_remote_code_or_names_a_revision_nobody_tested(configs: list[ModelConfig]) -> None:
+    assert [config.id for config in configs if config.trust_remote_code or config.hf_revision] == []
+
+
+def test_every_fact_has_a_source() -> None:
+    without = []
+    for file in FILES:
+        data = load(file)
+        sources = [tuple(fact.split(".")) for fact in data["sources"]]
+        facts = (path for path in stated(data) if not NO_FACTS & set(path))
+        without += [(file.name, ".".join(path)) for path in facts if not any(path[: len(s)] == s for s in sources)]
+    assert without == []
+
+
+def test_sizes_of_vectors_are_left_to_the_weights(configs: list[ModelConfig]) -> None:
+    tasks = [task for config in configs for task in config.tasks.get("encode", {}).values()]
+    assert not any("dim" in task for task in tasks)
+
+
+def test_an_installed_family_serves_what_the_weights_will_say(configs: list[ModelConfig], plugins: PluginSet) -> None:
+    """Checked where the config knows it. A family that makes something else of the weights does not count."""
+    unclaimed = {config.id for config in configs if config.expected and not serves(config, plugins)}
+    assert unclaimed - NOT_YET_CLAIMED == set()
+
+
+def test_only_models_that_are_described_and_more_than_text_encoders_wait_for_a_family(
+    configs: list[ModelConfig],
+) -> None:
+    described = {config.id for config in configs if config.expected and not is_dense_text(config)}
+    assert NOT_YET_CLAIMED - described == set()
+
+
+def serves(config: ModelConfig, plugins: PluginSet) -> bool:
+    model = ResolvedModel(config.id, config, config.profiles["default"])
+    try:
+        choice = choose_family(plugins, model, config.expected, Device("cpu"))
+    except ModelLoadError:
+        return False
+    makes = [made for words, made in MAKES.items() if words in choice.reason]
+    wanted = {"dense"} if is_dense_text(config) else set(config.tasks)
+    return all(wanted <= made for made in makes)
+
+
+def is_dense_text(config: ModelConfig) -> bool:
+    return config.inputs == ("text",) and list(config.tasks) == ["encode"] and list(config.tasks["encode"]) == ["dense"]
+
+
+def test_the_family_that_serves_a_model_knows_the_options_of_its_config(
+    configs: list[ModelConfig], plugins: PluginSet
+) -> None:
+    for config in configs:
+        if config.expected is None or config.id in NOT_YET_CLAIMED:
+            continue
+        model = ResolvedModel(config.id, config, config.profiles["default"])
+        family = choose_family(plugins, model, config.expected, Device("cpu")).family
+        for profile in config.profiles.values():
+            assert check_profile(family, profile) == (), config.id
