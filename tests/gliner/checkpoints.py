@@ -93,12 +93,12 @@ def randomise(model: torch.nn.Module, seed: int = 5) -> None:
     with torch.no_grad():
         for name, tensor in model.named_parameters():
             if tensor.dim() > 1:
-                tensor.normal_(0.0, 0.4, generator=generator)
+                tensor.normal_(0.0, 0.3, generator=generator)
             elif "norm" not in name.lower():
                 tensor.normal_(0.0, 0.1, generator=generator)
 
 
-def tokenizer_of(words: list[str], *, strips: bool = False) -> PreTrainedTokenizerFast:
+def tokenizer_of(words: list[str], *, strips: bool = False, positions: int = POSITIONS) -> PreTrainedTokenizerFast:
     """Make a WordPiece tokenizer that knows `words` and single ASCII letters.
 
     One that `strips` gives combining marks, joiners and variation selectors no token, as BERT's does.
@@ -113,4 +113,4 @@ def tokenizer_of(words: list[str], *, strips: bool = False) -> PreTrainedTokeniz
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", vocabulary["[CLS]"]), ("[SEP]", vocabulary["[SEP]"])]
     )
     roles = {f"{role}_token": f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")}
-    return PreTrainedTokenizerFast(tokenizer_object=core, model_max_length=POSITIONS, **roles)
+    return PreTrainedTokenizerFast(tokenizer_object=core, model_max_length=positions, **roles)
