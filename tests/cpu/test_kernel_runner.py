@@ -199,6 +199,12 @@ def test_without_a_build_the_encoder_loop_serves(
     assert "not cpu-kernels: " in info.reason
 
 
+def test_a_library_of_another_version_is_refused(kernel_build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "INTERFACE", kernels.INTERFACE + 1)
+    with pytest.raises(OSError, match="built for another version"):
+        Kernels(kernel_build)
+
+
 def test_a_build_says_what_it_is(kernel_build: Build) -> None:
     loaded = Kernels(kernel_build)
     assert loaded.element_bytes == {"float32": 4, "bfloat16": 2}[kernel_build.precision]

@@ -34,6 +34,9 @@ BUILDS = (
 ACTIVATIONS = {"gelu": 1, "gelu_new": 2, "gelu_pytorch_tanh": 2, "relu": 3, "silu": 4}
 """transformers' names of the activations the kernels know, and the kernels' own."""
 
+INTERFACE = 2
+"""What `sie_interface` of a library must return for the structures below to be its own."""
+
 STAGES = (
     "entering and leaving",
     "query, key, value",
@@ -119,6 +122,8 @@ class Kernels:
 
     def __init__(self, build: Build) -> None:
         library = ctypes.CDLL(str(FOLDER / build.library))
+        if not hasattr(library, "sie_interface") or library.sie_interface() != INTERFACE:
+            raise OSError(f"{build.library} was built for another version of sie-cpu: install sie-cpu again")
         self.precision = build.precision
         for name in ("lanes", "panel", "step", "element_bytes"):
             getattr(library, f"sie_{name}").restype = _int

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from sie_pytorch.runners import Factors
 
 LOWER, UPPER = ".lora_A.weight", ".lora_B.weight"
+UNREAD = ".pooler.dense"
+"""A layer that PEFT adapts along with all others, and whose result no head here reads."""
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 
 
@@ -90,6 +92,8 @@ def _layers(weights: Mapping[str, torch.Tensor], shapes: Mapping[str, tuple[int,
     unmapped = [key for key in weights if not key.endswith((LOWER, UPPER))]
     for key in {key.removesuffix(LOWER).removesuffix(UPPER) for key in weights if key not in unmapped}:
         layer = _within(key, shapes)
+        if layer is None and key.endswith(UNREAD):
+            continue
         if layer is None or not {key + LOWER, key + UPPER} <= weights.keys():
             unmapped.append(key)
         else:
@@ -124,7 +128,7 @@ def _check_shapes(layer: str, lower: torch.Tensor, upper: torch.Tensor, shape: t
 
 def _scale(config: Any, key: str, rank: int) -> float:
     """Compute what PEFT multiplies the product by, with the layer's own alpha where it has one."""
-    from peft.utils import get_pattern_key
+    from peft.utils.other import get_pattern_key
 
     patterns = config.alpha_pattern or {}
     alpha = patterns.get(get_pattern_key(patterns.keys(), key), config.lora_alpha)

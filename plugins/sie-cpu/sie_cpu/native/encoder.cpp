@@ -77,6 +77,9 @@ class Stopwatch {
 #pragma GCC visibility push(default)
 extern "C" {
 
+// Raised with every change of a structure or a signature: a library built before it is refused, not called.
+int64_t sie_interface() { return 2; }
+
 int64_t sie_lanes() { return LANES; }
 int64_t sie_panel() { return PANEL; }
 int64_t sie_step() { return STEP; }

@@ -1,0 +1,298 @@
+"""LoRA adapters by request, against PEFT itself: right numbers, shared batches' keys, eviction, refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import json
+import weakref
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import peft
+import pytest
+import torch
+import transformers as tf
+import yaml
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer import modules as st
+from sie_sdk.wire import unpack
+
+from sie_core.cache import build_chain
+from sie_core.catalog import build_catalog
+from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, Item
+from sie_core.defaults import BUILTINS
+from sie_core.engine import Engine
+from sie_core.engine import loras as engine_loras
+from sie_core.plugins import discover
+from sie_core.settings import load_settings
+from tests.pytorch.corpus import make_texts
+from tests.pytorch.encoders import save_encoder
+from tests.pytorch.models import HIDDEN
+
+MODEL = "test/base"
+TEXTS = make_texts(6, 10, seed=3)
+COUNT = 11
+LIMIT = 10
+_numbers = itertools.count()
+
+
+def write_lora(base: Path, folder: Path, seed: int, **config: Any) -> Path:
+    """Save a LoRA adapter for the transformer in `base`, with factors that change what it computes."""
+    torch.manual_seed(seed)
+    settings = {"r": 4, "lora_alpha": 8, "target_modules": ["query", "value", "dense"], **config}
+    model = peft.get_peft_model(tf.AutoModel.from_pretrained(base), peft.LoraConfig(**settings))
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "lora_" in name:
+                weight.normal_(std=0.2)
+    model.save_pretrained(str(folder))
+    return folder
+
+
+@dataclass
+class World:
+    """A base model in the sentence-transformers layout, its adapters, and an engine that serves them."""
+
+    base: Path
+    adapters: dict[str, Path]
+    engine: Engine
+    expected: dict[str | None, NDArray[np.float32]] = field(default_factory=dict)
+
+    def reference(self, name: str | None) -> NDArray[np.float32]:
+        """Encode the texts with PEFT's own model in sentence-transformers."""
+        if name not in self.expected:
+            model = SentenceTransformer(str(self.base), device="cpu")
+            if name is not None:
+                transformer = model[0]
+                transformer.model = peft.PeftModel.from_pretrained(transformer.model, str(self.adapters[name]))
+            self.expected[name] = model.encode(TEXTS)
+        return self.expected[name]
+
+    async def infer(self, lora: str | None, *texts: str, wait_s: float = 60, **options: Any) -> InferenceReply:
+        options = {**({"lora": lora} if lora else {}), **options}
+        request = InferenceRequest(
+            MODEL,
+            "encode",
+            [Item(text=text) for text in texts or TEXTS],
+            request_id=f"r{next(_numbers)}",
+            load_wait_s=wait_s,
+            options=options,
+        )
+        return await asyncio.wait_for(self.engine.infer(request), 60)
+
+    @property
+    def loaded(self) -> tuple[str, ...]:
+        slot = self.engine._lifecycle.slot(self.engine._catalog.resolve(MODEL))
+        assert slot.loaded is not None
+        return slot.loaded.loras.loaded
+
+    @property
+    def adapter(self) -> Any:
+        slot = self.engine._lifecycle.slot(self.engine._catalog.resolve(MODEL))
+        assert slot.loaded is not None
+        return slot.loaded.adapter
+
+
+@pytest.fixture(scope="module")
+def files(checkpoint: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Path]]:
+    root = tmp_path_factory.mktemp("loras")
+    base = root / "base"
+    save_encoder(checkpoint("bert"), base, st.Pooling(HIDDEN, "mean"), st.Normalize())
+    variations: list[dict[str, Any]] = [{} for _ in range(COUNT)]
+    variations[1] = {"use_rslora": True}
+    variations[2] = {"alpha_pattern": {"value": 32}, "rank_pattern": {"query": 2}}
+    variations[3] = {"target_modules": "all-linear"}
+    adapters = {f"l{n}": write_lora(checkpoint("bert"), root / f"l{n}", n, **v) for n, v in enumerate(variations)}
+    return base, adapters
+
+
+@pytest.fixture
+async def world(files: tuple[Path, dict[str, Path]], tmp_path: Path) -> AsyncIterator[World]:
+    base, adapters = files
+    models = tmp_path / "models"
+    models.mkdir()
+    loras = {name: {"weights_path": str(folder)} for name, folder in adapters.items()}
+    loras["gone"] = {"weights_path": str(tmp_path / "gone")}
+    config = {
+        "sie_id": MODEL,
+        "weights_path": str(base),
+        "loras": loras,
+        "profiles": {
+            "default": {},
+            "fourth": {"extends": "default", "adapter_options": {"runtime": {"lora_id": "l4"}}},
+        },
+    }
+    (models / "base.yaml").write_text(yaml.safe_dump(config))
+    settings = load_settings(
+        models_dir=models,
+        local_cache=tmp_path / "cache",
+        hf_fallback=False,
+        default_compute_precision="float32",
+        max_loras_per_model=LIMIT,
+    )
+    plugins = discover(settings, BUILTINS)
+    engine = Engine(settings, plugins, build_catalog(settings, plugins), build_chain(settings, plugins))
+    await engine.start()
+    yield World(base, adapters, engine)
+    await engine.close()
+
+
+def dense(reply: InferenceReply) -> NDArray[np.float32]:
+    return np.stack([unpack(item)["dense"]["values"] for item in reply.items])
+
+
+async def test_ten_adapters_change_the_vectors_as_peft_does_and_an_eleventh_evicts_the_longest_unused(
+    world: World,
+) -> None:
+    plain = dense(await world.infer(None))
+    assert np.abs(plain - world.reference(None)).max() <= 1e-5
+    storages = {weight.data_ptr() for weight in world.adapter._runner._runner._weights}
+    names = list(world.adapters)
+    for name in names[:LIMIT]:
+        reply = await world.infer(name)
+        assert reply.lora == name
+        assert np.abs(dense(reply) - world.reference(name)).max() <= 1e-5
+        assert np.abs(dense(reply) - plain).max() > 1e-2
+    assert world.loaded == tuple(names[:LIMIT])
+    await world.infer(names[0])
+    await world.infer(names[LIMIT])
+    assert world.loaded == (*names[2:LIMIT], names[0], names[LIMIT])
+    assert {weight.data_ptr() for weight in world.adapter._runner._runner._weights} == storages
+    assert np.array_equal(dense(await world.infer(None)), plain)
+
+
+async def test_mixed_traffic_over_five_returns_the_right_ones(world: World) -> None:
+    names: list[str | None] = [None, *list(world.adapters)[:5]]
+    replies = await asyncio.gather(*(world.infer(names[n % len(names)]) for n in range(60)))
+    for n, reply in enumerate(replies):
+        name = names[n % len(names)]
+        assert reply.lora == name
+        assert np.abs(dense(reply) - world.reference(name)).max() <= 1e-5
+
+
+async def test_one_that_is_not_loaded_answers_lora_loading_at_once_and_soon_serves(world: World) -> None:
+    await world.infer(None)
+    with pytest.raises(InferenceError) as caught:
+        await world.infer("l0", wait_s=0)
+    assert caught.value.code == "LORA_LOADING"
+    assert (await world.infer("l0")).lora == "l0"
+    assert (await world.infer("l0", wait_s=0)).lora == "l0"
+
+
+async def test_it_has_two_spellings_and_a_profile_may_choose_it(world: World) -> None:
+    assert (await world.infer(None, lora_id="l1")).lora == "l1"
+    assert (await world.infer(None, profile="fourth")).lora == "l4"
+    assert (await world.infer("l2", profile="fourth")).lora == "l2"
+    with pytest.raises(InferenceError, match="both mean the same") as caught:
+        await world.infer("l1", lora_id="l2")
+    assert caught.value.code == "INVALID_INPUT"
+
+
+async def test_an_evicted_adapter_is_freed(world: World) -> None:
+    await world.infer("l0")
+    slot = world.engine._lifecycle.slot(world.engine._catalog.resolve(MODEL))
+    assert slot.loaded is not None
+    held = weakref.ref((await slot.loaded.loras.get("l0", 0)).payload)
+    for name in list(world.adapters)[1:]:
+        await world.infer(name)
+    gc.collect()
+    assert held() is None
+    assert len(world.adapter._runner._runner._low_ranks) <= LIMIT
+
+
+WRONG: dict[str, dict[str, Any]] = {
+    "DoRA": {"use_dora": True},
+    "biases": {"bias": "all"},
+    "no linear layer": {"target_modules": ["word_embeddings"]},
+    "whole modules": {"modules_to_save": ["pooler"]},
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+async def test_what_is_no_plain_lora_is_refused(
+    what: str, checkpoint: Callable[[str], Path], tmp_path: Path, world: World
+) -> None:
+    folder = write_lora(checkpoint("bert"), tmp_path / "wrong", 1, **WRONG[what])
+    await refused(world, folder, what)
+
+
+async def refused(world: World, folder: Path, match: str) -> None:
+    """Have the engine load the adapter in `folder`."""
+    from sie_core.contracts import LoraConfig
+
+    await world.infer(None)
+    slot = world.engine._lifecycle.slot(world.engine._catalog.resolve(MODEL))
+    assert slot.loaded is not None
+    slot.loaded.loras.declared["wrong"] = LoraConfig("wrong", weights_path=str(folder))  # type: ignore[index]
+    with pytest.raises(InferenceError, match=match) as caught:
+        await world.infer("wrong")
+    assert (caught.value.code, caught.value.param) == ("INVALID_INPUT", "options.lora")
+
+
+async def test_one_of_another_base_is_refused_by_its_shapes(tmp_path: Path, world: World) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = tmp_path / "wide"
+    folder.mkdir()
+    source = world.adapters["l0"]
+    (folder / "adapter_config.json").write_text((source / "adapter_config.json").read_text())
+    weights = load_file(source / "adapter_model.safetensors")
+    wide = {
+        name: weight.repeat(1, 2).contiguous() if ".lora_A." in name else weight for name, weight in weights.items()
+    }
+    save_file(wide, folder / "adapter_model.safetensors")
+    await refused(world, folder, "was made for another base")
+
+
+async def test_pickled_and_missing_adapters_are_refused(tmp_path: Path, world: World) -> None:
+    folder = tmp_path / "pickled"
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text((world.adapters["l0"] / "adapter_config.json").read_text())
+    torch.save({}, folder / "adapter_model.bin")
+    await refused(world, folder, "safetensors only")
+    for name in ("gone", "nobody/has-this"):
+        with pytest.raises(InferenceError, match=name) as caught:
+            await world.infer(name)
+        assert (caught.value.code, caught.value.param) == ("INVALID_INPUT", "options.lora")
+        assert str(tmp_path) not in caught.value.message
+
+
+async def test_a_failure_is_remembered_for_a_while(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.infer(None)
+    slot = world.engine._lifecycle.slot(world.engine._catalog.resolve(MODEL))
+    assert slot.loaded is not None
+    loads: list[str] = []
+    load = slot.loaded.loras.load
+
+    def counted(name: str) -> Any:
+        loads.append(name)
+        return load(name)
+
+    slot.loaded.loras.load = counted
+    for _ in range(3):
+        with pytest.raises(InferenceError):
+            await world.infer("gone")
+    assert loads == ["gone"]
+    monkeypatch.setattr(engine_loras, "FAILURE_REMEMBERED_S", 0.0)
+    with pytest.raises(InferenceError):
+        await world.infer("gone")
+    assert loads == ["gone", "gone"]
+    for n in range(2 * engine_loras.MOST_REMEMBERED):
+        with pytest.raises(InferenceError):
+            await world.infer(f"nobody/{n}")
+    assert len(slot.loaded.loras._entries) <= engine_loras.MOST_REMEMBERED
+
+
+async def test_a_declared_adapter_is_listed(world: World) -> None:
+    assert sorted(world.engine.model(MODEL).loras) == sorted([*world.adapters, "gone"])
+
+
+def test_the_config_of_an_adapter_names_what_peft_wrote(files: tuple[Path, dict[str, Path]]) -> None:
+    config = json.loads((files[1]["l2"] / "adapter_config.json").read_text())
+    assert config["rank_pattern"] == {"query": 2}
