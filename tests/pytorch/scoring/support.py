@@ -28,7 +28,7 @@ from sie_core.contracts import (
     Task,
     Unit,
 )
-from tests.pytorch.models import ARCHITECTURES, randomise
+from tests.pytorch.models import ARCHITECTURES, HEADS, HIDDEN, LAYERS, POSITIONS, VOCABULARY, Architecture, randomise
 from tests.pytorch.tokenizers import write_tokenizer
 
 MODEL = "test/pairs"
@@ -44,11 +44,23 @@ DOCUMENTS = (
 NLI = {0: "contradiction", 1: "neutral", 2: "entailment"}
 
 
+def _bart() -> Any:
+    return tf.BartConfig(
+        vocab_size=VOCABULARY, d_model=HIDDEN, encoder_layers=LAYERS, decoder_layers=LAYERS, encoder_ffn_dim=48,
+        decoder_ffn_dim=48, encoder_attention_heads=HEADS, decoder_attention_heads=HEADS,
+        max_position_embeddings=POSITIONS, bos_token_id=0, pad_token_id=1, eos_token_id=2, decoder_start_token_id=2,
+    )  # fmt: skip
+
+
+CLASSIFIERS = {**ARCHITECTURES, "bart": Architecture("bart", _bart, "roberta", packed=False)}
+"""The architectures of the encoders, and one whose classifier reads its decoder."""
+
+
 def write_classifier(
     name: str, folder: Path, *, labels: int | dict[int, str] = 1, seed: int = 0, **fields: Any
 ) -> Path:
     """Write a checkpoint of the sequence classifier of an architecture."""
-    config = ARCHITECTURES[name].config()
+    config = CLASSIFIERS[name].config()
     if isinstance(labels, int):
         config.num_labels = labels
     else:
@@ -69,7 +81,7 @@ def write_language_model(name: str, folder: Path, *, seed: int = 0, **fields: An
 def _write(model: Any, name: str, folder: Path, seed: int) -> Path:
     randomise(model, seed)
     model.save_pretrained(folder)
-    write_tokenizer(ARCHITECTURES[name].tokenizer, folder)
+    write_tokenizer(CLASSIFIERS[name].tokenizer, folder)
     return folder
 
 

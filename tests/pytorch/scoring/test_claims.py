@@ -39,7 +39,7 @@ NOT_OURS = {
     "an encoder": plain("bert", "BertModel"),
     "a language model nobody calls a reranker": plain("qwen3", "Qwen3ForCausalLM"),
     "a classifier of images": plain("vit", "ViTForImageClassification"),
-    "a classifier of another architecture": plain("bart", "BartForSequenceClassification"),
+    "a classifier of another architecture": plain("t5", "T5ForSequenceClassification"),
     "an encoder's modules": ModelCard(ROOT, {}, (module("Transformer"), module("Pooling")), {}),
     "another chain": declared(module("Transformer"), module("WeightedLayerPooling"), module("Dense", **SCORES)),
     "no scores": declared(module("Transformer"), module("Pooling"), module("Dense", in_features=4, out_features=1)),

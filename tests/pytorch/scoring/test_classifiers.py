@@ -42,6 +42,7 @@ GATHERED = {
     "deberta": "padded",
     "deberta-v2": "padded",
     "rembert": "padded",
+    "bart": "padded",
     "convbert": "padded (equal lengths)",
     "gemma2": "padded",
 }

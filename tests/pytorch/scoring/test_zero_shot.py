@@ -52,7 +52,7 @@ def assert_same(ours: list[dict[str, float]], theirs: list[dict[str, float]]) ->
 
 
 @pytest.mark.parametrize("multi_label", [False, True])
-@pytest.mark.parametrize("name", ["bert", "roberta", "modernbert", "distilbert", "deberta-v2", "qwen3"])
+@pytest.mark.parametrize("name", ["bert", "roberta", "modernbert", "distilbert", "deberta-v2", "qwen3", "bart"])
 def test_labels_are_judged_as_the_pipeline_judges_them(name: str, multi_label: bool, tmp_path: Path) -> None:
     folder = write_classifier(name, tmp_path, labels=NLI)
     adapter, pipe = serve(folder), pipeline(folder)

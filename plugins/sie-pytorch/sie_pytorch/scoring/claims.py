@@ -10,7 +10,7 @@ PRIORITY = 0
 
 CLASSIFIERS = frozenset(
     {
-        "albert", "bert", "camembert", "convbert", "deberta", "deberta-v2", "distilbert", "electra", "ernie",
+        "albert", "bart", "bert", "camembert", "convbert", "deberta", "deberta-v2", "distilbert", "electra", "ernie",
         "eurobert", "gemma", "gemma2", "gemma3_text", "gte", "jina_embeddings_v3", "llama", "mistral", "modernbert",
         "mpnet", "new", "nomic_bert", "phi3", "qwen2", "qwen3", "rembert", "roberta", "xlm-roberta", "xlm-roberta-xl",
     }

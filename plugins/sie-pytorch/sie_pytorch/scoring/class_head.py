@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import nn
-from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions as Outputs
+from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions
 
 from sie_pytorch.pooling import Spans, pool
 from sie_pytorch.runners.padded import group_by_length
@@ -60,11 +61,22 @@ class ClassHead:
         mask = torch.ones(states.shape[:2], dtype=torch.int64, device=states.device) if real is None else real.long()
         self._given.states = states
         try:
-            # The ids only say where padding is: 1 is a token, and the config's padding is 0.
+            # The ids only say where padding is: 0 is the config's padding, and 1 its end of a text.
             logits: torch.Tensor = self._model(input_ids=mask, attention_mask=mask).logits
         finally:
             self._given.states = torch.empty(0)
         return logits[:, -1] if logits.ndim == 3 else logits
+
+
+@dataclass
+class _Outputs(BaseModelOutputWithPoolingAndCrossAttentions):  # type: ignore[misc]
+    """What base models return, with the fields that classes with a decoder hand on unread."""
+
+    decoder_hidden_states: None = None
+    decoder_attentions: None = None
+    encoder_last_hidden_state: None = None
+    encoder_hidden_states: None = None
+    encoder_attentions: None = None
 
 
 class _GivenStates(nn.Module):
@@ -76,14 +88,14 @@ class _GivenStates(nn.Module):
         self.pooler_activation: nn.Module | None = getattr(base, "pooler_activation", None)
         self.states = torch.empty(0)
 
-    def forward(self, *ignored: Any, **others: Any) -> Outputs:
+    def forward(self, *ignored: Any, **others: Any) -> _Outputs:
         pooled = None
         if self.pooler is not None:
             # ALBERT's pooler is a bare linear layer with its activation beside it.
             bare = isinstance(self.pooler, nn.Linear)
             pooled = self.pooler(self.states[:, 0] if bare else self.states)
             pooled = pooled if self.pooler_activation is None else self.pooler_activation(pooled)
-        return Outputs(last_hidden_state=self.states, pooler_output=pooled)
+        return _Outputs(last_hidden_state=self.states, pooler_output=pooled)
 
 
 def _padded(states: torch.Tensor, spans: Spans) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:

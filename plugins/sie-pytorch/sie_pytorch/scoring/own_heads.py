@@ -30,6 +30,8 @@ from sie_pytorch.weights import read_rows
 
 PROBE_LENGTHS = (7, 3, 12, 1)
 VOCABULARY = 64
+PADDING, END = 0, 1
+"""Ids of the small vocabulary: no token, and the token at the end of a text, which some classes look for."""
 TOLERANCE = 1e-4
 """Of the largest logit of the probe: both are float32."""
 
@@ -99,10 +101,12 @@ def small_config(folder: Path) -> Any:
         config.id2label = {int(number): str(label) for number, label in written["id2label"].items()}
         config.label2id = written.get("label2id") or {label: number for number, label in config.id2label.items()}
     config.num_hidden_layers = 1
+    if getattr(config, "decoder_layers", None):
+        config.decoder_layers = 1
     config.vocab_size = VOCABULARY
     if getattr(config, "intermediate_size", None):
         config.intermediate_size = VOCABULARY
-    config.pad_token_id = 0
+    config.pad_token_id, config.eos_token_id = PADDING, END
     return config
 
 
@@ -127,7 +131,9 @@ def _require_head(model: Any, report: Any) -> None:
 def _prove(model: Any, labels: int) -> ClassHead:
     """Find the gathering with which the head gives what the whole class gives."""
     generator = torch.Generator().manual_seed(0)
-    sequences = [torch.randint(1, VOCABULARY, (1, length), generator=generator) for length in PROBE_LENGTHS]
+    sequences = [torch.randint(END + 1, VOCABULARY, (1, length), generator=generator) for length in PROBE_LENGTHS]
+    for ids in sequences:
+        ids[0, -1] = END
     model.eval().requires_grad_(False)
     try:
         wanted = torch.cat([model(input_ids=ids, use_cache=False).logits.flatten(0, -2)[-1:] for ids in sequences])
