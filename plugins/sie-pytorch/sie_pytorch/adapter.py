@@ -28,7 +28,7 @@ from sie_core.contracts import (
 )
 from sie_pytorch.claims import is_dense
 from sie_pytorch.device import memory_errors
-from sie_pytorch.facts import matryoshka_dims, needed_card, sequence_lengths
+from sie_pytorch.facts import matryoshka_dims, missing_outputs, needed_card, sequence_lengths
 from sie_pytorch.heads import Head, PackedRows, build_heads
 from sie_pytorch.lora import load_lora
 from sie_pytorch.options import READ_BY
@@ -216,8 +216,8 @@ def _load_packed(family: type[TextEncoder], context: LoadContext) -> TextEncoder
     stages.done("weights")
     device = torch.device(str(context.device))
     with memory_errors():
-        info, core = runner.info, tokenizer.core
-        heads = build_heads(recipe, card.path, info.hidden_size, info.precision, device, core.token_to_id)
+        info = runner.info
+        heads = build_heads(recipe, card.path, tokenizer, info.hidden_size, info.precision, device)
         filled_pass = _build_filled_pass(recipe, card, info.precision, device)
     lengths, length_note = sequence_lengths(config, card, recipe, tokenizer, info.max_sequence_length)
     preparation = Preparation(
@@ -232,7 +232,8 @@ def _load_packed(family: type[TextEncoder], context: LoadContext) -> TextEncoder
     encoder = family(preparation, runner, heads, device, context.threads, filled_pass)
     dims = warm_up(encoder, context, tuple(heads))
     stages.done("warm")
-    notes = {"prompts": prompts.note, "max_sequence_length": length_note, **dict(recipe.notes)}
+    notes = {"prompts": prompts.note, "max_sequence_length": length_note, "outputs": missing_outputs(config, heads)}
+    notes |= dict(recipe.notes)
     encoder.facts = ModelFacts(
         outputs=tuple(heads),
         dims=dims,

@@ -99,7 +99,9 @@ def _chain(card: ModelCard, recipe: Recipe) -> str:
     """Word the chain of modules, with what a pooling does."""
     if recipe.pooling is not None:
         pooling = f"Pooling({' + '.join(recipe.pooling.modes)})"
-        return " → ".join(("Transformer", pooling, *(module.kind for module in card.modules[2:])))
+        chain = " → ".join(("Transformer", pooling, *(module.kind for module in card.modules[2:])))
+        beside = [name for name, given in (("sparse", recipe.sparse), ("multi-vector", recipe.multivector)) if given]
+        return f"{chain}, with BGE-M3's {' and '.join(beside)} layers beside" if beside else chain
     if isinstance(recipe.sparse, SpladeSettings):
         return f"Transformer → SpladePooling({recipe.sparse.pooling} of {recipe.sparse.activation})"
     kinds = " → ".join(module.kind for module in card.modules)

@@ -5,9 +5,10 @@ It knows no tensor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
+from typing import get_args
 
-from sie_core.contracts import LoadContext, ModelCard, ModelConfig, ModelLoadError
+from sie_core.contracts import LoadContext, ModelCard, ModelConfig, ModelLoadError, OutputType
 from sie_pytorch.preparation import Lengths
 from sie_pytorch.recipe import Recipe
 from sie_pytorch.tokenizer import TextTokenizer
@@ -91,6 +92,19 @@ def matryoshka_dims(config: ModelConfig, card: ModelCard, dims: int) -> tuple[in
     if max(declared) > dims:
         raise ModelLoadError("CONFIG", f"matryoshka_dims names {max(declared)}, and the model's vectors have {dims}.")
     return tuple(sorted({*declared, dims}))
+
+
+def missing_outputs(config: ModelConfig, given: Container[OutputType]) -> str | None:
+    """Word which outputs the model's config declares and the weights have no head for; None where they have all."""
+    declared = config.tasks.get("encode") or {}
+    missing = [name for name in get_args(OutputType) if declared.get(name) is not None and name not in given]
+    if not missing:
+        return None
+    return (
+        f"the model's config declares {' and '.join(missing)}, and the weights' files hold no head for it that is "
+        "read (heads kept as Python pickles, BGE-M3's `sparse_linear.pt` among them, have to be converted to "
+        "safetensors)"
+    )
 
 
 def _sizes(value: object) -> Iterable[int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from fnmatch import fnmatch
 
 from sie_core.contracts import ModelCard
+from sie_pytorch.recipes.bge_m3 import add_bge_m3
 from sie_pytorch.recipes.dense import ACTIVATIONS, LEGACY_POOLING, default_mode, pooling_settings, step_settings
 from sie_pytorch.recipes.fields import size
 from sie_pytorch.recipes.multivector import is_multivector, multivector_recipe
@@ -62,7 +63,7 @@ def read_recipe(card: ModelCard) -> Recipe:
             raise NotUnderstoodError(f"modules.json names {module.type}, a class of its own")
     if is_splade(card.modules) or is_plain_splade(card):
         return splade_recipe(card, card.modules)
-    return _dense_recipe(card)
+    return add_bge_m3(_dense_recipe(card), card)
 
 
 def has_tokenizer(card: ModelCard) -> bool:

@@ -47,6 +47,8 @@ class TextTokenizer:
     """Whether token types go with the ids."""
     filler: int | None = None
     """The mask token, or the end token where there is no mask."""
+    weightless: frozenset[int] = frozenset()
+    """The tokens that frame or fill up a text, or stand for what the vocabulary lacks."""
     pads_start: bool = False
     """Whether the weights' files have short texts filled up at their start."""
 
@@ -154,6 +156,16 @@ def text_tokenizer(tokenizer: Any, card: ModelCard, settings: TransformerSetting
         cuts_start=tokenizer.truncation_side == "left",
         takes_types=takes_types,
         filler=tokenizer.eos_token_id if tokenizer.mask_token_id is None else tokenizer.mask_token_id,
+        weightless=frozenset(
+            number
+            for number in (
+                tokenizer.cls_token_id,
+                tokenizer.eos_token_id,
+                tokenizer.pad_token_id,
+                tokenizer.unk_token_id,
+            )
+            if number is not None
+        ),
         pads_start=tokenizer.padding_side == "left",
     )
 
