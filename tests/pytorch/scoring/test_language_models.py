@@ -15,6 +15,7 @@ from sie_core.contracts import InvalidInput, Item, ModelLoadError, Task
 from tests.pytorch.scoring.support import (
     DOCUMENTS,
     QUERY,
+    change_json,
     deviation,
     pairs,
     reference,
@@ -146,6 +147,11 @@ def test_a_chat_template_writes_the_pair_out_as_the_reference_has_it(template: s
     told = model.predict(pairs(documents), prompt="badly", batch_size=1)
     assert deviation(score(adapter, documents, instruction="badly"), told) <= BOUND
     assert adapter.facts.notes["template"] == "the tokenizer's chat template"
+    change_json(tmp_path / "saved/tokenizer_config.json", chat_template=template)
+    for file in ("modules.json", "config_sentence_transformers.json"):
+        (tmp_path / "saved" / file).unlink()
+    plain = serve(tmp_path / "saved", loadtime=ANSWERS)
+    assert plain.facts.notes["template"] == "the tokenizer's chat template"
 
 
 def test_a_chat_template_without_the_pair_s_roles_is_refused(tmp_path: Path) -> None:

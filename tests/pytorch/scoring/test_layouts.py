@@ -175,6 +175,8 @@ def test_a_request_may_have_pairs_cut_at_the_start_or_refused(tmp_path: Path) ->
         ([Item(text="a")], Item(text="q"), {"activation": "softmax"}, "options.activation"),
         ([Item(text="a")], Item(text="q"), {"template": "{query} {text}"}, "options.template"),
         ([Item(text="a")], Item(text="q"), {"template": "{query"}, "options.template"),
+        ([Item(text="a")], Item(text="q"), {"template": "{query} {query} {document}"}, "options.template"),
+        ([Item(text="a")] * 400, Item(text="q" * 100_000), {"template": "{query} {document}"}, "query.text"),
     ],
 )
 def test_what_is_wrong_with_a_request_is_named(

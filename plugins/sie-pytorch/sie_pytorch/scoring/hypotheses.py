@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sie_core.contracts import Classification, InvalidInput, Task
+from sie_pytorch.prompts import LONGEST_PROMPT, MOST_ADDED
 from sie_pytorch.scoring.options import HYPOTHESIS
 
 
@@ -25,7 +26,7 @@ def hypotheses(task: Task) -> list[str]:
     """Write each label of `task` out as a sentence.
 
     Raises:
-        InvalidInput: The template does not hold `{}` once.
+        InvalidInput: The template does not hold `{}` once, or is long.
     """
     template = task.options.get("hypothesis_template") or HYPOTHESIS
     parts = [""]
@@ -38,6 +39,12 @@ def hypotheses(task: Task) -> list[str]:
                 raise ValueError(field)
     except ValueError:
         parts = []
+    if len(parts) == 2 and (len(template) > LONGEST_PROMPT or len(template) * len(task.labels) > MOST_ADDED):
+        raise InvalidInput(
+            f"options.hypothesis_template puts {len(template)} characters around each of {len(task.labels)} labels; "
+            f"{LONGEST_PROMPT} are allowed around one and {MOST_ADDED} around all: shorten it.",
+            param="options.hypothesis_template",
+        )
     if len(parts) != 2:
         raise InvalidInput(
             f"options.hypothesis_template is {template!r}; allowed: a sentence with {{}} once, where the label goes.",

@@ -141,13 +141,14 @@ def _template(layout: ScoreLayout, card: ModelCard, reader: Any) -> tuple[PairTe
     """Choose how a pair is written out where a request has no template: as the files say, or as published."""
     if layout.message_format is not None:
         return chat_template(reader, layout.message_format), "the tokenizer's chat template"
-    if layout.source == "vocabulary" and not card.modules and card.model_type == "qwen3":
+    if layout.source != "vocabulary" or card.modules:
+        return None, None
+    if all(role in str(reader.chat_template) for role in ("query", "document")):
+        return chat_template(reader, "auto"), "the tokenizer's chat template"
+    if card.model_type == "qwen3":
         note = "Qwen3-Reranker's, as its files name none; `template` in the profile's runtime options sets another"
         return format_template(QWEN3_RERANKER, QWEN3_INSTRUCTION), note
-    if layout.source == "vocabulary" and not card.modules:
-        note = "none: the two texts follow one another; `template` in the profile's runtime options sets one"
-        return None, note
-    return None, None
+    return None, "none: the two texts follow one another; `template` in the profile's runtime options sets one"
 
 
 def _lengths(

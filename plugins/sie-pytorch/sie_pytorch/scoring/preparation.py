@@ -20,7 +20,7 @@ from sie_pytorch.scoring.templates import PairTemplate, Wrapping, format_templat
 from sie_pytorch.texts import text_at
 from sie_pytorch.tokenizer import Ids, TextTokenizer
 
-MOST_PAIRS = 2**15
+MOST_PAIRS = 2**13
 """Pairs of an item and a label that one request may ask for."""
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from sie_pytorch.recipe import NotUnderstoodError
 
-FIELDS = ("query", "document", "instruction")
+FIELDS = {"query", "document", "instruction"}
 
 QWEN3_RERANKER = (
     "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
@@ -47,16 +47,17 @@ def format_template(template: str, default_instruction: str = "") -> PairTemplat
     """Make a template of a text with `{query}` and `{document}`, and `{instruction}` where wanted.
 
     Raises:
-        ValueError: It lacks one of the two, repeats the document, or holds another field; the message says so.
+        ValueError: It lacks one of the two, repeats a field, or holds another one; the message says so.
     """
-    allowed = "allowed: a text with {query} and then {document} once each, {instruction} too, and {{ }} for braces."
+    allowed = "allowed: a text with {query} and {document} once each, {instruction} once at most, {{ }} for braces."
     try:
         parsed = list(Formatter().parse(template))
     except ValueError:
         raise ValueError(f"is no template; {allowed}") from None
     fields = [field for _, field, _, _ in parsed if field is not None]
     plain = all(not form and not conversion for _, _, form, conversion in parsed)
-    if not plain or fields.count("document") != 1 or fields.count("query") != 1 or set(fields) - set(FIELDS):
+    once = len(fields) == len(set(fields)) and {"query", "document"} <= set(fields) <= FIELDS
+    if not plain or not once:
         raise ValueError(f"holds the fields {', '.join(fields) or 'none'}; {allowed}")
 
     def fill(query: str, instruction: str | None) -> Wrapping:
