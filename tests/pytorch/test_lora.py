@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import peft
 import pytest
@@ -287,6 +288,26 @@ async def test_a_failure_is_remembered_for_a_while(world: World, monkeypatch: py
         with pytest.raises(InferenceError):
             await world.infer(f"nobody/{n}")
     assert len(slot.loaded.loras._entries) <= engine_loras.MOST_REMEMBERED
+
+
+def test_a_client_waits_for_the_load_and_is_told_what_was_applied(
+    files: tuple[Path, dict[str, Path]], tmp_path: Path, start_server: Callable[..., Any]
+) -> None:
+    from sie_sdk import SIEClient
+
+    base, adapters = files
+    models = tmp_path / "models"
+    models.mkdir()
+    loras = {name: {"weights_path": str(folder)} for name, folder in adapters.items()}
+    (models / "base.yaml").write_text(yaml.safe_dump({"sie_id": MODEL, "weights_path": str(base), "loras": loras}))
+    server = start_server({"SIE_MODELS_DIR": str(models)}, ["--preload", MODEL])
+    with SIEClient(server.url) as client:
+        plain = client.encode(MODEL, TEXTS[0])["dense"]
+        adapted = client.encode(MODEL, TEXTS[0], options={"lora": "l1"})["dense"]
+        assert np.abs(adapted - plain).max() > 1e-2
+    body = {"items": [{"text": TEXTS[0]}], "options": {"lora_id": "l1"}}
+    answer = httpx.post(f"{server.url}/v1/encode/{MODEL}", json={**body, "params": {"options": body.pop("options")}})
+    assert answer.json()["lora"] == answer.headers["X-SIE-LoRA"] == "l1"
 
 
 async def test_a_declared_adapter_is_listed(world: World) -> None:
