@@ -37,8 +37,12 @@ class Settings(BaseSettings):
     # Server
     http_host: str = Field("127.0.0.1", description="Address to listen on.")
     http_port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    default_model: str = Field(
+        "sentence-transformers/all-MiniLM-L6-v2",
+        description="Model of routes that name none, those of TEI: the embedded default.",
+    )
     model_wait_s: float = Field(
-        30.0, ge=0, description="Seconds OpenAI-shaped routes wait for a load before they answer 503."
+        30.0, ge=0, description="Seconds OpenAI-, Cohere- and TEI-shaped routes wait for a load before they answer 503."
     )
     max_request_body_bytes: int = Field(34 * 2**20, ge=1, description="Largest request body; beyond it 413.")
     max_item_text_bytes: int = Field(

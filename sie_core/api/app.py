@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 
 from sie_core import __version__
-from sie_core.api import docs, embeddings, encode, errors, extract, health, metrics, models, plugins, rerank, score
+from sie_core.api import docs, embeddings, encode, errors, extract, health, metrics, models, plugins, rerank, score, tei
 from sie_core.api.context import Api
 from sie_core.api.direct import DirectApp, DirectRoutes
 from sie_core.api.gate import Gate
@@ -39,8 +39,8 @@ def create_app(
     """
     gate = gate or Gate(settings.max_concurrent_requests)
     api = Api(backend, settings, gate, registry or CollectorRegistry(), machine_profile)
-    inference = [group.router(api) for group in (encode, score, extract, embeddings, rerank)]
-    lookups = [group.router(api) for group in (models, plugins, health, metrics)]
+    inference = [group.router(api) for group in (encode, score, extract, embeddings, rerank, tei)]
+    lookups = [group.router(api) for group in (models, plugins, health, metrics)] + [tei.lookups(api)]
     http_metrics = HttpMetrics(api.registry)
     routes = DirectRoutes(inference)
     app = DirectApp(

@@ -1,4 +1,4 @@
-"""The `input` of `/v1/embeddings` as items: one text, a list of texts, or token ids where a model takes them.
+"""What is to be embedded, as items: one text, a list of texts, or token ids where a model takes them.
 
 It must not know the backend or the rest of the body.
 """
@@ -18,26 +18,26 @@ FOREIGN_TOKEN_IDS = (
 )
 
 
-def read_input(given: Any, max_text_bytes: int) -> list[Item]:
-    """Make an item of every input.
+def read_input(given: Any, max_text_bytes: int, name: str = "input") -> list[Item]:
+    """Make an item of every input; `name` is the field that holds them.
 
     Raises:
         InvalidInput: Names the input at fault, e.g. `input[3]`.
     """
     if isinstance(given, str):
-        return [_text(given, max_text_bytes, "input")]
+        return [_text(given, max_text_bytes, name)]
     if not isinstance(given, list):
-        raise InvalidInput(f"`input` must be a text or a list of texts, not {kind_of(given)}.", param="input")
+        raise InvalidInput(f"`{name}` must be a text or a list of texts, not {kind_of(given)}.", param=name)
     if not given:
-        raise InvalidInput("`input` is an empty list; give at least one text.", param="input")
+        raise InvalidInput(f"`{name}` is an empty list; give at least one text.", param=name)
     if _is_token_id(given[0]):
-        return [_token_ids(given, "input")]
+        return [_token_ids(given, name)]
     if len(given) > MAX_EMBEDDING_INPUTS:
-        message = f"`input` has {len(given)} entries; {MAX_EMBEDDING_INPUTS} are allowed: send several requests."
-        raise InvalidInput(message, param="input")
+        message = f"`{name}` has {len(given)} entries; {MAX_EMBEDDING_INPUTS} are allowed: send several requests."
+        raise InvalidInput(message, param=name)
     if isinstance(given[0], list):
-        return [_token_ids(ids, f"input[{place}]") for place, ids in enumerate(given)]
-    return [_text(text, max_text_bytes, f"input[{place}]") for place, text in enumerate(given)]
+        return [_token_ids(ids, f"{name}[{place}]") for place, ids in enumerate(given)]
+    return [_text(text, max_text_bytes, f"{name}[{place}]") for place, text in enumerate(given)]
 
 
 def has_token_ids(items: list[Item]) -> bool:
@@ -45,10 +45,10 @@ def has_token_ids(items: list[Item]) -> bool:
     return items[0].token_ids is not None
 
 
-def param_of(item: str, given: Any) -> str:
+def param_of(item: str, given: Any, name: str = "input") -> str:
     """Name the input that became the item `items[3]…`: `input[3]`, or `input` where it was the only one."""
     single = isinstance(given, str) or _is_token_id(given[0])
-    return "input" if single else "input" + item.removeprefix("items").partition(".")[0]
+    return name if single else name + item.removeprefix("items").partition(".")[0]
 
 
 def _text(given: Any, max_bytes: int, param: str) -> Item:

@@ -45,8 +45,8 @@ class Envelope:
     """One of the shapes."""
 
     body: Callable[[InferenceError], dict[str, Any]]
-    status: Callable[[str], int] = lambda code: error_spec(code).status
-    """The status of a code."""
+    status: Callable[[str, str | None], int] = lambda code, param: error_spec(code).status
+    """The status of a code, about a field."""
 
 
 def envelope_name(path: str) -> EnvelopeName:
@@ -81,13 +81,15 @@ def cohere_error_body(error: InferenceError) -> dict[str, Any]:
 
 def tei_error_body(error: InferenceError) -> dict[str, Any]:
     """Describe `error` as `{"error", "error_type", "code", "param"?, …}`."""
-    status = tei_status(error.code)
+    status = tei_status(error.code, error.param)
     error_type = _TEI_TYPES.get(status, "Validation" if status < 500 else "Backend")
     return error.details | {"error": error.message, "error_type": error_type} | _ours(error)
 
 
-def tei_status(code: str) -> int:
-    """Say which status TEI answers for a code."""
+def tei_status(code: str, param: str | None) -> int:
+    """Say which status TEI answers for a code; a model that does not do what is asked is a 424."""
+    if code == "INVALID_INPUT" and param == "model":
+        return 424
     return _TEI_STATUSES.get(code, error_spec(code).status)
 
 

@@ -32,7 +32,9 @@ def error_response(error: InferenceError, path: str, headers: dict[str, str] | N
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(math.ceil(error.retry_after_s))
     envelope = ENVELOPES[envelope_name(path)]
-    return Response(orjson.dumps(envelope.body(error), default=str), envelope.status(error.code), headers, JSON_TYPE)
+    return Response(
+        orjson.dumps(envelope.body(error), default=str), envelope.status(error.code, error.param), headers, JSON_TYPE
+    )
 
 
 async def on_inference_error(request: Request, error: Exception) -> Response:

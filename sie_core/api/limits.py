@@ -73,11 +73,11 @@ LIMITS: Final = (
     Limit("time to send the body, s", "DEADLINE_EXCEEDED", MAX_BODY_S),
     Limit("text and metadata of one item, bytes", "INVALID_INPUT", setting="max_item_text_bytes"),
     Limit("items of one `encode` or `extract`", "INVALID_INPUT", MAX_ITEMS),
-    Limit("documents of one `score`", "INVALID_INPUT", MAX_DOCUMENTS),
+    Limit("documents of one `score` or rerank", "INVALID_INPUT", MAX_DOCUMENTS),
     Limit("labels of one `extract`", "INVALID_INPUT", MAX_LABELS),
     Limit("nesting of an `output_schema`", "INVALID_INPUT", MAX_SCHEMA_DEPTH),
     Limit("values of an `output_schema`", "INVALID_INPUT", MAX_SCHEMA_VALUES),
-    Limit("inputs of one `/v1/embeddings` request", "INVALID_INPUT", MAX_EMBEDDING_INPUTS),
+    Limit("inputs of one request on `/v1/embeddings` or for TEI's vectors", "INVALID_INPUT", MAX_EMBEDDING_INPUTS),
     Limit("tokens of a text, where truncation is refused", "INPUT_TOO_LONG", "the model's maximum length"),
     Limit("characters of a model id", "INVALID_INPUT", MAX_MODEL_ID_CHARS),
     Limit("nesting of a JSON body", "INVALID_INPUT", MAX_JSON_DEPTH),
@@ -85,7 +85,9 @@ LIMITS: Final = (
     Limit("entries of one msgpack list or map", "INVALID_INPUT", wire.MAX_LENGTH),
     Limit("requests in flight", "QUEUE_FULL", setting="max_concurrent_requests"),
     Limit("cost units queued", "QUEUE_FULL", setting="max_queued_cost", default="64 batches"),
-    Limit("wait for a model to load on OpenAI-shaped routes, s", "MODEL_LOADING", setting="model_wait_s"),
+    Limit(
+        "wait for a model to load on OpenAI-, Cohere- and TEI-shaped routes, s", "MODEL_LOADING", setting="model_wait_s"
+    ),
     Limit("time for the answer", "DEADLINE_EXCEEDED", "what the client's `X-SIE-Timeout-Ms` says"),
     Limit("time for requests in flight after SIGTERM, s", "QUEUE_UNAVAILABLE", setting="drain_timeout_s"),
 )

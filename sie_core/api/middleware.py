@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sie_core import __version__
 from sie_core.api.context import Api
+from sie_core.api.envelopes import TEI_PATHS, TEI_PREFIX
 from sie_core.api.errors import error_response
 from sie_core.api.gate import Gate
 from sie_core.api.metrics import HttpMetrics
@@ -26,7 +27,7 @@ from sie_core.logs import RequestFields, current_request
 log = logging.getLogger("sie_core.http")
 
 INFERENCE_PATHS: Final = ("/v1/encode/", "/v1/score/", "/v1/extract/", "/v1/embeddings", "/v1/rerank", "/v2/rerank")
-"""Prefixes of the paths that pass the gate."""
+"""Prefixes of the paths that pass the gate; of TEI's paths, what is posted to."""
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -76,7 +77,7 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        is_inference = scope["path"].startswith(INFERENCE_PATHS)
+        is_inference = _is_inference(scope)
         given = Headers(scope=scope)
         fields = _fields(given)
         token = current_request.set(fields)
@@ -131,6 +132,13 @@ class RequestMiddleware:
         level = logging.INFO if is_inference or status >= 500 else logging.DEBUG
         extra = {"latency_ms": round(seconds * 1000, 2)}
         log.log(level, "%s %s %d", method, _path(scope), status, extra=extra)
+
+
+def _is_inference(scope: Scope) -> bool:
+    path: str = scope["path"]
+    if path.startswith(INFERENCE_PATHS):
+        return True
+    return scope["method"] == "POST" and (path in TEI_PATHS or path.startswith(TEI_PREFIX))
 
 
 def _fields(headers: Headers) -> RequestFields:

@@ -19,6 +19,17 @@ from sie_core.api.models_schema import MergedModel, ModelsReply
 from sie_core.api.plugins import PluginsReply
 from sie_core.api.rerank_schema import CohereRerankBody, CohereRerankReply, RerankBody, RerankReply
 from sie_core.api.score_schema import ScoreBody, ScoreReply
+from sie_core.api.tei_schema import (
+    TeiAnyBody,
+    TeiAnyReply,
+    TeiEmbedBody,
+    TeiInfo,
+    TeiRanks,
+    TeiRerankBody,
+    TeiSparseBody,
+    TeiSparseVectors,
+    TeiVectors,
+)
 
 SCHEMAS: Final[tuple[type[BaseModel], ...]] = (
     CohereErrorReply,
@@ -40,7 +51,16 @@ SCHEMAS: Final[tuple[type[BaseModel], ...]] = (
     RerankReply,
     ScoreBody,
     ScoreReply,
+    TeiAnyBody,
+    TeiAnyReply,
+    TeiEmbedBody,
     TeiErrorReply,
+    TeiInfo,
+    TeiRanks,
+    TeiRerankBody,
+    TeiSparseBody,
+    TeiSparseVectors,
+    TeiVectors,
 )
 """Every body a route refers to."""
 _ABOUT: Final = """\

@@ -83,10 +83,10 @@ def inference(
     }
 
 
-def lookup(reply: type[BaseModel], *errors: int) -> dict[str, Any]:
-    """Make the arguments of a JSON route without a body that answers `reply` or one of `errors`."""
+def lookup(reply: type[BaseModel], *statuses: int, errors: EnvelopeName = "native") -> dict[str, Any]:
+    """Make the arguments of a JSON route without a body that answers `reply` or, in an envelope, an error's status."""
     success = {"description": _first_line(reply), "content": {JSON_TYPE: {"schema": reference(reply)}}}
-    return {"response_class": Response, "responses": {200: success, **_errors(*errors)}}
+    return {"response_class": Response, "responses": {200: success, **_errors(*statuses, envelope=errors)}}
 
 
 def probe(what: str, *, can_fail: bool = True) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def _errors(*statuses: int, envelope: EnvelopeName = "native") -> dict[int | str
     content = {JSON_TYPE: {"schema": reference(_ERROR_SCHEMAS[envelope])}}
     described: dict[int | str, Any] = {}
     for status in statuses:
-        rows = [row for row in ERRORS.values() if ENVELOPES[envelope].status(row.code) == status]
+        rows = [row for row in ERRORS.values() if ENVELOPES[envelope].status(row.code, None) == status]
         response: dict[str, Any] = {
             "description": " ".join(f"`{row.code}`: {row.meaning}" for row in rows),
             "content": content,

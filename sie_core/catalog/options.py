@@ -49,6 +49,7 @@ class EffectiveOptions:
 
 
 NO_POSTPROCESSORS: Mapping[str, Postprocessor] = MappingProxyType({})
+NO_WISHES: Mapping[str, Any] = MappingProxyType({})
 SELECT_PROFILE = "profile"
 """The key of a request's options that selects another profile's `runtime` of the same loaded model."""
 
@@ -60,6 +61,7 @@ def resolve_options(
     operation: Operation = "encode",
     adapter_does: Operation | None = None,
     postprocessors: Mapping[str, Postprocessor] = NO_POSTPROCESSORS,
+    wishes: Mapping[str, Any] = NO_WISHES,
 ) -> EffectiveOptions:
     """Lay a request's `options` over the profile's `runtime` and check each. A null means "not said".
 
@@ -70,6 +72,7 @@ def resolve_options(
         operation: What the client asks for; of a profile's values, those of other operations are passed over.
         adapter_does: What the adapter does for it, where that is another operation: its options are the family's.
         postprocessors: Those there are, by name.
+        wishes: More options, under those of the request; unknown ones are passed over.
 
     Raises:
         InvalidInput: An option is unknown, of another operation, of the wrong type, out of range, or only read when the
@@ -79,6 +82,7 @@ def resolve_options(
     profile = _select_profile(family, model, given.pop(SELECT_PROFILE, None), postprocessors)
     known = _Known.of(family, operation, adapter_does or operation, postprocessors)
     values = {name: value for name, value in profile.runtime.items() if value is not None and known.per_request(name)}
+    given = {name: value for name, value in wishes.items() if known.per_request(name)} | given
     for name, value in given.items():
         known.check(name, value)
         if name in postprocessors:

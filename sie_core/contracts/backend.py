@@ -68,6 +68,8 @@ class ModelInfo:
     adapter: str | None = None
     matryoshka_dims: tuple[int, ...] = ()
     memory_bytes: int | None = None
+    precision: str | None = None
+    """What it computes in; None before it is loaded."""
     notes: Mapping[str, str] = field(default_factory=dict)
     operations: tuple[Operation, ...] = ()
     """What it answers, as far as its config or its weights tell; `score` wherever it encodes."""

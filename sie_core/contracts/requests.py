@@ -94,6 +94,8 @@ class InferenceRequest:
     output_schema: Mapping[str, Any] | None = None
     query: Item | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    wishes: Mapping[str, Any] = field(default_factory=dict)
+    """Options that are followed where the model has them for the operation, and passed over elsewhere."""
     deadline: float | None = None
     """`time.monotonic()` seconds after which nobody wants the answer."""
     load_wait_s: float = 0.0

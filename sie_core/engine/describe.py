@@ -34,6 +34,7 @@ def describe(resolved: ResolvedModel, slot: ModelSlot | None, postprocessors: Ma
         adapter=_adapter(resolved, loaded),
         matryoshka_dims=() if "dense" in made else facts.matryoshka_dims if facts else _declared_sizes(config.tasks),
         memory_bytes=facts.memory_bytes if facts else None,
+        precision=facts.precision if facts else None,
         notes=dict(loaded.notes) if loaded else {},
         operations=served_operations(facts.operations) if facts else declared_operations(resolved),
         load_stages_s=dict(slot.stages_s) if slot else {},

@@ -53,6 +53,7 @@ def resolve_task(
         request.operation,
         None if native else "encode",
         model.converters.postprocessors,
+        request.wishes,
     )
     outputs = _outputs(request, options, model, native)
     converters = needed(request, outputs, options, model.id, model.converters)
