@@ -21,6 +21,9 @@ from sie_cpu.packing import Packer, round_up
 
 T = TypeVar("T")
 
+WORKSPACE_KEPT = 16 << 20
+"""Bytes of working memory that stay between calls: those of all but very long texts."""
+
 
 class KernelRunner:
     """Runs the layers of a BERT-like encoder in the compiled kernels."""
@@ -100,8 +103,11 @@ class KernelRunner:
         factors = None if low_rank is None else self._packed(low_rank)
         lowered = 0 if factors is None else factors.widest
         wanted = self._kernels.workspace_bytes(handle, offsets.data_ptr(), sequences, lowered, self._threads)
-        if len(self._workspace) < wanted:
-            self._workspace = torch.empty(wanted, dtype=torch.uint8)
+        workspace = self._workspace
+        if len(workspace) < wanted:
+            workspace = torch.empty(wanted, dtype=torch.uint8)
+            if wanted <= WORKSPACE_KEPT:
+                self._workspace = workspace
         self._kernels.encode(
             handle,
             states.data_ptr(),
@@ -112,7 +118,7 @@ class KernelRunner:
             0 if cosine is None else cosine.shape[1],
             None if factors is None else factors.layers,
             lowered,
-            self._workspace.data_ptr(),
+            workspace.data_ptr(),
             self._threads,
             self._stopwatch,
         )

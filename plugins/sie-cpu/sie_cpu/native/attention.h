@@ -8,10 +8,10 @@
 
 static inline int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-struct Scratch {  // a thread's own, for sequences up to the longest
+struct Scratch { // a thread's own, for sequences up to the longest
     element *keys, *values, *weights;
     float *scores;
-    element *lowered;  // rows of a chunk in low rank
+    element *lowered; // rows of a chunk in low rank
 };
 
 // The panels of a matrix `wide` columns wide: `body(column, vectors)` with the number of vectors at compile time.
@@ -104,7 +104,8 @@ static inline void attend(const element *query, const element *key, const elemen
             clear<height(), vectors()>(sums);
             multiply<height(), vectors()>(query + start * stride, stride, scratch.keys + first * width, width, sums);
             for (int row = 0; row < height(); row++)
-                for (int v = 0; v < vectors(); v++) store(scratch.scores + row * padded + first + v * LANES, sums[row][v]);
+                for (int v = 0; v < vectors(); v++)
+                    store(scratch.scores + row * padded + first + v * LANES, sums[row][v]);
         });
         float shares[height()];
         for (int row = 0; row < height(); row++)

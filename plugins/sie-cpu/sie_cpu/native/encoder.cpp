@@ -11,10 +11,10 @@
 
 namespace {
 
-constexpr int64_t CHUNK = 96;        // tokens a thread takes at once: whole tiles, and activations that fit its cache
-constexpr int64_t SHARED_CHUNK = 384;  // tokens the threads share at once
-constexpr int64_t SHARES = 2;        // items of a shared stage for each thread: one that is held up leaves work behind
-constexpr double IMBALANCE = 1.2;    // how much longer than its share the busiest thread may work before all share
+constexpr int64_t CHUNK = 96;         // tokens a thread takes at once: whole tiles, and activations that fit its cache
+constexpr int64_t SHARED_CHUNK = 384; // tokens the threads share at once
+constexpr int64_t SHARES = 2;         // items of a shared stage for each thread: one that is held up leaves work behind
+constexpr double IMBALANCE = 1.2;     // how much longer than its share the busiest thread may work before all share
 
 std::vector<Chunk> chunks_of(const int64_t *offsets, int64_t sequences, int64_t target) {
     std::vector<Chunk> chunks;
@@ -27,7 +27,7 @@ std::vector<Chunk> chunks_of(const int64_t *offsets, int64_t sequences, int64_t 
 
 struct Plan {
     std::vector<Chunk> chunks;
-    bool shared;  // whether the threads share each chunk
+    bool shared; // whether the threads share each chunk
     int64_t rows, longest;
 };
 
@@ -72,7 +72,7 @@ class Stopwatch {
     int64_t *const spent_;
 };
 
-}  // namespace
+} // namespace
 
 #pragma GCC visibility push(default)
 extern "C" {
@@ -102,10 +102,11 @@ int64_t sie_workspace_bytes(const void *encoder, const int64_t *offsets, int64_t
     return workspace_of(*(const Encoder *)encoder, make_plan(offsets, sequences, (int)threads), lowered, (int)threads);
 }
 
-// Runs all layers over `states`, float32 `[tokens, hidden]`, in place. `low_rank`, where given, is of each layer. `spent`, where given, holds sie_stage_kinds()
-// counters of nanoseconds, and one more for the whole call.
+// Runs all layers over `states`, float32 `[tokens, hidden]`, in place. `low_rank`, where given, is of each layer.
+// `spent`, where given, holds sie_stage_kinds() counters of nanoseconds, and one more for the whole call.
 void sie_encode(const void *handle, float *states, const int64_t *offsets, int64_t sequences, const float *cosine,
-                const float *sine, int64_t angle_width, const void *low_rank, int64_t lowered, void *workspace, int64_t threads, int64_t *spent) {
+                const float *sine, int64_t angle_width, const void *low_rank, int64_t lowered, void *workspace,
+                int64_t threads, int64_t *spent) {
     const Encoder &encoder = *(const Encoder *)handle;
     const Widths widths(encoder);
     const Plan plan = make_plan(offsets, sequences, (int)threads);
@@ -128,17 +129,18 @@ void sie_encode(const void *handle, float *states, const int64_t *offsets, int64
     const auto run_all = [&] {
         if (plan.shared) {
             const int64_t items = threads * SHARES;
-            Pool::shared().run(std::make_shared<Job>(
-                std::vector<int64_t>(chunks * stages, items), (int)threads,
-                [&](int64_t phase, int64_t item, int place) {
-                    run_stage(run_of(phase / stages, 0), phase % stages, item, items, place);
-                }));
+            Pool::shared().run(std::make_shared<Job>(std::vector<int64_t>(chunks * stages, items), (int)threads,
+                                                     [&](int64_t phase, int64_t item, int place) {
+                                                         run_stage(run_of(phase / stages, 0), phase % stages, item,
+                                                                   items, place);
+                                                     }));
         } else {
-            Pool::shared().run(std::make_shared<Job>(
-                std::vector<int64_t>(1, chunks), (int)threads, [&](int64_t, int64_t chunk, int place) {
-                    const ChunkRun run = run_of(chunk, place);
-                    for (int64_t stage = 0; stage < stages; stage++) run_stage(run, stage, 0, 1, place);
-                }));
+            Pool::shared().run(std::make_shared<Job>(std::vector<int64_t>(1, chunks), (int)threads,
+                                                     [&](int64_t, int64_t chunk, int place) {
+                                                         const ChunkRun run = run_of(chunk, place);
+                                                         for (int64_t stage = 0; stage < stages; stage++)
+                                                             run_stage(run, stage, 0, 1, place);
+                                                     }));
         }
     };
     watch.time(ChunkRun::KINDS, run_all);

@@ -8,13 +8,13 @@
 #include "attention.h"
 
 struct Layer {
-    Matrix joined, attention_output, up, down;  // `joined`: queries, keys, values; `up`: gate beside it where gated
+    Matrix joined, attention_output, up, down; // `joined`: queries, keys, values; `up`: gate beside it where gated
     const float *attention_norm_weight, *attention_norm_bias, *output_norm_weight, *output_norm_bias;
 };
 
-struct LowRank {  // what is added to a weight: `upper` times `lower`; nothing where `rank` is 0
+struct LowRank {          // what is added to a weight: `upper` times `lower`; nothing where `rank` is 0
     Matrix lower;         // `[rank padded to PANEL, inner]`, no bias
-    const element *upper;  // panels as the weight's own, `rank` inside
+    const element *upper; // panels as the weight's own, `rank` inside
     int64_t rank;         // a multiple of STEP
 };
 
@@ -24,41 +24,41 @@ struct LayerLowRank {
 
 struct Encoder {
     const Layer *layers;
-    int64_t layer_count, hidden, heads, head_width;  // head_width: a head's elements, padded to LANES
+    int64_t layer_count, hidden, heads, head_width; // head_width: a head's elements, padded to LANES
     int64_t activation, gated;
     float norm_epsilon, scale;
 };
 
-struct Angles {  // of rotary positions, `[tokens, width]` each; none where width is 0
+struct Angles { // of rotary positions, `[tokens, width]` each; none where width is 0
     const float *cosine, *sine;
     int64_t width;
 };
 
 struct Chunk {
-    int64_t first, last;  // sequences
-    int64_t start, rows;  // tokens
+    int64_t first, last; // sequences
+    int64_t start, rows; // tokens
 };
 
-struct Range {  // the part of a stage that one item of work covers
+struct Range { // the part of a stage that one item of work covers
     int64_t begin, end;
     static Range part(int64_t count, int64_t item, int64_t items) {
         return {count * item / items, count * (item + 1) / items};
     }
 };
 
-struct Buffers {  // activations of one chunk; the scratch is each thread's own
+struct Buffers { // activations of one chunk; the scratch is each thread's own
     float *states, *sums;
     element *inputs, *joined, *attended, *inner;
 };
 
-struct Widths {  // row strides of the buffers
+struct Widths { // row strides of the buffers
     int64_t hidden, joined, attended, inner;
     explicit Widths(const Encoder &encoder)
         : hidden(round_up(encoder.hidden, PANEL)), joined(encoder.layers[0].joined.columns),
           attended(encoder.layers[0].attention_output.inner), inner(encoder.layers[0].down.inner) {}
 };
 
-class Arena {  // hands out aligned pieces of one block; with no block it only counts
+class Arena { // hands out aligned pieces of one block; with no block it only counts
   public:
     explicit Arena(char *block) : block_(block) {}
     template <typename T> T *take(int64_t count) {
@@ -120,7 +120,8 @@ static inline void normalise(const float *from, int64_t hidden, int64_t stride, 
 }
 
 // Rotates queries and keys of a row, halves paired (arXiv 2104.09864).
-static inline void rotate(element *row, int64_t heads, int64_t head_width, const float *cosine, const float *sine, int64_t width) {
+static inline void rotate(element *row, int64_t heads, int64_t head_width, const float *cosine, const float *sine,
+                          int64_t width) {
     const int64_t half = width / 2;
     for (int64_t head = 0; head < heads; head++) {
         element *first = row + head * head_width, *second = first + half;
@@ -195,7 +196,7 @@ class ChunkRun {
         if (!low.rank) return {};
         const int64_t columns = low.lower.columns;
         for (int64_t panel = 0; panel < columns / PANEL; panel++)
-            panel_product(from, stride, chunk_.rows, low.lower, panel, {}, [&](int64_t row, vec (&sums)[VECTORS]) {
+            panel_product(from, stride, chunk_.rows, low.lower, panel, {}, [&](int64_t row, vec(&sums)[VECTORS]) {
                 element *to = scratch.lowered + row * columns + panel * PANEL;
                 for (int v = 0; v < VECTORS; v++) store(to + v * LANES, sums[v]);
             });
@@ -206,7 +207,7 @@ class ChunkRun {
         const Correction correction = lower(low, buffers_.inputs, widths_.hidden, scratch);
         for (int64_t panel = panels.begin; panel < panels.end; panel++)
             panel_product(buffers_.inputs, widths_.hidden, chunk_.rows, matrix, panel, correction,
-                          [&](int64_t row, vec (&sums)[VECTORS]) {
+                          [&](int64_t row, vec(&sums)[VECTORS]) {
                               element *to = buffers_.joined + row * widths_.joined + panel * PANEL;
                               for (int v = 0; v < VECTORS; v++) store(to + v * LANES, sums[v]);
                           });
@@ -240,7 +241,7 @@ class ChunkRun {
                  const Scratch &scratch) const {
         const Correction correction = lower(low, from, stride, scratch);
         for (int64_t panel = panels.begin; panel < panels.end; panel++)
-            panel_product(from, stride, chunk_.rows, matrix, panel, correction, [&](int64_t row, vec (&sums)[VECTORS]) {
+            panel_product(from, stride, chunk_.rows, matrix, panel, correction, [&](int64_t row, vec(&sums)[VECTORS]) {
                 const int64_t place = row * widths_.hidden + panel * PANEL;
                 for (int v = 0; v < VECTORS; v++)
                     store(buffers_.sums + place + v * LANES, sums[v] + load(buffers_.states + place + v * LANES));
@@ -260,9 +261,9 @@ class ChunkRun {
         const Correction correction = lower(low, buffers_.inputs, widths_.hidden, scratch);
         for (int64_t panel = panels.begin; panel < panels.end; panel++)
             panel_product(buffers_.inputs, widths_.hidden, chunk_.rows, matrix, panel, correction,
-                          [&](int64_t row, vec (&sums)[VECTORS]) {
+                          [&](int64_t row, vec(&sums)[VECTORS]) {
                               element *to = buffers_.inner + row * widths_.inner;
-                              if (encoder_.gated) {  // a panel holds as many columns of the gate beside its own
+                              if (encoder_.gated) { // a panel holds as many columns of the gate beside its own
                                   constexpr int half = VECTORS / 2;
                                   for (int v = 0; v < half; v++)
                                       store(to + (panel * half + v) * LANES,
@@ -292,5 +293,5 @@ class ChunkRun {
     float *const states_;
     const int64_t *const offsets_;
     const Angles angles_;
-    const LayerLowRank *const low_rank_;  // of each layer, or null
+    const LayerLowRank *const low_rank_; // of each layer, or null
 };

@@ -12,10 +12,11 @@
 #include <memory>
 #include <mutex>
 #include <sched.h>
+#include <system_error>
 #include <thread>
 #include <vector>
 
-constexpr int SPINS = 4000;  // some ten microseconds, before a waiting thread offers its processor to others
+constexpr int SPINS = 4000; // some ten microseconds, before a waiting thread offers its processor to others
 
 struct Job {
     // `work(phase, item, place)`: called once for each item; `place` is the thread's own, below `places`. It must not
@@ -73,7 +74,11 @@ class Pool {
     void offer(const std::shared_ptr<Job> &job) {
         {
             std::lock_guard<std::mutex> hold(lock_);
-            for (; helpers_ < job->places - 1; helpers_++) std::thread([this] { help(); }).detach();
+            try {
+                for (; helpers_ < job->places - 1; helpers_++) std::thread([this] { help(); }).detach();
+            } catch (const std::system_error &) {
+                // The system grants no more threads: those there are help, and the caller never depends on them.
+            }
             jobs_.push_back(job);
         }
         offered_.notify_all();
@@ -91,7 +96,7 @@ class Pool {
                 job = jobs_.front();
             }
             job->take_part();
-            withdraw(job);  // all of it is taken
+            withdraw(job); // all of it is taken
         }
     }
 

@@ -1,4 +1,5 @@
-// Matrix products over weights laid out in panels: `[columns / PANEL][inner / STEP][PANEL][STEP]`, zeros beyond the end.
+// Matrix products over weights laid out in panels: `[columns / PANEL][inner / STEP][PANEL][STEP]`, zeros beyond the
+// end.
 //
 // A tile of up to ROWS rows and one panel accumulates in registers over the whole inner dimension, always in the same
 // order: a row's numbers do not depend on the rows beside it. It knows no transformer.
@@ -6,18 +7,18 @@
 
 #include "simd.h"
 
-struct Matrix {  // a linear layer's weight in panels, with its bias (zeros where it has none), PANEL-padded
+struct Matrix { // a linear layer's weight in panels, with its bias (zeros where it has none), PANEL-padded
     const element *panels;
     const float *bias;
-    int64_t inner;    // what a row of its input holds, a multiple of STEP
-    int64_t columns;  // a multiple of PANEL
+    int64_t inner;   // what a row of its input holds, a multiple of STEP
+    int64_t columns; // a multiple of PANEL
 };
 
-struct Correction {  // of low rank, added to a product: `rows` times `panels`, laid out as the product's own weight
+struct Correction { // of low rank, added to a product: `rows` times `panels`, laid out as the product's own weight
     const element *rows = nullptr;
     int64_t stride = 0;
     const element *panels = nullptr;
-    int64_t inner = 0;  // 0: none
+    int64_t inner = 0; // 0: none
 };
 
 template <int rows, int vectors> static inline void clear(vec (&sums)[rows][vectors]) {

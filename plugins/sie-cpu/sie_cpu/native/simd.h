@@ -11,10 +11,10 @@
 
 #if defined(__AVX512F__)
 constexpr int LANES = 16;
-constexpr int VECTORS = 4;  // a panel is four vectors wide, a tile at most six rows high: 24 of 32 registers accumulate
+constexpr int VECTORS = 4; // a panel is four vectors wide, a tile at most six rows high: 24 of 32 registers accumulate
 #else
 constexpr int LANES = 8;
-constexpr int VECTORS = 2;  // 12 of 16 registers accumulate
+constexpr int VECTORS = 2; // 12 of 16 registers accumulate
 #endif
 constexpr int ROWS = 6;
 constexpr int PANEL = LANES * VECTORS;
@@ -32,7 +32,7 @@ static inline vec splat(float value) { return value - vec{}; }
 
 #if defined(SIE_BFLOAT16)
 typedef uint16_t element;
-constexpr int STEP = 2;  // one product instruction takes pairs of neighbours along the inner dimension
+constexpr int STEP = 2; // one product instruction takes pairs of neighbours along the inner dimension
 typedef __m512i operand;
 
 static inline void store(element *to, vec value) {
@@ -51,7 +51,7 @@ static inline float to_float(element value) {
 static inline element to_element(float value) {
     uint32_t bits;
     std::memcpy(&bits, &value, 4);
-    if ((bits & 0x7fffffff) > 0x7f800000) return (element)(bits >> 16 | 0x40);  // keeps a NaN one
+    if ((bits & 0x7fffffff) > 0x7f800000) return (element)(bits >> 16 | 0x40); // keeps a NaN one
     return (element)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 static inline operand load_operand(const element *from) { return _mm512_loadu_si512(from); }
@@ -115,7 +115,7 @@ static inline vec erf_of(vec x) {
 // exp, relative error below 2e-7: 2^k times a polynomial on [-ln2/2, ln2/2] (Cephes' expf). NaN stays NaN.
 static inline vec exp_of(vec x) {
     const vec clamped = x < -87.33f ? splat(-87.33f) : (x > 88.37f ? splat(88.37f) : x);
-    const vec rounded = (clamped * 1.44269504f + 12582912.0f) - 12582912.0f;  // adding 1.5 * 2^23 rounds to an integer
+    const vec rounded = (clamped * 1.44269504f + 12582912.0f) - 12582912.0f; // adding 1.5 * 2^23 rounds to an integer
     const vec r = (clamped - rounded * 0.693359375f) + rounded * 2.12194440e-4f;
     vec p = 1.9875691500e-4f * r + 1.3981999507e-3f;
     p = p * r + 8.3334519073e-3f;
@@ -145,7 +145,8 @@ enum Activation { NONE = 0, GELU = 1, GELU_TANH = 2, RELU = 3, SILU = 4 };
 
 template <int activation> static inline vec activate(vec x) {
     if constexpr (activation == GELU) return 0.5f * x * (1.0f + erf_of(x * 0.70710678f));
-    if constexpr (activation == GELU_TANH) return x * reciprocal(1.0f + exp_of(-1.59576912f * (x + 0.044715f * x * x * x)));
+    if constexpr (activation == GELU_TANH)
+        return x * reciprocal(1.0f + exp_of(-1.59576912f * (x + 0.044715f * x * x * x)));
     if constexpr (activation == RELU) return x < 0.0f ? vec{} : x;
     if constexpr (activation == SILU) return x * reciprocal(1.0f + exp_of(-x));
     return x;
