@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from sie_core.contracts import InvalidInput, Option, Task
 
 THRESHOLD = 0.5
+LEAST_WITH_RELATIONS = 0.1
+"""A model of relations looks at every pair of the entities above the threshold: their number is squared."""
 
 OPTIONS = (
     Option("threshold", "finish", float, "Entities of this score or less are left out; 0.5.", (), 0, 1, ("extract",)),
@@ -59,15 +61,22 @@ class Choice:
         """Read the options of a task.
 
         Raises:
-            InvalidInput: A relation label is no text, or blank.
+            InvalidInput: A relation label is no text, or blank, or the threshold is too low to look for relations.
         """
         options = task.options
         threshold = float(options.get("threshold", THRESHOLD))
+        relation_labels = _texts(options.get("relation_labels") or [])
+        if relation_labels and threshold < LEAST_WITH_RELATIONS:
+            raise InvalidInput(
+                f"options.threshold is {threshold:g}; with relation_labels at least {LEAST_WITH_RELATIONS} is allowed, "
+                "for relations are looked for between all entities above it.",
+                param="options.threshold",
+            )
         return cls(
             threshold=threshold,
             flat=options.get("flat_ner", True),
             multi_label=options.get("multi_label", False),
-            relation_labels=_texts(options.get("relation_labels") or []),
+            relation_labels=relation_labels,
             relation_threshold=float(options.get("relation_threshold", threshold)),
         )
 

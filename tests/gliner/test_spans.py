@@ -1,0 +1,89 @@
+"""What is chosen from probabilities is what gliner's decoders choose, and any threshold is answered soon."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from gliner.config import GLiNERConfig
+from gliner.decoding import SpanDecoder, TokenDecoder
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sie_gliner.spans import Span, choose, from_grid, from_listed, from_words
+
+WORDS, WIDTHS, CLASSES = 9, 4, 3
+NAMES = {number + 1: str(number) for number in range(CLASSES)}
+ASKED = {
+    "seed": st.integers(0, 10**6),
+    "threshold": st.sampled_from([0.1, 0.35, 0.5, 0.8]),
+    "flat": st.booleans(),
+    "multi_label": st.booleans(),
+}
+
+
+def logits(seed: int, *shape: int) -> torch.Tensor:
+    """Draw few distinct values, so that many scores are equal."""
+    return torch.randint(-6, 7, shape, generator=torch.Generator().manual_seed(seed)).float() / 3
+
+
+def theirs(spans: Sequence) -> list[tuple[int, int, int, float]]:
+    return [(each.start, each.end, int(each.entity_type), each.score) for each in spans]
+
+
+def ours(spans: Sequence[Span], flat: bool, multi_label: bool) -> list[tuple[int, int, int, float]]:
+    chosen = choose(spans, flat=flat, multi_label=multi_label)
+    return [(each.first, each.last, each.kind, each.score) for each in chosen]
+
+
+@settings(max_examples=150, deadline=None)
+@given(**ASKED)
+def test_spans_of_a_grid_are_those_of_gliner_s_decoder(seed, threshold, flat, multi_label):
+    scores = logits(seed, 1, WORDS, WIDTHS, CLASSES)
+    tokens = [["w"] * WORDS]
+    (expected,) = SpanDecoder(GLiNERConfig()).decode(
+        tokens, [NAMES], scores, flat_ner=flat, threshold=threshold, multi_label=multi_label
+    )
+    found = from_grid(torch.sigmoid(scores[0]).numpy(), threshold)
+    assert ours(found, flat, multi_label) == theirs(expected)
+
+
+@settings(max_examples=150, deadline=None)
+@given(**ASKED)
+def test_spans_of_words_are_those_of_gliner_s_decoder(seed, threshold, flat, multi_label):
+    scores = logits(seed, 1, WORDS, CLASSES, 3) + 1
+    (expected,) = TokenDecoder(GLiNERConfig()).decode(
+        [["w"] * WORDS], [NAMES], scores, flat_ner=flat, threshold=threshold, multi_label=multi_label
+    )
+    found = from_words(torch.sigmoid(scores[0]).numpy(), threshold)
+    assert ours(found, flat, multi_label) == theirs(expected)
+
+
+@settings(max_examples=100, deadline=None)
+@given(**ASKED)
+def test_listed_spans_are_those_of_gliner_s_decoder(seed, threshold, flat, multi_label):
+    scores = logits(seed, 1, 12, CLASSES)
+    first = logits(seed + 1, 1, 12).abs().long()
+    ends = torch.stack((first, first + logits(seed + 2, 1, 12).abs().long()), dim=-1)
+    (expected,) = TokenDecoder(GLiNERConfig()).decode(
+        [["w"] * WORDS],
+        [NAMES],
+        span_logits=scores,
+        span_idx=ends,
+        span_mask=torch.ones(1, 12, dtype=torch.bool),
+        flat_ner=flat,
+        threshold=threshold,
+        multi_label=multi_label,
+    )
+    found = from_listed(ends[0].numpy(), torch.sigmoid(scores[0]).numpy(), threshold)
+    assert ours(found, flat, multi_label) == theirs(expected)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("flat", [True, False])
+def test_a_threshold_of_zero_compares_no_pairs(flat):
+    grid = np.random.default_rng(1).random((384, 12, 8), dtype=np.float32)
+    words = np.random.default_rng(2).random((192, 4, 3), dtype=np.float32)
+    for found in (from_grid(grid, 0.0), from_words(words, 0.0)):
+        assert len(found) > 35_000
+        chosen = choose(found, flat=flat, multi_label=False)
+        assert len({(each.first, each.last) for each in chosen}) == len(chosen) > 50
