@@ -21,6 +21,7 @@ from sie_core.contracts import (
     ModelFamily,
     OutputDtype,
     Postprocessor,
+    Reference,
     RunnerSpec,
     WeightPackage,
     WeightTierFactory,
@@ -85,3 +86,12 @@ def sie_postprocessors() -> Sequence[Postprocessor]:  # type: ignore[empty-body]
 @hookspec
 def sie_output_dtypes() -> Sequence[OutputDtype]:  # type: ignore[empty-body]
     """Register values of `output_dtype` and how each casts or quantises an array."""
+
+
+@hookspec
+def sie_references() -> Sequence[Reference]:  # type: ignore[empty-body]
+    """Register libraries that compute, on the same weights, what a family returns; `sie verify` compares the two.
+
+    Those that name the model's family are asked in the order of their plugins; for each output the first that computes
+    it counts. A name taken twice stops the start.
+    """

@@ -83,6 +83,10 @@ class Settings(BaseSettings):
         None, ge=1, description="Threads that prepare requests with images; unset: min(4, CPU quota)."
     )
 
+    max_loras_per_model: int = Field(
+        10, ge=1, description="LoRA adapters a model keeps loaded; beyond it the longest unused is let go."
+    )
+
     # Compute
     attention_backend: Literal["auto", "flash_attention_2", "sdpa", "eager"] = Field(
         "auto",

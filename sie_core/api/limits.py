@@ -25,6 +25,8 @@ MAX_SCHEMA_VALUES: Final = 100_000
 """Values in an `output_schema`, maps and lists included."""
 MAX_EMBEDDING_INPUTS: Final = 2_048
 """Inputs of one request on `/v1/embeddings`, as OpenAI has it."""
+MAX_TOKENIZED_BYTES: Final = 1_048_576
+"""Bytes of all texts of one `/tokenize`: every token of them is a map of the reply."""
 MAX_MODEL_ID_CHARS: Final = 256
 """Characters of a model id in a path or body."""
 MAX_JSON_DEPTH: Final = 254
@@ -78,6 +80,7 @@ LIMITS: Final = (
     Limit("nesting of an `output_schema`", "INVALID_INPUT", MAX_SCHEMA_DEPTH),
     Limit("values of an `output_schema`", "INVALID_INPUT", MAX_SCHEMA_VALUES),
     Limit("inputs of one request on `/v1/embeddings` or for TEI's vectors", "INVALID_INPUT", MAX_EMBEDDING_INPUTS),
+    Limit("texts of one `/tokenize`, bytes", "INVALID_INPUT", MAX_TOKENIZED_BYTES),
     Limit("tokens of a text, where truncation is refused", "INPUT_TOO_LONG", "the model's maximum length"),
     Limit("characters of a model id", "INVALID_INPUT", MAX_MODEL_ID_CHARS),
     Limit("nesting of a JSON body", "INVALID_INPUT", MAX_JSON_DEPTH),

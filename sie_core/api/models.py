@@ -66,6 +66,7 @@ def model_body(model: ModelInfo, api: Api) -> dict[str, Any]:
         "matryoshka_dims": model.matryoshka_dims,
         "memory_bytes": model.memory_bytes,
         "notes": dict(model.notes),
+        "loras": list(model.loras),
         "load_stages_s": dict(model.load_stages_s),
     }
 

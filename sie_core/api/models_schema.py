@@ -64,6 +64,7 @@ class ModelBody(BaseModel):
     matryoshka_dims: list[int]
     memory_bytes: int | None
     notes: dict[str, str]
+    loras: list[str]
     load_stages_s: dict[str, float]
 
 

@@ -40,7 +40,7 @@ class UsageOutput(BaseModel):
 
 
 def spent(reply: InferenceReply) -> dict[str, Any]:
-    """Give the keys `timing` and `usage`; `images` is there where there were some."""
+    """Give the keys `timing` and `usage`, and `lora` where one was applied; `images` is there where there were some."""
     timing = reply.timing
     usage = {"input_tokens": reply.usage.input_tokens}
     if reply.usage.images:
@@ -54,6 +54,7 @@ def spent(reply: InferenceReply) -> dict[str, Any]:
             "postprocessing_ms": None if timing.postprocessing_ms is None else round(timing.postprocessing_ms, 3),
         },
         "usage": usage,
+        **({"lora": reply.lora} if reply.lora else {}),
     }
 
 

@@ -7,7 +7,7 @@ from sie_core.contracts import InferenceReply
 
 
 def reply_headers(reply: InferenceReply, call: CallHeaders) -> dict[str, str]:
-    """Write the timings (milliseconds), how many items were cut, and whether `Prefer: wait` was heeded."""
+    """Write the timings (ms), how many items were cut, the LoRA adapter, and whether `Prefer: wait` was heeded."""
     timing = reply.timing
     headers = {
         "X-Queue-Time": f"{timing.queue_ms:.2f}",
@@ -19,6 +19,8 @@ def reply_headers(reply: InferenceReply, call: CallHeaders) -> dict[str, str]:
         headers["X-Postprocessing-Time"] = f"{timing.postprocessing_ms:.2f}"
     if reply.truncated:
         headers["X-SIE-Truncated"] = str(reply.truncated)
+    if reply.lora:
+        headers["X-SIE-LoRA"] = reply.lora
     if call.wait_applied:
         headers["Preference-Applied"] = f"wait={call.load_wait_s}"
     return headers

@@ -6,7 +6,7 @@ body says or how its reply is written.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -39,6 +39,8 @@ class Shape(Generic[Body]):
     """Writes the body of the answer."""
     name: Callable[[str, Body], str]
     """Gives the name that the client has for a field of the contracts, e.g. `documents[3]` for `items[3].text`."""
+    amend: Callable[[Body, InferenceRequest], Awaitable[InferenceRequest]] | None = None
+    """Changes what is asked for where that takes a while."""
     token_ids: str = "Token ids are not taken here; send texts."
     """What a client is told whose token ids the model does not take."""
 
@@ -81,6 +83,8 @@ async def answer_read(api: Api, request: Request, shape: Shape[Any], data: bytes
     try:
         if asked.items[0].token_ids is not None and not api.backend.accepts_token_ids(asked.model):
             raise InvalidInput(shape.token_ids, param="items")
+        if shape.amend is not None:
+            asked = await shape.amend(body, asked)
         reply = await answer(api.backend, api.gate, asked, request.receive)
     except InferenceError as error:
         if error.param is None:

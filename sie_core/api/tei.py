@@ -36,6 +36,7 @@ from sie_core.api.tei_schema import (
     TeiSparseVectors,
     TeiVectors,
 )
+from sie_core.api.tei_tokenize import TeiTokenizeBody, TeiTokens, answer_tokenize
 from sie_core.contracts import ModelInfo
 
 Answer = Callable[[Request, str], Coroutine[Any, Any, Response]]
@@ -69,7 +70,12 @@ def router(api: Api) -> APIRouter:
         shape = Reranking(model, limit).shape() if ranks else Encoding(model, None, limit).shape()
         return await answer_read(api, request, shape, data, call)
 
+    async def tokenize(request: Request, model: str) -> Response:
+        """List the tokens of texts, as the model's own tokenizer makes them; no model runs."""
+        return await answer_tokenize(api, request, model)
+
     default = api.settings.default_model
+    _add(routes, "/tokenize", tokenize, default, TeiTokenizeBody, TeiTokens)
     _add(routes, "/embed", embed, default, TeiEmbedBody, TeiVectors)
     _add(routes, "/embed_sparse", embed_sparse, default, TeiSparseBody, TeiSparseVectors)
     _add(routes, "/rerank", rerank, default, TeiRerankBody, TeiRanks)

@@ -45,7 +45,7 @@ class Encoding:
     def shape(self) -> Shape[Any]:
         """Describe them."""
         schema = TeiSparseBody if self.output == "sparse" else TeiEmbedBody
-        return Shape(schema, self.ask, self.write, field_name, _TOKEN_IDS)
+        return Shape(schema, self.ask, self.write, field_name, token_ids=_TOKEN_IDS)
 
     def ask(self, body: TeiEncodeBody, call: CallHeaders) -> InferenceRequest:
         """Say in the contracts' terms what a client asks for: float32, so that it can be given unit length.

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
+from sie_core.catalog.ids import ID_RULE, is_model_id
 from sie_core.contracts import InputType, Operation, OutputType, Truncate
 
 
@@ -55,12 +56,22 @@ def _overflow(value: Any) -> Truncate | None:
     return policies[value]
 
 
+def _lora(value: Any) -> str:
+    if not isinstance(value, str) or not is_model_id(value):
+        raise ValueError(f"the name of a LoRA adapter: {ID_RULE}")
+    return value
+
+
+SPELLINGS: Mapping[str, str] = {"lora_id": "lora"}
+"""Other names of engine options."""
+
 ENGINE_OPTIONS: Mapping[str, EngineOption] = {
     "is_query": EngineOption("input_type", _input_type, ("encode",)),
     "instruction": EngineOption("instruction", _text),
     "output_types": EngineOption("output_types", _output_types, ("encode", "score")),
     "output_dtype": EngineOption("output_dtype", _text, ("encode",)),
     "overflow_policy": EngineOption("truncate", _overflow),
+    "lora": EngineOption("lora", _lora),
     "dimensions": EngineOption("dimensions", _size, ("encode", "score")),
 }
 """Every such key. What `output_types` and `dimensions` say to `score` is which vectors it compares."""

@@ -32,7 +32,7 @@ def cached_models(cache: Path) -> Iterator[ModelConfig]:
     """Find the repositories of a Hub cache whose `main` is there as a whole."""
     for repo_id in hub_layout.repositories(cache):
         folder = hub_layout.snapshot(cache, repo_id, None) if is_model_id(repo_id) else None
-        if folder is not None and hub_layout.missing(folder) is None:
+        if folder is not None and holds_model(folder) and hub_layout.missing(folder) is None:
             yield _config(repo_id, hf_id=repo_id)
 
 

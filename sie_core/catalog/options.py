@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from sie_core.catalog.engine_options import ENGINE_OPTIONS
+from sie_core.catalog.engine_options import ENGINE_OPTIONS, SPELLINGS
 from sie_core.catalog.option_values import value_problem
 from sie_core.catalog.postprocess_options import check_parameters, check_switch, is_on, profile_options
 from sie_core.catalog.wording import did_you_mean, short
@@ -46,6 +46,7 @@ class EffectiveOptions:
     output_dtype: str | None = None
     truncate: Truncate | None = None
     dimensions: int | None = None
+    lora: str | None = None
 
 
 NO_POSTPROCESSORS: Mapping[str, Postprocessor] = MappingProxyType({})
@@ -78,10 +79,11 @@ def resolve_options(
         InvalidInput: An option is unknown, of another operation, of the wrong type, out of range, or only read when the
             model loads; `param` is `options.<name>` and the message names what is allowed.
     """
-    given = {str(name): value for name, value in request.items() if value is not None}
+    given = _one_spelling({str(name): value for name, value in request.items()})
     profile = _select_profile(family, model, given.pop(SELECT_PROFILE, None), postprocessors)
     known = _Known.of(family, operation, adapter_does or operation, postprocessors)
-    values = {name: value for name, value in profile.runtime.items() if value is not None and known.per_request(name)}
+    runtime = _one_spelling(profile.runtime)
+    values = {name: value for name, value in runtime.items() if known.per_request(name)}
     given = {name: value for name, value in wishes.items() if known.per_request(name)} | given
     for name, value in given.items():
         known.check(name, value)
@@ -110,7 +112,8 @@ def check_profile(
     declared = {option.name: option for option in (*family.options, *profile_options(postprocessors.values()))}
     ignored = check_parameters(profile, postprocessors.values())
     for part, values in (("loadtime", profile.loadtime), ("runtime", profile.runtime)):
-        for name, value in values.items():
+        for written, value in values.items():
+            name = SPELLINGS.get(written, written)
             problem: str | None = None
             if value is None:
                 continue
@@ -218,6 +221,27 @@ def _select_profile(
 
 def _load_value(profile: Profile, option: Option) -> Any:
     return profile.runtime.get(option.name, profile.loadtime.get(option.name))
+
+
+def _one_spelling(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Bring options that have several names under one, and leave out those that are null.
+
+    Raises:
+        InvalidInput: Two of them say different things.
+    """
+    found: dict[str, Any] = {}
+    for written, value in options.items():
+        name = SPELLINGS.get(written, written)
+        if value is None:
+            continue
+        if name in found and found[name] != value:
+            raise InvalidInput(
+                f"options.{name} is {short(found[name])} and options.{written} {short(value)}: both mean the same; "
+                "leave one out.",
+                param=f"options.{written}",
+            )
+        found[name] = value
+    return found
 
 
 def _convert(name: str, value: Any) -> Any:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from sie_core.catalog.schema import ModelFile, ModuleEntry, ProfileFile, WeightsFile
 from sie_core.catalog.wording import short
-from sie_core.contracts import ModelCard, ModelConfig, ModuleCard, OutputType, Profile
+from sie_core.contracts import LoraConfig, ModelCard, ModelConfig, ModuleCard, OutputType, Profile
 
 INPUTS = ("text", "image", "audio", "video", "document")
 
@@ -83,6 +83,10 @@ def parse_config(data: object, *, source: str, folder: Path) -> ModelConfig:
         accept_token_ids=parsed.accept_token_ids,
         trust_remote_code=parsed.trust_remote_code,
         profiles=_profiles(parsed.profiles, source),
+        loras={
+            name: LoraConfig(name, lora.hf_id, lora.hf_revision, _weights_path(lora.weights_path, folder))
+            for name, lora in parsed.loras.items()
+        },
         source=source,
     )
 

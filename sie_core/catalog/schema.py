@@ -127,6 +127,14 @@ class WeightsFile(_Strict):
     files: list[str] = Field(default_factory=list)
 
 
+class LoraFile(_Strict):
+    """Where the weights of a LoRA adapter are; an empty map means the repository of its name."""
+
+    hf_id: str | None = None
+    hf_revision: str | None = None
+    weights_path: Annotated[str, Field(min_length=1)] | None = None
+
+
 class Routing(_Strict):
     """Accepted for existing folders; nothing here is served elsewhere."""
 
@@ -158,6 +166,7 @@ class ModelFile(_Strict):
     max_sequence_length: Annotated[int, Field(ge=1)] | None = None
     accept_token_ids: bool = False
     trust_remote_code: bool = False
+    loras: dict[str, LoraFile] = Field(default_factory=dict)
     profiles: Annotated[dict[str, ProfileFile], Field(min_length=1)] = Field(
         default_factory=lambda: {"default": ProfileFile()}
     )
@@ -172,6 +181,11 @@ class ModelFile(_Strict):
         has_origin = self.hf_id or self.weights_path or self.package_backed or self.remote_backed
         _require(has_origin, "one of `hf_id`, `weights_path`, `package_backed`, `remote_backed` is needed")
         _require(self.pool != "_default", "`pool` may not be `_default`; leave it out for the default pool")
+        for name, lora in self.loras.items():
+            for id_ in (name, lora.hf_id, lora.hf_revision):
+                _require(
+                    id_ is None or is_model_id(id_), f"`loras.{name}`: {short(id_)} is no id; allowed are {ID_RULE}"
+                )
         for name, profile in self.profiles.items():
             self._check_profile(name, profile)
         for fact in self.sources:

@@ -17,6 +17,7 @@ from sie_core.contracts.errors import (
     PluginError,
 )
 from sie_core.contracts.families import Claim, ModelFamily, Option, Stage, claim_architectures
+from sie_core.contracts.lora import Lora, LoraConfig
 from sie_core.contracts.model import ModelConfig, Profile, ResolvedModel
 from sie_core.contracts.outputs import (
     Box,
@@ -29,6 +30,7 @@ from sie_core.contracts.outputs import (
     SparseVector,
 )
 from sie_core.contracts.postprocess import Converter, OutputDtype, Postprocessor
+from sie_core.contracts.reference import COMPARED, Compared, NoReferenceError, Reference, ReferenceModel
 from sie_core.contracts.requests import InferenceRequest, InputType, Item, Media, Operation, OutputType, Task, Truncate
 from sie_core.contracts.runners import RunnerSpec
 from sie_core.contracts.weights import (
@@ -44,6 +46,7 @@ CONTRACT_VERSION = 1
 """The version of these contracts. A plugin states the one it was built for; another one is refused by name."""
 
 __all__ = [
+    "COMPARED",
     "CONTRACT_VERSION",
     "Adapter",
     "Batch",
@@ -52,6 +55,7 @@ __all__ = [
     "Box",
     "Claim",
     "Classification",
+    "Compared",
     "Converter",
     "DetectedObject",
     "Device",
@@ -70,6 +74,8 @@ __all__ = [
     "LabelUse",
     "LoadContext",
     "LoadFailure",
+    "Lora",
+    "LoraConfig",
     "Media",
     "ModelCard",
     "ModelConfig",
@@ -79,6 +85,7 @@ __all__ = [
     "ModelLoadError",
     "ModelState",
     "ModuleCard",
+    "NoReferenceError",
     "Operation",
     "Option",
     "OutOfDeviceMemory",
@@ -88,6 +95,8 @@ __all__ = [
     "Postprocessor",
     "Profile",
     "QueuedUnit",
+    "Reference",
+    "ReferenceModel",
     "Relation",
     "ResolvedModel",
     "RunnerSpec",

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from sie_core.contracts.card import ModelCard
 from sie_core.contracts.device import Device
+from sie_core.contracts.lora import Lora
 from sie_core.contracts.model import ResolvedModel
 from sie_core.contracts.outputs import ItemOutput
 from sie_core.contracts.requests import Item, Operation, OutputType, Task
@@ -66,6 +67,8 @@ class ModelFacts:
     max_sequence_length: int | None = None
     memory_bytes: int = 0
     """What the weights take on the device."""
+    takes_lora: bool = False
+    """Whether requests may choose LoRA adapters."""
     precision: str = "float32"
     """The precision computed in, after the family's own checks."""
     notes: Mapping[str, str] = field(default_factory=dict)
@@ -146,6 +149,17 @@ class Adapter(ABC):
         """
         (output,) = outputs
         return output
+
+    def load_lora(self, name: str, folder: Path) -> Lora:
+        """Load a LoRA adapter in PEFT's layout for `Task.lora`, on a loader thread; base weights stay as they are.
+
+        Called only where `facts.takes_lora`; families that say so override it.
+
+        Raises:
+            ModelLoadError: With the failure's class: `CONFIG` where it does not fit the model.
+            OutOfDeviceMemory: The device has no room.
+        """
+        raise NotImplementedError
 
     def unload(self) -> None:  # noqa: B027 - most adapters are freed by losing their last reference
         """Give back what the garbage collector would not; the adapter is not used afterwards."""

@@ -48,6 +48,8 @@ class InferenceReply:
     usage: Usage
     truncated: int = 0
     """How many items were cut to the model's length."""
+    lora: str | None = None
+    """The LoRA adapter that was applied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,8 @@ class ModelInfo:
     notes: Mapping[str, str] = field(default_factory=dict)
     operations: tuple[Operation, ...] = ()
     """What it answers, as far as its config or its weights tell; `score` wherever it encodes."""
+    loras: tuple[str, ...] = ()
+    """The LoRA adapters its config declares, then the others that are loaded."""
     load_stages_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds each stage of the last load took."""
 

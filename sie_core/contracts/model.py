@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sie_core.contracts.card import ModelCard
+from sie_core.contracts.lora import LoraConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,8 @@ class ModelConfig:
     trust_remote_code: bool = False
     """Opt-in to code that comes with the weights; False for every model that does not say otherwise."""
     profiles: Mapping[str, Profile] = field(default_factory=dict)
+    loras: Mapping[str, LoraConfig] = field(default_factory=dict)
+    """The LoRA adapters requests may choose by a name of their own."""
     source: str = ""
     """Where the config came from: a file, a plugin's folder, or `weights` for one read from the weights' own card."""
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from sie_core.contracts.lora import Lora
+
 Operation = Literal["encode", "score", "extract"]
 OutputType = Literal["dense", "sparse", "multivector"]
 InputType = Literal["query", "document"]
@@ -70,6 +72,8 @@ class Task:
     query: Item | None = None
     """What `score` compares each item with; never None there, and never blank."""
     options: Mapping[str, Any] = field(default_factory=dict)
+    lora: Lora | None = None
+    """The LoRA adapter to apply, as `Adapter.load_lora` made it; units of different ones need different keys."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ def describe(resolved: ResolvedModel, slot: ModelSlot | None, postprocessors: Ma
         precision=facts.precision if facts else None,
         notes=dict(loaded.notes) if loaded else {},
         operations=served_operations(facts.operations) if facts else declared_operations(resolved),
+        loras=tuple(dict.fromkeys((*config.loras, *(loaded.loras.loaded if loaded else ())))),
         load_stages_s=dict(slot.stages_s) if slot else {},
     )
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from sie_core.cache import WeightChain
@@ -189,7 +190,10 @@ class Engine:
                 raise deadline_exceeded() from None
             raise
         try:
-            task, leaving = resolve_task(request, model, self._plugins.output_dtypes)
+            task, leaving, lora = resolve_task(request, model, self._plugins.output_dtypes)
+            if lora is not None:
+                left = request.load_wait_s if request.deadline is None else request.deadline - clock()
+                task = replace(task, lora=await model.loras.get(lora, min(request.load_wait_s, left)))
             return await self._pipeline.answer(request, model, task, leaving, arrived)
         finally:
             model.use.leave()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from sie_core.contracts import Adapter, BatchPolicy, ModelFacts, ModelFamily, ResolvedModel
 from sie_core.engine.converting import Converters
+from sie_core.engine.loras import Loras
 from sie_core.engine.metrics import ModelMetrics
 from sie_core.engine.use import UseCount
 
@@ -23,6 +24,7 @@ class LoadedModel:
     metrics: ModelMetrics
     converters: Converters
     """Used on the event loop."""
+    loras: Loras
     notes: dict[str, str] = field(default_factory=dict)
     use: UseCount = field(default_factory=UseCount)
     policy: BatchPolicy = field(init=False)

@@ -24,6 +24,7 @@ from sie_core.contracts import (
 )
 from sie_core.engine.converting import Converters, turned_on
 from sie_core.engine.loaded import LoadedModel
+from sie_core.engine.loras import Loras, lora_loader
 from sie_core.engine.metrics import EngineMetrics, ModelMetrics
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings
@@ -119,6 +120,12 @@ class Loader:
             new_policy=lambda: self._new_policy(limits),
             metrics=ModelMetrics(self._metrics, resolved.id),
             converters=converters,
+            loras=Loras(
+                resolved.id,
+                resolved.config.loras,
+                self._settings.max_loras_per_model,
+                lora_loader(adapter, resolved.config.loras, self._weights),
+            ),
             notes=notes,
         )
 

@@ -6,7 +6,7 @@ What the client said wins over the profile's `runtime`, which wins over the defa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import get_args
+from typing import NamedTuple, get_args
 
 from sie_core.catalog import EffectiveOptions, resolve_options
 from sie_core.contracts import (
@@ -32,9 +32,17 @@ MEDIA = (("text", "text"), ("images", "image"), ("audio", "audio"), ("video", "v
 """Fields of an item, and the input of `ModelFacts.inputs` each is."""
 
 
-def resolve_task(
-    request: InferenceRequest, model: LoadedModel, dtypes: Mapping[str, OutputDtype]
-) -> tuple[Task, Leaving]:
+class Asked(NamedTuple):
+    """What a request asks of a model."""
+
+    task: Task
+    """For the adapter; its LoRA adapter is yet to be put in."""
+    leaving: Leaving
+    lora: str | None
+    """The name of the LoRA adapter."""
+
+
+def resolve_task(request: InferenceRequest, model: LoadedModel, dtypes: Mapping[str, OutputDtype]) -> Asked:
     """Check a request against the model it names.
 
     Raises:
@@ -71,7 +79,9 @@ def resolve_task(
         options=options.family,
     )
     dtype = _dtype(request.output_dtype or options.output_dtype or DEFAULT_DTYPE, dtypes)
-    return task, Leaving(dtype, outputs, converters)
+    if options.lora is not None and not facts.takes_lora:
+        raise _invalid(model, "options.lora", "takes no LoRA adapters; leave the option out")
+    return Asked(task, Leaving(dtype, outputs, converters), options.lora)
 
 
 def _outputs(

@@ -164,7 +164,8 @@ class Pipeline:
 
     def _reply(self, flight: Flight, assembly: Assembly) -> None:
         items, usage, truncated = assembly.items(), assembly.usage(), assembly.truncated()
-        flight.succeed(InferenceReply(items, flight.timing(clock()), usage, truncated))
+        lora = None if flight.task.lora is None else flight.task.lora.name
+        flight.succeed(InferenceReply(items, flight.timing(clock()), usage, truncated, lora))
 
     def _lost(self, model: LoadedModel | None) -> None:
         """Answer what can no longer run; called on the device thread."""

@@ -16,6 +16,7 @@ from sie_core.contracts import (
     OutputDtype,
     PluginError,
     Postprocessor,
+    Reference,
     RunnerSpec,
     WeightPackage,
     WeightTierFactory,
@@ -59,6 +60,7 @@ class PluginSet:
     weight_packages: tuple[WeightPackage, ...] = ()
     postprocessors: Mapping[str, Postprocessor] = field(default_factory=dict)
     output_dtypes: Mapping[str, OutputDtype] = field(default_factory=dict)
+    references: tuple[Reference, ...] = ()
 
     @property
     def broken(self) -> tuple[PluginReport, ...]:

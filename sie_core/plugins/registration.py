@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 from sie_core.contracts import (
+    COMPARED,
     ModelFamily,
     Option,
     OutputDtype,
     OutputType,
     Postprocessor,
+    Reference,
     RunnerSpec,
     WeightPackage,
     WeightTierFactory,
@@ -136,6 +138,16 @@ def _postprocessor(each: Postprocessor) -> Iterable[str]:
     yield from _options(each.parameters, "parameters")
 
 
+def _reference(reference: Reference) -> Iterable[str]:
+    yield from _named(reference.name, "name")
+    yield from _target(reference.target, "target")
+    for what in ("families", "gives"):
+        if isinstance(getattr(reference, what), str):
+            yield f"{what} is the string {getattr(reference, what)!r}; make it a frozenset"
+    if unknown := sorted(set(reference.gives) - set(COMPARED)):
+        yield f"gives names {', '.join(map(repr, unknown))}, and there are {', '.join(COMPARED)}"
+
+
 def _policy(item: tuple[Any, Any]) -> Iterable[str]:
     yield from _named(item[0], "name")
     yield from _callable(item[1], "factory")
@@ -161,6 +173,7 @@ REGISTRATIONS: Mapping[str, Registration] = {
     "sie_output_dtypes": Registration(
         "output_dtypes", "output dtype", OutputDtype, lambda it: it.name, _dtype, by_name=True
     ),
+    "sie_references": Registration("references", "reference", Reference, lambda it: str(it.name), _reference),
 }
 """Every hook of `sie_core.hookspecs`."""
 
