@@ -14,6 +14,8 @@ from typing import Any
 from sie_core.cache.formats import is_described
 from sie_core.contracts import ModelCard, ModelLoadError, ModuleCard
 
+ROUTER_CONFIG = "router_config.json"
+
 MODULE_CONFIGS = (
     "sentence_bert_config.json",
     "sentence_roberta_config.json",
@@ -22,9 +24,11 @@ MODULE_CONFIGS = (
     "sentence_albert_config.json",
     "sentence_xlm-roberta_config.json",
     "sentence_xlnet_config.json",
-    "router_config.json",
+    ROUTER_CONFIG,
 )
 """Names a module's config may have beside the usual `config.json`: those of a `Transformer`, then a `Router`'s."""
+
+ROUTERS = ("Router", "Asym")
 
 
 def holds_model(folder: Path) -> bool:
@@ -67,6 +71,8 @@ def _module(folder: Path, entry: object) -> ModuleCard:
 def _module_config(module: ModuleCard, *, own: bool) -> Mapping[str, Any]:
     # A config.json beside a transformer, or in the root that modules share, is the transformers library's.
     names = MODULE_CONFIGS if module.kind == "Transformer" or not own else (*MODULE_CONFIGS, "config.json")
+    if module.kind in ROUTERS:
+        names = (ROUTER_CONFIG, *names)  # beside it, in the root, may lie the config of one of its modules
     for name in names:
         if (module.path / name).is_file():
             config: Mapping[str, Any] = _read(module.path / name, dict)

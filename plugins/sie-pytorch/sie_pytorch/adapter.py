@@ -14,7 +14,6 @@ import torch
 
 from sie_core.contracts import (
     Adapter,
-    InvalidInput,
     Item,
     ItemOutput,
     LoadContext,
@@ -31,10 +30,11 @@ from sie_pytorch.device import memory_errors
 from sie_pytorch.facts import matryoshka_dims, missing_outputs, needed_card, sequence_lengths
 from sie_pytorch.heads import Head, PackedRows, build_heads
 from sie_pytorch.lora import load_lora
-from sie_pytorch.options import READ_BY
+from sie_pytorch.options import refuse_foreign
 from sie_pytorch.preparation import Filling, Preparation
 from sie_pytorch.prompts import Prompts
 from sie_pytorch.recipe import NotUnderstoodError, Recipe, read_recipe
+from sie_pytorch.recipes.router import is_sparse_router
 from sie_pytorch.running import runner_for
 from sie_pytorch.stages import Stages, disable_progress_bars
 from sie_pytorch.tokenizer import TextTokenizer, filling_token, load_tokenizer
@@ -100,6 +100,11 @@ class TextEncoder(Adapter):
             OutOfDeviceMemory: The device has no room.
         """
         try:
+            if is_sparse_router(needed_card(context)):
+                # Imported only where it serves, like the fallback below.
+                from sie_pytorch.routed import load_routed
+
+                return load_routed(context, lambda part: _load_packed(cls, part))
             return _load_packed(cls, context)
         except NotUnderstoodError as reason:
             if not is_dense(needed_card(context)):
@@ -178,13 +183,7 @@ class TextEncoder(Adapter):
             torch.cuda.empty_cache()
 
     def _choose(self, task: Task) -> Choice:
-        for option, outputs in READ_BY.items():
-            if task.options.get(option) is not None and outputs.isdisjoint(self._heads):
-                raise InvalidInput(
-                    f"options.{option} is of {' and '.join(sorted(outputs))} vectors, and the model gives "
-                    f"{', '.join(self._heads)}; leave the option out.",
-                    param=f"options.{option}",
-                )
+        refuse_foreign(task, self._heads)
         told = tuple((output, self._heads[output].choose(task)) for output in task.output_types)
         return Choice(told, filled=self._filled_pass is not None and task.input_type == "query", lora=task.lora)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from sie_core.contracts import Claim, ModelCard
 from sie_pytorch.recipe import NotUnderstoodError, Recipe, has_tokenizer, read_recipe
 from sie_pytorch.recipes.multivector import STANFORD, is_multivector
+from sie_pytorch.recipes.router import is_router, is_sparse_router, read_routes
 from sie_pytorch.recipes.settings import SpladeSettings
 
 PRIORITY = 0
@@ -37,6 +38,8 @@ def claim_encoder(card: ModelCard) -> Claim | None:
     if card.sentence_transformers.get("model_type") in OTHER_MODELS or _names(card, ".cross_encoder."):
         return None
     try:
+        if is_sparse_router(card):
+            return Claim(_routes(card), PRIORITY)
         recipe = read_recipe(card)
     except NotUnderstoodError:
         return _claim_unseen(card)
@@ -59,7 +62,7 @@ def claim_encoder(card: ModelCard) -> Claim | None:
 
 def _claim_unseen(card: ModelCard) -> Claim | None:
     """Claim by their names alone modules whose configs nobody has seen yet: the weights are not here."""
-    if not is_multivector(card) or any(name.endswith(".safetensors") for name in card.files):
+    if not (is_multivector(card) or is_router(card)) or any(name.endswith(".safetensors") for name in card.files):
         return None
     return Claim(f"its modules are said to be {' → '.join(module.kind for module in card.modules)}", PRIORITY)
 
@@ -80,7 +83,9 @@ def is_dense(card: ModelCard) -> bool:
     """Whether the files are those of a dense encoder, or of a plain checkpoint."""
     if card.sentence_transformers.get("model_type", "SentenceTransformer") != "SentenceTransformer":
         return False
-    return not any(module.type.startswith("pylate.") for module in card.modules) and not _names(card, *OTHER_HEADS)
+    if is_sparse_router(card) or any(module.type.startswith("pylate.") for module in card.modules):
+        return False
+    return not _names(card, *OTHER_HEADS)
 
 
 def _names(card: ModelCard, *parts: str) -> bool:
@@ -93,6 +98,17 @@ def _is_headless(card: ModelCard) -> bool:
     One saved with a language-modelling or classification head may be anything: BERT's and SPLADE's say the same.
     """
     return bool(card.architectures) and all(name.endswith(("Model", "Encoder")) for name in card.architectures)
+
+
+def _routes(card: ModelCard) -> str:
+    """Word which texts are looked up."""
+    routes = read_routes(card)
+    if routes.encoder is None:
+        return "its modules.json looks up the weights of every token (SparseStaticEmbedding)"
+    looked_up, encoded = ("query", "document") if "query" in routes.looked_up else ("document", "query")
+    return (
+        f"its Router looks a {looked_up}'s weights up (SparseStaticEmbedding) and encodes a {encoded} (SpladePooling)"
+    )
 
 
 def _chain(card: ModelCard, recipe: Recipe) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from sie_core.contracts import Option, OutputType
+from sie_core.contracts import InvalidInput, Option, OutputType, Task
 from sie_pytorch.recipes.settings import MODES, PoolingMode
 
 POOLING_NAMES: Mapping[str, PoolingMode] = {
@@ -63,3 +63,18 @@ READ_BY: Mapping[str, frozenset[OutputType]] = {
 
 FALLBACK_OPTIONS = (NORMALIZE, *WORDS, replace(LENGTH, stage="run"))
 """Of the family `sentence-transformers`: a length goes with the call of its `encode`."""
+
+
+def refuse_foreign(task: Task, given: Collection[OutputType]) -> None:
+    """Refuse options that change none of the outputs a model has.
+
+    Raises:
+        InvalidInput: Names the option.
+    """
+    for option, outputs in READ_BY.items():
+        if task.options.get(option) is not None and outputs.isdisjoint(given):
+            raise InvalidInput(
+                f"options.{option} is of {' and '.join(sorted(outputs))} vectors, and the model gives "
+                f"{', '.join(given)}; leave the option out.",
+                param=f"options.{option}",
+            )

@@ -90,6 +90,7 @@ class Preparation:
         pools_prompt: bool,
         takes_ids: bool,
         filling: Filling | None = None,
+        takes_nothing: bool = False,
     ) -> None:
         """Keep the parts.
 
@@ -101,6 +102,7 @@ class Preparation:
             pools_prompt: Whether pooling takes a prompt's tokens in.
             takes_ids: Whether items may hold token ids.
             filling: What short queries are filled up with.
+            takes_nothing: Whether a text may have no token at all.
         """
         self._model = model
         self._tokenizer = tokenizer
@@ -109,6 +111,7 @@ class Preparation:
         self._pools_prompt = pools_prompt
         self._takes_ids = takes_ids
         self._filling = filling
+        self._takes_nothing = takes_nothing
         self._prompt_ids = lru_cache(maxsize=256)(self._tokenize_prompt)
 
     def rows(self, items: Sequence[Item], task: Task) -> list[TokenRow]:
@@ -167,7 +170,7 @@ class Preparation:
     def _row(self, where: str, content: Ids, limit: int | None, excluded: int, task: Task) -> TokenRow:
         framing = self._tokenizer.framing
         tokens = framing + len(content)
-        if tokens == 0:
+        if tokens == 0 and not self._takes_nothing:
             raise InvalidInput(f"{where} is empty, and {self._model} gives it no token; leave it out.", param=where)
         if self._tokenizer.foreign(content):
             raise InvalidInput(

@@ -28,8 +28,8 @@ def sparse_outputs(arrays: Sequence[NDArray[Any]], most: Sequence[int | None], d
 
 
 def largest(vector: SparseVector, most: int | None) -> SparseVector:
-    """Keep the `most` largest entries of a vector, by their values; None keeps all."""
+    """Keep the `most` largest entries of a vector, whatever their sign; None keeps all."""
     if most is None or len(vector.values) <= most:
         return vector
-    kept = np.sort(np.argpartition(-vector.values, most - 1)[:most])
+    kept = np.sort(np.argpartition(-np.abs(vector.values), most - 1)[:most])
     return SparseVector(vector.indices[kept], vector.values[kept], vector.dims)

@@ -1,0 +1,78 @@
+"""A model of two routes: one side's texts are encoded, the other's are looked up. It knows neither from inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sie_core.contracts import Adapter, Item, ItemOutput, LoadContext, ModelFacts, ModelLoadError, Task, Unit
+from sie_pytorch.facts import needed_card
+from sie_pytorch.lookup import LookupEncoder, LookupKey
+from sie_pytorch.recipes.router import Role, Routes, read_routes
+
+
+class RoutedEncoder(Adapter):
+    """Hands texts to the route of their kind; the key of a unit says which it went."""
+
+    def __init__(self, lookup: LookupEncoder, encoder: Adapter, looked_up: frozenset[Role], default: Role) -> None:
+        """Keep the routes.
+
+        Raises:
+            ModelLoadError: `CONFIG`: they give vectors over different vocabularies.
+        """
+        self._lookup = lookup
+        self._encoder = encoder
+        self._looked_up = looked_up
+        self._default: Role = default
+        ours, theirs = lookup.facts.dims["sparse"], encoder.facts.dims["sparse"]
+        if ours != theirs:
+            raise ModelLoadError("CONFIG", f"One route of the model has {ours} entries and the other {theirs}.")
+        looked = " and ".join(sorted(looked_up))
+        self.facts: ModelFacts = replace(
+            encoder.facts,
+            takes_lora=False,
+            notes={**encoder.facts.notes, "routes": f"the weights of a {looked} are looked up, without a forward pass"},
+        )
+
+    @classmethod
+    def load(cls, context: LoadContext) -> Adapter:
+        """Unused: the text encoder loads its routes."""
+        raise NotImplementedError
+
+    def prepare(self, items: Sequence[Item], task: Task) -> Sequence[Unit]:
+        """Have the route of `task` prepare its items."""
+        return self._route(task.input_type or self._default).prepare(items, task)
+
+    def run(self, units: Sequence[Unit]) -> Any:
+        """Run units of one route."""
+        return self._of(units).run(units)
+
+    def finish(self, units: Sequence[Unit], raw: Any) -> Sequence[ItemOutput]:
+        """Finish units of one route."""
+        return self._of(units).finish(units, raw)
+
+    def unload(self) -> None:
+        """Free the weights now."""
+        self._encoder.unload()
+
+    def _route(self, role: Role) -> Adapter:
+        return self._lookup if role in self._looked_up else self._encoder
+
+    def _of(self, units: Sequence[Unit]) -> Adapter:
+        return self._lookup if isinstance(units[0].key, LookupKey) else self._encoder
+
+
+def load_routed(context: LoadContext, load_encoder: Callable[[LoadContext], Adapter]) -> Adapter:
+    """Load the routes of a model.
+
+    Raises:
+        ModelLoadError: One cannot be loaded.
+        NotUnderstoodError: The routes are others than a look-up and a SPLADE encoder.
+    """
+    routes: Routes = read_routes(needed_card(context))
+    lookup = LookupEncoder.read(context, routes.lookup)
+    if routes.encoder is None:
+        return lookup
+    encoder = load_encoder(replace(context, weights=routes.encoder.path, card=routes.encoder))
+    return RoutedEncoder(lookup, encoder, routes.looked_up, routes.default)
