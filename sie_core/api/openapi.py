@@ -30,6 +30,7 @@ from sie_core.api.tei_schema import (
     TeiSparseVectors,
     TeiVectors,
 )
+from sie_core.api.tei_tokenize import TeiTokenizeBody, TeiTokens
 
 SCHEMAS: Final[tuple[type[BaseModel], ...]] = (
     CohereErrorReply,
@@ -60,6 +61,8 @@ SCHEMAS: Final[tuple[type[BaseModel], ...]] = (
     TeiRerankBody,
     TeiSparseBody,
     TeiSparseVectors,
+    TeiTokenizeBody,
+    TeiTokens,
     TeiVectors,
 )
 """Every body a route refers to."""

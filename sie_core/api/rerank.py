@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -16,6 +17,7 @@ from starlette.responses import Response
 
 from sie_core.api.call_headers import CallHeaders
 from sie_core.api.context import Api
+from sie_core.api.cut_documents import cut_documents
 from sie_core.api.item_schema import check_item_size
 from sie_core.api.operations import inference
 from sie_core.api.ranking import rank
@@ -40,7 +42,15 @@ def router(api: Api) -> APIRouter:
     jina = Shape(
         RerankBody, lambda body, call: score_request(body, body.options or {}, call, limit), rerank_reply, field_name
     )
-    cohere = Shape(CohereRerankBody, lambda body, call: score_request(body, {}, call, limit), cohere_reply, field_name)
+
+    def ask_cohere(body: CohereRerankBody, call: CallHeaders) -> InferenceRequest:
+        return replace(score_request(body, {}, call, limit), wishes={"activation": "sigmoid"})
+
+    async def cut(body: CohereRerankBody, asked: InferenceRequest) -> InferenceRequest:
+        most = body.max_tokens_per_doc
+        return asked if most is None else await cut_documents(api.backend, asked, most, "max_tokens_per_doc")
+
+    cohere = Shape(CohereRerankBody, ask_cohere, cohere_reply, field_name, cut)
 
     @routes.post("/v1/rerank", **inference(RerankBody, RerankReply, msgpack=False, errors="openai"))
     async def rerank(request: Request) -> Response:
@@ -55,7 +65,8 @@ def router(api: Api) -> APIRouter:
     async def rerank_v2(request: Request) -> Response:
         """Score documents against a query and return them by falling score, in Cohere's shape.
 
-        A model that is not loaded is waited for, up to `SIE_MODEL_WAIT_S` seconds or those of `Prefer: wait=N`.
+        A cross-encoder's scores are between 0 and 1; a model that compares vectors gives what it finds. A model that is
+        not loaded is waited for, up to `SIE_MODEL_WAIT_S` seconds or those of `Prefer: wait=N`.
         """
         return await answer_shaped(api, request, cohere)
 

@@ -70,6 +70,10 @@ class RerankBody(RankingBody):
 class CohereRerankBody(RankingBody):
     """A request to rerank, in Cohere's shape. A field that is null counts as absent."""
 
+    max_tokens_per_doc: int | None = Field(
+        default=None, ge=1, description="Tokens of each document that are read; absent: what the model takes."
+    )
+
 
 class RerankedText(BaseModel):
     """A document, as it was sent."""

@@ -33,6 +33,7 @@ from sie_core.contracts.postprocess import Converter, OutputDtype, Postprocessor
 from sie_core.contracts.reference import COMPARED, Compared, NoReferenceError, Reference, ReferenceModel
 from sie_core.contracts.requests import InferenceRequest, InputType, Item, Media, Operation, OutputType, Task, Truncate
 from sie_core.contracts.runners import RunnerSpec
+from sie_core.contracts.tokens import Token, TokenizeRequest, TokenizingBackend
 from sie_core.contracts.weights import (
     TierContext,
     WeightPackage,
@@ -106,6 +107,9 @@ __all__ = [
     "Task",
     "TierContext",
     "Timing",
+    "Token",
+    "TokenizeRequest",
+    "TokenizingBackend",
     "Truncate",
     "Truncation",
     "Unit",

@@ -15,6 +15,7 @@ from sie_core.contracts.model import ResolvedModel
 from sie_core.contracts.outputs import ItemOutput
 from sie_core.contracts.requests import Item, Operation, OutputType, Task
 from sie_core.contracts.runners import RunnerSpec
+from sie_core.contracts.tokens import Token
 
 LabelUse = Literal["no", "optional", "required"]
 
@@ -158,6 +159,20 @@ class Adapter(ABC):
         Raises:
             ModelLoadError: With the failure's class: `CONFIG` where it does not fit the model.
             OutOfDeviceMemory: The device has no room.
+        """
+        raise NotImplementedError
+
+    def tokenize(self, texts: Sequence[str], *, special: bool, most: int | None = None) -> Sequence[Sequence[Token]]:
+        """List the tokens of texts on a CPU thread, uncut and without prompts. Families with a tokenizer override it.
+
+        Args:
+            texts: The texts.
+            special: Whether the special tokens around each text are listed.
+            most: How many tokens of each text are listed, its first ones; None for all.
+
+        Raises:
+            NotImplementedError: It has no tokens to show.
+            InvalidInput: A text is wrong; `param` is `inputs[0]`.
         """
         raise NotImplementedError
 

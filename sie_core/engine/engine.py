@@ -11,13 +11,22 @@ from typing import Any
 
 from sie_core.cache import WeightChain
 from sie_core.catalog import Catalog
-from sie_core.contracts import Health, InferenceError, InferenceReply, InferenceRequest, ModelInfo, ResolvedModel
+from sie_core.contracts import (
+    Health,
+    InferenceError,
+    InferenceReply,
+    InferenceRequest,
+    ModelInfo,
+    ResolvedModel,
+    TokenizeRequest,
+)
 from sie_core.cpu_budget import compute_threads, cpu_budget
 from sie_core.engine.admission import Admission
 from sie_core.engine.attention import require_attention_backend
 from sie_core.engine.describe import describe
 from sie_core.engine.devices import choose_device
 from sie_core.engine.lifecycle import Lifecycle
+from sie_core.engine.loaded import LoadedModel
 from sie_core.engine.loading import Loader
 from sie_core.engine.metrics import EngineMetrics
 from sie_core.engine.options import resolve_task
@@ -25,6 +34,7 @@ from sie_core.engine.pipeline import Pipeline
 from sie_core.engine.preload import Preload
 from sie_core.engine.request_errors import deadline_exceeded
 from sie_core.engine.threads import on_thread
+from sie_core.engine.tokenizing import Tokens
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings
 
@@ -132,6 +142,20 @@ class Engine:
         finally:
             self.metrics.requests.labels(request.operation, model, outcome).inc()
 
+    async def tokenize(self, request: TokenizeRequest) -> Tokens:
+        """List the tokens of texts, by the model's own tokenizer.
+
+        Raises:
+            InferenceError: As `infer`; `INVALID_INPUT` where the model's family shows no tokens.
+        """
+        resolved = self._catalog.resolve(request.model)
+        with self._admission.admitted():
+            model = await self._hold(resolved, request)
+            try:
+                return await self._pipeline.tokenize(request, model)
+            finally:
+                model.use.leave()
+
     async def load(self, model: str) -> None:
         """Load a model now, whatever failed before; return when it is loaded.
 
@@ -180,15 +204,19 @@ class Engine:
     def _describe(self, resolved: ResolvedModel) -> ModelInfo:
         return describe(resolved, self._lifecycle.known(resolved), self._plugins.postprocessors)
 
-    async def _answer(self, request: InferenceRequest, resolved: ResolvedModel) -> InferenceReply:
-        arrived = clock()
-        left = request.load_wait_s if request.deadline is None else request.deadline - arrived
+    async def _hold(self, resolved: ResolvedModel, request: InferenceRequest | TokenizeRequest) -> LoadedModel:
+        """Return the loaded model, held, after as much of a load as the request waits for."""
+        left = request.load_wait_s if request.deadline is None else request.deadline - clock()
         try:
-            model = await self._lifecycle.hold(resolved, min(request.load_wait_s, left))
+            return await self._lifecycle.hold(resolved, min(request.load_wait_s, left))
         except InferenceError:
             if request.deadline is not None and clock() >= request.deadline:
                 raise deadline_exceeded() from None
             raise
+
+    async def _answer(self, request: InferenceRequest, resolved: ResolvedModel) -> InferenceReply:
+        arrived = clock()
+        model = await self._hold(resolved, request)
         try:
             task, leaving, lora = resolve_task(request, model, self._plugins.output_dtypes)
             if lora is not None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from sie_core.contracts import Device, InferenceReply, InferenceRequest, ItemOutput, Task, Unit
+from sie_core.contracts import Device, InferenceReply, InferenceRequest, ItemOutput, Task, TokenizeRequest, Unit
 from sie_core.engine.assembly import Assembly
 from sie_core.engine.device_thread import DeviceThread
 from sie_core.engine.flight import Flight, FlightUnit
@@ -22,6 +22,7 @@ from sie_core.engine.request_errors import OUT_OF_MEMORY, deadline_exceeded, req
 from sie_core.engine.runs import Run, flight_of
 from sie_core.engine.scheduler import Scheduler
 from sie_core.engine.scoring import assemble
+from sie_core.engine.tokenizing import Tokens, tokenize
 
 clock = time.monotonic
 
@@ -94,6 +95,14 @@ class Pipeline:
                 timer.cancel()
             if flight.abandon() or flight.error is not None:
                 self._drop(flight)
+
+    async def tokenize(self, request: TokenizeRequest, model: LoadedModel) -> Tokens:
+        """List the tokens of texts; the device takes no part in it.
+
+        Raises:
+            InferenceError: Any failure, with its code.
+        """
+        return await tokenize(self._preparing, model, request)
 
     def _deadline(self, flight: Flight) -> asyncio.TimerHandle | None:
         if flight.request.deadline is None:

@@ -1,0 +1,52 @@
+"""What a model's tokenizer makes of texts, for clients that want to see it. No model runs for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token of a text."""
+
+    id: int
+    text: str
+    """What of the text it stands for; a special token's name."""
+    special: bool = False
+    """Whether the tokenizer added it to the text."""
+    start: int | None = None
+    """Where it begins in the text, in characters; None where it stands for nothing of it."""
+    stop: int | None = None
+    """Where it ends, exclusive."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizeRequest:
+    """Texts whose tokens a client asks for: uncut, and without prompts."""
+
+    model: str
+    texts: Sequence[str]
+    request_id: str
+    special: bool = True
+    """Whether the special tokens around each text are wanted."""
+    most: int | None = None
+    """How many tokens of each text are wanted, its first ones; None for all."""
+    deadline: float | None = None
+    """`time.monotonic()` seconds after which nobody wants the answer."""
+    load_wait_s: float = 0.0
+    """How long to wait for a model that is not loaded before `MODEL_LOADING` is raised."""
+
+
+@runtime_checkable
+class TokenizingBackend(Protocol):
+    """An `InferenceBackend` that has the tokenizers at hand; one that has not refuses what would need them."""
+
+    async def tokenize(self, request: TokenizeRequest) -> Sequence[Sequence[Token]]:
+        """List the tokens of each text. Called on the event loop.
+
+        Raises:
+            InferenceError: As `InferenceBackend.infer`; `INVALID_INPUT` about `model` where it shows no tokens.
+        """
+        ...
