@@ -28,6 +28,11 @@ def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+def _no_prompt(value: Any) -> None:
+    if value is not None:
+        raise ValueError("is not taken here; put the prompt itself before the texts")
+
+
 class TeiTokenizeBody(BaseModel):
     """Texts to tokenise. A field that is null counts as absent."""
 
@@ -48,7 +53,9 @@ class TeiTokenizeBody(BaseModel):
     add_special_tokens: bool | None = Field(
         default=None, description="Whether the special tokens around each text are listed; absent: yes."
     )
-    prompt_name: None = Field(default=None, description="Not taken: texts are tokenised as they are.")
+    prompt_name: Annotated[None, BeforeValidator(_no_prompt)] = Field(
+        default=None, description="Not taken: texts are tokenised as they are."
+    )
 
 
 class TeiToken(BaseModel):

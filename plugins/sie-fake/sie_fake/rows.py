@@ -8,13 +8,21 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
+from zlib import crc32
 
-from sie_core.contracts import InvalidInput, Item, Task, Truncation
+from sie_core.contracts import InvalidInput, Item, Task, Token, Truncation
 from sie_fake.faults import crash, wait_while_held
 from sie_fake.media import NO_MEDIA, MediaRow, read_media
 
 PROMPTS = {"query": "query:", "document": "passage:"}
 _WORD = re.compile(r"\S+")
+
+
+def show_words(text: str, most: int | None) -> list[Token]:
+    """List the words of a text, or its first `most` ones, as tokens; their ids are hashes."""
+    words = islice(_WORD.finditer(text), most)
+    return [Token(crc32(word[0].encode()), word[0], False, word.start(), word.end()) for word in words]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from sie_core.contracts import (
     ModelLoadError,
     OutputType,
     Task,
+    Token,
     Unit,
 )
 from sie_pytorch.claims import is_dense
@@ -36,6 +37,7 @@ from sie_pytorch.prompts import Prompts
 from sie_pytorch.recipe import NotUnderstoodError, Recipe, read_recipe
 from sie_pytorch.recipes.router import is_sparse_router
 from sie_pytorch.running import runner_for
+from sie_pytorch.showing import show_tokens
 from sie_pytorch.stages import Stages, disable_progress_bars
 from sie_pytorch.tokenizer import TextTokenizer, filling_token, load_tokenizer
 from sie_pytorch.transfers import HostCopy, Transfers
@@ -175,6 +177,14 @@ class TextEncoder(Adapter):
         """
         with memory_errors():
             return load_lora(name, folder, self._runner.linear_shapes, self._device)
+
+    def tokenize(self, texts: Sequence[str], *, special: bool, most: int | None = None) -> Sequence[Sequence[Token]]:
+        """List the tokens of texts.
+
+        Raises:
+            InvalidInput: A text is not Unicode.
+        """
+        return show_tokens(self._preparation.tokenizer.core, texts, special=special, most=most)
 
     def unload(self) -> None:
         """Free the weights now, and PyTorch's cache of them."""

@@ -25,6 +25,7 @@ WORDS = (
         "What a query becomes, in place of the weights' prompt: a text with `{text}` once and perhaps `{instruction}`.",
     ),
     Option("doc_template", "prepare", str, "The same for every text that is not a query."),
+    Option("prompt_name", "prepare", str, "Which of the weights' prompts stands before each text, by its name."),
     Option("default_instruction", "prepare", str, "The instruction of queries, and of templates, where none is given."),
 )
 LENGTH = Option(

@@ -105,7 +105,7 @@ class Preparation:
             takes_nothing: Whether a text may have no token at all.
         """
         self._model = model
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._prompts = prompts
         self._lengths = lengths
         self._pools_prompt = pools_prompt
@@ -134,7 +134,7 @@ class Preparation:
     def _contents(self, items: Sequence[Item], prompt: Prompt) -> list[Ids]:
         """Tokenise every text in one call, prompt included; ids are taken as they are."""
         texts = [prompt.wrap(item_text(item, i, self._model)) for i, item in enumerate(items) if item.token_ids is None]
-        tokenized = iter(self._tokenizer.content(texts))
+        tokenized = iter(self.tokenizer.content(texts))
         return [
             next(tokenized) if item.token_ids is None else self._given(item.token_ids, index, prompt)
             for index, item in enumerate(items)
@@ -149,30 +149,30 @@ class Preparation:
                 "model's config.",
                 param=where,
             )
-        vocabulary = self._tokenizer.vocabulary
+        vocabulary = self.tokenizer.vocabulary
         if not ids or min(ids) < 0 or max(ids) >= vocabulary:
             raise InvalidInput(
                 f"{where} must hold ids of the model's own tokenizer, from 0 to {vocabulary - 1}; it holds "
                 f"{'none' if not ids else f'ids from {min(ids)} to {max(ids)}'}.",
                 param=where,
             )
-        content = self._tokenizer.unframe(np.array(ids, dtype=np.int64))
+        content = self.tokenizer.unframe(np.array(ids, dtype=np.int64))
         return np.concatenate((self._prompt_ids(prompt.prefix), content, self._prompt_ids(prompt.suffix)))
 
     def _tokenize_prompt(self, text: str) -> Ids:
-        return self._tokenizer.content([text])[0]
+        return self.tokenizer.content([text])[0]
 
     def _excluded(self, prompt: Prompt) -> int:
         if self._pools_prompt or not prompt.prefix:
             return 0
-        return self._tokenizer.prompt_length(self._prompt_ids(prompt.prefix), self._lengths.default)
+        return self.tokenizer.prompt_length(self._prompt_ids(prompt.prefix), self._lengths.default)
 
     def _row(self, where: str, content: Ids, limit: int | None, excluded: int, task: Task) -> TokenRow:
-        framing = self._tokenizer.framing
+        framing = self.tokenizer.framing
         tokens = framing + len(content)
         if tokens == 0 and not self._takes_nothing:
             raise InvalidInput(f"{where} is empty, and {self._model} gives it no token; leave it out.", param=where)
-        if self._tokenizer.foreign(content):
+        if self.tokenizer.foreign(content):
             raise InvalidInput(
                 f"{where} holds a token, id {content.max()}, that {self._model} has no embedding of; leave it out.",
                 param=where,
@@ -187,13 +187,13 @@ class Preparation:
                 code="INPUT_TOO_LONG",
             )
         kept = limit - framing
-        from_start = self._tokenizer.cuts_start if task.truncate is None else task.truncate == "start"
+        from_start = self.tokenizer.cuts_start if task.truncate is None else task.truncate == "start"
         cut = content[len(content) - kept :] if from_start else content[:kept]
         return self._framed(cut, excluded, task, Truncation(tokens, limit))
 
     def _framed(self, content: Ids, excluded: int, task: Task, truncated: Truncation | None = None) -> TokenRow:
         """Put the special tokens around a text, and fill a short query up."""
-        ids, filled, query = self._tokenizer.frame(content), 0, task.input_type == "query"
+        ids, filled, query = self.tokenizer.frame(content), 0, task.input_type == "query"
         if query and self._filling is not None and len(ids) < self._filling.length:
             filled = self._filling.length - len(ids)
             ids = np.concatenate((ids, np.full(filled, self._filling.token, dtype=np.int64)))

@@ -75,12 +75,15 @@ class Prompts:
     def choose(self, task: Task, texts: int = 1) -> Prompt:
         """Choose the words around the `texts` texts of `task`.
 
-        A template wins over an instruction, and an instruction, even an empty one, over the weights' prompts. A
-        template without `{instruction}` says that such texts take none.
+        A prompt asked for by its name wins. Else a template wins over an instruction, and an instruction, even an empty
+        one, over the weights' prompts. A template without `{instruction}` says that such texts take none.
 
         Raises:
             InvalidInput: A template is malformed, or the words are too many; `param` names the field.
         """
+        name = task.options.get("prompt_name")
+        if name is not None:
+            return self._named(name, task)
         query = task.input_type == "query"
         option = "query_template" if query else "doc_template"
         template = task.options.get(option)
@@ -101,6 +104,16 @@ class Prompts:
         if task.input_type is not None:
             return Prompt(self.by_name[task.input_type])
         return Prompt(self.by_name[self.default_name] if self.default_name is not None else "")
+
+    def _named(self, name: str, task: Task) -> Prompt:
+        param = "options.prompt_name"
+        if name not in self.by_name:
+            raise InvalidInput(f"{param} is {name!r}; the weights' prompts are {', '.join(self.by_name)}.", param=param)
+        if task.instruction is not None:
+            raise InvalidInput(
+                f"{param} and an instruction both say what stands before a text; leave one out.", param=param
+            )
+        return Prompt(self.by_name[name])
 
 
 def _check_length(param: str, length: int, texts: int) -> None:

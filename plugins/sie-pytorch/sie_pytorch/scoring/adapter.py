@@ -13,12 +13,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sie_core.contracts import Adapter, Item, ItemOutput, LoadContext, Task, Unit
+from sie_core.contracts import Adapter, Item, ItemOutput, LoadContext, Task, Token, Unit
 from sie_pytorch.device import memory_errors
 from sie_pytorch.pooling import find_spans
 from sie_pytorch.scoring.hypotheses import classify
 from sie_pytorch.scoring.labels import Asked, Labels, score
 from sie_pytorch.scoring.preparation import PairPreparation, PairRow
+from sie_pytorch.showing import show_tokens
 from sie_pytorch.transfers import HostCopy, Transfers
 
 if TYPE_CHECKING:
@@ -137,6 +138,14 @@ class PairModel(Adapter):
             return super().combine(units, outputs)
         logits = np.stack([output.dense for output in outputs if output.dense is not None])
         return self._classified([unit.payload for unit in units], logits)
+
+    def tokenize(self, texts: Sequence[str], *, special: bool, most: int | None = None) -> Sequence[Sequence[Token]]:
+        """List the tokens of texts.
+
+        Raises:
+            InvalidInput: A text is not Unicode.
+        """
+        return show_tokens(self._preparation.tokenizer.core, texts, special=special, most=most)
 
     def unload(self) -> None:
         """Free the weights now, and PyTorch's cache of them."""

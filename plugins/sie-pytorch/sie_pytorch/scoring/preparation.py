@@ -69,7 +69,7 @@ class PairPreparation:
             template: What writes a pair out as one text, where a request has no template; None pairs the texts.
         """
         self._model = model
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._frame = frame
         self._prompts = prompts
         self._lengths = lengths
@@ -127,13 +127,13 @@ class PairPreparation:
             raise InvalidInput(f"options.template {problem}", param="options.template") from None
 
     def _tokenize(self, texts: Sequence[str], where: Sequence[str]) -> list[_Text]:
-        tokenized = [_Text(*each) for each in zip(where, self._tokenizer.content(texts), strict=True)]
+        tokenized = [_Text(*each) for each in zip(where, self.tokenizer.content(texts), strict=True)]
         for text in tokenized:
             self._refuse_foreign(text.ids, text.where)
         return tokenized
 
     def _refuse_foreign(self, ids: Ids, where: str) -> None:
-        if self._tokenizer.foreign(ids):
+        if self.tokenizer.foreign(ids):
             raise InvalidInput(
                 f"{where} holds a token, id {ids.max()}, that {self._model} has no embedding of; leave it out.",
                 param=where,
@@ -151,7 +151,7 @@ class PairPreparation:
             raise self._too_long(other, tokens, limit)
         if task.truncate == "error":
             raise self._too_long(cuts, tokens, limit)
-        from_start = self._tokenizer.cuts_start if task.truncate is None else task.truncate == "start"
+        from_start = self.tokenizer.cuts_start if task.truncate is None else task.truncate == "start"
         parts = [cut(*part, from_start=from_start) for part in zip((first.ids, second.ids), kept, strict=True)]
         return PairRow(*self._frame.join(parts[0], parts[1]), Truncation(tokens, limit))
 
@@ -196,7 +196,7 @@ class PairPreparation:
 
     def _tokens_around(self, text: str, around: Wrapping) -> tuple[int, int]:
         """Count the tokens that end before the document, and those that begin after it."""
-        offsets = self._tokenizer.core.encode(text, add_special_tokens=False).offsets
+        offsets = self.tokenizer.core.encode(text, add_special_tokens=False).offsets
         begins, ends = len(around.before), len(text) - len(around.after)
         before = sum(1 for _, stop in offsets if stop <= begins)
         after = sum(1 for start, _ in offsets if start >= ends)
