@@ -10,11 +10,11 @@ from pathlib import Path
 
 from sie_core.contracts import is_pickled
 
-PART_CONFIGS = frozenset(
-    f"{part}_config.json"
-    for part in ("tokenizer", "generation", "adapter", "processor", "preprocessor", "video_preprocessor", "quantize")
+PART_CONFIGS = (
+    *("tokenizer_*", "generation_*", "adapter_*", "processor_*", "preprocessor_*", "video_preprocessor_*"),
+    *("quantize_*", "sentence_*", "router_*"),
 )
-"""Files beside a model's own description that describe a part of it."""
+"""Names of files `…_config.json` that describe a part of a model, or what lies on top of it."""
 
 
 def is_described(folder: Path) -> bool:
@@ -25,7 +25,8 @@ def is_described(folder: Path) -> bool:
     """
     if (folder / "config.json").is_file() or (folder / "modules.json").is_file():
         return True
-    return any(file.name not in PART_CONFIGS and file.is_file() for file in folder.glob("*_config.json"))
+    own = (file for file in folder.glob("*_config.json") if not any(map(file.match, PART_CONFIGS)))
+    return any(file.is_file() for file in own)
 
 
 def holds_safetensors(folder: Path) -> bool:

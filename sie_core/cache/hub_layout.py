@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from sie_core.cache.formats import holds_safetensors
+from sie_core.cache.formats import holds_safetensors, is_described
 
 ALLOWED_FILES = (
     "*.safetensors",
@@ -27,8 +27,8 @@ only where a model's config opts in. Nothing pickled is taken."""
 IGNORED_FILES = ("onnx/*", "openvino/*", "coreml/*", "original/*")
 """Copies of the weights in other formats, and what belongs to them."""
 
-DESCRIPTIONS = ("config.json", "modules.json", "adapter_config.json")
-"""What says what a folder holds: a model, a sentence-transformers model, a LoRA adapter."""
+LORA_CONFIG = "adapter_config.json"
+"""What says that a folder holds a LoRA adapter."""
 
 _MODEL_FOLDER = "models--"
 
@@ -67,7 +67,7 @@ def missing(folder: Path) -> str | None:
     A snapshot whose file list the Hub client recorded (`trees/<commit>.json`) is held against it. For any other, the
     files that name others (a shard index, `modules.json`) are followed.
     """
-    if not any((folder / name).is_file() for name in DESCRIPTIONS):
+    if not is_described(folder) and not (folder / LORA_CONFIG).is_file():
         return "config.json"
     for name in (*_recorded(folder), *_shards(folder), *_modules(folder), *_files(folder)):
         if not (folder / name).exists():

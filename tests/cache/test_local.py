@@ -68,6 +68,13 @@ def test_a_link_to_a_blob_that_is_gone_counts_as_missing(
     assert name in lacking(tier)
 
 
+def test_a_library_s_own_config_stands_for_config_json(tier: LocalTier, cached: Callable[..., Path]) -> None:
+    snapshot = cached(**{"config.json": None, "sentence_bert_config.json": b"{}"})
+    assert "config.json" in lacking(tier)
+    (snapshot / "gliner_config.json").write_text("{}")
+    assert tier.fetch(REQUEST) == snapshot
+
+
 def test_every_shard_of_an_index_is_needed(tier: LocalTier, cached: Callable[..., Path]) -> None:
     index = json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}).encode()
     cached(**{"model.safetensors": None, "model.safetensors.index.json": index, "model-1.safetensors": b"1"})

@@ -151,6 +151,7 @@ print(sorted({"torch", "transformers", "sentence_transformers", "fastapi"} & set
         ("gliner_config.json", True),
         ("tokenizer_config.json", False),
         ("adapter_config.json", False),
+        ("sentence_bert_config.json", False),
         ("config.yaml", False),
     ],
 )

@@ -15,10 +15,16 @@ from sie_core.contracts import Device, Item, ItemOutput, LoadContext, ModelConfi
 MODEL = "test/gliner"
 
 
-def load(folder: Path, precision: str = "float32", runtime: dict[str, Any] | None = None, **config: Any) -> Any:
+def load(
+    folder: Path,
+    precision: str = "float32",
+    runtime: dict[str, Any] | None = None,
+    device: str = "cpu",
+    **config: Any,
+) -> Any:
     profile = Profile("default", runtime=runtime or {})
     model = ResolvedModel(MODEL, ModelConfig(MODEL, weights_path=str(folder), **config), profile)
-    return GlinerExtractor.load(LoadContext(model, Device("cpu"), precision, folder, read_card(folder)))
+    return GlinerExtractor.load(LoadContext(model, Device(device), precision, folder, read_card(folder)))
 
 
 def reference(folder: Path) -> Any:

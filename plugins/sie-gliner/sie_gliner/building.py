@@ -141,7 +141,8 @@ def _probe_rows(rows: RowMaker, context: LoadContext) -> list[Row]:
     Raises:
         ModelLoadError: `CONFIG`: the profile's options cannot be served; names the option.
     """
-    task = Task("extract", labels=PROBE_LABELS, options=context.model.profile.runtime)
+    options = {name: value for name, value in context.model.profile.runtime.items() if value is not None}
+    task = Task("extract", labels=PROBE_LABELS, options=options)
     try:
         made = list(rows.rows([Item(text=text) for text in PROBE], task))
     except InvalidInput as error:
