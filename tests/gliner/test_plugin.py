@@ -1,16 +1,29 @@
 """What the plugin registers, and that registering costs no model library."""
 
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover
 from sie_core.settings import Settings
-from sie_core.testing import conformance
+from sie_core.testing import checks_of, conformance
 
 test_sie_gliner_conforms = conformance("sie-gliner", models=[])
+
+
+def test_a_checkpoint_passes_every_check_of_an_adapter(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(trained, tmp_path / "models/test/planted")
+    monkeypatch.setenv("SIE_MODELS_DIR", str(tmp_path / "models"))
+    checks = checks_of("sie-gliner", models=["test/planted"])
+    assert len([check for check in checks if check.part.startswith("model")]) > 8
+    for check in checks:
+        check.run()
 
 
 def test_the_plugin_is_active_and_registers_its_family() -> None:
