@@ -37,6 +37,7 @@ ADAPTERS: dict[str, type[Adapter]] = {
     "sentence-transformers": SentenceTransformersEncoder,
 }
 MODEL = "test/model"
+CPU = Device("cpu")
 
 
 def save_encoder(
@@ -59,13 +60,19 @@ def families() -> dict[str, ModelFamily]:
 
 
 def context(
-    folder: Path, *, precision: str = "float32", threads: int = 1, runtime: dict[str, Any] | None = None, **config: Any
+    folder: Path,
+    *,
+    precision: str = "float32",
+    threads: int = 1,
+    runtime: dict[str, Any] | None = None,
+    device: Device = CPU,
+    **config: Any,
 ) -> LoadContext:
     profile = Profile("default", runtime=runtime or {})
     model = ResolvedModel(MODEL, ModelConfig(MODEL, profiles={"default": profile}, **config), profile)
     return LoadContext(
         model,
-        Device("cpu"),
+        device,
         precision,
         weights=folder,
         card=read_card(folder),
