@@ -42,6 +42,7 @@ def measure(options: Options) -> Results:
         "load": blocks.load,
         "in-process": blocks.in_process,
         "runner": blocks.runner,
+        "operations": blocks.operations,
     }
     for part, step in steps.items():
         if part in options.parts:

@@ -13,6 +13,8 @@ from tests.bench.environments import INFINITY
 from tests.bench.in_process import padding_waste
 from tests.bench.load_ceiling import requests_a_second
 from tests.bench.onnx_graph import build_graph
+from tests.bench.operations import measuring
+from tests.bench.operations.measuring import Plan
 from tests.bench.options import Options
 from tests.bench.reference import reference
 from tests.bench.results import Results
@@ -68,6 +70,15 @@ def runner(results: Results, options: Options) -> None:
     variables: dict[str, str] = {}
     set_thread_environment(CpuBudget(options.threads, options.threads), variables)  # as `sie serve` sets them
     results.runner = ask("runner_speed", job, options.threads, variables=variables)
+
+
+def operations(results: Results, options: Options) -> None:
+    """Measure score, sparse, multi-vector and extract beside their libraries."""
+    plan = Plan(options.threads, options.repeats, options.quick)
+    results.operations = measuring.measure(plan)
+    for name, found in results.operations.items():
+        if found["wrong"]:
+            results.problems.append(f"{SERVERS['sie'].title}, {name}: other answers than {found['library']}'s")
 
 
 def own_server(results: Results, options: Options) -> None:

@@ -14,7 +14,7 @@ import psutil
 from tests.bench.environments import BETTERTRANSFORMER, INFINITY, ROOT, Environment
 
 FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16")
-OURS = ("torch", "transformers", "sentence-transformers", "numpy", "uvicorn", "fastapi")
+OURS = ("torch", "transformers", "sentence-transformers", "gliner", "numpy", "uvicorn", "fastapi")
 
 
 def describe(threads: int) -> dict[str, Any]:

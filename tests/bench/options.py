@@ -13,7 +13,7 @@ from tests.bench.servers import SERVERS
 from tests.bench.texts import KINDS
 from tests.bench.workloads import Cell, grid, quick_grid
 
-PARTS = ("commands", "load", "in-process", "runner", "grid", "formats", "accuracy", "scaling")
+PARTS = ("commands", "load", "in-process", "runner", "grid", "formats", "accuracy", "scaling", "operations")
 
 
 @dataclass(frozen=True, slots=True)

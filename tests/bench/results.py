@@ -31,6 +31,8 @@ class Results:
     """`server`, `repetition`, `stages_s`, `load_stages_s`, and memory in bytes."""
     accuracy: dict[str, Any] = field(default_factory=dict)
     scaling: dict[str, Any] = field(default_factory=dict)
+    operations: dict[str, Any] = field(default_factory=dict)
+    """By operation: units a second of SIE and of its library, and how far their answers are apart."""
     problems: list[str] = field(default_factory=list)
 
     def save(self, folder: Path) -> None:
@@ -72,3 +74,9 @@ def ratio(ours: list[Record], theirs: list[Record], name: str) -> Ratio | None:
     other = {each["repetition"]: each[name] for each in theirs}
     ratios = [each[name] / other[each["repetition"]] for each in ours if other.get(each["repetition"])]
     return Ratio(median(ratios), min(ratios), max(ratios)) if ratios else None
+
+
+def ratio_of(ours: list[float], theirs: list[float]) -> Ratio:
+    """Divide our figures by theirs, repetition by repetition."""
+    ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
+    return Ratio(median(ratios), min(ratios), max(ratios))

@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 from tests.bench.ceilings import LAYERS, ROWS
+from tests.bench.operations import table as operations
 from tests.bench.results import Record, Results, choose, middle, ratio
 from tests.bench.servers import SERVERS
 from tests.bench.verdicts import OURS, verdicts
@@ -26,6 +27,7 @@ def render(results: Results) -> str:
         _section("The command line", ("command", "ms"), _commands(results)),
         _section("In process", IN_PROCESS_HEAD, _in_process(results)),
         _section("The runner against its ceilings", RUNNER_HEAD, _runner(results)),
+        _section("Operations", operations.HEAD, operations.rows(results.operations)),
         _section("Cost by size", ("texts in one client run", "tokens/s"), _scaling(results)),
         _conditions(results),
     ]  # fmt: skip

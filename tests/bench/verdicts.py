@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from tests.bench.results import Ratio, Results, choose, middle, ratio
+from tests.bench.results import Ratio, Results, choose, middle, ratio, ratio_of
 from tests.bench.servers import SERVERS
 from tests.bench.workloads import CLIENTS
 
@@ -32,6 +32,7 @@ def verdicts(results: Results) -> Iterator[Verdict]:
     yield from _accuracy(results)
     yield from _memory(results)
     yield from _scaling(results)
+    yield from _operations(results)
 
 
 def _speed(results: Results) -> Iterator[Verdict]:
@@ -103,3 +104,14 @@ def _scaling(results: Results) -> Iterator[Verdict]:
         sizes = " … ".join(f"{int(size):,}" for size in results.scaling["tokens_s"])
         yield Verdict(f"least over largest tokens/s at {sizes} texts", "≥ 0.90", f"{flat:.2f}", flat >= 0.9)
         yield Verdict("one client's latency over a text's own time, p99", "≤ 2", f"{over:.2f}", over <= 2)
+
+
+LEAST_OVER_LIBRARY = 1.5
+
+
+def _operations(results: Results) -> Iterator[Verdict]:
+    for name, found in results.operations.items():
+        size = max(found["theirs"], key=lambda size: median(found["theirs"][size]))
+        over = ratio_of(found["ours"], found["theirs"][size])
+        what = f"{found['unit']}/s of {name} over {found['library']} at its best batch size ({size})"
+        yield Verdict(what, f"≥ {LEAST_OVER_LIBRARY}", str(over), over.median >= LEAST_OVER_LIBRARY)

@@ -1,0 +1,177 @@
+"""The models of the operations in the Hub's layout, full-sized or tiny, kept between runs.
+
+`python -m tests.bench.operations.models` writes them, as it needs PyTorch. The tokenizer, and the weights of what is
+MiniLM, are those of all-MiniLM-L6-v2; heads and all else are random. Biases are set so that heads find about as much as
+trained ones do: random ones would weigh half the vocabulary and call every other span an entity. It must not know who
+runs them.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from tests.bench.children import answer, read_job
+from tests.bench.operations.workload import LABELS, OPERATIONS
+from tests.bench.servers import weights
+from tests.bench.texts import make_texts
+
+VERSION = "1"
+STAMP = ".written"
+THRESHOLD = "threshold.json"
+"""Beside the weights of `extract`: above which probability a span counts as an entity."""
+LONGEST = 256
+TOKEN_DIMS = 96
+WEIGHTS_A_TEXT = 150
+ENTITIES_A_TEXT = 5
+SAMPLE = 16
+TINY = {"hidden": 32, "heads": 2, "inner": 64, "layers": 2}
+FULL = {"hidden": 768, "heads": 12, "inner": 3072, "layers": 6}
+"""DistilBERT's and DeBERTa-v3-small's."""
+
+
+def write_models(folder: Path, names: list[str], tiny: bool) -> dict[str, str]:
+    """Write the models that are missing; return the folder of each."""
+    import torch
+
+    found = {}
+    for name in names:
+        target = folder / name
+        stamp = target / STAMP
+        if not stamp.is_file() or stamp.read_text() != VERSION:
+            shutil.rmtree(target, ignore_errors=True)
+            target.mkdir(parents=True)
+            torch.manual_seed(0)
+            WRITERS[name](target, TINY if tiny else FULL)
+            stamp.write_text(VERSION)
+        found[name] = str(target)
+    return found
+
+
+def _tokenizer() -> Any:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(weights())
+    # The file asks for rows of 128 tokens; each library states its own length.
+    tokenizer.backend_tokenizer.no_padding()
+    tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.model_max_length = LONGEST
+    return tokenizer
+
+
+def _score(folder: Path, _: dict[str, int]) -> None:
+    import torch
+    from transformers import BertForSequenceClassification
+
+    model = BertForSequenceClassification.from_pretrained(weights(), num_labels=1)
+    torch.nn.init.normal_(model.classifier.weight, std=0.3)
+    model.save_pretrained(folder)
+    _tokenizer().save_pretrained(folder)
+
+
+def _sparse(folder: Path, size: dict[str, int]) -> None:
+    import torch
+    from sentence_transformers import SparseEncoder
+    from sentence_transformers.sparse_encoder.modules import SpladePooling, Transformer
+    from transformers import DistilBertConfig, DistilBertForMaskedLM
+
+    tokenizer = _tokenizer()
+    config = DistilBertConfig(
+        vocab_size=len(tokenizer), dim=size["hidden"], n_layers=size["layers"], n_heads=size["heads"],
+        hidden_dim=size["inner"],
+    )  # fmt: skip
+    model = DistilBertForMaskedLM(config).eval()
+    with torch.inference_mode():
+        torch.nn.init.constant_(model.vocab_layer_norm.weight, 4.0)
+        inputs = tokenizer(make_texts("mixed", SAMPLE), padding=True, truncation=True, return_tensors="pt")
+        logits = model(inputs["input_ids"], inputs["attention_mask"]).logits
+        largest = logits.masked_fill(inputs["attention_mask"][..., None] == 0, float("-inf")).amax(1).flatten()
+        rank = largest.numel() - WEIGHTS_A_TEXT * SAMPLE
+        torch.nn.init.constant_(model.vocab_projector.bias, -float(largest.kthvalue(rank).values))
+    base = folder.with_name(f"{folder.name}.base")
+    model.save_pretrained(base)
+    tokenizer.save_pretrained(base)
+    modules = [
+        Transformer(str(base), transformer_task="fill-mask", max_seq_length=LONGEST),
+        SpladePooling("max", "relu"),
+    ]
+    SparseEncoder(modules=modules, device="cpu").save_pretrained(str(folder), create_model_card=False)
+    shutil.rmtree(base)
+
+
+def _multivector(folder: Path, _: dict[str, int]) -> None:
+    import torch
+    from sentence_transformers import MultiVectorEncoder
+    from sentence_transformers.base.modules import Dense, Normalize, Transformer
+    from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+
+    body = Transformer(str(weights()), max_seq_length=LONGEST)
+    width = body.get_embedding_dimension()
+    project = Dense(
+        width, TOKEN_DIMS, bias=False, activation_function=torch.nn.Identity(), module_input_name="token_embeddings"
+    )
+    modules = [body, project, MultiVectorMask([".", ","]), Normalize("token_embeddings")]
+    prompts = {"query": "[Q] ", "document": "[D] "}
+    model = MultiVectorEncoder(modules=modules, device="cpu", prompts=prompts)
+    model.save_pretrained(str(folder), create_model_card=False)
+
+
+def _extract(folder: Path, size: dict[str, int]) -> None:
+    """Write GLiNER as gliner_small-v2.1 is: its spans, its LSTM, DeBERTa inside."""
+    from gliner import GLiNER
+
+    base = folder.with_name(f"{folder.name}.base")
+    tokenizer = _tokenizer()
+    tokenizer.save_pretrained(base)
+    encoder = {
+        "model_type": "deberta-v2", "vocab_size": len(tokenizer), "hidden_size": size["hidden"],
+        "num_hidden_layers": size["layers"], "num_attention_heads": size["heads"], "intermediate_size": size["inner"],
+        "relative_attention": True, "position_buckets": 256, "norm_rel_ebd": "layer_norm", "share_att_key": True,
+        "pos_att_type": ["p2c", "c2p"], "position_biased_input": False, "type_vocab_size": 0, "pad_token_id": 0,
+        "max_position_embeddings": 512, "layer_norm_eps": 1e-7,
+    }  # fmt: skip
+    fields = {
+        "model_name": str(base), "encoder_config": encoder, "hidden_size": min(512, size["hidden"]), "max_width": 12,
+        "max_len": 384, "dropout": 0.4,
+    }  # fmt: skip
+    model = GLiNER.from_config(fields, backbone_from_pretrained=False, local_files_only=True).eval()
+    threshold = _calibrated(model)
+    model.save_pretrained(folder, safe_serialization=True)
+    (folder / THRESHOLD).write_text(json.dumps(threshold))
+    shutil.rmtree(base)
+
+
+def _calibrated(model: Any) -> float:
+    """Spread the probabilities of spans as a trained model's are; return the one that few spans are above."""
+    import torch
+
+    seen: list[torch.Tensor] = []
+    hook = model.model.register_forward_hook(lambda _, __, output: seen.append(output.logits.detach().flatten()))
+    texts = make_texts("mixed", SAMPLE)
+    model.inference(texts, list(LABELS), threshold=0.99, batch_size=1)
+    with torch.inference_mode():
+        last = [each for each in model.model.prompt_rep_layer.modules() if isinstance(each, torch.nn.Linear)][-1]
+        scale = 2.0 / float(torch.cat(seen).std())
+        last.weight.mul_(scale)
+        last.bias.mul_(scale)
+    seen.clear()
+    model.inference(texts, list(LABELS), threshold=0.99, batch_size=1)
+    hook.remove()
+    logits = torch.cat(seen)
+    # Spans overlap, and one of those that do is kept: three times as many must be above.
+    rank = logits.numel() - 3 * ENTITIES_A_TEXT * SAMPLE
+    return float(torch.sigmoid(logits.kthvalue(rank).values))
+
+
+WRITERS = {"score": _score, "sparse": _sparse, "multivector": _multivector, "extract": _extract}
+
+
+def main() -> None:
+    job = read_job()
+    answer(write_models(Path(job["folder"]), list(job.get("names") or OPERATIONS), bool(job["tiny"])))
+
+
+if __name__ == "__main__":
+    main()
