@@ -65,7 +65,7 @@ def commands() -> str:
     from sie_core.cli import main
 
     parts = []
-    for arguments in ([], ["serve"], ["models"], ["models", "show"], ["models", "pin"], ["plugins"]):
+    for arguments in ([], ["serve"], ["models"], ["models", "show"], ["models", "pin"], ["plugins"], ["verify"]):
         output = CliRunner().invoke(main, [*arguments, "--help"], prog_name="sie", terminal_width=100).output
         parts.append(f"```\n$ {' '.join(['sie', *arguments, '--help'])}\n{output.rstrip()}\n```\n")
     return "\n".join(parts)

@@ -15,6 +15,7 @@ COMMANDS = {
     "models": "List the models of the catalog and say which family serves each.",
     "plugins": "List the installed plugins, what they register and why one is broken.",
     "serve": "Serve models over HTTP.",
+    "verify": "Compare what the engine returns for MODEL with a reference library.",
 }
 """Command to its line in the help. The module `sie_core.cli.<name>` holds it as `command`."""
 

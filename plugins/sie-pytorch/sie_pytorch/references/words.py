@@ -1,0 +1,75 @@
+"""What a task puts around a text, and the length it is cut to, in the terms of sentence-transformers.
+
+It knows no model library.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sie_core.contracts import LoadContext, ModelInfo, NoReferenceError, Task
+
+_MARK = "\x00"
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The arguments of one call of the library."""
+
+    prompt: str | None
+    """None leaves the choice to the library: by its own files, for a query, a document, or neither."""
+    suffix: str = ""
+    max_length: int | None = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Give them as `encode` takes them."""
+        lengths = {} if self.max_length is None else {"processing_kwargs": {"text": {"max_length": self.max_length}}}
+        return {"prompt": self.prompt, **lengths}
+
+
+def words_of(task: Task) -> Words:
+    """Read the templates, the instruction and the lengths of a task of `encode`."""
+    query, options = task.input_type == "query", task.options
+    length = (options.get("query_max_length") if query else None) or options.get("max_seq_length")
+    template = options.get("query_template" if query else "doc_template")
+    instruction = task.instruction
+    if instruction is None and (query or template):
+        instruction = options.get("default_instruction")
+    if template is not None:
+        before, _, after = template.format(text=_MARK, instruction=instruction or "").partition(_MARK)
+        return Words(before, after, length)
+    if instruction is not None:
+        return Words(f"{instruction} " if instruction else "", max_length=length)
+    return Words(None, max_length=length)
+
+
+def stated_length(context: LoadContext, served: ModelInfo) -> int | None:
+    """Say what the library has to be told of the model's length: what its files do not say.
+
+    That is a length in the model's config, and one that was assumed because nobody states any.
+    """
+    if context.model.config.max_sequence_length or "max_sequence_length" in served.notes:
+        return served.max_sequence_length
+    return None
+
+
+def refuse_options(task: Task, known: frozenset[str]) -> None:
+    """Refuse a task with options that the library does not do.
+
+    Raises:
+        NoReferenceError: It has one.
+    """
+    if unknown := sorted(name for name, value in task.options.items() if value is not None and name not in known):
+        raise NoReferenceError(f"does not know the profile's {', '.join(unknown)}")
+
+
+def refuse_fallback(served: ModelInfo) -> None:
+    """Refuse to be held against itself.
+
+    Raises:
+        NoReferenceError: The model is served by the fallback adapter, which is the library.
+    """
+    if served.notes.get("runner", "").endswith("(fallback)"):
+        raise NoReferenceError("serves the model itself, through the fallback adapter: there is nothing to compare")

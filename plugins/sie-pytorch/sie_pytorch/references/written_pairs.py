@@ -1,0 +1,65 @@
+"""Pairs written out as one text, through transformers' own class: a classifier, or two tokens of a language model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import transformers as tf
+from numpy.typing import NDArray
+
+from sie_core.contracts import LoadContext
+
+MATCH, NO_MATCH = "yes", "no"
+
+
+class WrittenPairs:
+    """A model that is asked about a pair in a text."""
+
+    def __init__(self, context: LoadContext, template: str, instruction: str, limit: int | None) -> None:
+        """Load the model.
+
+        Args:
+            context: Its weights and its profile's tokens.
+            template: A text with `{query}`, `{document}` and perhaps `{instruction}`.
+            instruction: What stands for the last.
+            limit: Tokens of a text; of a longer one the document is cut.
+        """
+        assert context.card is not None
+        folder = str(context.card.path)
+        self._causal = context.card.architectures[0].endswith("ForCausalLM")
+        found = tf.AutoModelForCausalLM if self._causal else tf.AutoModelForSequenceClassification
+        self._model: Any = found.from_pretrained(
+            folder, local_files_only=True, use_safetensors=True, dtype=torch.float32
+        ).eval()
+        self._tokenizer = tf.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        self._template, self._instruction, self._limit = template, instruction, limit
+        asked = context.model.profile.loadtime
+        true, false = asked.get("true_token"), asked.get("false_token")
+        names = [MATCH, NO_MATCH] if true is None and false is None else [true or MATCH, *([false] if false else [])]
+        self._tokens = self._tokenizer.convert_tokens_to_ids(names)
+
+    @torch.inference_mode()
+    def logits(self, documents: Sequence[str], query: str) -> NDArray[np.float32]:
+        """Compute the logits of each document: `[documents, labels]`, or `[documents]` where there is one."""
+        rows = [self._row(document, query) for document in documents]
+        stacked: NDArray[np.float32] = torch.stack(rows).numpy()
+        return stacked[:, 0] if stacked.shape[1] == 1 else stacked
+
+    def _row(self, document: str, query: str) -> torch.Tensor:
+        fields = {"query": query, "instruction": self._instruction}
+        ids = self._ids(self._template.format(document=document, **fields))
+        if self._limit is not None and len(ids) > self._limit:
+            after = self._ids(self._template.split("{document}")[1].format(**fields))
+            ids = [*ids[: self._limit - len(after)], *after]
+        logits: torch.Tensor = self._model(torch.tensor([ids])).logits[0]
+        if not self._causal:
+            return logits
+        kept = logits[-1, self._tokens]
+        return kept[:1] - kept[1:] if len(kept) > 1 else kept
+
+    def _ids(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
+        return ids

@@ -1,0 +1,87 @@
+"""Asks the engine as clients do, all texts at once and each alone, and reads its answers back from the wire's maps.
+
+It must not know what is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+from sie_sdk.wire import unpack
+
+from sie_core.contracts import (
+    Classification,
+    DetectedObject,
+    Entity,
+    InferenceError,
+    InferenceReply,
+    ItemOutput,
+    Relation,
+    SparseVector,
+)
+from sie_core.engine import Engine
+from sie_core.verification.questions import Question
+
+LOAD_WAIT_S = 3600.0
+"""A first load may download."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the engine said to a question."""
+
+    question: Question
+    """As it was asked in the end: a model that takes no labels is asked without."""
+    together: Sequence[ItemOutput] = ()
+    """One output an item, of one request."""
+    alone: Sequence[ItemOutput] = ()
+    """One output an item, each of a request of its own."""
+    refusal: str | None = None
+    """Why there are none."""
+
+
+async def ask(engine: Engine, model: str, question: Question) -> Answers:
+    """Ask for all items in one request, and for each in one of its own, one after the other."""
+    try:
+        return await _ask(engine, model, question)
+    except InferenceError as error:
+        if question.labels and error.param == "labels":
+            return await ask(engine, model, replace(question, labels=()))
+        return Answers(question, refusal=f"the engine answers {error.code}: {error.message}")
+
+
+async def _ask(engine: Engine, model: str, question: Question) -> Answers:
+    async def call(number: str, items: Sequence[Any]) -> list[ItemOutput]:
+        request = replace(question.request(model, number, items), load_wait_s=LOAD_WAIT_S)
+        reply: InferenceReply = await engine.infer(request)
+        return [output_of(cast("Mapping[str, Any]", unpack(item))) for item in reply.items]
+
+    together = await call("all", question.items)
+    alone = [output for item in question.items for output in await call(str(item.id), [item])]
+    return Answers(question, together, alone)
+
+
+def output_of(item: Mapping[str, Any]) -> ItemOutput:
+    """Read an encoded item: the counterpart of what the engine wrote."""
+    dense, sparse, multivector = (item.get(name) for name in ("dense", "sparse", "multivector"))
+    output = ItemOutput(
+        dense=None if dense is None else np.asarray(dense["values"]),
+        sparse=None if sparse is None else SparseVector(sparse["indices"], sparse["values"], sparse["dims"]),
+        multivector=None if multivector is None else np.asarray(multivector["values"]),
+        score=item.get("score"),
+    )
+    if "entities" in item:
+        output.entities = tuple(Entity(**_tuples(each)) for each in item["entities"])
+        output.relations = tuple(Relation(**_tuples(each)) for each in item["relations"])
+        output.classifications = tuple(Classification(**each) for each in item["classifications"])
+        output.objects = tuple(DetectedObject(**_tuples(each)) for each in item["objects"])
+        output.data = item["data"]
+    return output
+
+
+def _tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
+    convert: Callable[[Any], Any] = lambda value: tuple(value) if isinstance(value, list) else value  # noqa: E731
+    return {name: convert(value) for name, value in fields.items()}

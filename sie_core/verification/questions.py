@@ -1,0 +1,111 @@
+"""What a model is asked: texts of several lengths and scripts, as every kind of input it tells apart.
+
+It knows what a model says it answers, and nothing of engines or references.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+from sie_core.contracts import (
+    Compared,
+    InferenceRequest,
+    InputType,
+    Item,
+    ModelInfo,
+    Operation,
+    OutputType,
+    Task,
+)
+
+QUERY = "What does search need, and where was Ada Lovelace born?"
+LABELS = ("person", "place", "date", "software")
+TEXTS = (
+    "a",
+    "Search needs small models.",
+    "Ada Lovelace was born in London in 1815, and wrote to Charles Babbage on machines.",
+    "Der schnelle braune Fuchs springt über den faulen Hund, zweimal: naïve café.",
+    "検索には小さなモデルが必要です。",
+)
+WORDS = ("the", "engine", "ranks", "every", "document", "by", "what", "it", "says;", "Grace", "Hopper", "saw", "Boston")
+LONGEST = 600
+"""Words of the longest text: more would take a large model on a CPU minutes."""
+UNKNOWN_LENGTH = 460
+"""Words that make several windows of any model that reads windows."""
+SURPLUS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One task, with the items it is asked of."""
+
+    operation: Operation
+    items: tuple[Item, ...]
+    kinds: tuple[Compared, ...]
+    """What is compared of the answers; for `extract`, what there may be."""
+    input_type: InputType | None = None
+    query: Item | None = None
+    labels: tuple[str, ...] = ()
+    by: OutputType | None = None
+    """The vectors that scores are computed from, where the model has none of its own."""
+
+    @property
+    def said(self) -> str:
+        """How the items are asked, in the operator's words."""
+        if self.operation == "score":
+            return f"query and document, by {self.by}" if self.by else "query and document"
+        return f"as {self.input_type}" if self.input_type else "text"
+
+    def request(self, model: str, number: str, items: Sequence[Item]) -> InferenceRequest:
+        """Make the client's call for some of the items, with no options but the profile's."""
+        return InferenceRequest(
+            model,
+            self.operation,
+            items,
+            request_id=f"verify-{number}",
+            output_types=self._outputs or None,
+            output_dtype="float32",
+            input_type=self.input_type,
+            labels=self.labels,
+            query=self.query,
+        )
+
+    def task(self, options: Mapping[str, Any], **engine: Any) -> Task:
+        """Make the task a reference answers; `engine` has what the profile says for every family."""
+        task = Task(self.operation, self._outputs, query=self.query, labels=self.labels, options=options)
+        task = replace(task, **{name: value for name, value in engine.items() if value is not None})
+        return replace(task, input_type=self.input_type) if self.input_type else task
+
+    @property
+    def _outputs(self) -> tuple[OutputType, ...]:
+        return tuple(name for name in get_args(OutputType) if name in self.kinds) if self.operation == "encode" else ()
+
+
+def questions(info: ModelInfo, made: Sequence[OutputType], by: OutputType | None) -> list[Question]:
+    """List what to ask of a model.
+
+    Args:
+        info: What it says it answers.
+        made: Outputs that are made of others: none of the model's own.
+        by: The vectors that its scores are computed from; None where it has scores of its own, or gives none.
+    """
+    items = tuple(Item(id=f"text-{number}", text=text) for number, text in enumerate(texts(info.max_sequence_length)))
+    found: list[Question] = []
+    vectors = tuple(name for name in get_args(OutputType) if name in info.outputs and name not in made)
+    if vectors:
+        found += [Question("encode", items, vectors, input_type) for input_type in (None, "query", "document")]
+    if "score" in info.outputs or by is not None:
+        found.append(Question("score", items, ("score",), query=Item(text=QUERY), by=by))
+    if "extract" in info.operations:
+        extracted: tuple[Compared, ...] = ("entities", "relations", "classifications", "objects", "data")
+        found.append(Question("extract", items, extracted, labels=LABELS))
+    return found
+
+
+def texts(limit: int | None) -> list[str]:
+    """Write texts from one letter to one that is too long for a model of `limit` tokens, as far as that is bearable."""
+    words = min(limit or UNKNOWN_LENGTH, LONGEST) + SURPLUS
+    long = " ".join(WORDS[place * 5 % len(WORDS)] for place in range(words))
+    return [*TEXTS, " ".join(WORDS * 3), long]

@@ -1,0 +1,124 @@
+"""Finds the references of a model and has them answer, each loaded once. It must not know what the engine said."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pkgutil import resolve_name
+from typing import Any
+
+from packaging.requirements import Requirement
+
+from sie_core.contracts import (
+    Compared,
+    Item,
+    ItemOutput,
+    LoadContext,
+    ModelInfo,
+    NoReferenceError,
+    Reference,
+    ReferenceModel,
+    Task,
+)
+from sie_core.verification.differences import scores
+from sie_core.verification.questions import Question
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class References:
+    """The references of one model, loaded when they are first asked."""
+
+    registered: Sequence[Reference]
+    """Of the model's family, in the order they are asked."""
+    context: LoadContext
+    served: ModelInfo
+    options: Mapping[str, Mapping[str, Any]]
+    """What the profile says, by operation: of its family under `family`, of the engine beside."""
+    _loaded: dict[str, ReferenceModel | NoReferenceError] = field(default_factory=dict)
+
+    def answer(self, question: Question, kind: Compared) -> tuple[str, Sequence[ItemOutput]]:
+        """Have the first reference that computes `kind` answer; return its name too.
+
+        Raises:
+            NoReferenceError: There is none, with the reasons of those there are.
+        """
+        wanted = question.by or kind
+        reasons = []
+        for reference in self.registered:
+            if wanted not in reference.gives:
+                continue
+            try:
+                model = self._load(reference)
+                if wanted in model.gives:
+                    return reference.name, self._ask(model, question, wanted)
+            except NoReferenceError as error:
+                reasons.append(f"{reference.name} {error}")
+        if not reasons:
+            reasons = [f"no plugin registers a reference for {wanted} of the family {self.served.adapter!r}"]
+        raise NoReferenceError("; ".join(reasons))
+
+    def computes(self, kind: Compared) -> bool:
+        """Whether a reference that can be loaded computes `kind` of this model."""
+        return any(self._computes(reference, kind) for reference in self.registered)
+
+    def _computes(self, reference: Reference, kind: Compared) -> bool:
+        try:
+            return kind in reference.gives and kind in self._load(reference).gives
+        except NoReferenceError:
+            return False
+
+    def _ask(self, model: ReferenceModel, question: Question, kind: Compared) -> Sequence[ItemOutput]:
+        if question.by is None:
+            return model.answer(question.items, self._task(question))
+        assert question.query is not None
+
+        def encode(items: Sequence[Item], input_type: Any) -> Sequence[ItemOutput]:
+            asked = Question("encode", tuple(items), (kind,), input_type)
+            return model.answer(items, self._task(asked))
+
+        return scores(encode, question.query, question.items, question.by)
+
+    def _task(self, question: Question) -> Task:
+        return question.task(**self.options[question.operation])
+
+    def _load(self, reference: Reference) -> ReferenceModel:
+        if reference.name not in self._loaded:
+            try:
+                self._loaded[reference.name] = _loaded(reference, self.context, self.served)
+            except NoReferenceError as error:
+                self._loaded[reference.name] = error
+        found = self._loaded[reference.name]
+        if isinstance(found, NoReferenceError):
+            raise found
+        return found
+
+
+def _loaded(reference: Reference, context: LoadContext, served: ModelInfo) -> ReferenceModel:
+    if lacking := [each for each in reference.requires if not _is_installed(each)]:
+        raise NoReferenceError(f"is not installed: pip install {' '.join(map(repr, lacking))}")
+    try:
+        found: ReferenceModel = resolve_name(reference.target).load(context, served)
+    except NoReferenceError:
+        raise
+    except ImportError as error:
+        raise NoReferenceError(f"needs a package that is not installed: pip install {error.name}") from error
+    except Exception as error:  # a library may fail in any way at weights it does not understand
+        log.exception("the reference %s cannot load %s", reference.name, context.model.id)
+        raise NoReferenceError(f"cannot load the weights ({type(error).__name__}: {_line(error)})") from error
+    return found
+
+
+def _is_installed(requirement: str) -> bool:
+    wanted = Requirement(requirement)
+    try:
+        return wanted.specifier.contains(version(wanted.name), prereleases=True)
+    except PackageNotFoundError:
+        return False
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]

@@ -1,0 +1,161 @@
+"""Runs one model in an engine of its own, then its references, and compares. It must not know how reports look."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, get_args
+
+from sie_core.cache import WeightChain, fetch_weights
+from sie_core.catalog import Catalog, read_card, resolve_options
+from sie_core.contracts import (
+    Compared,
+    Device,
+    LoadContext,
+    ModelInfo,
+    NoReferenceError,
+    Operation,
+    OutputType,
+    ResolvedModel,
+)
+from sie_core.cpu_budget import compute_threads, cpu_budget
+from sie_core.engine import Engine
+from sie_core.engine.converting import turned_on
+from sie_core.engine.scoring import PREFERENCE
+from sie_core.plugins import PluginSet
+from sie_core.settings import Settings
+from sie_core.verification.asking import Answers, ask
+from sie_core.verification.differences import difference
+from sie_core.verification.questions import questions
+from sie_core.verification.referring import References
+from sie_core.verification.report import Report, Row, Unverified
+
+TOLERANCES: Mapping[str, float] = {"float32": 1e-4, "bfloat16": 1e-1, "float16": 2e-2}
+"""How far a number may be from the reference's, by what the engine computed in; the reference computes in float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What the engine said of itself and to each question; it is closed, and its model let go."""
+
+    info: ModelInfo
+    device: Device
+    answers: tuple[Answers, ...]
+
+
+def verify_model(
+    settings: Settings, plugins: PluginSet, catalog: Catalog, weights: WeightChain, model: str, precision: str
+) -> Report:
+    """Compare what the engine returns for a model with its references.
+
+    Args:
+        settings: Those in force; the device is one of them.
+        plugins: What the plugins registered.
+        catalog: Where the model is.
+        weights: Where its weights come from.
+        model: Its id.
+        precision: What the engine is to compute in, whatever the model's config says.
+
+    Raises:
+        InferenceError: There is no such model, or it cannot be loaded.
+        ModelLoadError: Its weights cannot be had.
+        PluginError: The engine cannot be built with these settings.
+    """
+    resolved = catalog.resolve(model)
+    at_precision = replace(resolved, profile=replace(resolved.profile, compute_precision=precision))
+    alone = Catalog(catalog.epoch, MappingProxyType({resolved.id: at_precision}))
+    engine = Engine(settings.model_copy(update={"preload_models": ()}), plugins, alone, weights)
+    made = {each.target: each.name for each in turned_on(plugins.postprocessors.values(), resolved.profile)}
+    served = asyncio.run(_served(engine, resolved.id, made))
+    folder = fetch_weights(resolved.config, weights)
+    references = _references(plugins, at_precision, served.info, folder)
+    return _report(served, references, made)
+
+
+async def _served(engine: Engine, model: str, made: Mapping[OutputType, str]) -> Served:
+    await engine.start()
+    try:
+        await engine.load(model)
+        info = engine.model(model)
+        asked = questions(info, tuple(made), _scored_by(info, made))
+        return Served(info, engine.device, tuple([await ask(engine, model, question) for question in asked]))
+    finally:
+        await engine.close()
+
+
+def _scored_by(info: ModelInfo, made: Mapping[OutputType, str]) -> OutputType | None:
+    """Name the vectors the engine scores by; None where the model scores by itself, not at all, or by what is made."""
+    if "score" in info.outputs or "score" not in info.operations:
+        return None
+    by = next((name for name in PREFERENCE if name in info.outputs), None)
+    return None if by in made else by
+
+
+def _references(plugins: PluginSet, resolved: ResolvedModel, info: ModelInfo, folder: Path | None) -> References:
+    context = LoadContext(
+        model=resolved,
+        device=Device("cpu"),
+        precision="float32",
+        weights=folder,
+        card=None if folder is None else read_card(folder),
+        threads=compute_threads(cpu_budget()),
+        runners=plugins.runners,
+    )
+    registered = [each for each in plugins.references if info.adapter in each.families]
+    options = {operation: _options(plugins, resolved, info, operation) for operation in get_args(Operation)}
+    return References(registered, context, info, options)
+
+
+def _options(plugins: PluginSet, resolved: ResolvedModel, info: ModelInfo, operation: Operation) -> dict[str, Any]:
+    """Resolve what the profile says for an operation, as the engine does."""
+    family = plugins.families[str(info.adapter)]
+    said = resolve_options(family, resolved, {}, operation, postprocessors=plugins.postprocessors)
+    engine = {name: getattr(said, name) for name in ("input_type", "instruction", "truncate", "dimensions")}
+    return {"options": said.family, **engine}
+
+
+def _report(served: Served, references: References, made: Mapping[OutputType, str]) -> Report:
+    info = served.info
+    rows: list[Row] = []
+    unverified = [Unverified(output, f"{by} makes it of other outputs") for output, by in made.items()]
+    for answers in served.answers:
+        for kind in _kinds(answers, references):
+            try:
+                rows.append(_row(answers, kind, references, info.precision or "float32"))
+            except NoReferenceError as error:
+                unverified.append(Unverified(kind, str(error)))
+    return Report(
+        model=info.id,
+        family=str(info.adapter),
+        device=str(served.device),
+        precision=info.precision or "float32",
+        notes=info.notes,
+        rows=tuple(rows),
+        unverified=tuple(dict.fromkeys(unverified)),
+    )
+
+
+def _kinds(answers: Answers, references: References) -> Sequence[Compared]:
+    """List what of a question is compared: of what may be extracted, what was, or what a reference looks for."""
+    kinds = answers.question.kinds
+    if answers.question.operation != "extract":
+        return kinds
+    found = [kind for kind in kinds if any(getattr(output, kind) for output in (*answers.together, *answers.alone))]
+    return [kind for kind in kinds if kind in found or references.computes(kind)] or kinds[:1]
+
+
+def _row(answers: Answers, kind: Compared, references: References, precision: str) -> Row:
+    question, tolerance = answers.question, TOLERANCES[precision]
+    row = Row(kind, question.said, "–", len(question.items), inf, tolerance, answers.refusal or "")
+    if answers.refusal is not None:
+        return row
+    name, expected = references.answer(question, kind)
+    found = [difference(kind, given, expected) for given in (answers.together, answers.alone)]
+    if not any(each.numbers or each.note for each in found):
+        raise NoReferenceError("neither the engine nor the reference found any in the texts")
+    worst = max(found, key=lambda each: each.deviation)
+    return replace(row, reference=name, deviation=worst.deviation, note=worst.note)
