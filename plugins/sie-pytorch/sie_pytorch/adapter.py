@@ -18,8 +18,6 @@ from sie_core.contracts import (
     ItemOutput,
     LoadContext,
     Lora,
-    ModelCard,
-    ModelFacts,
     ModelLoadError,
     OutputType,
     Task,
@@ -28,21 +26,16 @@ from sie_core.contracts import (
 )
 from sie_pytorch.claims import is_dense
 from sie_pytorch.device import memory_errors
-from sie_pytorch.facts import matryoshka_dims, missing_outputs, needed_card, sequence_lengths
-from sie_pytorch.heads import Head, PackedRows, build_heads
+from sie_pytorch.facts import needed_card
+from sie_pytorch.heads import Head, PackedRows
+from sie_pytorch.loading import load_text_encoder
 from sie_pytorch.lora import load_lora
 from sie_pytorch.options import refuse_foreign
-from sie_pytorch.preparation import Filling, Preparation
-from sie_pytorch.prompts import Prompts
-from sie_pytorch.recipe import NotUnderstoodError, Recipe, read_recipe
+from sie_pytorch.preparation import Preparation
+from sie_pytorch.recipe import NotUnderstoodError
 from sie_pytorch.recipes.router import is_sparse_router
-from sie_pytorch.running import runner_for
 from sie_pytorch.showing import show_tokens
-from sie_pytorch.stages import Stages, disable_progress_bars
-from sie_pytorch.tokenizer import TextTokenizer, filling_token, load_tokenizer
 from sie_pytorch.transfers import HostCopy, Transfers
-from sie_pytorch.warming import warm_up
-from sie_pytorch.weights import require_weights
 
 if TYPE_CHECKING:
     from sie_pytorch.runners import BuiltRunner
@@ -106,8 +99,8 @@ class TextEncoder(Adapter):
                 # Imported only where it serves, like the fallback below.
                 from sie_pytorch.routed import load_routed
 
-                return load_routed(context, lambda part: _load_packed(cls, part))
-            return _load_packed(cls, context)
+                return load_routed(context, lambda part: load_text_encoder(cls, part))
+            return load_text_encoder(cls, context)
         except NotUnderstoodError as reason:
             if not is_dense(needed_card(context)):
                 raise ModelLoadError("CONFIG", f"{context.model.id} cannot be served: {reason}") from reason
@@ -208,66 +201,3 @@ def _join(whole: ItemOutput, part: ItemOutput, output: OutputType) -> None:
     """Move what one head made of an item to what the others made of it."""
     setattr(whole, output, getattr(part, output))
     whole.normalized = whole.normalized or part.normalized
-
-
-def _load_packed(family: type[TextEncoder], context: LoadContext) -> TextEncoder:
-    """Load tokenizer, runner and head; raise `NotUnderstoodError` where one of them cannot serve the model."""
-    card, config = needed_card(context), context.model.config
-    require_weights(card)
-    recipe = read_recipe(card)
-    prompts = Prompts.of(card, dict(recipe.prompts))
-    stages = Stages(context)
-    disable_progress_bars()
-    tokenizer = load_tokenizer(card, recipe, trust_remote_code=config.trust_remote_code)
-    filling = _read_filling(recipe, tokenizer)
-    stages.done("tokenizer")
-    runner = runner_for(context, card)
-    stages.done("weights")
-    device = torch.device(str(context.device))
-    with memory_errors():
-        info = runner.info
-        heads = build_heads(recipe, card.path, tokenizer, info.hidden_size, info.precision, device)
-        filled_pass = _build_filled_pass(recipe, card, info.precision, device)
-    lengths, length_note = sequence_lengths(config, card, recipe, tokenizer, info.max_sequence_length)
-    preparation = Preparation(
-        context.model.id,
-        tokenizer,
-        prompts,
-        lengths,
-        pools_prompt=recipe.pooling is None or recipe.pooling.include_prompt,
-        takes_ids=config.accept_token_ids,
-        filling=filling,
-    )
-    encoder = family(preparation, runner, heads, device, context.threads, filled_pass)
-    dims = warm_up(encoder, context, tuple(heads))
-    stages.done("warm")
-    notes = {"prompts": prompts.note, "max_sequence_length": length_note, "outputs": missing_outputs(config, heads)}
-    notes |= dict(recipe.notes)
-    encoder.facts = ModelFacts(
-        outputs=tuple(heads),
-        dims=dims,
-        matryoshka_dims=matryoshka_dims(config, card, dims["dense"]) if "dense" in dims else (),
-        max_sequence_length=lengths.default,
-        memory_bytes=info.memory_bytes
-        + sum(head.memory_bytes for head in heads.values())
-        + (filled_pass.memory_bytes if filled_pass else 0),
-        precision=info.precision,
-        takes_lora=filled_pass is None,
-        notes={**info.notes, **{name: note for name, note in notes.items() if note}},
-    )
-    return encoder
-
-
-def _read_filling(recipe: Recipe, tokenizer: TextTokenizer) -> Filling | None:
-    expansion = recipe.multivector and recipe.multivector.expansion
-    return Filling(expansion.length, filling_token(tokenizer, expansion.token)) if expansion else None
-
-
-def _build_filled_pass(recipe: Recipe, card: ModelCard, precision: str, device: torch.device) -> FilledPass | None:
-    """Load what queries need whose filling nothing attends to; None for all other models."""
-    expansion = recipe.multivector and recipe.multivector.expansion
-    if not expansion or expansion.attended:
-        return None
-    from sie_pytorch.runners.filled import FilledPass
-
-    return FilledPass(card.path, precision, device)

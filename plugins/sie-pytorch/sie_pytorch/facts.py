@@ -94,10 +94,15 @@ def matryoshka_dims(config: ModelConfig, card: ModelCard, dims: int) -> tuple[in
     return tuple(sorted({*declared, dims}))
 
 
+def declared_outputs(config: ModelConfig) -> list[OutputType]:
+    """List the outputs that a model's config declares; none where it leaves them to the weights."""
+    declared = config.tasks.get("encode") or {}
+    return [name for name in get_args(OutputType) if declared.get(name) is not None]
+
+
 def missing_outputs(config: ModelConfig, given: Container[OutputType]) -> str | None:
     """Word which outputs the model's config declares and the weights have no head for; None where they have all."""
-    declared = config.tasks.get("encode") or {}
-    missing = [name for name in get_args(OutputType) if declared.get(name) is not None and name not in given]
+    missing = [name for name in declared_outputs(config) if name not in given]
     if not missing:
         return None
     return (

@@ -22,6 +22,7 @@ from sie_core.contracts import (
     ModelLoadError,
     SparseVector,
     Task,
+    Token,
     Unit,
 )
 from sie_pytorch.facts import needed_card
@@ -32,6 +33,7 @@ from sie_pytorch.prompts import Prompts
 from sie_pytorch.recipes.fields import size
 from sie_pytorch.recipes.router import LookupSettings
 from sie_pytorch.recipes.settings import TransformerSettings
+from sie_pytorch.showing import show_tokens
 from sie_pytorch.tokenizer import read_tokenizer, text_tokenizer
 from sie_pytorch.weights import read_named
 
@@ -108,6 +110,14 @@ class LookupEncoder(Adapter):
     def finish(self, units: Sequence[Unit], raw: None) -> Sequence[ItemOutput]:
         """Look every row up."""
         return [ItemOutput(sparse=self._look_up(unit.payload)) for unit in units]
+
+    def tokenize(self, texts: Sequence[str], *, special: bool, most: int | None = None) -> Sequence[Sequence[Token]]:
+        """List the tokens of texts; with `special`, those too that the tokenizer would add and no look-up counts.
+
+        Raises:
+            InvalidInput: A text is not Unicode.
+        """
+        return show_tokens(self._preparation.tokenizer.core, texts, special=special, most=most)
 
     def _look_up(self, row: TokenRow) -> SparseVector:
         indices = np.unique(row.ids)

@@ -5,6 +5,7 @@ It reads the card alone, loads no weights and imports no model library; what it 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from fnmatch import fnmatch
 
 from sie_core.contracts import ModelCard
@@ -48,8 +49,13 @@ TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model", "tekken.json", "*.tik
 """Names of the files a tokenizer of transformers is built from."""
 
 
-def read_recipe(card: ModelCard) -> Recipe:
+def read_recipe(card: ModelCard, declared: Collection[str] = ()) -> Recipe:
     """Read the recipe of a text encoder from its card.
+
+    Args:
+        card: The facts of the files.
+        declared: The outputs that the model's config declares. They decide where the files leave it open: a plain
+            checkpoint with a masked-language-modelling head is pooled by its mean if only dense vectors are wanted.
 
     Raises:
         NotUnderstoodError: The files ask for something this family does not do.
@@ -61,7 +67,8 @@ def read_recipe(card: ModelCard) -> Recipe:
     for module in card.modules:
         if not module.type.startswith("sentence_transformers."):
             raise NotUnderstoodError(f"modules.json names {module.type}, a class of its own")
-    if is_splade(card.modules) or is_plain_splade(card):
+    wants_dense = "dense" in declared and "sparse" not in declared
+    if is_splade(card.modules) or (is_plain_splade(card) and not wants_dense):
         return splade_recipe(card, card.modules)
     return add_bge_m3(_dense_recipe(card), card)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sie_core.contracts import Adapter, Item, ItemOutput, LoadContext, ModelFacts, ModelLoadError, Task, Unit
+from sie_core.contracts import Adapter, Item, ItemOutput, LoadContext, ModelFacts, ModelLoadError, Task, Token, Unit
 from sie_pytorch.facts import needed_card
 from sie_pytorch.lookup import LookupEncoder, LookupKey
 from sie_pytorch.recipes.router import Role, Routes, read_routes
@@ -51,6 +51,14 @@ class RoutedEncoder(Adapter):
     def finish(self, units: Sequence[Unit], raw: Any) -> Sequence[ItemOutput]:
         """Finish units of one route."""
         return self._of(units).finish(units, raw)
+
+    def tokenize(self, texts: Sequence[str], *, special: bool, most: int | None = None) -> Sequence[Sequence[Token]]:
+        """List the tokens of texts as the route that encodes sees them; the other adds no special ones.
+
+        Raises:
+            InvalidInput: A text is not Unicode.
+        """
+        return self._encoder.tokenize(texts, special=special, most=most)
 
     def unload(self) -> None:
         """Free the weights now."""

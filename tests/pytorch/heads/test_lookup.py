@@ -126,6 +126,12 @@ def test_only_the_largest_weights_are_kept_where_the_files_or_a_request_say_so(
     assert deviation(cut, spelled_out(model, SOME, "query", max_active_dims=2)) <= BOUND
 
 
+def test_tokens_are_shown_as_the_route_that_encodes_sees_them(masked_language: Checkpoint, tmp_path: Path) -> None:
+    save_routed(masked_language("bert"), tmp_path)
+    (tokens,) = serve(tmp_path).tokenize(["a query"], special=True)
+    assert (tokens[0].text, tokens[-1].text) == ("[CLS]", "[SEP]")
+
+
 def test_long_queries_are_cut_and_say_so(masked_language: Checkpoint, tmp_path: Path) -> None:
     save_routed(masked_language("bert"), tmp_path)
     encoder = serve(tmp_path, max_sequence_length=12)

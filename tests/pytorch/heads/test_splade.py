@@ -14,6 +14,7 @@ from sie_pytorch.heads.masked_language import load_masked_language_head
 from sie_core.contracts import InvalidInput, ModelLoadError
 from tests.pytorch.corpus import make_texts
 from tests.pytorch.encoders import ask, deviation, serve
+from tests.pytorch.encoders import reference as dense_reference
 from tests.pytorch.heads.splade import PROMPTS, reference, save_splade, spelled_out
 from tests.pytorch.models import HIDDEN, MASKED_LANGUAGE, VOCABULARY, write_new
 
@@ -94,6 +95,13 @@ def test_values_are_above_zero_float32_and_outlive_their_batch(masked_language: 
 def test_a_plain_checkpoint_with_a_language_head_is_what_the_reference_makes_of_it(masked_language: Checkpoint) -> None:
     folder = masked_language("distilbert")
     assert deviation(ask(serve(folder), TEXTS, **SPARSE).weights, spelled_out(reference(folder), TEXTS)) <= BOUND
+
+
+def test_a_plain_checkpoint_is_pooled_where_its_config_wants_dense_vectors_alone(masked_language: Checkpoint) -> None:
+    folder = masked_language("distilbert")
+    dense = ask(serve(folder, tasks={"encode": {"dense": {}}}), TEXTS)
+    assert deviation(dense.vectors, dense_reference(folder).encode(TEXTS)) <= BOUND
+    assert serve(folder, tasks={"encode": {"sparse": {}}}).facts.outputs == ("sparse",)
 
 
 def test_the_files_or_a_request_keep_only_the_largest_weights(masked_language: Checkpoint, tmp_path: Path) -> None:
