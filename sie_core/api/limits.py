@@ -11,6 +11,7 @@ from typing import Final
 from sie_sdk import wire
 from sie_sdk.errors import error_spec
 
+from sie_core.contracts.images import MAX_IMAGE_ASPECT, MAX_IMAGE_PIXELS, MAX_REQUEST_PIXELS
 from sie_core.settings import Settings, variable
 
 MAX_ITEMS: Final = 16_384
@@ -83,6 +84,9 @@ LIMITS: Final = (
     Limit("texts of one `/tokenize`, bytes", "INVALID_INPUT", MAX_TOKENIZED_BYTES),
     Limit("tokens of a text, where truncation is refused", "INPUT_TOO_LONG", "the model's maximum length"),
     Limit("characters of a model id", "INVALID_INPUT", MAX_MODEL_ID_CHARS),
+    Limit("pixels of one image", "INVALID_INPUT", MAX_IMAGE_PIXELS),
+    Limit("pixels of all images of one request", "INVALID_INPUT", MAX_REQUEST_PIXELS),
+    Limit("longer edge of an image, over its shorter one", "INVALID_INPUT", MAX_IMAGE_ASPECT),
     Limit("nesting of a JSON body", "INVALID_INPUT", MAX_JSON_DEPTH),
     Limit("nesting of a msgpack body", "INVALID_INPUT", wire.MAX_DEPTH),
     Limit("entries of one msgpack list or map", "INVALID_INPUT", wire.MAX_LENGTH),

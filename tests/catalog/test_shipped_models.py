@@ -24,14 +24,6 @@ NO_FACTS = {"sie_id", "hf_id", "sources", "adapter_path"}
 NOT_YET_CLAIMED = {
     # three outputs of one pass
     "BAAI/bge-m3",
-    # image and text
-    "google/siglip-base-patch16-224",
-    "google/siglip-so400m-patch14-384",
-    "google/siglip2-base-patch16-224",
-    "openai/clip-vit-base-patch16",
-    "openai/clip-vit-base-patch32",
-    "openai/clip-vit-large-patch14",
-    "sentence-transformers/clip-ViT-B-32",
     # multi-vector
     "answerdotai/answerai-colbert-small-v1",
     "colbert-ir/colbertv2.0",

@@ -97,7 +97,7 @@ def load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
         raise ModelLoadError(
             "CORRUPT", f"The weights could not be read as {model_class.__name__}; see the server's log."
         ) from error
-    _account_for(model, report)
+    account_for(model, report)
     return model.eval().requires_grad_(False).to(device)
 
 
@@ -123,7 +123,7 @@ def _takes(function: Any, argument: str) -> bool:
     return argument in inspect.signature(function).parameters
 
 
-def _account_for(model: Any, report: Any) -> None:
+def account_for(model: Any, report: Any) -> None:
     """Refuse weights that do not fit: transformers would start the missing ones at random and drop the others.
 
     Raises:

@@ -1,0 +1,165 @@
+"""The family `pytorch-vision`: models that see, and read, into one space: CLIP and SigLIP.
+
+It joins tokenisation, the decoding of images and two towers, and knows none of them from inside.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sie_core.contracts import Adapter, InvalidInput, Item, ItemOutput, LoadContext, Task, Unit
+from sie_pytorch.device import memory_errors
+from sie_pytorch.preparation import Preparation, TokenRow
+from sie_pytorch.transfers import HostCopy, Transfers
+from sie_pytorch.vision.images import Decoder
+from sie_pytorch.vision.pixels import PixelReader, Pixels
+
+if TYPE_CHECKING:
+    from sie_pytorch.vision.tokens import Padding
+    from sie_pytorch.vision.towers import Towers
+
+TEXT, IMAGE = "text", "image"
+"""The inference keys. Texts and images go through different towers and share no batch."""
+LEAST_LENGTH = 1e-12
+"""What a vector is divided by at least, as in PyTorch's `normalize`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A text or an image, ready for its tower."""
+
+    content: TokenRow | Pixels
+    normalize: bool
+
+
+class VisionEncoder(Adapter):
+    """A model of images and texts. An item is one of the two, and gives one vector."""
+
+    def __init__(
+        self,
+        model: str,
+        preparation: Preparation,
+        padding: Padding,
+        reader: PixelReader,
+        towers: Towers,
+        transfers: Transfers,
+        *,
+        normalizes: bool,
+        threads: int,
+    ) -> None:
+        self._name = model
+        self._preparation = preparation
+        self._padding = padding
+        self._reader = reader
+        self._towers = towers
+        self._transfers = transfers
+        self._normalizes = normalizes
+        self._threads = threads
+
+    @classmethod
+    def load(cls, context: LoadContext) -> Adapter:
+        """Load the model.
+
+        Raises:
+            ModelLoadError: With the failure's class.
+            OutOfDeviceMemory: The device has no room.
+        """
+        from sie_pytorch.vision.loading import load_vision
+
+        return load_vision(cls, context)
+
+    def prepare(self, items: Sequence[Item], task: Task) -> Sequence[Unit]:
+        """Tokenise texts and decode images; a text costs its tokens, an image 1.
+
+        Raises:
+            InvalidInput: An item is neither or both, an image cannot be read, or an option is wrong.
+        """
+        normalize = bool(task.options.get("normalize", self._normalizes))
+        for place, item in enumerate(items):
+            self._check(item, f"items[{place}]")
+        units = {unit.item: unit for unit in self._texts(items, task, normalize)}
+        decoder = Decoder()
+        for place, item in enumerate(items):
+            if item.images:
+                picture = decoder.decode(item.images[0], f"items[{place}].images[0]")
+                units[place] = Unit(place, 1, IMAGE, Row(self._reader.pixels(picture), normalize))
+        return [units[place] for place in range(len(items))]
+
+    def run(self, units: Sequence[Unit]) -> HostCopy:
+        """Run one batch of texts or of images to `[units, dims]`.
+
+        Raises:
+            OutOfDeviceMemory: The device has no room for it.
+        """
+        if torch.get_num_threads() != self._threads:
+            # A thread that used PyTorch before the load keeps the number it had then.
+            torch.set_num_threads(self._threads)
+        contents = [unit.payload.content for unit in units]
+        with memory_errors(), torch.inference_mode():
+            if units[0].key == IMAGE:
+                features = self._towers.images(contents)
+            else:
+                ids, mask = self._padding.fill([row.ids for row in contents])
+                features = self._towers.texts(ids, mask if self._padding.masked else None)
+            return self._transfers.download(features)
+
+    def finish(self, units: Sequence[Unit], raw: HostCopy) -> Sequence[ItemOutput]:
+        """Hand each unit its vector, of unit length where that is wanted."""
+        return [_output(row, unit.payload.normalize) for unit, row in zip(units, raw.wait(), strict=True)]
+
+    def unload(self) -> None:
+        """Free the weights now, and PyTorch's cache of them."""
+        del self._towers
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def _check(self, item: Item, where: str) -> None:
+        """Refuse an item that is not one text or one image."""
+        texts = (item.text is not None) + (item.token_ids is not None)
+        if len(item.images) > 1:
+            problem, param = f"holds {len(item.images)} images", f"{where}.images"
+        elif texts and item.images:
+            problem, param = "holds a text and an image", where
+        elif not texts and not item.images:
+            problem, param = "holds neither", where
+        else:
+            return
+        raise InvalidInput(
+            f"{param} {problem}, and {self._name} makes one vector of one text or one image: send an item for each.",
+            param=param,
+        )
+
+    def _texts(self, items: Sequence[Item], task: Task, normalize: bool) -> list[Unit]:
+        places = [place for place, item in enumerate(items) if not item.images]
+        try:
+            rows = self._preparation.rows([items[place] for place in places], task) if places else []
+        except InvalidInput as error:
+            raise _moved(error, places) from error
+        return [self._text(place, row, normalize) for place, row in zip(places, rows, strict=True)]
+
+    def _text(self, place: int, row: TokenRow, normalize: bool) -> Unit:
+        tokens = len(row.ids)
+        cost = max(1, self._padding.length or tokens)
+        return Unit(place, cost, TEXT, Row(row, normalize), tokens, row.truncated)
+
+
+def _output(vector: NDArray[np.float32], normalize: bool) -> ItemOutput:
+    if normalize:
+        vector = vector / max(float(np.linalg.norm(vector)), LEAST_LENGTH)
+    return ItemOutput(dense=vector.astype(np.float32, copy=False), normalized=normalize)
+
+
+def _moved(error: InvalidInput, places: Sequence[int]) -> InvalidInput:
+    """Say of an item among the texts where it stands among all items."""
+
+    def move(text: str) -> str:
+        return re.sub(r"^items\[(\d+)\]", lambda found: f"items[{places[int(found[1])]}]", text)
+
+    return InvalidInput(move(error.message), param=error.param and move(error.param), code=error.code)

@@ -1,0 +1,96 @@
+"""Image files to RGB pictures: what is damaged, not what it is said to be, or too large once decoded is refused.
+
+The size is read from the header before a pixel is decoded. It knows no model. As in the reference library, a picture
+is taken as its pixels lie in the file: an EXIF orientation is not applied, and transparency is dropped.
+"""
+
+from __future__ import annotations
+
+import io
+
+from PIL import Image
+
+from sie_core.contracts import InvalidInput, Media
+from sie_core.contracts.images import MAX_IMAGE_ASPECT, MAX_IMAGE_PIXELS, MAX_REQUEST_PIXELS
+
+Image.init()
+FORMATS = tuple(name for name in ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "MPO") if name in Image.OPEN)
+"""Pillow's names of the formats that are read. Others run code that was never meant for a stranger's bytes."""
+SAME = {"JPG": "JPEG", "MPO": "JPEG", "TIF": "TIFF"}
+"""A photo of several pictures (MPO) is the JPEG it begins with."""
+ALLOWED = ", ".join(name for name in FORMATS if name not in SAME)
+
+
+class Decoder:
+    """Decodes the images of one request, and counts their pixels."""
+
+    def __init__(self) -> None:
+        self._pixels = 0
+
+    def decode(self, media: Media, where: str) -> Image.Image:
+        """Decode the image that stands at `where` in the request to mode RGB.
+
+        Raises:
+            InvalidInput: It is no image, damaged, in another format than `media` says, several pictures, or too large.
+        """
+        image = _open(media.data, where)
+        try:
+            self._check(image, media.format, where)
+            return image.convert("RGB")
+        except (InvalidInput, MemoryError):
+            raise
+        except Exception as error:
+            # Each format has a decoder of its own, and each of those its own ways to fail.
+            raise _invalid(
+                where, f"is damaged or cut off: it begins as {_name(image)} and cannot be decoded as that."
+            ) from error
+
+    def _check(self, image: Image.Image, said: str | None, where: str) -> None:
+        width, height = image.size
+        if width * height > MAX_IMAGE_PIXELS:
+            raise _invalid(
+                where, f"has {width} × {height} pixels; {MAX_IMAGE_PIXELS:,} are allowed: send it in a smaller size."
+            )
+        if max(width, height) > MAX_IMAGE_ASPECT * min(width, height):
+            raise _invalid(
+                where,
+                f"has {width} × {height} pixels; one edge may be up to {MAX_IMAGE_ASPECT} times as long as the other.",
+            )
+        self._pixels += width * height
+        if self._pixels > MAX_REQUEST_PIXELS:
+            raise _invalid(
+                where,
+                f"brings the images of the request to {self._pixels:,} pixels; {MAX_REQUEST_PIXELS:,} are allowed: "
+                "split the request.",
+            )
+        if said and _plain(said) != _name(image):
+            raise _invalid(where, f"is said to be {said!r}, and its bytes are {_name(image)}: correct its `format`.")
+        if image.format != "MPO" and getattr(image, "is_animated", False):
+            raise _invalid(where, "holds several pictures, and one vector stands for one: send the one that is meant.")
+
+
+def _open(data: bytes, where: str) -> Image.Image:
+    """Read the header."""
+    try:
+        return Image.open(io.BytesIO(data), formats=FORMATS)
+    except Image.DecompressionBombError as error:
+        raise _invalid(where, f"has more than {MAX_IMAGE_PIXELS:,} pixels: send it in a smaller size.") from error
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise _invalid(where, f"is no image that can be read; allowed: {ALLOWED}.") from error
+
+
+def _name(image: Image.Image) -> str:
+    name = image.format or "an image"
+    return SAME.get(name, name)
+
+
+def _plain(said: str) -> str:
+    """Bring what a client calls a format to its one name: a suffix, or a media type."""
+    name = said.strip().upper().removeprefix("IMAGE/").removeprefix(".")
+    return SAME.get(name, name)
+
+
+def _invalid(where: str, problem: str) -> InvalidInput:
+    return InvalidInput(f"{where} {problem}", param=where)

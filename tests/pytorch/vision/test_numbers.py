@@ -1,0 +1,101 @@
+"""CLIP and SigLIP give what transformers gives, whatever else is in the batch."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sie_core.contracts import Adapter, Item
+from tests.pytorch.encoders import deviation, task
+from tests.pytorch.vision.support import (
+    POSITIONS,
+    TEXTS,
+    Reference,
+    ask,
+    encoded,
+    image_item,
+    picture,
+    pictures,
+    serve,
+    write_siglip,
+)
+
+KINDS = ("clip", "siglip", "siglip2")
+LIMIT = 1e-5
+
+Folder = Callable[[str], Path]
+Served = Callable[[str], Adapter]
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_texts_are_those_of_transformers(kind: str, vision: Folder, served: Served) -> None:
+    assert deviation(ask(served(kind), TEXTS), Reference(vision(kind)).texts(TEXTS)) <= LIMIT
+
+
+def test_images_are_those_of_transformers(kind: str, vision: Folder, served: Served) -> None:
+    assert deviation(ask(served(kind), pictures()), Reference(vision(kind)).images(pictures())) <= LIMIT
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "RGBA", "P", "1", "CMYK"])
+def test_pictures_of_any_mode_are_those_of_transformers(mode: str, vision: Folder, served: Served) -> None:
+    image = picture(0, mode)
+    data = encoded(image, "JPEG" if mode == "CMYK" else "PNG")
+    ours = ask(served("siglip"), [image_item(data)])
+    opened = Image.open(io.BytesIO(data))
+    assert opened.mode == mode
+    assert deviation(ours, Reference(vision("siglip")).images([opened])) <= LIMIT
+
+
+def test_a_text_or_an_image_of_a_batch_equals_the_same_alone(kind: str, served: Served) -> None:
+    items = [*TEXTS, *pictures(), TEXTS[0]]
+    together = ask(served(kind), items)
+    alone = np.concatenate([ask(served(kind), [item]) for item in items])
+    assert deviation(together, alone) <= LIMIT
+    assert np.abs(together[: len(items) - 1] - together[1:]).max(axis=1).min() > 0.1
+
+
+def test_a_mask_is_given_where_the_tokenizer_s_files_have_one(tmp_path: Path, vision: Folder) -> None:
+    masked = write_siglip(tmp_path / "masked", masked=True)
+    ours = ask(serve(masked), TEXTS)
+    assert deviation(ours, Reference(masked).texts(TEXTS)) <= LIMIT
+    assert deviation(ours, Reference(vision("siglip")).texts(TEXTS)) > 0.01
+
+
+def test_a_text_costs_its_tokens_and_an_image_one(kind: str, served: Served) -> None:
+    units = served(kind).prepare([Item(text=TEXTS[0]), image_item(picture())], task())
+    assert units[0].cost == (units[0].tokens if kind == "clip" else POSITIONS)
+    assert (units[1].cost, units[1].tokens) == (1, 0)
+    assert units[0].key != units[1].key
+
+
+def test_long_texts_are_cut_as_asked_and_the_cut_is_told(kind: str, vision: Folder, served: Served) -> None:
+    (unit,) = served(kind).prepare([Item(text=TEXTS[3])], task())
+    assert unit.truncated is not None
+    assert unit.truncated.kept == POSITIONS
+    short = ask(served(kind), TEXTS, options={"max_seq_length": 6})
+    if kind == "clip":
+        assert deviation(short, Reference(vision(kind)).texts(TEXTS, 6)) <= LIMIT
+    assert np.abs(short[3] - ask(served(kind), [TEXTS[3]])[0]).max() > 0.01
+
+
+def test_vectors_get_unit_length_where_that_is_asked(kind: str, served: Served) -> None:
+    items = [TEXTS[0], picture()]
+    raw = ask(served(kind), items)
+    assert np.abs(np.linalg.norm(raw, axis=1) - 1).min() > 0.1
+    unit = ask(served(kind), items, options={"normalize": True})
+    assert unit == pytest.approx(raw / np.linalg.norm(raw, axis=1, keepdims=True), abs=1e-6)
+
+
+def test_more_pictures_than_one_forward_pass_takes_are_the_same(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = ask(served("clip"), pictures())
+    monkeypatch.setattr(served("clip")._towers, "_chunk", 2)  # type: ignore[attr-defined]
+    assert deviation(ask(served("clip"), pictures()), whole) <= LIMIT
