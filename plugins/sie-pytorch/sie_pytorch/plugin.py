@@ -15,6 +15,8 @@ from sie_pytorch.probes import CudaProbe, MpsProbe
 from sie_pytorch.runner_specs import RUNNERS
 from sie_pytorch.scoring.claims import claim_pairs
 from sie_pytorch.scoring.options import OPTIONS as PAIR_OPTIONS
+from sie_pytorch.vision.claims import claim_vision
+from sie_pytorch.vision.options import OPTIONS as VISION_OPTIONS
 
 CONTRACT_VERSION = 1
 
@@ -35,10 +37,13 @@ DEVICES = frozenset({"cpu", "cuda", "mps"})
 
 @hookimpl
 def sie_model_families() -> list[ModelFamily]:
-    """Register the packed text encoders, the models of pairs, and the fallback."""
+    """Register the packed text encoders, the models of pairs, those of images and texts, and the fallback."""
     return [
         ModelFamily("pytorch", "sie_pytorch.adapter:TextEncoder", claim_encoder, DEVICES, OPTIONS),
         ModelFamily("pytorch-pairs", "sie_pytorch.scoring.adapter:PairModel", claim_pairs, DEVICES, PAIR_OPTIONS),
+        ModelFamily(
+            "pytorch-vision", "sie_pytorch.vision.adapter:VisionEncoder", claim_vision, DEVICES, VISION_OPTIONS
+        ),
         ModelFamily(
             "sentence-transformers",
             "sie_pytorch.fallback:SentenceTransformersEncoder",
