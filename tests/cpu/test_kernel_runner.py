@@ -12,7 +12,7 @@ import torch
 from sie_cpu import kernels
 from sie_cpu.kernels import BUILDS, Build, Kernels, processor_flags
 from sie_cpu.plugin import sie_runners
-from sie_pytorch.loop.table import ROWS
+from sie_cpu.table import KERNEL_ROWS
 from sie_pytorch.runner_specs import RUNNERS
 from sie_pytorch.runners import BuiltRunner, proof
 from sie_pytorch.runners import build as build_module
@@ -34,7 +34,7 @@ from tests.pytorch.runners.support import (
 from tests.pytorch.runners.test_new_architecture import AGAINST_FLOAT64, reference
 
 SPECS = sie_runners()
-NAMES = ["bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "ernie", "nomic"]
+NAMES = ["bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "ernie", "nomic", "modernbert"]
 RUNNABLE = [build for build in BUILDS if build.flags <= processor_flags()]
 LIMIT = {"float32": TOLERANCE, "bfloat16": 0.5}
 """Of the standard deviation of the reference's states: the largest difference of all tokens.
@@ -90,7 +90,7 @@ def test_its_states_equal_the_padded_model(
 
 
 def test_every_row_of_the_table_is_tested() -> None:
-    assert {ARCHITECTURES[name].config().model_type for name in NAMES} | {"gte"} == set(ROWS)
+    assert {ARCHITECTURES[name].config().model_type for name in NAMES} | {"gte"} == set(KERNEL_ROWS)
 
 
 def test_gte_equals_its_description(tmp_path: Path, serve: Callable, limit: float) -> None:
@@ -148,7 +148,7 @@ def test_seeded_faults_are_seen(
     stretched = replace(batch, positions=(batch.positions * 2).clamp(max=int(batch.positions.max())))
     if name not in {"roberta", "xlm-roberta", "camembert"}:  # they count positions from the ids
         assert deviation(forward(runner, stretched), states) > limit
-    loop = build(checkpoint(name), RUNNERS, precision="float32")
+    other = build(checkpoint(name), RUNNERS, precision="float32")
     right = PackedLayout.attend
     for fault in ({"causal": True}, {"window": max(batch.cu_seqlens.diff().tolist()) - 1}):
 
@@ -156,8 +156,18 @@ def test_seeded_faults_are_seen(
             return right(self, *states, **{**facts, **fault})
 
         monkeypatch.setattr(PackedLayout, "attend", wrong)
-        assert deviation(states, forward(loop, batch)) > LIMIT["float32"]
+        assert deviation(states, forward(other, batch)) > LIMIT["float32"]
         monkeypatch.setattr(PackedLayout, "attend", right)
+
+
+@pytest.mark.parametrize("off", [-1, 1])
+def test_a_window_off_by_one_is_seen(
+    off: int, checkpoint: Callable[[str], Path], serve: Callable, kernel_build: Build
+) -> None:
+    runner, batch = serve(checkpoint("modernbert")), batch_for("modernbert")
+    states = forward(runner, batch)
+    runner._runner._config.sliding_window += off
+    assert deviation(forward(runner, batch), states) > LIMIT[kernel_build.precision]
 
 
 def test_a_lost_number_stays_lost(checkpoint: Callable[[str], Path], serve: Callable) -> None:

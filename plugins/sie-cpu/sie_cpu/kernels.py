@@ -34,7 +34,7 @@ BUILDS = (
 ACTIVATIONS = {"gelu": 1, "gelu_new": 2, "gelu_pytorch_tanh": 2, "relu": 3, "silu": 4}
 """transformers' names of the activations the kernels know, and the kernels' own."""
 
-INTERFACE = 2
+INTERFACE = 3
 """What `sie_interface` of a library must return for the structures below to be its own."""
 
 STAGES = (
@@ -72,7 +72,15 @@ class Layer(ctypes.Structure):
         ("attention_norm_bias", _pointer),
         ("output_norm_weight", _pointer),
         ("output_norm_bias", _pointer),
+        ("window", _int),
+        ("angles", _int),
     )
+
+
+class RotaryAngles(ctypes.Structure):
+    """Cosines and sines of rotary positions."""
+
+    _fields_ = (("cosine", _pointer), ("sine", _pointer), ("width", _int))
 
 
 class LowRankMatrix(ctypes.Structure):
@@ -98,6 +106,7 @@ class Encoder(ctypes.Structure):
         ("head_width", _int),
         ("activation", _int),
         ("gated", _int),
+        ("pre_norm", _int),
         ("norm_epsilon", ctypes.c_float),
         ("scale", ctypes.c_float),
     )
@@ -140,7 +149,7 @@ class Kernels:
         self.encode = library.sie_encode
         self.encode.argtypes = (
             *(_pointer, _pointer, _pointer, _int),  # encoder, states, offsets, sequences
-            *(_pointer, _pointer, _int),  # cosine, sine, their width
+            _pointer,  # angles
             *(_pointer, _int),  # low-rank factors, the widest
             *(_pointer, _int, _pointer),  # workspace, threads, counters
         )

@@ -1,6 +1,6 @@
 """From a model's layers to the structures the kernels read: weights joined, padded and laid out in panels.
 
-It knows the parts of a layer by the names of a `LayerRow`, and no architecture.
+It knows the parts of a layer by the names of a `KernelRow`, and no architecture.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
-from sie_pytorch.loop.table import LayerRow
 from sie_pytorch.runners import Factors, RunnerUnfitError
 
 from sie_cpu.kernels import Kernels, Layer, LayerLowRank, LowRankMatrix, Matrix
+from sie_cpu.table import KernelRow
 
 
 def round_up(value: int, multiple: int) -> int:
@@ -26,7 +26,7 @@ class Packer:
     Rows and columns are arranged the same way for a weight and for what low-rank factors add to it.
     """
 
-    def __init__(self, kernels: Kernels, row: LayerRow, heads: int) -> None:
+    def __init__(self, kernels: Kernels, row: KernelRow, heads: int) -> None:
         self.memory: list[torch.Tensor] = []
         self.widest = 0
         """Columns of the widest low-rank product packed, padded to a panel."""
@@ -34,36 +34,41 @@ class Packer:
         self._row = row
         self._heads = heads
 
-    def layer(self, module: torch.nn.Module) -> Layer:
-        """Pack one layer.
+    def layer(self, module: torch.nn.Module, output_norm: torch.nn.Module) -> Layer:
+        """Pack one layer, which sees everything and has the first kind of angles.
 
         Raises:
             RunnerUnfitError: A part is not what the row says.
         """
         row = self._row
-        query, key, value = (_linear(module, name) for name in (row.query, row.key, row.value))
-        if not query.weight.shape == key.weight.shape == value.weight.shape:
-            raise RunnerUnfitError("its queries, keys and values differ in width")
-        output, up, down = (_linear(module, name) for name in (row.attention_output, row.up, row.down))
-        ups = [up, _linear(module, row.gate)] if row.gate else [up]
+        joined, ups = ([_linear(module, name) for name in names] for names in (row.joined, row.up))
+        output, down = _linear(module, row.attention_output), _linear(module, row.down)
+
+        def weights(parts: Sequence[torch.nn.Linear]) -> list[torch.Tensor]:
+            return [_weight(part) for part in parts]
+
+        def biases(parts: Sequence[torch.nn.Linear]) -> list[torch.Tensor]:
+            return [_bias(part) for part in parts]
+
         return Layer(
-            self._matrix(self._join([_weight(part) for part in (query, key, value)]),
-                         self._join([_bias(part) for part in (query, key, value)])),
+            self._matrix(
+                self._join(_thirds(list(map(_weight, joined)))), self._join(_thirds(list(map(_bias, joined))))
+            ),
             self._matrix(self._from_heads(_weight(output)), _bias(output)),
-            self._matrix(self._beside([_weight(part) for part in ups]), self._beside([_bias(part) for part in ups])),
+            self._matrix(self._beside(list(map(_weight, ups))), self._beside(list(map(_bias, ups)))),
             self._matrix(self._from_inner(_weight(down)), _bias(down)),
-            *self._norm(module, row.attention_norm),
-            *self._norm(module, row.output_norm),
-        )  # fmt: skip
+            *self._norm(module.get_submodule(row.attention_norm)),
+            *self._norm(output_norm),
+        )
 
     def layer_low_rank(self, factors: Mapping[str, Factors], shapes: Mapping[str, tuple[int, int]]) -> LayerLowRank:
         """Pack what is added to one layer; names and shapes (out, in) are those within the layer."""
         row = self._row
-        lowers, uppers = _blocks([row.query, row.key, row.value], factors, shapes)
-        joined = self._low_rank(lowers, self._join(uppers))
+        lowers, uppers = _blocks(row.joined, factors, shapes)
+        joined = self._low_rank(lowers, self._join(_thirds(uppers)))
         lowers, uppers = _blocks([row.attention_output], factors, shapes)
         output = self._low_rank(self._from_heads(lowers), uppers[0])
-        lowers, uppers = _blocks([row.up, row.gate] if row.gate else [row.up], factors, shapes)
+        lowers, uppers = _blocks(row.up, factors, shapes)
         up = self._low_rank(lowers, self._beside(uppers))
         lowers, uppers = _blocks([row.down], factors, shapes)
         return LayerLowRank(joined, output, up, self._low_rank(self._from_inner(lowers), uppers[0]))
@@ -84,8 +89,11 @@ class Packer:
 
     def _beside(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
         """Arrange the rows of the widening weight; a gate's lie beside those they multiply, half a panel each."""
-        if len(parts) == 1:
+        if not self._row.gated:
             return parts[0]
+        if len(parts) == 1:
+            gate, up = parts[0].chunk(2)
+            parts = [up, gate]
         half = self._kernels.panel // 2
         missing = -parts[0].shape[0] % half
         rest = parts[0].shape[1:]
@@ -96,7 +104,7 @@ class Packer:
 
     def _from_inner(self, weight: torch.Tensor) -> torch.Tensor:
         """Pad the columns that read the widened states as those are padded."""
-        multiple = self._kernels.panel // 2 if self._row.gate else self._kernels.panel
+        multiple = self._kernels.panel // 2 if self._row.gated else self._kernels.panel
         return F.pad(weight, (0, -weight.shape[1] % multiple))
 
     def _matrix(self, weight: torch.Tensor, bias: torch.Tensor) -> Matrix:
@@ -122,11 +130,11 @@ class Packer:
         self.memory.append(panels)
         return panels.data_ptr(), columns, inner
 
-    def _norm(self, module: torch.nn.Module, name: str) -> Sequence[int]:
-        norm = module.get_submodule(name)
-        if not isinstance(norm, torch.nn.LayerNorm) or norm.weight is None or norm.bias is None:
-            raise RunnerUnfitError(f"its {name} is a {type(norm).__name__}, not LayerNorm with weight and bias")
-        return self._numbers(norm.weight.detach()), self._numbers(norm.bias.detach())
+    def _norm(self, norm: torch.nn.Module) -> Sequence[int]:
+        if not isinstance(norm, torch.nn.LayerNorm) or norm.weight is None:
+            raise RunnerUnfitError(f"it normalises with {type(norm).__name__}, not LayerNorm with a weight")
+        bias = torch.zeros(len(norm.weight)) if norm.bias is None else norm.bias.detach()
+        return self._numbers(norm.weight.detach()), self._numbers(bias)
 
     def _numbers(self, values: torch.Tensor) -> int:
         kept = values.float().contiguous().clone()
@@ -147,6 +155,11 @@ def _blocks(
         uppers.append(F.pad(rows, (before, sum(ranks) - before - rank)))
         before += rank
     return lower, uppers
+
+
+def _thirds(parts: list[torch.Tensor]) -> Sequence[torch.Tensor]:
+    """Take queries, keys and values apart where one layer has all three."""
+    return parts[0].chunk(3) if len(parts) == 1 else parts
 
 
 def _linear(module: torch.nn.Module, name: str) -> torch.nn.Linear:

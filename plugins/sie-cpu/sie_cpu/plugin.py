@@ -5,11 +5,11 @@ It names a class and imports no torch.
 
 from __future__ import annotations
 
-from sie_pytorch.loop.table import ROWS
 from sie_pytorch.runner_specs import INTERFACE
 
 from sie_core.contracts import RunnerSpec
 from sie_core.hookspecs import hookimpl
+from sie_cpu.table import KERNEL_ROWS
 
 CONTRACT_VERSION = 1
 
@@ -22,7 +22,7 @@ def sie_runners() -> list[RunnerSpec]:
             name="cpu-kernels",
             interface=INTERFACE,
             target="sie_cpu.runner:KernelRunner",
-            model_types=frozenset(ROWS),
+            model_types=frozenset(KERNEL_ROWS),
             devices=frozenset({"cpu"}),
             priority=20,
         )

@@ -7,20 +7,22 @@ architecture by name.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
 from sie_pytorch.loop.entry import EncoderEntry, activation_of, linear_shapes, row_of
 from sie_pytorch.runners import LowRank, RunnerContext, RunnerUnfitError, weight_bytes
 
-from sie_cpu.kernels import ACTIVATIONS, STAGES, Encoder, Layer, LayerLowRank, load_kernels
+from sie_cpu.kernels import ACTIVATIONS, STAGES, Encoder, Layer, LayerLowRank, RotaryAngles, load_kernels
 from sie_cpu.packing import Packer, round_up
+from sie_cpu.table import KERNEL_ROWS, KernelRow
 
 T = TypeVar("T")
 
+SLIDING = "sliding_attention"
 WORKSPACE_KEPT = 16 << 20
 """Bytes of working memory that stay between calls: those of all but very long texts."""
 
@@ -35,7 +37,7 @@ class KernelRunner:
             RunnerUnfitError: The model is not what its table row says, or no build of the kernels runs here.
         """
         model, config = context.model, context.model.config
-        row, activation, heads = row_of(config), activation_of(config), config.num_attention_heads
+        row, activation, heads = row_of(config, KERNEL_ROWS), activation_of(config), config.num_attention_heads
         if activation not in ACTIVATIONS:
             raise RunnerUnfitError(f"its activation {activation!r} is none of {', '.join(ACTIVATIONS)}")
         try:
@@ -46,12 +48,15 @@ class KernelRunner:
         try:
             self._entry = EncoderEntry(model)
             modules = list(model.get_submodule(row.layers))
-            layers = [packer.layer(module) for module in modules]
-            self.linear_shapes = linear_shapes(model, row)
+            layers = [packer.layer(*pair) for pair in zip(modules, _norms_after(model, modules, row), strict=True)]
+            self.linear_shapes = linear_shapes(model, row.layers, row.linear)
         except AttributeError as error:
             raise RunnerUnfitError(f"its layers are not those of its row: {error}") from error
-        head_dim = modules[0].get_submodule(row.query).out_features // heads
+        head_dim = self.linear_shapes[f"{row.layers}.0.{row.attention_output}"][1] // heads
         self._layers = (Layer * len(layers))(*layers)
+        self._config, self._kinds = config, _kinds(config, len(layers))
+        for layer, kind in zip(self._layers, self._kinds, strict=True):
+            layer.angles = self._entry.kinds.index((kind,)) if (kind,) in self._entry.kinds else 0
         self._encoder = Encoder(
             self._layers,
             len(layers),
@@ -59,8 +64,9 @@ class KernelRunner:
             heads,
             round_up(head_dim, self._kernels.lanes),
             ACTIVATIONS[activation],
-            int(row.gate is not None),
-            modules[0].get_submodule(row.output_norm).eps,
+            int(row.gated),
+            int(row.final_norm is not None),
+            model.get_submodule(f"{row.layers}.0.{row.attention_norm}").eps,
             head_dim**-0.5,
         )
         self._weights = packer.memory
@@ -97,10 +103,12 @@ class KernelRunner:
         """Compute the last hidden states, in float32; see `Runner.forward`."""
         entered, angles = self._entry(ids, positions, segment_ids)
         states = entered.to(torch.float32, memory_format=torch.contiguous_format, copy=True)
-        cosine, sine = (None, None) if angles is None else (part.float().contiguous() for part in angles)
+        turns = [tuple(part.float().contiguous() for part in each) for each in angles]
+        rotary = [RotaryAngles(cosine.data_ptr(), sine.data_ptr(), cosine.shape[1]) for cosine, sine in turns]
         offsets = cu_seqlens.to(torch.int64)
         handle, sequences = ctypes.addressof(self._encoder), len(offsets) - 1
         factors = None if low_rank is None else self._packed(low_rank)
+        self._set_windows()
         lowered = 0 if factors is None else factors.widest
         wanted = self._kernels.workspace_bytes(handle, offsets.data_ptr(), sequences, lowered, self._threads)
         workspace = self._workspace
@@ -113,9 +121,7 @@ class KernelRunner:
             states.data_ptr(),
             offsets.data_ptr(),
             sequences,
-            None if cosine is None else cosine.data_ptr(),
-            None if sine is None else sine.data_ptr(),
-            0 if cosine is None else cosine.shape[1],
+            (RotaryAngles * len(rotary))(*rotary) if rotary else None,
             None if factors is None else factors.layers,
             lowered,
             workspace.data_ptr(),
@@ -123,6 +129,14 @@ class KernelRunner:
             self._stopwatch,
         )
         return states
+
+    def _set_windows(self) -> None:
+        """Read the width of windows from the config, which the proof at load narrows for a while."""
+        if SLIDING in self._kinds:
+            # transformers counts the tokens on one side, without the token itself.
+            width = self._config.sliding_window + 1
+            for layer, kind in zip(self._layers, self._kinds, strict=True):
+                layer.window = width if kind == SLIDING else 0
 
     def _packed(self, low_rank: LowRank) -> _PackedLowRank:
         """Pack factors once, for as long as they live."""
@@ -147,6 +161,22 @@ class _PackedLowRank:
     layers: ctypes.Array[LayerLowRank]
     widest: int
     memory: list[torch.Tensor]
+
+
+def _kinds(config: Any, layers: int) -> list[str]:
+    """Name the kind of attention of each layer, in transformers' words."""
+    return list(getattr(config, "layer_types", None) or ["full_attention"] * layers)
+
+
+def _norms_after(model: Any, modules: Sequence[torch.nn.Module], row: KernelRow) -> Iterator[torch.nn.Module]:
+    """Give the norm that follows each layer: its own, or in a pre-norm model the first of the next one."""
+    if row.final_norm is None:
+        yield from (module.get_submodule(row.output_norm) for module in modules)
+        return
+    if not isinstance(modules[0].get_submodule(row.output_norm), torch.nn.Identity):
+        raise RunnerUnfitError("its first layer normalises what the embeddings have normalised")
+    yield from (module.get_submodule(row.output_norm) for module in modules[1:])
+    yield model.get_submodule(row.final_norm)
 
 
 def _within(mapping: Mapping[str, T], prefix: str) -> dict[str, T]:

@@ -22,6 +22,7 @@ CASES = [
     *(("", name) for name in ARCHITECTURES),
     *(("packed", name) for name, architecture in ARCHITECTURES.items() if architecture.packed),
     *((runner, name) for runner in ("encoder-loop", "cpu-kernels") for name in TABLED),
+    ("cpu-kernels", "modernbert"),
 ]
 """Runners by name, the padded one without any, and the architectures each serves."""
 

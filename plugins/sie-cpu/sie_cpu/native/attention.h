@@ -4,6 +4,8 @@
 // whole, not streamed: exact at any length, and a row of 8 192 keys is 32 kB. It knows no layers and no threads.
 #pragma once
 
+#include <algorithm>
+
 #include "product.h"
 
 static inline int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
@@ -75,9 +77,11 @@ static inline void interleave_values(const element *rows, int64_t stride, int64_
     });
 }
 
-// Turns a row of `length` scores into unnormalised weights up to `padded`; returns one over their sum.
-static inline float softmax(float *scores, element *weights, int64_t length, int64_t padded, float scale) {
-    for (int64_t key = length; key < padded; key++) scores[key] = -1e30f;
+// Turns a row of `padded` scores, of which those from `first` to `last` count, into unnormalised weights; returns one
+// over their sum.
+static inline float softmax(float *scores, element *weights, int64_t first, int64_t last, int64_t padded, float scale) {
+    for (int64_t key = 0; key < first; key++) scores[key] = -1e30f;
+    for (int64_t key = last; key < padded; key++) scores[key] = -1e30f;
     vec largest = load(scores);
     for (int64_t key = LANES; key < padded; key += LANES) largest = larger(load(scores + key), largest);
     const float top = largest_of(largest);
@@ -91,29 +95,41 @@ static inline float softmax(float *scores, element *weights, int64_t length, int
 }
 
 // Attends for one head. `query`, `key` and `value` point at its first token's elements, `stride` apart, `width` wide
-// (a multiple of LANES); the result is written the same way at `output`, `output_stride` apart.
+// (a multiple of LANES); the result is written the same way at `output`, `output_stride` apart. With a `window`, token
+// i sees token j where |i - j| < window; 0 is none.
 static inline void attend(const element *query, const element *key, const element *value, int64_t stride,
-                          int64_t length, int64_t width, float scale, const Scratch &scratch, element *output,
-                          int64_t output_stride) {
+                          int64_t length, int64_t width, int64_t window, float scale, const Scratch &scratch,
+                          element *output, int64_t output_stride) {
     const int64_t padded = round_up(length, LANES);
     transpose_keys(key, stride, length, width, scratch.keys);
     interleave_values(value, stride, length, width, scratch.values);
+    if (!window) window = length;
     for_tiles(length, [&](auto height, int64_t start) {
+        // The panels that the first and the last row of the tile see between them.
+        const int64_t low = std::max<int64_t>(0, start - window + 1) / PANEL * PANEL;
+        const int64_t high = std::min(padded, round_up(std::min(length, start + height() - 1 + window), LANES));
+        const int64_t seen = high - low;
         for_panels(padded, [&](int64_t first, auto vectors) {
+            if (first < low || first >= high) return;
             vec sums[height()][vectors()];
             clear<height(), vectors()>(sums);
             multiply<height(), vectors()>(query + start * stride, stride, scratch.keys + first * width, width, sums);
             for (int row = 0; row < height(); row++)
                 for (int v = 0; v < vectors(); v++)
-                    store(scratch.scores + row * padded + first + v * LANES, sums[row][v]);
+                    store(scratch.scores + row * padded + first - low + v * LANES, sums[row][v]);
         });
         float shares[height()];
-        for (int row = 0; row < height(); row++)
-            shares[row] = softmax(scratch.scores + row * padded, scratch.weights + row * padded, length, padded, scale);
+        for (int row = 0; row < height(); row++) {
+            const int64_t first = std::max<int64_t>(0, start + row - window + 1) - low;
+            const int64_t last = std::min(length, start + row + window) - low;
+            shares[row] =
+                softmax(scratch.scores + row * padded, scratch.weights + row * padded, first, last, seen, scale);
+        }
         for_panels(width, [&](int64_t first, auto vectors) {
             vec sums[height()][vectors()];
             clear<height(), vectors()>(sums);
-            multiply<height(), vectors()>(scratch.weights, padded, scratch.values + first * padded, padded, sums);
+            const element *values = scratch.values + first * padded + low * vectors() * LANES;
+            multiply<height(), vectors()>(scratch.weights, padded, values, seen, sums);
             for (int row = 0; row < height(); row++)
                 for (int v = 0; v < vectors(); v++)
                     store(output + (start + row) * output_stride + first + v * LANES, sums[row][v] * shares[row]);

@@ -1,4 +1,4 @@
-// A post-norm transformer encoder over packed sequences, from embeddings to last hidden states, in one call.
+// A transformer encoder over packed sequences, from embeddings to last hidden states, in one call.
 //
 // Where there are sequences enough, a thread takes a chunk of whole sequences through all layers alone: nothing to wait
 // for, and activations stay in its own cache. Otherwise the threads share each chunk, and divide the columns of every
@@ -78,7 +78,7 @@ class Stopwatch {
 extern "C" {
 
 // Raised with every change of a structure or a signature: a library built before it is refused, not called.
-int64_t sie_interface() { return 2; }
+int64_t sie_interface() { return 3; }
 
 int64_t sie_lanes() { return LANES; }
 int64_t sie_panel() { return PANEL; }
@@ -102,11 +102,11 @@ int64_t sie_workspace_bytes(const void *encoder, const int64_t *offsets, int64_t
     return workspace_of(*(const Encoder *)encoder, make_plan(offsets, sequences, (int)threads), lowered, (int)threads);
 }
 
-// Runs all layers over `states`, float32 `[tokens, hidden]`, in place. `low_rank`, where given, is of each layer.
+// Runs all layers over `states`, float32 `[tokens, hidden]`, in place. `angles` are those that layers
+// name, or null; `low_rank`, where given, is of each layer.
 // `spent`, where given, holds sie_stage_kinds() counters of nanoseconds, and one more for the whole call.
-void sie_encode(const void *handle, float *states, const int64_t *offsets, int64_t sequences, const float *cosine,
-                const float *sine, int64_t angle_width, const void *low_rank, int64_t lowered, void *workspace,
-                int64_t threads, int64_t *spent) {
+void sie_encode(const void *handle, float *states, const int64_t *offsets, int64_t sequences, const void *angles,
+                const void *low_rank, int64_t lowered, void *workspace, int64_t threads, int64_t *spent) {
     const Encoder &encoder = *(const Encoder *)handle;
     const Widths widths(encoder);
     const Plan plan = make_plan(offsets, sequences, (int)threads);
@@ -123,8 +123,8 @@ void sie_encode(const void *handle, float *states, const int64_t *offsets, int64
         watch.time(ChunkRun::kind(encoder, stage), [&] { run.run(stage, item, items, scratch[place]); });
     };
     const auto run_of = [&](int64_t chunk, int place) {
-        return ChunkRun(encoder, widths, buffers[place], plan.chunks[chunk], states, offsets,
-                        {cosine, sine, angle_width}, (const LayerLowRank *)low_rank);
+        return ChunkRun(encoder, widths, buffers[place], plan.chunks[chunk], states, offsets, (const Angles *)angles,
+                        (const LayerLowRank *)low_rank);
     };
     const auto run_all = [&] {
         if (plan.shared) {

@@ -1,4 +1,4 @@
-// The stages of a post-norm encoder layer over one chunk of packed sequences, each divisible into independent items.
+// The stages of an encoder layer over one chunk of packed sequences, each divisible into independent items.
 //
 // It knows neither threads nor the order of chunks.
 #pragma once
@@ -10,6 +10,8 @@
 struct Layer {
     Matrix joined, attention_output, up, down; // `joined`: queries, keys, values; `up`: gate beside it where gated
     const float *attention_norm_weight, *attention_norm_bias, *output_norm_weight, *output_norm_bias;
+    int64_t window; // how far a token sees, see attend(); 0: everything
+    int64_t angles; // which of the rotary angles are its own
 };
 
 struct LowRank {          // what is added to a weight: `upper` times `lower`; nothing where `rank` is 0
@@ -26,10 +28,11 @@ struct Encoder {
     const Layer *layers;
     int64_t layer_count, hidden, heads, head_width; // head_width: a head's elements, padded to LANES
     int64_t activation, gated;
+    int64_t pre_norm; // normalised states enter products only; the norms of a layer are those that follow its parts
     float norm_epsilon, scale;
 };
 
-struct Angles { // of rotary positions, `[tokens, width]` each; none where width is 0
+struct Angles { // of rotary positions, `[tokens, width]` each
     const float *cosine, *sine;
     int64_t width;
 };
@@ -140,7 +143,7 @@ class ChunkRun {
     static constexpr int64_t LAYER_STAGES = 8, KINDS = 1 + LAYER_STAGES;
 
     ChunkRun(const Encoder &encoder, const Widths &widths, const Buffers &buffers, const Chunk &chunk, float *states,
-             const int64_t *offsets, const Angles &angles, const LayerLowRank *low_rank)
+             const int64_t *offsets, const Angles *angles, const LayerLowRank *low_rank)
         : encoder_(encoder), widths_(widths), buffers_(buffers), chunk_(chunk), states_(states), offsets_(offsets),
           angles_(angles), low_rank_(low_rank) {}
 
@@ -162,15 +165,17 @@ class ChunkRun {
         const auto panels = [&](const Matrix &matrix) { return Range::part(matrix.columns / PANEL, item, items); };
         switch ((stage - 1) % LAYER_STAGES) {
         case 0: return join(layer.joined, low.joined, panels(layer.joined), scratch);
-        case 1: return turn(rows);
-        case 2: return attend_heads(Range::part(encoder_.heads, item, items), scratch);
+        case 1: return turn(layer, rows);
+        case 2: return attend_heads(layer, Range::part(encoder_.heads, item, items), scratch);
         case 3:
             return project(layer.attention_output, low.attention_output, buffers_.attended, widths_.attended,
                            panels(layer.attention_output), scratch);
-        case 4: return norm(layer.attention_norm_weight, layer.attention_norm_bias, rows);
+        case 4: return norm(layer.attention_norm_weight, layer.attention_norm_bias, encoder_.pre_norm, rows);
         case 5: return widen_by_activation(layer.up, low.up, panels(layer.up), scratch);
         case 6: return project(layer.down, low.down, buffers_.inner, widths_.inner, panels(layer.down), scratch);
-        default: return norm(layer.output_norm_weight, layer.output_norm_bias, rows);
+        default:
+            const bool last = &layer == encoder_.layers + encoder_.layer_count - 1;
+            return norm(layer.output_norm_weight, layer.output_norm_bias, encoder_.pre_norm && !last, rows);
         }
     }
 
@@ -213,16 +218,17 @@ class ChunkRun {
                           });
     }
 
-    void turn(const Range &rows) const {
-        if (!angles_.width) return;
+    void turn(const Layer &layer, const Range &rows) const {
+        if (!angles_) return;
+        const Angles &angles = angles_[layer.angles];
         for (int64_t row = rows.begin; row < rows.end; row++) {
-            const int64_t place = (chunk_.start + row) * angles_.width;
+            const int64_t place = (chunk_.start + row) * angles.width;
             rotate(buffers_.joined + row * widths_.joined, 2 * encoder_.heads, encoder_.head_width,
-                   angles_.cosine + place, angles_.sine + place, angles_.width);
+                   angles.cosine + place, angles.sine + place, angles.width);
         }
     }
 
-    void attend_heads(const Range &heads, const Scratch &scratch) const {
+    void attend_heads(const Layer &layer, const Range &heads, const Scratch &scratch) const {
         const int64_t third = encoder_.heads * encoder_.head_width;
         for (int64_t sequence = chunk_.first; sequence < chunk_.last; sequence++) {
             const int64_t start = offsets_[sequence] - chunk_.start;
@@ -230,7 +236,7 @@ class ChunkRun {
             for (int64_t head = heads.begin; head < heads.end; head++) {
                 const element *query = buffers_.joined + start * widths_.joined + head * encoder_.head_width;
                 attend(query, query + third, query + 2 * third, widths_.joined, length, encoder_.head_width,
-                       encoder_.scale, scratch,
+                       layer.window, encoder_.scale, scratch,
                        buffers_.attended + start * widths_.attended + head * encoder_.head_width, widths_.attended);
             }
         }
@@ -248,11 +254,13 @@ class ChunkRun {
             });
     }
 
-    void norm(const float *weight, const float *bias, const Range &rows) const {
+    // Normalises the sums into what enters the next product, and into the states unless those keep the sums.
+    void norm(const float *weight, const float *bias, bool keep_sums, const Range &rows) const {
         for (int64_t row = rows.begin; row < rows.end; row++) {
             const int64_t place = row * widths_.hidden;
             normalise(buffers_.sums + place, encoder_.hidden, widths_.hidden, weight, bias, encoder_.norm_epsilon,
                       buffers_.states + place, buffers_.inputs + place);
+            if (keep_sums) std::memcpy(buffers_.states + place, buffers_.sums + place, widths_.hidden * sizeof(float));
         }
     }
 
@@ -292,6 +300,6 @@ class ChunkRun {
     const Chunk chunk_;
     float *const states_;
     const int64_t *const offsets_;
-    const Angles angles_;
+    const Angles *const angles_;         // null where positions are not rotary
     const LayerLowRank *const low_rank_; // of each layer, or null
 };

@@ -6,11 +6,11 @@ It drives the model's own modules and knows no architecture by name. Runners out
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 import torch
 
-from sie_pytorch.loop.table import ROWS, LayerRow
 from sie_pytorch.runners.positions import position_rule
 from sie_pytorch.runners.protocol import RunnerUnfitError
 
@@ -18,13 +18,16 @@ Angles = tuple[torch.Tensor, torch.Tensor]
 """Cosines and sines of every token's rotary angles, each `[total_tokens, head_dim]`."""
 
 
-def row_of(config: Any) -> LayerRow:
-    """Find the row that describes the layers of a model.
+Row = TypeVar("Row")
+
+
+def row_of(config: Any, rows: Mapping[str, Row]) -> Row:
+    """Find the row of a table that describes the layers of a model.
 
     Raises:
         RunnerUnfitError: The table has none, or the model is configured as a decoder.
     """
-    row = ROWS.get(config.model_type)
+    row = rows.get(config.model_type)
     if row is None:
         raise RunnerUnfitError(f"the table has no row for {config.model_type}")
     if getattr(config, "is_decoder", False):
@@ -34,17 +37,17 @@ def row_of(config: Any) -> LayerRow:
 
 def activation_of(config: Any) -> str:
     """Give transformers' name of the activation between the products of the feed-forward part."""
-    return str(getattr(config, "hidden_act", None) or getattr(config, "activation", None))
+    names = ("hidden_act", "activation", "hidden_activation")
+    return str(next((found for name in names if (found := getattr(config, name, None))), None))
 
 
-def linear_shapes(model: Any, row: LayerRow) -> dict[str, tuple[int, int]]:
-    """List the linear layers of the row in every layer: out and in, by dotted name below the model."""
-    parts = (row.query, row.key, row.value, row.attention_output, row.up, row.down, row.gate)
+def linear_shapes(model: Any, layers: str, parts: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """List the linear layers `parts` of every layer: out and in, by dotted name below the model."""
     shapes = {}
-    for number, layer in enumerate(model.get_submodule(row.layers)):
-        for part in filter(None, parts):
+    for number, layer in enumerate(model.get_submodule(layers)):
+        for part in parts:
             weight = layer.get_submodule(part).weight
-            shapes[f"{row.layers}.{number}.{part}"] = (weight.shape[0], weight.shape[1])
+            shapes[f"{layers}.{number}.{part}"] = (weight.shape[0], weight.shape[1])
     return shapes
 
 
@@ -60,20 +63,29 @@ class EncoderEntry:
         self.embeddings = model.get_submodule("embeddings")
         self._project: Any = getattr(model, "embeddings_project", None)
         self._rotary: Any = getattr(model, "rotary_emb", None)
+        self.kinds = _kinds_of_layers(model, self._rotary)
+        """The kinds of layers that have rotary angles of their own, in the order these are returned in."""
         self._positions = position_rule(model)
         self._accepted = set(inspect.signature(self.embeddings.forward).parameters)
 
     def __call__(
         self, ids: torch.Tensor, positions: torch.Tensor, segment_ids: torch.Tensor | None
-    ) -> tuple[torch.Tensor, Angles | None]:
-        """Embed `[total_tokens]` ids: `[total_tokens, hidden]`, with the angles where positions are rotary."""
+    ) -> tuple[torch.Tensor, list[Angles]]:
+        """Embed `[total_tokens]` ids: `[total_tokens, hidden]`, with the angles of each kind of layer."""
         position_ids = self._positions(ids, positions)[None]
         segments = None if segment_ids is None else segment_ids[None]
         offered = {"input_ids": ids[None], "position_ids": position_ids, "token_type_ids": segments}
         states = self.embeddings(**{name: value for name, value in offered.items() if name in self._accepted})
         if self._project is not None:
             states = self._project(states)
-        if self._rotary is None:
-            return states[0], None
-        cosine, sine = self._rotary(states, position_ids)
-        return states[0], (cosine[0], sine[0])
+        made = [self._rotary(states, position_ids, *kind) for kind in self.kinds]
+        return states[0], [(cosine[0], sine[0]) for cosine, sine in made]
+
+
+def _kinds_of_layers(model: Any, rotary: Any) -> list[tuple[str, ...]]:
+    """List what the rotary module is called with for each kind of layer: nothing, where there is one kind."""
+    if rotary is None:
+        return []
+    if "layer_type" not in inspect.signature(rotary.forward).parameters:
+        return [()]
+    return [(kind,) for kind in sorted(set(model.config.layer_types))]

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from sie_pytorch.loop.entry import Angles, EncoderEntry, activation_of, linear_shapes, row_of
 from sie_pytorch.loop.linear import PackedLinear, require_prepacking, row_count
-from sie_pytorch.loop.table import LayerRow
+from sie_pytorch.loop.table import ROWS, LayerRow
 from sie_pytorch.runners.layout import PackedLayout, runs_of
 from sie_pytorch.runners.low_rank import low_rank_part
 from sie_pytorch.runners.protocol import LowRank, RunnerContext, RunnerUnfitError, weight_bytes
@@ -113,10 +113,10 @@ class EncoderLoop:
         """
         require_prepacking()
         model, config = context.cast_model(), context.model.config
-        row = row_of(config)
+        row = row_of(config, ROWS)
         try:
             self._entry = EncoderEntry(model)
-            self._path, self.linear_shapes = row.layers, linear_shapes(model, row)
+            self._path, self.linear_shapes = row.layers, linear_shapes(model, row.layers, row.linear)
             self._layers = [
                 _Layer(layer, row, config.num_attention_heads, activation_of(config))
                 for layer in model.get_submodule(row.layers)
@@ -137,11 +137,12 @@ class EncoderLoop:
         """Compute the last hidden states; see `Runner.forward`."""
         total = len(ids)
         states, angles = self._entry(ids, positions, segment_ids)
+        turns = angles[0] if angles else None
         states = F.pad(states, (0, 0, 0, row_count(total) - total))
         layout = PackedLayout(runs_of(cu_seqlens), eager=self._eager)
         for number, layer in enumerate(self._layers):
             added = _nothing if low_rank is None else self._adder(low_rank, number)
-            states = layer(states, total, layout, angles, added)
+            states = layer(states, total, layout, turns, added)
         return states[:total]
 
     def _adder(self, low_rank: LowRank, number: int) -> Added:

@@ -24,6 +24,12 @@ class LayerRow:
     gate: str | None = None
     """The gate's projection where the feed-forward part is gated; its activation is the config's."""
 
+    @property
+    def linear(self) -> tuple[str, ...]:
+        """The linear layers among the parts."""
+        parts = (self.query, self.key, self.value, self.attention_output, self.up, self.down)
+        return (*parts, self.gate) if self.gate else parts
+
 
 BERT = LayerRow(
     layers="encoder.layer",
