@@ -25,6 +25,8 @@ from tests.bench.texts import KINDS, make_texts
 BASE64_BYTES = 2246
 """Of SIE's answer to one text."""
 LATENCY_TEXTS = 200
+IN_PROCESS_TEXTS = {"short": 512, "mixed": 256, "long": 64}
+"""A few seconds each."""
 
 
 def command_line(results: Results, options: Options) -> None:
@@ -44,7 +46,7 @@ def in_process(results: Results, options: Options) -> None:
     for kind in KINDS:
         texts = make_texts(kind)
         expected = reference(texts, options.threads)
-        count = 64 if options.quick else len(texts)
+        count = 64 if options.quick else IN_PROCESS_TEXTS[kind]
         kinds[kind] = {"texts": texts[:count], "reference": str(expected.file)}
         counted = expected.tokens[:count].tolist()
         waste[kind], tokens[kind] = padding_waste(texts[:count], counted), sum(counted) / count
@@ -90,8 +92,8 @@ def own_server(results: Results, options: Options) -> None:
         if "scaling" in options.parts:
             over = scaling.latency_over_alone(server, 20 if options.quick else LATENCY_TEXTS)
             found = scaling.measure(
-                server, options.threads, options.scaling_sizes, options.scaling_repeats, options.scaling_kind,
-                options.scaling_request,
+                server, options.threads, options.scaling_sizes, options.scaling_repeats,
+                options.scaling_seconds, options.scaling_kind, options.scaling_request,
             )  # fmt: skip
             results.scaling = {
                 **asdict(found), "flatness": found.spread, "request": options.scaling_request,

@@ -53,7 +53,7 @@ def measure(server: Server, cell: Cell, expected: Reference, form: str | None = 
     """
     job = Job(
         HOST, server.port, MODEL, form or server.spec.formats[0], cell.clients, cell.texts, cell.requests,
-        limit_s=LIMIT_S, reference=str(expected.file), warm_up=1 if cell.is_heavy else 8,
+        cell.least, cell.least_s, limit_s=LIMIT_S, reference=str(expected.file), warm_up=cell.warm_up,
     )  # fmt: skip
     report, cpu_s = drive(job, server)
     if report.failures:

@@ -23,9 +23,15 @@ class Answer:
 
 @dataclass(slots=True)
 class Round:
-    """The requests that the clients share out among themselves, and the answers so far."""
+    """The requests that the clients share out among themselves, and the answers so far.
+
+    They are handed out in turn, from the start again after the last, until both `least` are and `least_s` seconds have
+    passed; what is in flight then is waited for.
+    """
 
     requests: Sequence[bytes]
+    least: int
+    least_s: float = 0.0
     started: float = 0.0
     ended: float = 0.0
     answers: list[Answer] = field(default_factory=list)
@@ -34,11 +40,11 @@ class Round:
     _next: int = 0
 
     def take(self) -> int | None:
-        """Hand out the next request, if there is one."""
-        if self._next >= len(self.requests):
+        """Hand out the next request, if it is not the end."""
+        if self._next >= self.least and time.perf_counter() - self.started >= self.least_s:
             return None
         self._next += 1
-        return self._next - 1
+        return (self._next - 1) % len(self.requests)
 
 
 class Client(asyncio.Protocol):
@@ -89,13 +95,12 @@ class Client(asyncio.Protocol):
             self._transport.close()
 
 
-async def drive(host: str, port: int, requests: Sequence[bytes], clients: int, limit_s: float) -> Round:
-    """Send every request once from `clients` connections.
+async def drive(host: str, port: int, shared: Round, clients: int, limit_s: float) -> Round:
+    """Send the requests of a round from `clients` connections, and return it.
 
     Raises:
         TimeoutError: They were not all answered within `limit_s` seconds.
     """
-    shared = Round(requests)
     loop = asyncio.get_running_loop()
     made = [await loop.create_connection(lambda: Client(shared), host, port) for _ in range(clients)]
     shared.started = time.perf_counter()

@@ -13,7 +13,7 @@ import numpy as np
 
 BATCH = 32
 """Texts a batch: sentence-transformers' and infinity's default."""
-ALONE = 100
+ALONE = 50
 """Texts that are encoded one by one."""
 
 Encode = Callable[[list[str]], Any]

@@ -22,7 +22,7 @@ KEPT_FAILURES = 3
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to send. Request i asks for the texts at `requests[i]`."""
+    """What to send. Request i asks for the texts at `requests[i]`; they are sent in turn, again and again."""
 
     host: str
     port: int
@@ -31,6 +31,10 @@ class Job:
     clients: int
     texts: list[str]
     requests: list[list[int]]
+    least: int
+    """Requests to send at least."""
+    least_s: float = 0.0
+    """Seconds to go on for at least."""
     limit_s: float = 300.0
     warm_up: int = 8
     reference: str | None = None
@@ -57,16 +61,17 @@ def run(job: Job) -> Report:
     form = FORMATS[job.format]
     bodies = [form.request(job.host, job.model, [job.texts[i] for i in places]) for places in job.requests]
     warm = bodies[: job.warm_up]
-    uvloop.run(_drive(job, warm, min(job.clients, len(warm))))
+    if warm:
+        uvloop.run(_drive(job, Round(warm, len(warm)), min(job.clients, len(warm))))
     _say("warm")
     sys.stdin.readline()
-    seen = uvloop.run(_drive(job, bodies, job.clients))
+    seen = uvloop.run(_drive(job, Round(bodies, job.least, job.least_s), job.clients))
     _say("ended")
     return report(job, form, seen)
 
 
-async def _drive(job: Job, bodies: list[bytes], clients: int) -> Round:
-    return await drive(job.host, job.port, bodies, clients, job.limit_s) if bodies else Round(bodies)
+async def _drive(job: Job, shared: Round, clients: int) -> Round:
+    return await drive(job.host, job.port, shared, clients, job.limit_s)
 
 
 def report(job: Job, form: Format, seen: Round) -> Report:

@@ -27,7 +27,7 @@ def requests_a_second(body_bytes: int, clients: int = 64, requests: int = REQUES
         port = int(responder.stdout.readline())
         texts = make_texts("mixed")
         places = [[place % len(texts)] for place in range(requests)]
-        report, _ = drive(Job(HOST, port, MODEL, "base64", clients, texts, places, limit_s=120))
+        report, _ = drive(Job(HOST, port, MODEL, "base64", clients, texts, places, requests, limit_s=120))
         responder.stdin.close()
         responder.wait(10)
     return len(report.latencies) / report.seconds

@@ -36,20 +36,27 @@ class Scaling:
         return min(medians) / max(medians)
 
 
-def measure(server: Server, threads: int, sizes: Sequence[int], repeats: int, kind: str, request: int) -> Scaling:
-    """Have one client encode `sizes` texts, again and again, in requests of `request` texts (0: all in one)."""
+def measure(
+    server: Server, threads: int, sizes: Sequence[int], repeats: int, most_s: float, kind: str, request: int
+) -> Scaling:
+    """Have one client encode `sizes` texts in requests of `request` texts (0: all in one).
+
+    A size is run `repeats` times, but no more once it took `most_s` seconds: a long run is its own average.
+    """
     pool = make_texts(kind)
     tokens = reference(pool, threads).tokens
     rates: dict[int, list[float]] = {size: [] for size in sizes}
+    spent = dict.fromkeys(sizes, 0.0)
     server.encode(pool[:100], "msgpack")
     for _ in range(repeats):
-        for size in sizes:
+        for size in (size for size in sizes if spent[size] < most_s):
             texts = list(islice(cycle(pool), size))
             step = request or size
             started = time.perf_counter()
             for start in range(0, size, step):
                 server.encode(texts[start : start + step], "msgpack", REQUEST_S)
             seconds = time.perf_counter() - started
+            spent[size] += seconds
             whole, rest = divmod(size, len(pool))
             rates[size].append(float(whole * tokens.sum() + tokens[:rest].sum()) / seconds)
     return Scaling(kind, rates)

@@ -32,17 +32,27 @@ def port() -> Iterator[int]:
 
 async def test_closed_loop_clients_send_every_request_once(port: int) -> None:
     requests = [FORMATS["base64"].request(HOST, "m", [f"text {place}"]) for place in range(100)]
-    seen = await drive(HOST, port, requests, clients=7, limit_s=30)
+    seen = await drive(HOST, port, Round(requests, least=100), clients=7, limit_s=30)
     assert sorted(answer.index for answer in seen.answers) == list(range(100))
     assert {(answer.status, len(answer.body)) for answer in seen.answers} == {(200, 500)}
     assert seen.lost == 0
     assert 0 < max(answer.seconds for answer in seen.answers) <= seen.ended - seen.started
 
 
+async def test_a_round_goes_on_until_both_its_requests_and_its_seconds_are_over(port: int) -> None:
+    requests = [FORMATS["base64"].request(HOST, "m", [f"text {place}"]) for place in range(3)]
+    seen = await drive(HOST, port, Round(requests, least=20), clients=2, limit_s=30)
+    assert [sum(answer.index == place for answer in seen.answers) for place in range(3)] == [7, 7, 6]
+
+    seen = await drive(HOST, port, Round(requests, least=1, least_s=0.05), clients=2, limit_s=30)
+    assert seen.ended - seen.started >= 0.05
+    assert len(seen.answers) > 1
+
+
 def make_job(tmp_path: Path, vectors: np.ndarray) -> Job:
     file = tmp_path / "reference.npy"
     np.save(file, vectors)
-    return Job(HOST, 0, "m", "base64", 1, ["a", "b", "c"], [[0, 1], [2, 0]], reference=str(file))
+    return Job(HOST, 0, "m", "base64", 1, ["a", "b", "c"], [[0, 1], [2, 0]], 2, reference=str(file))
 
 
 def answer(index: int, vectors: np.ndarray, status: int = 200) -> Answer:
@@ -57,7 +67,7 @@ def answer(index: int, vectors: np.ndarray, status: int = 200) -> Answer:
 def test_answers_are_compared_with_the_vectors_of_their_own_texts(tmp_path: Path) -> None:
     vectors = np.eye(3, 8, dtype=np.float32)
     job = make_job(tmp_path, vectors)
-    seen = Round([b"", b""], 1.0, 3.0, [answer(0, vectors[[0, 1]]), answer(1, vectors[[2, 0]])])
+    seen = Round([b"", b""], 2, 0.0, 1.0, 3.0, [answer(0, vectors[[0, 1]]), answer(1, vectors[[2, 0]])])
     found = report(job, FORMATS["base64"], seen)
     assert (found.checked, found.least_cosine, found.largest_difference) == (4, 1.0, 0.0)
     assert (found.seconds, found.latencies, found.failures) == (2.0, [0.5, 0.5], 0)
@@ -68,7 +78,7 @@ def test_a_vector_of_another_text_an_unnormalised_one_and_nan_show(tmp_path: Pat
     job = make_job(tmp_path, vectors)
 
     def look(given: np.ndarray) -> tuple[float | None, float | None]:
-        found = report(job, FORMATS["base64"], Round([b""], 0.0, 1.0, [answer(0, given)]))
+        found = report(job, FORMATS["base64"], Round([b""], 1, 0.0, 0.0, 1.0, [answer(0, given)]))
         return found.least_cosine, found.largest_difference
 
     assert look(vectors[[1, 0]]) == (0.0, 1.0)
@@ -79,7 +89,9 @@ def test_a_vector_of_another_text_an_unnormalised_one_and_nan_show(tmp_path: Pat
 def test_failures_and_lost_requests_are_counted_not_timed(tmp_path: Path) -> None:
     vectors = np.eye(3, 8, dtype=np.float32)
     job = make_job(tmp_path, vectors)
-    seen = Round([b""] * 3, 0.0, 1.0, [answer(0, vectors[[0, 1]]), answer(1, vectors[[2, 0]], status=503)], lost=1)
+    seen = Round(
+        [b""] * 3, 3, 0.0, 0.0, 1.0, [answer(0, vectors[[0, 1]]), answer(1, vectors[[2, 0]], status=503)], lost=1
+    )
     found = report(job, FORMATS["base64"], seen)
     assert (found.failures, len(found.latencies), found.indices) == (2, 1, [0])
     assert found.failure_samples[0].startswith("503 ")

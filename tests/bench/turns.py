@@ -22,7 +22,7 @@ from tests.bench.servers import MODEL, SERVERS, SIE
 from tests.bench.texts import make_texts
 from tests.bench.workloads import Cell
 
-FORMAT_CELLS = (Cell("mixed", 1, 1, 5000), Cell("mixed", 32, 4, 15_000))
+FORMAT_CELLS = (Cell("mixed", 1, 1, 1.0), Cell("mixed", 32, 4, 1.0))
 
 
 def take_turns(results: Results, options: Options) -> None:

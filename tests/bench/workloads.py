@@ -12,20 +12,27 @@ GROUPS = (1, 32)
 CLIENTS = (1, 8, 32, 64)
 TOKENS_A_TEXT = {"short": 10, "mixed": 52, "long": 205}
 """Roughly, to choose how many requests a cell sends."""
-HEAVY = 100_000
-"""Tokens in flight from which a cell is run in one repetition only: a padded server needs minutes for it."""
+HEAVY = 50_000
+"""Tokens in flight from which each client asks once, in one repetition: a padded server needs up to two minutes."""
+LEAST = {1: 30, 32: 4}
+"""Answers of a cell at least, by the texts of a request: fewer give no median."""
+WARM_UP = {1: 8, 32: 2}
+"""Requests that are not timed."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A fixed list of requests, the same for every server, sent by closed-loop clients."""
+    """Closed-loop clients that send the texts of a kind in turn, the same to every server, until time and count are up.
+
+    A cell that ended by time alone would be a few answers of a slow server; by count alone, a blink of a fast one.
+    """
 
     kind: str
     group: int
     clients: int
-    tokens: int
-    """How many tokens to send about; at least `rounds` requests a client all the same."""
-    rounds: int = 4
+    seconds: float
+    rounds: int = 2
+    """How often each client asks at least."""
 
     @property
     def name(self) -> str:
@@ -35,13 +42,25 @@ class Cell:
     def is_heavy(self) -> bool:
         return self.clients * self.group * TOKENS_A_TEXT[self.kind] >= HEAVY
 
+    @property
+    def least(self) -> int:
+        """How many requests are sent at least."""
+        return self.clients if self.is_heavy else max(LEAST[self.group], self.rounds * self.clients)
+
+    @property
+    def least_s(self) -> float:
+        """How long it goes on at least."""
+        return 0.0 if self.is_heavy else self.seconds
+
+    @property
+    def warm_up(self) -> int:
+        return 1 if self.is_heavy else WARM_UP[self.group]
+
     @cached_property
     def requests(self) -> list[list[int]]:
-        """The places of the texts of each request in the kind's pool."""
-        least = self.clients * (1 if self.is_heavy else self.rounds if self.group == 1 else 2)
-        count = max(least, round(self.tokens / (TOKENS_A_TEXT[self.kind] * self.group)))
+        """The places of the texts of each request in the kind's pool, which they go through once."""
         pool = KINDS[self.kind].pool
-        return [[place % pool for place in range(i * self.group, (i + 1) * self.group)] for i in range(count)]
+        return [list(range(start, start + self.group)) for start in range(0, pool, self.group)]
 
     @property
     def texts(self) -> list[str]:
@@ -49,11 +68,11 @@ class Cell:
         return make_texts(self.kind)
 
 
-def grid(tokens: int) -> list[Cell]:
-    """List every cell, single texts first, each sending about `tokens` tokens."""
-    return [Cell(kind, group, clients, tokens) for group in GROUPS for kind in KINDS for clients in CLIENTS]
+def grid(seconds: float) -> list[Cell]:
+    """List every cell, single texts first."""
+    return [Cell(kind, group, clients, seconds) for group in GROUPS for kind in KINDS for clients in CLIENTS]
 
 
 def quick_grid() -> list[Cell]:
     """List the few cells of a smoke run."""
-    return [Cell("mixed", 1, 1, 1500), Cell("mixed", 1, 8, 1500), Cell("mixed", 32, 1, 2000, rounds=1)]
+    return [Cell("mixed", 1, 1, 1.0), Cell("mixed", 1, 8, 1.0), Cell("mixed", 32, 1, 1.0)]

@@ -43,7 +43,7 @@ class Deviation:
 
 def save(file: Path, answers: Answers) -> None:
     """Write answers."""
-    np.savez(file, **answers)
+    np.savez(file, allow_pickle=False, **answers)
 
 
 def read(file: Path) -> Answers:
