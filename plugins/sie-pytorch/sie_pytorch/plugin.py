@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sie_core.contracts import DeviceProbe, ModelFamily, RunnerSpec, WeightPackage
+from sie_core.contracts import DeviceProbe, ModelFamily, Reference, RunnerSpec, WeightPackage
 from sie_core.hookspecs import hookimpl
 from sie_pytorch.claims import claim_encoder, claim_fallback
 from sie_pytorch.options import FALLBACK_OPTIONS, OPTIONS
 from sie_pytorch.probes import CudaProbe, MpsProbe
+from sie_pytorch.references.specs import REFERENCES
 from sie_pytorch.runner_specs import RUNNERS
 from sie_pytorch.scoring.claims import claim_pairs
 from sie_pytorch.scoring.options import OPTIONS as PAIR_OPTIONS
@@ -76,3 +77,9 @@ def sie_weight_packages() -> list[WeightPackage]:
 def sie_device_probes() -> list[DeviceProbe]:
     """Register NVIDIA and Apple GPUs."""
     return [CudaProbe(), MpsProbe()]
+
+
+@hookimpl
+def sie_references() -> list[Reference]:
+    """Register what the families are held against."""
+    return list(REFERENCES)
