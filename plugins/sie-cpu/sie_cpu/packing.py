@@ -51,11 +51,9 @@ class Packer:
             return [_bias(part) for part in parts]
 
         return Layer(
-            self._matrix(
-                self._join(_thirds(list(map(_weight, joined)))), self._join(_thirds(list(map(_bias, joined))))
-            ),
+            self._matrix(self._join(_thirds(weights(joined))), self._join(_thirds(biases(joined)))),
             self._matrix(self._from_heads(_weight(output)), _bias(output)),
-            self._matrix(self._beside(list(map(_weight, ups))), self._beside(list(map(_bias, ups)))),
+            self._matrix(self._beside(weights(ups)), self._beside(biases(ups))),
             self._matrix(self._from_inner(_weight(down)), _bias(down)),
             *self._norm(module.get_submodule(row.attention_norm)),
             *self._norm(output_norm),
