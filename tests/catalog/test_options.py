@@ -42,6 +42,12 @@ def test_the_request_lies_over_the_profile() -> None:
     assert options.profile.name == "default"
 
 
+def test_wishes_are_followed_where_the_family_knows_them_and_lie_under_the_request() -> None:
+    wishes = {"threshold": 0.25, "window": 4, "activation": "sigmoid", "pooling": "cls"}
+    options = resolve_options(FAMILY, model(default={"threshold": 0.5}), {"window": 3}, wishes=wishes)
+    assert options.family == {"threshold": 0.25, "window": 3}
+
+
 def test_null_means_not_said() -> None:
     options = resolve_options(FAMILY, model(default={"threshold": 0.5}), {"threshold": None, "is_query": None})
     assert options.family == {"threshold": 0.5}

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +54,19 @@ def openai_clients() -> ClientEnvironment:
     return _environment("openai", ["openai==3.52.0", "langchain-openai==1.7.3", "tiktoken==0.14.0"], (3, 11))
 
 
+@pytest.fixture(scope="session")
+def other_apis() -> ClientEnvironment:
+    """Cohere's own client, and clients of text-embeddings-inference: LlamaIndex, Haystack, the Hub's own."""
+    clients = [
+        "cohere==7.3.1",
+        "haystack-ai==3.4.0",
+        "huggingface-api-haystack==3.1.0",
+        "huggingface-hub==2.4.0",
+        "llama-index-embeddings-text-embeddings-inference==0.6.0",
+    ]
+    return _environment("other-apis", clients, (3, 11))
+
+
 def _environment(name: str, requirements: list[str], least: tuple[int, int]) -> ClientEnvironment:
     folder = HOME / name
     stamp = folder / ".requirements"
@@ -62,8 +76,10 @@ def _environment(name: str, requirements: list[str], least: tuple[int, int]) -> 
         if not (stamp.exists() and stamp.read_text() == digest):
             python = _interpreter(least)
             shutil.rmtree(folder, ignore_errors=True)
-            _or_skip(name, python, "-m", "venv", str(folder))
-            _or_skip(name, str(folder / "bin/python"), "-m", "pip", "install", "-q", *requirements)
+            _or_skip(name, python, "-m", "venv", "--without-pip", str(folder))
+            # A pip of its own, and compiling what no test imports, would take most of the time.
+            install = (sys.executable, "-m", "pip", "--python", str(folder / "bin/python"), "install")
+            _or_skip(name, *install, "-q", "--no-compile", *requirements)
             stamp.write_text(digest)
     return ClientEnvironment(folder / "bin/python")
 

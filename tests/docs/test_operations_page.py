@@ -1,4 +1,4 @@
-"""The page on score and extract: every request answers what the page prints below it."""
+"""The pages on score, extract and the routes of other APIs: every request answers what is printed below it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs/operations.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE, OTHER = (DOCS / "operations.md").read_text(), (DOCS / "other-apis.md").read_text()
 ADDRESS = "http://127.0.0.1:8080"
-PAIRS = re.findall(r"```(sh|python)\n(.*?)```\n+```(?:json|text)\n(.*?)```", PAGE, re.DOTALL)
+PAIR = re.compile(r"```(sh|python)\n(.*?)```\n+```(?:json|text)\n(.*?)```", re.DOTALL)
+PAIRS = [*PAIR.findall(PAGE), *PAIR.findall(OTHER)]
 
 
 @pytest.mark.parametrize(("language", "asked", "answer"), PAIRS, ids=lambda part: part.split("\n")[0][:40])
@@ -26,7 +28,7 @@ def test_every_request_answers_what_the_page_prints(fake_server, language, asked
 
 
 def test_every_snippet_has_its_answer():
-    assert len(PAIRS) == len(re.findall(r"```(?:sh|python)\n", PAGE)) == 4
+    assert len(PAIRS) == len(re.findall(r"```(?:sh|python)\n", PAGE + OTHER)) == 7
 
 
 def test_the_page_names_every_field_of_an_answer():

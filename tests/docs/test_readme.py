@@ -24,12 +24,18 @@ def answer(snippet, url):
     return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout)
 
 
-def test_the_curl_that_scores_ranks_the_fox_first(minilm_server):
-    (snippet,) = [s for s in snippets("sh") if "/v1/score/" in s]
-    assert [entry["item_id"] for entry in answer(snippet, minilm_server)["scores"]] == ["item-1", "item-0"]
+RANKING = ("/v1/score/", "/rerank")
 
 
-@pytest.mark.parametrize("snippet", [s for s in snippets("sh") if "curl" in s and "/v1/score/" not in s])
+def test_the_curls_that_rank_put_the_fox_first(minilm_server):
+    scores, ranks = (answer(s, minilm_server) for s in snippets("sh") if any(path in s for path in RANKING))
+    assert [entry["item_id"] for entry in scores["scores"]] == ["item-1", "item-0"]
+    assert [entry["index"] for entry in ranks] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    "snippet", [s for s in snippets("sh") if "curl" in s and not any(path in s for path in RANKING)]
+)
 def test_every_other_curl_prints_vectors(minilm_server, snippet):
     body = answer(snippet, minilm_server)
     vectors = [item["embedding"] for item in body["data"]] if "data" in body else [

@@ -19,7 +19,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-MODELS = {"/v1/extract/{model}": "sie-fake/extractor"}
+MODELS = {"/v1/extract/{model}": "sie-fake/extractor", "/tei/{model}/rerank": "sie-fake/reranker"}
 DEFAULT_MODEL = "sie-fake/embedder"
 HANG_S = 20
 CHECKS = [
@@ -52,16 +52,17 @@ def suited(case: Case) -> Case:
     """Ask a case only for what the model has: our document describes models of every kind."""
     if not isinstance(case.body, dict):
         return case
-    for item in [*(case.body.get("items") or []), case.body.get("query") or {}]:
+    query = case.body.get("query")
+    for item in [*(case.body.get("items") or []), *([query] if isinstance(query, dict) else [])]:
         for medium in ("images", "audio", "video", "document"):
             item.pop(medium, None)
         item.setdefault("text", "text")
     if "extract" in case.path:
         case.body["params"] = {**(case.body.get("params") or {}), "labels": ["person"]}
-    if isinstance(case.body.get("query"), dict):
-        case.body["query"]["text"] = "a query"
+    if isinstance(query, dict):
+        query["text"] = "a query"
     for fields in (case.body, case.body.get("params") or {}):
-        for family_dependent in ("options", "dimensions", "output_dtype"):
+        for family_dependent in ("options", "dimensions", "output_dtype", "normalize", "prompt_name"):
             fields.pop(family_dependent, None)
     return case
 
@@ -97,6 +98,14 @@ def fuzz(url: str, session: requests.Session, method: str, path: str, cases: int
         ("POST", "/v1/score/{model}", 150),
         ("POST", "/v1/extract/{model}", 150),
         ("POST", "/v1/embeddings", 150),
+        ("POST", "/v1/rerank", 100),
+        ("POST", "/v2/rerank", 80),
+        ("POST", "/tei/{model}", 80),
+        ("POST", "/tei/{model}/embed", 100),
+        ("POST", "/tei/{model}/embed_sparse", 60),
+        ("POST", "/tei/{model}/rerank", 80),
+        ("POST", "/tei/{model}/tokenize", 60),
+        ("GET", "/tei/{model}/info", 20),
         ("GET", "/v1/models/{model}", 20),
     ],
 )

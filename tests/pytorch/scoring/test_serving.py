@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 import yaml
 from sie_sdk import InputTooLongError, RequestError, SIEClient
+from torch.nn import Identity, Sigmoid
 
 from tests.conftest import run_server
 from tests.pytorch.scoring.support import (
@@ -61,6 +63,23 @@ def test_a_cross_encoder_ranks(client: SIEClient, folder: Path) -> None:
     found = ranked(client, "test/reranker", TEXTS)
     assert [found[f"item-{index}"] for index in range(len(TEXTS))] == pytest.approx(answers, abs=1e-5)
     assert client.get_model("test/reranker")["outputs"] == ["score"]
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "activation"),
+    [
+        ("/tei/test/reranker/rerank", {"texts": TEXTS, "raw_scores": True}, Identity()),
+        ("/tei/test/reranker/rerank", {"texts": TEXTS}, Sigmoid()),
+        ("/v2/rerank", {"model": "test/reranker", "documents": TEXTS}, Sigmoid()),
+    ],
+)
+def test_routes_of_other_apis_choose_the_activation(client: SIEClient, folder: Path, path, fields, activation) -> None:
+    answers = reference(folder / "models/test/reranker").predict(pairs(TEXTS), activation_fn=activation)
+    told = httpx.post(f"{client.base_url}{path}", json={"query": QUERY, **fields}, timeout=60).raise_for_status().json()
+    results = told["results"] if isinstance(told, dict) else told
+    assert len(results) == len(TEXTS)
+    for each in results:
+        assert each.get("relevance_score", each.get("score")) == pytest.approx(answers[each["index"]], abs=1e-5)
 
 
 def test_a_language_model_ranks_with_an_instruction(client: SIEClient, folder: Path) -> None:
