@@ -5,8 +5,6 @@ It knows the catalog and the weight tiers; what is then asked of the adapter is 
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pkgutil import resolve_name
@@ -28,6 +26,7 @@ from sie_core.contracts import (
 )
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings
+from sie_core.verification.pictures import png
 
 LABELS = ("person", "place", "model")
 """What `extract` is asked for where a model takes labels."""
@@ -122,16 +121,3 @@ def fitting(items: Sequence[Item], facts: ModelFacts) -> Sequence[Item]:
     if "image" in facts.inputs:
         found += [Item(id=f"image-{size}", images=(Media(png(size, size), "png"),)) for size in (8, 24)]
     return found
-
-
-def png(width: int, height: int) -> bytes:
-    """Draw a colour gradient as a PNG file of that many pixels."""
-    rows = b"".join(
-        b"\0" + bytes(value for x in range(width) for value in (255 * x // width, 255 * y // height, 128))
-        for y in range(height)
-    )
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
-    )

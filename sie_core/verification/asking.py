@@ -5,7 +5,7 @@ It must not know what is right.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -18,12 +18,14 @@ from sie_core.contracts import (
     Entity,
     InferenceError,
     InferenceReply,
+    InferenceRequest,
     ItemOutput,
     Relation,
     SparseVector,
 )
-from sie_core.engine import Engine
 from sie_core.verification.questions import Question
+
+Infer = Callable[[InferenceRequest], Awaitable[InferenceReply]]
 
 LOAD_WAIT_S = 3600.0
 """A first load may download."""
@@ -43,20 +45,20 @@ class Answers:
     """Why there are none."""
 
 
-async def ask(engine: Engine, model: str, question: Question) -> Answers:
+async def ask(infer: Infer, model: str, question: Question) -> Answers:
     """Ask for all items in one request, and for each in one of its own, one after the other."""
     try:
-        return await _ask(engine, model, question)
+        return await _ask(infer, model, question)
     except InferenceError as error:
         if question.labels and error.param == "labels":
-            return await ask(engine, model, replace(question, labels=()))
+            return await ask(infer, model, replace(question, labels=()))
         return Answers(question, refusal=f"the engine answers {error.code}: {error.message}")
 
 
-async def _ask(engine: Engine, model: str, question: Question) -> Answers:
+async def _ask(infer: Infer, model: str, question: Question) -> Answers:
     async def call(number: str, items: Sequence[Any]) -> list[ItemOutput]:
         request = replace(question.request(model, number, items), load_wait_s=LOAD_WAIT_S)
-        reply: InferenceReply = await engine.infer(request)
+        reply = await infer(request)
         return [output_of(cast("Mapping[str, Any]", unpack(item))) for item in reply.items]
 
     together = await call("all", question.items)
@@ -83,5 +85,4 @@ def output_of(item: Mapping[str, Any]) -> ItemOutput:
 
 
 def _tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
-    convert: Callable[[Any], Any] = lambda value: tuple(value) if isinstance(value, list) else value  # noqa: E731
-    return {name: convert(value) for name, value in fields.items()}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}

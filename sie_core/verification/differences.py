@@ -40,7 +40,7 @@ class _Apart:
 def difference(kind: Compared, ours: Sequence[ItemOutput], theirs: Sequence[ItemOutput]) -> Difference:
     """Compare the `kind` of outputs, item by item."""
     apart = [_apart(getattr(one, kind), getattr(other, kind)) for one, other in zip(ours, theirs, strict=True)]
-    notes = [f"text {place + 1}: {each.note}" for place, each in enumerate(apart) if each.note]
+    notes = [f"item {place + 1}: {each.note}" for place, each in enumerate(apart) if each.note]
     scale = max(1.0, *(each.largest for each in apart))
     return Difference(
         max(each.far for each in apart) / scale, next(iter(notes), ""), sum(each.numbers for each in apart)

@@ -1,11 +1,11 @@
-"""What a model is asked: texts of several lengths and scripts, as every kind of input it tells apart.
+"""What a model is asked: texts of several lengths and scripts as every kind of input it tells apart, and pictures.
 
 It knows what a model says it answers, and nothing of engines or references.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
@@ -14,11 +14,13 @@ from sie_core.contracts import (
     InferenceRequest,
     InputType,
     Item,
+    Media,
     ModelInfo,
     Operation,
     OutputType,
     Task,
 )
+from sie_core.verification.pictures import png
 
 QUERY = "What does search need, and where was Ada Lovelace born?"
 LABELS = ("person", "place", "date", "software")
@@ -35,6 +37,8 @@ LONGEST = 600
 UNKNOWN_LENGTH = 460
 """Words that make several windows of any model that reads windows."""
 SURPLUS = 20
+PICTURES = ((40, 24), (64, 64), (33, 90), (240, 300))
+"""Widths and heights of the pictures a model that sees is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,7 @@ class Question:
         """How the items are asked, in the operator's words."""
         if self.operation == "score":
             return f"query and document, by {self.by}" if self.by else "query and document"
-        return f"as {self.input_type}" if self.input_type else "text"
+        return f"as {self.input_type}" if self.input_type else "image" if self.items[0].images else "text"
 
     def request(self, model: str, number: str, items: Sequence[Item]) -> InferenceRequest:
         """Make the client's call for some of the items, with no options but the profile's."""
@@ -83,7 +87,7 @@ class Question:
         return tuple(name for name in get_args(OutputType) if name in self.kinds) if self.operation == "encode" else ()
 
 
-def questions(info: ModelInfo, made: Sequence[OutputType], by: OutputType | None) -> list[Question]:
+def questions(info: ModelInfo, made: Collection[OutputType], by: OutputType | None) -> list[Question]:
     """List what to ask of a model.
 
     Args:
@@ -92,9 +96,14 @@ def questions(info: ModelInfo, made: Sequence[OutputType], by: OutputType | None
         by: The vectors that its scores are computed from; None where it has scores of its own, or gives none.
     """
     items = tuple(Item(id=f"text-{number}", text=text) for number, text in enumerate(texts(info.max_sequence_length)))
+    pictures = tuple(
+        Item(id=f"image-{place}", images=(Media(png(*size), "png"),)) for place, size in enumerate(PICTURES)
+    )
     found: list[Question] = []
     vectors = tuple(name for name in get_args(OutputType) if name in info.outputs and name not in made)
-    if vectors:
+    if vectors and "image" in info.inputs:
+        found.append(Question("encode", pictures, vectors))
+    if vectors and "text" in info.inputs:
         found += [Question("encode", items, vectors, input_type) for input_type in (None, "query", "document")]
     if "score" in info.outputs or by is not None:
         found.append(Question("score", items, ("score",), query=Item(text=QUERY), by=by))

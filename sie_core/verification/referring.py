@@ -39,6 +39,7 @@ class References:
     options: Mapping[str, Mapping[str, Any]]
     """What the profile says, by operation: of its family under `family`, of the engine beside."""
     _loaded: dict[str, ReferenceModel | NoReferenceError] = field(default_factory=dict)
+    _said: dict[tuple[str, Question], Sequence[ItemOutput]] = field(default_factory=dict)
 
     def answer(self, question: Question, kind: Compared) -> tuple[str, Sequence[ItemOutput]]:
         """Have the first reference that computes `kind` answer; return its name too.
@@ -54,7 +55,10 @@ class References:
             try:
                 model = self._load(reference)
                 if wanted in model.gives:
-                    return reference.name, self._ask(model, question, wanted)
+                    key = reference.name, question
+                    if key not in self._said:
+                        self._said[key] = self._ask(model, question, wanted)
+                    return reference.name, self._said[key]
             except NoReferenceError as error:
                 reasons.append(f"{reference.name} {error}")
         if not reasons:

@@ -70,8 +70,7 @@ class Report:
     def lines(self) -> list[str]:
         """Lay the report out for people."""
         served = f"{self.model}: {self.family} on {self.device} in {self.precision}"
-        runner = ": ".join(self.notes[name] for name in ("runner", "runner_reason") if name in self.notes)
-        lines = [served, *([f"  runner  {runner}"] if runner else []), ""]
+        lines = [served, *(f"  {name}: {note}" for name, note in self.notes.items()), ""]
         if self.rows:
             lines += [*_table(self.rows), ""]
         lines += [f"{each.output} was not compared: {each.reason}" for each in self.unverified]
@@ -86,7 +85,7 @@ def _why(report: Report) -> str:
 
 
 def _table(rows: tuple[Row, ...]) -> list[str]:
-    head = ("OUTPUT", "ASKED", "TEXTS", "REFERENCE", "DEVIATION", "TOLERANCE", "")
+    head = ("OUTPUT", "ASKED", "ITEMS", "REFERENCE", "DEVIATION", "TOLERANCE", "")
     cells = [head, *map(_cells, rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(head))]
     return ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]

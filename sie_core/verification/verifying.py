@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, get_args
 
@@ -65,29 +64,42 @@ def verify_model(
         ModelLoadError: Its weights cannot be had.
         PluginError: The engine cannot be built with these settings.
     """
-    resolved = catalog.resolve(model)
-    at_precision = replace(resolved, profile=replace(resolved.profile, compute_precision=precision))
-    alone = Catalog(catalog.epoch, MappingProxyType({resolved.id: at_precision}))
-    engine = Engine(settings.model_copy(update={"preload_models": ()}), plugins, alone, weights)
+    found = catalog.resolve(model)
+    resolved = replace(found, profile=replace(found.profile, compute_precision=precision))
     made = {each.target: each.name for each in turned_on(plugins.postprocessors.values(), resolved.profile)}
-    served = asyncio.run(_served(engine, resolved.id, made))
-    folder = fetch_weights(resolved.config, weights)
-    references = _references(plugins, at_precision, served.info, folder)
-    return _report(served, references, made)
+    served = run_engine(settings, plugins, resolved, weights, made)
+    return compare(served, find_references(plugins, resolved, served.info, weights), made)
 
 
-async def _served(engine: Engine, model: str, made: Mapping[OutputType, str]) -> Served:
+def run_engine(
+    settings: Settings, plugins: PluginSet, resolved: ResolvedModel, weights: WeightChain, made: Collection[OutputType]
+) -> Served:
+    """Ask an engine that serves this model alone; it is closed when this returns.
+
+    Args:
+        settings: Those in force, less the models to preload.
+        plugins: What the plugins registered.
+        resolved: The model.
+        weights: Where its weights come from.
+        made: Outputs that postprocessors make of others, which no library gives.
+    """
+    alone = Catalog(1, MappingProxyType({resolved.id: resolved}))
+    engine = Engine(settings.model_copy(update={"preload_models": ()}), plugins, alone, weights)
+    return asyncio.run(_asked(engine, resolved.id, made))
+
+
+async def _asked(engine: Engine, model: str, made: Collection[OutputType]) -> Served:
     await engine.start()
     try:
         await engine.load(model)
         info = engine.model(model)
-        asked = questions(info, tuple(made), _scored_by(info, made))
-        return Served(info, engine.device, tuple([await ask(engine, model, question) for question in asked]))
+        asked = questions(info, made, _scored_by(info, made))
+        return Served(info, engine.device, tuple([await ask(engine.infer, model, question) for question in asked]))
     finally:
         await engine.close()
 
 
-def _scored_by(info: ModelInfo, made: Mapping[OutputType, str]) -> OutputType | None:
+def _scored_by(info: ModelInfo, made: Collection[OutputType]) -> OutputType | None:
     """Name the vectors the engine scores by; None where the model scores by itself, not at all, or by what is made."""
     if "score" in info.outputs or "score" not in info.operations:
         return None
@@ -95,7 +107,13 @@ def _scored_by(info: ModelInfo, made: Mapping[OutputType, str]) -> OutputType | 
     return None if by in made else by
 
 
-def _references(plugins: PluginSet, resolved: ResolvedModel, info: ModelInfo, folder: Path | None) -> References:
+def find_references(plugins: PluginSet, resolved: ResolvedModel, info: ModelInfo, weights: WeightChain) -> References:
+    """Find what a model can be held against; each is loaded when it is first asked.
+
+    Raises:
+        ModelLoadError: The weights cannot be had.
+    """
+    folder = fetch_weights(resolved.config, weights)
     context = LoadContext(
         model=resolved,
         device=Device("cpu"),
@@ -118,7 +136,14 @@ def _options(plugins: PluginSet, resolved: ResolvedModel, info: ModelInfo, opera
     return {"options": said.family, **engine}
 
 
-def _report(served: Served, references: References, made: Mapping[OutputType, str]) -> Report:
+def compare(served: Served, references: References, made: Mapping[OutputType, str]) -> Report:
+    """Hold what the engine said against its references.
+
+    Args:
+        served: What it said.
+        references: What it is held against.
+        made: Outputs that are made of others, and what makes each.
+    """
     info = served.info
     rows: list[Row] = []
     unverified = [Unverified(output, f"{by} makes it of other outputs") for output, by in made.items()]

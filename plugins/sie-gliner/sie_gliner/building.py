@@ -41,7 +41,7 @@ def build(context: LoadContext) -> tuple[RowMaker, Forward, ModelFacts]:
     checkpoint = load_checkpoint(context)
     loaded = time.perf_counter()
     context.stage("weights", loaded - began)
-    rows = _row_maker(context, checkpoint)
+    rows = row_maker(context, checkpoint)
     probe = _probe_rows(rows, context)
     _prove(checkpoint, probe)
     layout = _layout(checkpoint, rows)
@@ -71,7 +71,12 @@ def build(context: LoadContext) -> tuple[RowMaker, Forward, ModelFacts]:
     return rows, forward, facts
 
 
-def _row_maker(context: LoadContext, checkpoint: Checkpoint) -> RowMaker:
+def row_maker(context: LoadContext, checkpoint: Checkpoint) -> RowMaker:
+    """Make what turns the items of a request into rows.
+
+    Raises:
+        ModelLoadError: `CONFIG`: its tokenizer cannot be used, or leaves no room.
+    """
     model, config, processor = context.model.id, checkpoint.config, checkpoint.gliner.data_processor
     relation = getattr(config, "rel_token", None) if "Relex" in checkpoint.kind else None
     markers = (config.class_token_index, getattr(config, "rel_token_index", -1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sie_core.contracts import ModelFamily
+from sie_core.contracts import ModelFamily, Reference
 from sie_core.hookspecs import hookimpl
 from sie_gliner.claims import claim_gliner
 from sie_gliner.options import OPTIONS
@@ -24,3 +24,17 @@ def sie_model_families() -> list[ModelFamily]:
 def sie_model_folders() -> list[Path]:
     """Register the configs of the models that ship with it."""
     return [Path(__file__).parent / "models"]
+
+
+@hookimpl
+def sie_references() -> list[Reference]:
+    """Register gliner itself, which the family is held against."""
+    return [
+        Reference(
+            name="gliner",
+            families=frozenset({"gliner"}),
+            target="sie_gliner.reference:Windows",
+            gives=frozenset({"entities", "relations"}),
+            requires=("gliner>=0.2.29",),
+        )
+    ]

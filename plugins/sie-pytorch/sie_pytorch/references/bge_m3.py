@@ -26,7 +26,7 @@ from sie_core.contracts import (
     Task,
 )
 from sie_pytorch.references.vectors import COMMON, sparse_of
-from sie_pytorch.references.words import refuse_fallback, refuse_options, stated_length, words_of
+from sie_pytorch.references.words import limit_length, refuse_fallback, refuse_options, words_of
 
 LAYERS: dict[Compared, str] = {"sparse": "sparse_linear", "multivector": "colbert_linear"}
 
@@ -61,8 +61,7 @@ class TokenLayers(ReferenceModel):
             local_files_only=True,
             model_kwargs={"use_safetensors": True, "dtype": torch.float32},
         )
-        if length := stated_length(context, served):
-            library.max_seq_length = length
+        limit_length(library, context, served)
         layers = {output: load_file(card.path / f"{name}.safetensors") for output, name in there.items()}
         return cls(library, layers)
 

@@ -22,11 +22,10 @@ from sie_core.contracts import (
     ItemOutput,
     LoadContext,
     ModelInfo,
-    NoReferenceError,
     ReferenceModel,
     Task,
 )
-from sie_pytorch.references.words import refuse_options, stated_length
+from sie_pytorch.references.words import limit_length, refuse_options
 from sie_pytorch.references.written_pairs import WrittenPairs
 from sie_pytorch.scoring.templates import QWEN3_INSTRUCTION, QWEN3_RERANKER
 
@@ -44,7 +43,7 @@ class Pairs(ReferenceModel):
         self._context = context
         self._folder = str(context.card.path)
         self._card = context.card
-        self._length = stated_length(context, served)
+        self._served = served
         self._most = served.max_sequence_length
         labels: frozenset[Compared] = frozenset({"classifications"} if "extract" in served.operations else ())
         self.gives = labels | {"score"}
@@ -65,7 +64,7 @@ class Pairs(ReferenceModel):
             return self._classified(items, task)
         refuse_options(task, SCORE_OPTIONS)
         template, instruction = self._template(task)
-        if template is None:
+        if template is None and not self._is_plain_language_model:
             scores = self._scores(items, task)
         else:
             pairs = WrittenPairs(self._context, template, instruction, self._most)
@@ -75,16 +74,14 @@ class Pairs(ReferenceModel):
     def _template(self, task: Task) -> tuple[str | None, str]:
         """Find the text a pair becomes where no file of the model says: the profile's, or Qwen3-Reranker's own."""
         given, instruction = task.options.get("template"), task.instruction or task.options.get("default_instruction")
-        plain = not self._card.modules and self._card.architectures[:1] == (f"Qwen3{'ForCausalLM'}",)
-        if given is None and plain:
+        if given is None and self._is_plain_language_model and self._card.model_type == "qwen3":
             return QWEN3_RERANKER, instruction or QWEN3_INSTRUCTION
-        if given is None and not self._card.modules and self._saved.endswith("ForCausalLM"):
-            raise NoReferenceError("has no template for this language model; the profile names none")
         return given, instruction or ""
 
     @property
-    def _saved(self) -> str:
-        return self._card.architectures[0] if self._card.architectures else ""
+    def _is_plain_language_model(self) -> bool:
+        saved = self._card.architectures[0] if self._card.architectures else ""
+        return not self._card.modules and saved.endswith("ForCausalLM")
 
     def _scores(self, items: Sequence[Item], task: Task) -> NDArray[Any]:
         library = CrossEncoder(
@@ -92,9 +89,9 @@ class Pairs(ReferenceModel):
             device="cpu",
             local_files_only=True,
             trust_remote_code=self._context.model.config.trust_remote_code,
-            max_length=self._length,
             model_kwargs={"use_safetensors": True, "dtype": torch.float32},
         )
+        limit_length(library, self._context, self._served)
         text = {"truncation": task.options.get("pair_truncation"), "max_length": task.options.get("max_seq_length")}
         text = {name: value for name, value in text.items() if value is not None}
         arguments: dict[str, Any] = {"processing_kwargs": {"text": text}} if text else {}

@@ -28,4 +28,11 @@ REFERENCES = (
         gives=frozenset({"score", "classifications"}),
         requires=_LIBRARY,
     ),
+    Reference(
+        name="transformers",
+        families=frozenset({"pytorch-vision"}),
+        target="sie_pytorch.references.pictures:Pictures",
+        gives=frozenset({"dense"}),
+        requires=(*_LIBRARY, "transformers>=5.23,<6"),
+    ),
 )

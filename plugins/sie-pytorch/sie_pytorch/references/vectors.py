@@ -23,7 +23,7 @@ from sie_core.contracts import (
     Task,
 )
 from sie_pytorch.options import POOLING_NAMES
-from sie_pytorch.references.words import Words, refuse_fallback, refuse_options, stated_length, words_of
+from sie_pytorch.references.words import Words, limit_length, refuse_fallback, refuse_options, words_of
 
 COMMON = frozenset(
     {"query_template", "doc_template", "default_instruction", "max_seq_length", "query_max_length", "normalize"}
@@ -66,8 +66,7 @@ class Vectors(ReferenceModel):
             trust_remote_code=context.model.config.trust_remote_code,
             model_kwargs={"use_safetensors": True, "dtype": torch.float32},
         )
-        if length := stated_length(context, served):
-            library.max_seq_length = length
+        limit_length(library, context, served)
         return cls(library, kind)
 
     def answer(self, items: Sequence[Item], task: Task) -> Sequence[ItemOutput]:

@@ -45,14 +45,17 @@ def words_of(task: Task) -> Words:
     return Words(None, max_length=length)
 
 
-def stated_length(context: LoadContext, served: ModelInfo) -> int | None:
-    """Say what the library has to be told of the model's length: what its files do not say.
+def limit_length(library: Any, context: LoadContext, served: ModelInfo) -> None:
+    """Tell the library of the model's length what its files do not say.
 
-    That is a length in the model's config, and one that was assumed because nobody states any.
+    That is a length in the model's config; one that was assumed because nobody states any; and that of a model of
+    RoBERTa's kind where nothing but `max_position_embeddings` states one: two of those are no positions of a text.
     """
-    if context.model.config.max_sequence_length or "max_sequence_length" in served.notes:
-        return served.max_sequence_length
-    return None
+    assert context.card is not None
+    length, positions = served.max_sequence_length, context.card.config.get("max_position_embeddings")
+    told = context.model.config.max_sequence_length or "max_sequence_length" in served.notes
+    if length is not None and (told or length < library.max_seq_length == positions <= length + 2):
+        library.max_seq_length = length
 
 
 def refuse_options(task: Task, known: frozenset[str]) -> None:

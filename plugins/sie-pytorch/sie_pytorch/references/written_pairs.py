@@ -18,12 +18,13 @@ MATCH, NO_MATCH = "yes", "no"
 class WrittenPairs:
     """A model that is asked about a pair in a text."""
 
-    def __init__(self, context: LoadContext, template: str, instruction: str, limit: int | None) -> None:
+    def __init__(self, context: LoadContext, template: str | None, instruction: str, limit: int | None) -> None:
         """Load the model.
 
         Args:
             context: Its weights and its profile's tokens.
-            template: A text with `{query}`, `{document}` and perhaps `{instruction}`.
+            template: A text with `{query}`, `{document}` and perhaps `{instruction}`; None pairs the two texts as the
+                tokenizer does.
             instruction: What stands for the last.
             limit: Tokens of a text; of a longer one the document is cut.
         """
@@ -49,16 +50,25 @@ class WrittenPairs:
         return stacked[:, 0] if stacked.shape[1] == 1 else stacked
 
     def _row(self, document: str, query: str) -> torch.Tensor:
-        fields = {"query": query, "instruction": self._instruction}
-        ids = self._ids(self._template.format(document=document, **fields))
-        if self._limit is not None and len(ids) > self._limit:
-            after = self._ids(self._template.split("{document}")[1].format(**fields))
-            ids = [*ids[: self._limit - len(after)], *after]
+        ids = self._pair(query, document) if self._template is None else self._written(query, document, self._template)
         logits: torch.Tensor = self._model(torch.tensor([ids])).logits[0]
         if not self._causal:
             return logits
         kept = logits[-1, self._tokens]
         return kept[:1] - kept[1:] if len(kept) > 1 else kept
+
+    def _pair(self, query: str, document: str) -> list[int]:
+        cut = {"truncation": "longest_first", "max_length": self._limit} if self._limit is not None else {}
+        ids: list[int] = self._tokenizer(query, document, **cut)["input_ids"]
+        return ids
+
+    def _written(self, query: str, document: str, template: str) -> list[int]:
+        fields = {"query": query, "instruction": self._instruction}
+        ids = self._ids(template.format(document=document, **fields))
+        if self._limit is not None and len(ids) > self._limit:
+            after = self._ids(template.split("{document}")[1].format(**fields))
+            ids = [*ids[: self._limit - len(after)], *after]
+        return ids
 
     def _ids(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
