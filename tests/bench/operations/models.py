@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tests.bench.operations.workload import LABELS, OPERATIONS
 from tests.bench.servers import weights
 from tests.bench.texts import make_texts
 
-VERSION = "1"
+VERSION = "3"
 STAMP = ".written"
 THRESHOLD = "threshold.json"
 """Beside the weights of `extract`: above which probability a span counts as an entity."""
@@ -26,6 +27,8 @@ LONGEST = 256
 TOKEN_DIMS = 96
 WEIGHTS_A_TEXT = 150
 ENTITIES_A_TEXT = 5
+SPREAD = 1.0
+"""Standard deviation of the logits of spans."""
 SAMPLE = 16
 TINY = {"hidden": 32, "heads": 2, "inner": 64, "layers": 2}
 FULL = {"hidden": 768, "heads": 12, "inner": 3072, "layers": 6}
@@ -147,22 +150,34 @@ def _calibrated(model: Any) -> float:
     """Spread the probabilities of spans as a trained model's are; return the one that few spans are above."""
     import torch
 
-    seen: list[torch.Tensor] = []
-    hook = model.model.register_forward_hook(lambda _, __, output: seen.append(output.logits.detach().flatten()))
-    texts = make_texts("mixed", SAMPLE)
-    model.inference(texts, list(LABELS), threshold=0.99, batch_size=1)
+    layers = [model.model.span_rep_layer, model.model.prompt_rep_layer]
+    last = [[each for each in layer.modules() if isinstance(each, torch.nn.Linear)][-1] for layer in layers]
     with torch.inference_mode():
-        last = [each for each in model.model.prompt_rep_layer.modules() if isinstance(each, torch.nn.Linear)][-1]
-        scale = 2.0 / float(torch.cat(seen).std())
-        last.weight.mul_(scale)
-        last.bias.mul_(scale)
-    seen.clear()
-    model.inference(texts, list(LABELS), threshold=0.99, batch_size=1)
-    hook.remove()
-    logits = torch.cat(seen)
-    # Spans overlap, and one of those that do is kept: three times as many must be above.
-    rank = logits.numel() - 3 * ENTITIES_A_TEXT * SAMPLE
+        # Spans have much in common, and labels too: without it a text would have entities everywhere or nowhere.
+        for layer, linear in zip(layers, last, strict=True):
+            linear.bias.sub_(_seen(model, layer, lambda states: states.flatten(0, -2)).mean(0))
+        scale = SPREAD / float(_logits(model).std())
+        for parameter in last[1].parameters():
+            parameter.mul_(scale)
+        logits = _logits(model)
+    # Spans overlap, and one of those that do is kept: six times as many must be above.
+    rank = logits.numel() - 6 * ENTITIES_A_TEXT * SAMPLE
     return float(torch.sigmoid(logits.kthvalue(rank).values))
+
+
+def _logits(model: Any) -> Any:
+    return _seen(model, model.model, lambda output: output.logits.flatten())
+
+
+def _seen(model: Any, layer: Any, read: Callable[[Any], Any]) -> Any:
+    """Run the sample's texts; return what comes out of a layer, in one tensor."""
+    import torch
+
+    seen: list[Any] = []
+    hook = layer.register_forward_hook(lambda _, __, output: seen.append(read(output).detach().clone()))
+    model.inference(make_texts("mixed", SAMPLE), list(LABELS), threshold=0.99, batch_size=1)
+    hook.remove()
+    return torch.cat(seen)
 
 
 WRITERS = {"score": _score, "sparse": _sparse, "multivector": _multivector, "extract": _extract}
