@@ -4,9 +4,9 @@ A plugin is a module named by an entry point of the group `sie`. It states `CONT
 these hooks with `@hookimpl`. Hooks run once, at start, on the main thread; they hand over small typed objects and the
 engine calls those directly afterwards. A hook must not import a heavy library: it names classes by `"module:Class"`.
 
-Every hook returns a list, `sie_batch_policies` a mapping; either may be empty, None is a mistake. A hook that raises or
-returns something else breaks its own plugin alone: the plugin is reported as broken with the cause, and nothing of it
-is used.
+Every hook returns a list, `sie_batch_policies` and `sie_memory_managers` a mapping; either may be empty, None is a
+mistake. A hook that raises or returns something else breaks its own plugin alone: the plugin is reported as broken with
+the cause, and nothing of it is used.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from sie_core.contracts import (
     WeightTierFactory,
 )
 from sie_core.contracts.batching import BatchPolicyFactory
+from sie_core.contracts.memory import MemoryManagerFactory
 
 hookspec = pluggy.HookspecMarker("sie")
 hookimpl = pluggy.HookimplMarker("sie")
@@ -56,6 +57,14 @@ def sie_batch_policies() -> Mapping[str, BatchPolicyFactory]:  # type: ignore[em
     """Register batch policies by name; `SIE_BATCH_POLICY` chooses one. A name taken twice stops the start.
 
     The factory is called once a model, with the limits in force for it.
+    """
+
+
+@hookspec
+def sie_memory_managers() -> Mapping[str, MemoryManagerFactory]:  # type: ignore[empty-body]
+    """Register what chooses the models to be unloaded, by name; `SIE_MEMORY_MANAGER` chooses one.
+
+    The factory is called once, at start, with the limits the operator set. A name taken twice stops the start.
     """
 
 

@@ -61,6 +61,15 @@ class Settings(BaseSettings):
         None, description="Local weight cache in the Hub's layout; unset: the `hub` folder of `HF_HOME`."
     )
     hf_fallback: bool = Field(True, description="Whether the Hugging Face Hub may be asked after the other tiers.")
+    disk_cache_enabled: bool = Field(
+        True, description="Whether the local cache removes its longest unused weights to stay within its limits."
+    )
+    disk_pressure_threshold_percent: float = Field(
+        85.0, gt=0, le=100, description="Use of the local cache's disk above which it removes weights."
+    )
+    disk_cache_max_bytes: int | None = Field(
+        None, ge=1, description="Bytes the local cache may hold; unset: only the disk bounds it."
+    )
 
     # Batching
     max_batch_cost: int = Field(16384, ge=1, description="Cost units of a batch; a model config may set its own.")
@@ -83,6 +92,16 @@ class Settings(BaseSettings):
         None, ge=1, description="Threads that prepare requests with images; unset: min(4, CPU quota)."
     )
 
+    # Memory
+    memory_manager: str = Field("lru", description="Which registered memory manager chooses what is unloaded.")
+    memory_pressure_threshold_percent: float = Field(
+        85.0, gt=0, le=100, description="Use of the device above which the longest unused models are unloaded."
+    )
+    memory_limit_bytes: int | None = Field(
+        None, ge=1, description="Treat the device as no larger than this; on a CPU it bounds the process."
+    )
+    idle_evict_s: float | None = Field(None, gt=0, description="Unload a model after so many unused seconds.")
+    pinned_models: Names = Field((), description="Comma-separated model ids that are never unloaded to make room.")
     max_loras_per_model: int = Field(
         10, ge=1, description="LoRA adapters a model keeps loaded; beyond it the longest unused is let go."
     )
@@ -126,7 +145,7 @@ class Settings(BaseSettings):
         env_settings.env_vars = {name: value for name, value in environ.items() if not is_service_link(name, environ)}
         return init_settings, env_settings
 
-    @field_validator("model_filter", "preload_models", "plugins", "plugins_blocked", mode="before")
+    @field_validator("model_filter", "preload_models", "pinned_models", "plugins", "plugins_blocked", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         if isinstance(value, str):

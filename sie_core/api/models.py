@@ -65,6 +65,8 @@ def model_body(model: ModelInfo, api: Api) -> dict[str, Any]:
         "adapter": model.adapter,
         "matryoshka_dims": model.matryoshka_dims,
         "memory_bytes": model.memory_bytes,
+        "last_used_at": model.last_used_at,
+        "pinned": model.pinned,
         "notes": dict(model.notes),
         "loras": list(model.loras),
         "load_stages_s": dict(model.load_stages_s),

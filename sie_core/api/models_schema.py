@@ -63,6 +63,8 @@ class ModelBody(BaseModel):
     adapter: str | None
     matryoshka_dims: list[int]
     memory_bytes: int | None
+    last_used_at: float | None
+    pinned: bool
     notes: dict[str, str]
     loras: list[str]
     load_stages_s: dict[str, float]

@@ -18,6 +18,7 @@ from sie_core.contracts.errors import (
 )
 from sie_core.contracts.families import Claim, ModelFamily, Option, Stage, claim_architectures
 from sie_core.contracts.lora import Lora, LoraConfig
+from sie_core.contracts.memory import HeldModel, MemoryLimits, MemoryManager, Room
 from sie_core.contracts.model import ModelConfig, Profile, ResolvedModel
 from sie_core.contracts.outputs import (
     Box,
@@ -64,6 +65,7 @@ __all__ = [
     "DeviceProbe",
     "Entity",
     "Health",
+    "HeldModel",
     "InferenceBackend",
     "InferenceError",
     "InferenceReply",
@@ -78,6 +80,8 @@ __all__ = [
     "Lora",
     "LoraConfig",
     "Media",
+    "MemoryLimits",
+    "MemoryManager",
     "ModelCard",
     "ModelConfig",
     "ModelFacts",
@@ -100,6 +104,7 @@ __all__ = [
     "ReferenceModel",
     "Relation",
     "ResolvedModel",
+    "Room",
     "RunnerSpec",
     "Span",
     "SparseVector",

@@ -70,6 +70,11 @@ class ModelInfo:
     adapter: str | None = None
     matryoshka_dims: tuple[int, ...] = ()
     memory_bytes: int | None = None
+    """What its last load was measured to take, the LoRA adapters loaded now included; None before the first load."""
+    last_used_at: float | None = None
+    """When it was last asked for, in seconds since 1970; None where it never was."""
+    pinned: bool = False
+    """Whether it is never unloaded to make room, nor when idle."""
     precision: str | None = None
     """What it computes in; None before it is loaded."""
     notes: Mapping[str, str] = field(default_factory=dict)

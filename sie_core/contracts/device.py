@@ -28,6 +28,8 @@ class DeviceMemory:
 
     used: int
     total: int
+    own: int | None = None
+    """Bytes in use that are this process's; None where the probe cannot tell."""
 
 
 class DeviceProbe(Protocol):
@@ -42,5 +44,9 @@ class DeviceProbe(Protocol):
         ...
 
     def memory(self, device: Device) -> DeviceMemory:
-        """Measure `device` now."""
+        """Measure `device` now, on any thread. What the process can have back at once counts as free."""
+        ...
+
+    def free_caches(self, device: Device) -> None:
+        """Give back what is kept for later use and holds nothing; called on any thread, while batches run."""
         ...

@@ -11,6 +11,7 @@ from sie_core.defaults import (
     cpu_device,
     hub_tier,
     local_tier,
+    memory_manager,
     output_dtypes,
     packages_tier,
     postprocessors,
@@ -18,6 +19,7 @@ from sie_core.defaults import (
 
 BUILTINS: tuple[ModuleType, ...] = (
     batch_policy,
+    memory_manager,
     cpu_device,
     local_tier,
     packages_tier,

@@ -6,8 +6,9 @@ It imports no model library; how many threads a batch may use is the affair of `
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
@@ -18,6 +19,17 @@ __all__ = ["CONTRACT_VERSION", "CpuProbe", "sie_device_probes"]
 
 UNLIMITED = 1 << 60
 """cgroup v1 writes "no limit" as a number near 2**63."""
+
+
+class CacheRows(NamedTuple):
+    """The rows of `memory.stat` that tell the page cache: the parts of it, and how much some process maps."""
+
+    parts: tuple[str, str]
+    mapped: str
+
+
+V2_CACHE = CacheRows(("inactive_file", "active_file"), "file_mapped")
+V1_CACHE = CacheRows(("total_inactive_file", "total_active_file"), "total_mapped_file")
 
 
 class CpuProbe:
@@ -38,13 +50,17 @@ class CpuProbe:
         return [Device("cpu", name=self._name())]
 
     def memory(self, device: Device) -> DeviceMemory:
-        """Measure memory in bytes. Page cache the kernel can drop at once counts as free."""
+        """Measure memory in bytes. Page cache that no process maps counts as free: the kernel drops it when asked."""
         machine = psutil.virtual_memory()
-        tightest = DeviceMemory(machine.total - machine.available, machine.total)
+        own = psutil.Process().memory_info().rss
+        tightest = DeviceMemory(machine.total - machine.available, machine.total, own)
         for group in self._groups():
             if group.total < tightest.total:
-                tightest = group
+                tightest = DeviceMemory(group.used, group.total, own)
         return tightest
+
+    def free_caches(self, device: Device) -> None:
+        """Do nothing: the engine itself has the C library let go of free pages."""
 
     def _name(self) -> str:
         for line in _lines(self._root / "proc/cpuinfo"):
@@ -58,23 +74,23 @@ class CpuProbe:
         for line in _lines(self._root / "proc/self/cgroup"):
             number, controllers, path = line.split(":", 2)
             if number == "0" and not controllers:
-                mount, files = "sys/fs/cgroup", ("memory.max", "memory.current", "inactive_file")
+                mount, files = "sys/fs/cgroup", ("memory.max", "memory.current", V2_CACHE)
             elif "memory" in controllers.split(","):
                 mount = "sys/fs/cgroup/memory"
-                files = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+                files = ("memory.limit_in_bytes", "memory.usage_in_bytes", V1_CACHE)
             else:
                 continue
             yield from self._climb(self._root / mount, path, files)
 
-    def _climb(self, mount: Path, path: str, files: Sequence[str]) -> Iterator[DeviceMemory]:
-        limit_file, use_file, droppable_row = files
+    def _climb(self, mount: Path, path: str, files: tuple[str, str, CacheRows]) -> Iterator[DeviceMemory]:
+        limit_file, use_file, cache = files
         folder = mount / path.lstrip("/")
         # Inside a container the path may be the host's; what the container may see then lies at the mount.
         folder = folder if folder.is_dir() and mount in (folder, *folder.parents) else mount
         while folder == mount or mount in folder.parents:
             limit, used = _number(folder / limit_file), _number(folder / use_file)
             if limit is not None and used is not None and limit < UNLIMITED:
-                yield DeviceMemory(max(0, used - _row(folder / "memory.stat", droppable_row)), limit)
+                yield DeviceMemory(max(0, used - _droppable(folder / "memory.stat", cache)), limit)
             folder = folder.parent
 
 
@@ -90,12 +106,11 @@ def _number(path: Path) -> int | None:
     return int(lines[0]) if lines and lines[0].isdigit() else None
 
 
-def _row(path: Path, name: str) -> int:
-    for line in _lines(path):
-        key, _, value = line.partition(" ")
-        if key == name:
-            return int(value)
-    return 0
+def _droppable(stat: Path, rows: CacheRows) -> int:
+    """Count the page cache that no process maps: of weights just unloaded, for example."""
+    values = dict(line.split(" ", 1) for line in _lines(stat) if " " in line)
+    cached = sum(int(values.get(part, 0)) for part in rows.parts)
+    return max(0, cached - int(values.get(rows.mapped, 0)))
 
 
 @hookimpl

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Container, Iterable, Mapping
 from typing import Any, get_args
 
@@ -11,6 +12,8 @@ from sie_core.engine.converting import make_converter, turned_on
 from sie_core.engine.loaded import LoadedModel
 from sie_core.engine.served import declared_operations, served_operations
 from sie_core.engine.slots import ModelSlot
+
+clock = time.monotonic
 
 
 def describe(resolved: ResolvedModel, slot: ModelSlot | None, postprocessors: Mapping[str, Postprocessor]) -> ModelInfo:
@@ -33,7 +36,9 @@ def describe(resolved: ResolvedModel, slot: ModelSlot | None, postprocessors: Ma
         profiles=tuple(config.profiles) if resolved.profile.name == DEFAULT_PROFILE else (DEFAULT_PROFILE,),
         adapter=_adapter(resolved, loaded),
         matryoshka_dims=() if "dense" in made else facts.matryoshka_dims if facts else _declared_sizes(config.tasks),
-        memory_bytes=facts.memory_bytes if facts else None,
+        memory_bytes=slot.memory_held() if slot else None,
+        last_used_at=None if slot is None or (used_at := slot.used_at()) is None else time.time() - clock() + used_at,
+        pinned=slot is not None and slot.pinned,
         precision=facts.precision if facts else None,
         notes=dict(loaded.notes) if loaded else {},
         operations=served_operations(facts.operations) if facts else declared_operations(resolved),

@@ -16,6 +16,7 @@ from sie_core.contracts import (
     InferenceError,
     InferenceReply,
     InferenceRequest,
+    MemoryLimits,
     ModelInfo,
     ResolvedModel,
     TokenizeRequest,
@@ -23,18 +24,24 @@ from sie_core.contracts import (
 from sie_core.cpu_budget import compute_threads, cpu_budget
 from sie_core.engine.admission import Admission
 from sie_core.engine.attention import require_attention_backend
+from sie_core.engine.costs import Costs
 from sie_core.engine.describe import describe
 from sie_core.engine.devices import choose_device
+from sie_core.engine.gauge import MemoryGauge
+from sie_core.engine.keeper import MemoryKeeper
 from sie_core.engine.lifecycle import Lifecycle
 from sie_core.engine.loaded import LoadedModel
 from sie_core.engine.loading import Loader
 from sie_core.engine.metrics import EngineMetrics
 from sie_core.engine.options import resolve_task
 from sie_core.engine.pipeline import Pipeline
+from sie_core.engine.placing import Placing
 from sie_core.engine.preload import Preload
 from sie_core.engine.request_errors import deadline_exceeded
+from sie_core.engine.slots import Slots
 from sie_core.engine.threads import on_thread
 from sie_core.engine.tokenizing import Tokens
+from sie_core.engine.unloading import Unloader
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings
 
@@ -47,6 +54,8 @@ QUEUED_BATCHES = 64
 MOST_PREPROCESSORS = 4
 MOST_IMAGE_WORKERS = 4
 CLOSE_TIMEOUT_S = 5.0
+UNLOAD_WAIT_S = 60.0
+"""How long an unload waits until nobody uses the model."""
 
 clock = time.monotonic
 
@@ -86,8 +95,13 @@ class Engine:
         image_threads = settings.image_workers or min(MOST_IMAGE_WORKERS, budget.threads)
         max_queued_cost = settings.max_queued_cost or QUEUED_BATCHES * settings.max_batch_cost
         self._pipeline = Pipeline(self.device, threads, image_threads, max_queued_cost, stall_limit_s)
+        self._slots = Slots(frozenset(settings.pinned_models))
+        gauge = MemoryGauge(self.device, plugins.device_probes, settings.memory_limit_bytes)
+        unloader = Unloader(self._pipeline.device, gauge, self.metrics)
+        self._keeper = self._make_keeper(settings, gauge, unloader)
         loader = Loader(settings, plugins, weights, self.device, compute_threads(budget), self.metrics)
-        self._lifecycle = Lifecycle(loader, self._pipeline.device, self.metrics)
+        placing = Placing(loader, self._keeper, Costs(self.device))
+        self._lifecycle = Lifecycle(self._slots, loader, placing, unloader, self._pipeline.device, self.metrics)
         self._preload = Preload(settings.preload_models, catalog, self._lifecycle)
         self._admission = Admission(settings.max_concurrent_requests)
         self.metrics.watch(lambda: self._admission.in_flight, self._pipeline.device.queued)
@@ -104,6 +118,7 @@ class Engine:
         """Take requests from now on, and load what is to be preloaded; returns when each was tried once."""
         self._pipeline.start()
         self._admission.open()
+        self._keeper.start()
         await self._preload.run()
 
     async def drain(self, timeout_s: float) -> bool:
@@ -115,6 +130,7 @@ class Engine:
         """Stop everything: what is still in flight answers `QUEUE_UNAVAILABLE`, threads are joined, models freed."""
         self._admission.close("the engine is closed")
         self._preload.cancel()
+        self._keeper.cancel()
         self._pipeline.fail_all("the engine is closing")
         joined = await on_thread("sie-close", lambda: self._pipeline.close(CLOSE_TIMEOUT_S))
         if not joined:
@@ -164,13 +180,13 @@ class Engine:
         """
         await self._lifecycle.load(self._catalog.resolve(model))
 
-    async def unload(self, model: str) -> None:
-        """Unload a model once its requests are answered.
+    async def unload(self, model: str) -> bool:
+        """Unload a model once its requests are answered; False where it is in use all the while.
 
         Raises:
             InferenceError: `MODEL_NOT_FOUND`.
         """
-        await self._lifecycle.unload(self._catalog.resolve(model))
+        return await self._lifecycle.unload(self._catalog.resolve(model), UNLOAD_WAIT_S)
 
     def models(self) -> list[ModelInfo]:
         """List every served model."""
@@ -198,11 +214,16 @@ class Engine:
 
     def health(self) -> Health:
         """Say what is wrong: with the device for liveness; also with preload and admission for readiness."""
-        live = self._pipeline.device.problem()
+        live = self._pipeline.device.problem() or self._lifecycle.problem()
         return Health(live_problem=live, ready_problem=live or self._admission.closed_because or self._preload.problem)
 
     def _describe(self, resolved: ResolvedModel) -> ModelInfo:
-        return describe(resolved, self._lifecycle.known(resolved), self._plugins.postprocessors)
+        return describe(resolved, self._slots.known(resolved.id), self._plugins.postprocessors)
+
+    def _make_keeper(self, settings: Settings, gauge: MemoryGauge, unloader: Unloader) -> MemoryKeeper:
+        limits = MemoryLimits(settings.memory_pressure_threshold_percent / 100, settings.idle_evict_s)
+        manager = self._plugins.memory_manager(settings.memory_manager)(limits)
+        return MemoryKeeper(manager, gauge, self._slots, unloader, self.metrics)
 
     async def _hold(self, resolved: ResolvedModel, request: InferenceRequest | TokenizeRequest) -> LoadedModel:
         """Return the loaded model, held, after as much of a load as the request waits for."""

@@ -1,4 +1,7 @@
-"""Loads one model, on a loader thread: weights, card, family, adapter. It must not know states, requests or retries."""
+"""Loads one model, on loader threads: weights, card, family; then the adapter.
+
+It must not know states, requests, retries or whether there is room.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from sie_core.cache import WeightChain, fetch_weights
@@ -38,10 +42,23 @@ FETCHES_AT_ONCE = 4
 StageReport = Callable[[str, float], None]
 
 
-class Loader:
-    """Turns a model of the catalog into a loaded one.
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A model whose weights are at hand."""
 
-    Several loads may fetch weights at once; only one at a time works on the device.
+    resolved: ResolvedModel
+    folder: Path | None
+    """None for a weightless model."""
+    card: ModelCard | None
+    choice: FamilyChoice
+    ignored: tuple[str, ...]
+    """Options of its profile that its family does not know."""
+    precision: str
+    """The precision asked for."""
+
+
+class Loader:
+    """Turns a model of the catalog into a loaded one, in two steps.
 
     Args:
         device: Where models are loaded to.
@@ -65,36 +82,41 @@ class Loader:
         self._metrics = metrics
         self._new_policy = plugins.batch_policy(settings.batch_policy)
         self._fetching = threading.BoundedSemaphore(FETCHES_AT_ONCE)
-        self._loading = threading.Lock()
 
-    def load(self, resolved: ResolvedModel, report: StageReport) -> LoadedModel:
-        """Load `resolved`; `report` hears of each finished stage with its seconds.
+    def fetch(self, resolved: ResolvedModel, report: StageReport) -> Fetched:
+        """Find the weights and the family; several models at once. `report` hears of each stage with its seconds.
 
         Raises:
             ModelLoadError: With the failure's class.
-            OutOfDeviceMemory: The device has no room.
         """
         with self._fetching, _timed("fetch", report):
             folder = fetch_weights(resolved.config, self._weights)
             card = None if folder is None else read_card(folder)
         choice = choose_family(self._plugins, resolved, card, self._device)
         ignored = check_profile(choice.family, resolved.profile, self._plugins.postprocessors)
-        with self._loading:
-            with _timed("import", report):
-                adapter_class = _import_adapter(choice.family)
-            with _timed("load", report):
-                adapter = adapter_class.load(self._context(resolved, folder, card, report))
-        return self._loaded(resolved, choice, adapter, ignored)
+        precision = resolved.profile.compute_precision or self._settings.default_compute_precision
+        return Fetched(resolved, folder, card, choice, ignored, precision)
 
-    def _context(
-        self, resolved: ResolvedModel, folder: Path | None, card: ModelCard | None, report: StageReport
-    ) -> LoadContext:
+    def load(self, fetched: Fetched, report: StageReport) -> LoadedModel:
+        """Load a fetched model; one at a time works on the device.
+
+        Raises:
+            ModelLoadError: With the failure's class.
+            OutOfDeviceMemory: The device has no room.
+        """
+        with _timed("import", report):
+            adapter_class = _import_adapter(fetched.choice.family)
+        with _timed("load", report):
+            adapter = adapter_class.load(self._context(fetched, report))
+        return self._loaded(fetched.resolved, fetched.choice, adapter, fetched.ignored)
+
+    def _context(self, fetched: Fetched, report: StageReport) -> LoadContext:
         return LoadContext(
-            model=resolved,
+            model=fetched.resolved,
             device=self._device,
-            precision=resolved.profile.compute_precision or self._settings.default_compute_precision,
-            weights=folder,
-            card=card,
+            precision=fetched.precision,
+            weights=fetched.folder,
+            card=fetched.card,
             attention_backend=self._settings.attention_backend,
             threads=self._compute_threads,
             runners=self._plugins.runners,

@@ -72,6 +72,11 @@ class Loras:
         """The names of those that are loaded, the longest unused first."""
         return tuple(name for name, entry in self._entries.items() if entry.lora is not None)
 
+    @property
+    def memory_bytes(self) -> int:
+        """What the loaded ones take."""
+        return sum(entry.lora.memory_bytes for entry in self._entries.values() if entry.lora is not None)
+
     async def get(self, name: str, wait_s: float) -> Lora:
         """Return the adapter `name`; start its load where need be.
 

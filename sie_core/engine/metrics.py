@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from sie_core.contracts import Batch, InferenceError, InferenceReply
+from sie_core.contracts import Batch, DeviceMemory, InferenceError, InferenceReply
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _COSTS = (1, 4, 16, 64, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
@@ -68,6 +68,18 @@ class EngineMetrics:
             ["model", "stage"], registry=registry,
         )  # fmt: skip
         self.unloads = Counter("sie_model_unloads", "Unloads of a model.", ["model"], registry=registry)
+        self.model_memory = Gauge(
+            "sie_model_memory_bytes", "Bytes the last load of a model was measured to take.",
+            ["model"], registry=registry,
+        )  # fmt: skip
+        self.evictions = Counter(
+            "sie_model_evictions", "Unloads for lack of memory or use; `reason` is load, background or out_of_memory.",
+            ["model", "reason"], registry=registry,
+        )  # fmt: skip
+        self._memory_used = Gauge("sie_device_memory_used_bytes", "Bytes of the device in use.", registry=registry)
+        self._memory_total = Gauge(
+            "sie_device_memory_total_bytes", "Bytes of the device, or of the limit set for it.", registry=registry
+        )
         self._in_flight = Gauge("sie_requests_in_flight", "Requests admitted and not yet answered.", registry=registry)
         self._queued_units = Gauge("sie_queue_units", "Units queued for the device.", registry=registry)
         self._queued_cost = Gauge("sie_queue_cost", "Cost units queued for the device.", registry=registry)
@@ -83,6 +95,11 @@ class EngineMetrics:
                 "sie_batch_prediction_ratio", "Measured over predicted seconds of a batch.",
                 ["model"], buckets=(0.25, 0.5, 0.8, 0.9, 1, 1.1, 1.25, 2, 4), registry=registry,
             )  # fmt: skip
+
+    def measured(self, memory: DeviceMemory) -> None:
+        """Show the memory of the device as it was just measured."""
+        self._memory_used.set(memory.used)
+        self._memory_total.set(memory.total)
 
     def watch(self, in_flight: Callable[[], int], queued: Callable[[], tuple[int, int]]) -> None:
         """Read the gauges from these functions at each collection; `queued` gives units and cost units."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
+
+clock = time.monotonic
 
 
 class UseCount:
@@ -12,6 +15,10 @@ class UseCount:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._count = 0
+        self.entered = False
+        """Whether anybody held it yet."""
+        self.last_used = clock()
+        """When it was last taken or let go of; at first when this was made."""
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 
     @property
@@ -23,11 +30,13 @@ class UseCount:
         """Hold the model; `leave` must follow."""
         with self._lock:
             self._count += 1
+            self.entered, self.last_used = True, clock()
 
     def leave(self) -> None:
         """Let go of the model."""
         with self._lock:
             self._count -= 1
+            self.last_used = clock()
             waiting, self._waiting = ([], self._waiting) if self._count else (self._waiting, [])
         for loop, event in waiting:
             if not loop.is_closed():
@@ -39,5 +48,10 @@ class UseCount:
         with self._lock:
             if not self._count:
                 return
-            self._waiting.append((asyncio.get_running_loop(), event))
-        await event.wait()
+            waiter = (asyncio.get_running_loop(), event)
+            self._waiting.append(waiter)
+        try:
+            await event.wait()
+        finally:
+            with self._lock:
+                self._waiting = [each for each in self._waiting if each is not waiter]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from sie_core.contracts import (
     DeviceProbe,
@@ -22,7 +22,9 @@ from sie_core.contracts import (
     WeightTierFactory,
 )
 from sie_core.contracts.batching import BatchPolicyFactory
+from sie_core.contracts.memory import MemoryManagerFactory
 
+Made = TypeVar("Made")
 PluginState = Literal["active", "broken", "blocked"]
 
 
@@ -55,6 +57,7 @@ class PluginSet:
     runners: tuple[RunnerSpec, ...] = ()
     model_folders: tuple[Path, ...] = ()
     batch_policies: Mapping[str, BatchPolicyFactory] = field(default_factory=dict)
+    memory_managers: Mapping[str, MemoryManagerFactory] = field(default_factory=dict)
     device_probes: tuple[DeviceProbe, ...] = ()
     weight_tiers: tuple[WeightTierFactory, ...] = ()
     weight_packages: tuple[WeightPackage, ...] = ()
@@ -73,11 +76,20 @@ class PluginSet:
         Raises:
             PluginError: No plugin registered it; names those that are, and the broken plugins that may have had it.
         """
-        if name in self.batch_policies:
-            return self.batch_policies[name]
-        message = (
-            f"SIE_BATCH_POLICY={name!r} names no registered batch policy; there are: {_listed(self.batch_policies)}."
-        )
+        return self._chosen(self.batch_policies, "SIE_BATCH_POLICY", name, "batch policy")
+
+    def memory_manager(self, name: str) -> MemoryManagerFactory:
+        """Return the memory manager `SIE_MEMORY_MANAGER` chose.
+
+        Raises:
+            PluginError: No plugin registered it; names those that are, and the broken plugins that may have had it.
+        """
+        return self._chosen(self.memory_managers, "SIE_MEMORY_MANAGER", name, "memory manager")
+
+    def _chosen(self, registered: Mapping[str, Made], variable: str, name: str, noun: str) -> Made:
+        if name in registered:
+            return registered[name]
+        message = f"{variable}={name!r} names no registered {noun}; there are: {_listed(registered)}."
         if self.broken:
             message += (
                 f" Broken plugins, which may have had it: {_listed(r.name for r in self.broken)}; see `sie plugins`."

@@ -107,6 +107,7 @@ def _probe(probe: Any) -> Iterable[str]:
         yield "priority is no int"
     yield from _callable(getattr(probe, "devices", None), "devices")
     yield from _callable(getattr(probe, "memory", None), "memory")
+    yield from _callable(getattr(probe, "free_caches", None), "free_caches")
 
 
 def _tier(tier: WeightTierFactory) -> Iterable[str]:
@@ -148,7 +149,7 @@ def _reference(reference: Reference) -> Iterable[str]:
         yield f"gives names {', '.join(map(repr, unknown))}, and there are {', '.join(COMPARED)}"
 
 
-def _policy(item: tuple[Any, Any]) -> Iterable[str]:
+def _factory(item: tuple[Any, Any]) -> Iterable[str]:
     yield from _named(item[0], "name")
     yield from _callable(item[1], "factory")
 
@@ -160,7 +161,10 @@ REGISTRATIONS: Mapping[str, Registration] = {
     "sie_runners": Registration("runners", "runner", RunnerSpec, lambda it: str(it.name), _runner, exclusive=False),
     "sie_model_folders": Registration("model_folders", "folder of model configs", Path, str, _folder, exclusive=False),
     "sie_batch_policies": Registration(
-        "batch_policies", "batch policy", None, lambda it: str(it[0]), _policy, mapping=True, by_name=True
+        "batch_policies", "batch policy", None, lambda it: str(it[0]), _factory, mapping=True, by_name=True
+    ),
+    "sie_memory_managers": Registration(
+        "memory_managers", "memory manager", None, lambda it: str(it[0]), _factory, mapping=True, by_name=True
     ),
     "sie_device_probes": Registration("device_probes", "device probe", None, lambda it: str(it.kind), _probe),
     "sie_weight_tiers": Registration("weight_tiers", "weight tier", WeightTierFactory, lambda it: it.name, _tier),

@@ -23,6 +23,7 @@ from sie_core.plugins import PluginReport, PluginSet, discover
 from sie_core.settings import Settings, load_settings
 from sie_core.testing.adapter_checks import ADAPTER_CHECKS
 from sie_core.testing.loading import LoadedModel, find_device, fitting, load_model, samples
+from sie_core.testing.memory_checks import MEMORY_CHECKS
 from sie_core.testing.part_checks import DTYPE_CHECKS, POSTPROCESSOR_CHECKS, PROBE_CHECKS
 from sie_core.testing.policy_checks import POLICY_CHECKS
 
@@ -105,6 +106,8 @@ class _Kit:
             yield Check(f"family {name}", "the adapter can be imported", partial(_adapter_is_there, family))
         for name in report.registers.get("sie_batch_policies", ()):
             yield from _all(f"batch policy {name}", POLICY_CHECKS, self.plugins.batch_policies[name])
+        for name in report.registers.get("sie_memory_managers", ()):
+            yield from _all(f"memory manager {name}", MEMORY_CHECKS, self.plugins.memory_managers[name])
         for name in report.registers.get("sie_postprocessors", ()):
             yield from _all(f"postprocessor {name}", POSTPROCESSOR_CHECKS, self.plugins.postprocessors[name])
         for name in report.registers.get("sie_output_dtypes", ()):

@@ -12,7 +12,7 @@ from sie_fake.adapter import FakeAdapter
 from sie_fake.record import RECORD
 
 from sie_core.contracts import InferenceError, ModelFamily
-from sie_core.engine import lifecycle, load_failures
+from sie_core.engine import lifecycle, load_failures, unloading
 
 from .conftest import bounded, queued, request, sample, until
 
@@ -236,7 +236,7 @@ async def test_an_unload_that_hangs_does_not_hold_up_the_close(engines, monkeypa
             release.wait(60)
 
     monkeypatch.setattr(FakeAdapter, "unload", unload)
-    monkeypatch.setattr(lifecycle, "CLOSE_LIMIT_S", 0.2)
+    monkeypatch.setattr(unloading, "CLOSE_LIMIT_S", 0.2)
     try:
         await asyncio.wait_for(engine.close(), 10)
         assert len(unloaded) == 2

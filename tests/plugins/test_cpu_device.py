@@ -7,11 +7,17 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sie_core.contracts import Device, DeviceMemory
+from sie_core.contracts import Device
 from sie_core.defaults.cpu_device import CpuProbe
 
 GIB = 2**30
 CPU = Device("cpu")
+
+
+def measured(probe: CpuProbe) -> tuple[int, int]:
+    memory = probe.memory(CPU)
+    assert memory.own
+    return memory.used, memory.total
 
 
 def write(root: Path, files: dict[str, object]) -> CpuProbe:
@@ -29,7 +35,7 @@ def test_without_a_limit_it_is_the_machine(tmp_path):
     assert 0 < memory.used < memory.total
 
 
-def test_a_limit_of_cgroup_2_counts_and_droppable_cache_does_not(tmp_path):
+def test_a_limit_of_cgroup_2_counts_and_page_cache_that_nobody_maps_does_not(tmp_path):
     group = "sys/fs/cgroup/kubepods/pod1"
     probe = write(
         tmp_path,
@@ -37,11 +43,11 @@ def test_a_limit_of_cgroup_2_counts_and_droppable_cache_does_not(tmp_path):
             "proc/self/cgroup": "0::/kubepods/pod1",
             f"{group}/memory.max": GIB // 4,
             f"{group}/memory.current": 100_000_000,
-            f"{group}/memory.stat": "anon 1\ninactive_file 30000000\nactive_file 2",
+            f"{group}/memory.stat": "anon 1\ninactive_file 30000000\nactive_file 20000000\nfile_mapped 15000000",
         },
     )
 
-    assert probe.memory(CPU) == DeviceMemory(used=70_000_000, total=GIB // 4)
+    assert measured(probe) == (65_000_000, GIB // 4)
 
 
 def test_the_tightest_limit_above_the_process_counts(tmp_path):
@@ -56,7 +62,7 @@ def test_the_tightest_limit_above_the_process_counts(tmp_path):
         },
     )
 
-    assert probe.memory(CPU) == DeviceMemory(used=9, total=GIB // 8)
+    assert measured(probe) == (9, GIB // 8)
 
 
 @pytest.mark.parametrize("path", ["/", "/docker/0123abcd", "/../.."])
@@ -67,11 +73,11 @@ def test_a_limit_of_cgroup_1_is_found_inside_a_container(tmp_path, path):
             "proc/self/cgroup": f"9:cpu,cpuacct:{path}\n4:memory:{path}\n1:name=systemd:{path}",
             "sys/fs/cgroup/memory/memory.limit_in_bytes": GIB // 2,
             "sys/fs/cgroup/memory/memory.usage_in_bytes": 1000,
-            "sys/fs/cgroup/memory/memory.stat": "cache 7\ntotal_inactive_file 400",
+            "sys/fs/cgroup/memory/memory.stat": "total_inactive_file 400\ntotal_active_file 100\ntotal_mapped_file 50",
         },
     )
 
-    assert probe.memory(CPU) == DeviceMemory(used=600, total=GIB // 2)
+    assert measured(probe) == (550, GIB // 2)
 
 
 def test_the_no_limit_of_cgroup_1_is_no_limit(tmp_path):

@@ -27,6 +27,7 @@ class Probe:
     kind, priority = "same", 0
     def devices(self): return []
     def memory(self, device): raise AssertionError(device)
+    def free_caches(self, device): raise AssertionError(device)
 """
 
 

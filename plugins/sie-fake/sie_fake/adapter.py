@@ -28,6 +28,7 @@ from sie_core.contracts import (
 )
 from sie_fake import reading, vectors
 from sie_fake.faults import LoadFaults, RunFaults, crash, poison
+from sie_fake.memory import allocate
 from sie_fake.options import OPTIONS
 from sie_fake.record import RECORD, Event
 from sie_fake.rows import Reader, Row, show_words
@@ -51,6 +52,7 @@ class FakeAdapter(Adapter):
         self._reader = Reader(self._model, length, chunk, options.get("image_hold"))
         self._stream = ThreadPoolExecutor(1, "fake-device") if context.device.asynchronous else None
         self.facts = _facts(context, length)
+        self._memory = allocate(self.facts.memory_bytes, context.device)
         self._note("load")
 
     @classmethod
@@ -59,7 +61,7 @@ class FakeAdapter(Adapter):
 
         Raises:
             ModelLoadError: The config declares no output, or the options ask for a failure.
-            OutOfDeviceMemory: The options ask for it.
+            OutOfDeviceMemory: The options ask for it, or there is less memory than they say.
         """
         LoadFaults.of(context.model.profile.loadtime).strike(context)
         return cls(context)
@@ -123,9 +125,10 @@ class FakeAdapter(Adapter):
         return [show_words(text, most) for text in texts]
 
     def unload(self) -> None:
-        """Stop the emulated accelerator."""
+        """Stop the emulated accelerator, and give back the memory."""
         if self._stream is not None:
             self._stream.shutdown()
+        self._memory.free()
         self._note("unload")
 
     def _note(self, kind: Any, texts: tuple[str, ...] = (), cost: int = 0) -> None:
@@ -189,5 +192,6 @@ def _facts(context: LoadContext, length: int) -> ModelFacts:
         dims=dims,
         matryoshka_dims=tuple(sorted({*sizes, dims["dense"]})) if sizes else (),
         max_sequence_length=length,
+        memory_bytes=context.model.profile.loadtime.get("memory_bytes", 0),
         notes={"weights": "none: vectors are hashes of the texts"},
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sie_core.contracts import Device, DeviceMemory
+from sie_fake.memory import MEMORY
 
 
 class FakeProbe:
@@ -16,5 +17,8 @@ class FakeProbe:
         return [Device("fake", name="emulated accelerator", asynchronous=True)]
 
     def memory(self, device: Device) -> DeviceMemory:
-        """Say 1 GiB of which nothing is used: fakes have no weights."""
-        return DeviceMemory(used=0, total=2**30)
+        """Count what the fakes on it were told to take, of 1 GiB."""
+        return DeviceMemory(used=MEMORY.used, total=MEMORY.total, own=MEMORY.used)
+
+    def free_caches(self, device: Device) -> None:
+        """Do nothing: it keeps no memory that nobody uses."""

@@ -13,6 +13,9 @@ OPTIONS = (
     Option("journal", "load", str, "A file that gets one line of JSON for every load, run and unload."),
     Option("load_s", "load", float, "Seconds a load takes.", minimum=0),
     Option("load_hold", "load", str, "A file; a load waits while it exists, 60 s at most."),
+    Option(
+        "memory_bytes", "load", int, "Bytes it takes; on the emulated accelerator they are only counted.", minimum=0
+    ),
     Option("load_failure", "load", str, "How a load fails, as a real one of that class does.", get_args(LoadFailure)),
     Option("load_failure_times", "load", int, "How many loads of the process fail; unset: every one.", minimum=1),
     Option("image_hold", "load", str, "A file; preparing an image waits while it exists, 60 s at most."),

@@ -34,11 +34,22 @@ class CudaProbe:
             return []
 
     def memory(self, device: Device) -> DeviceMemory:
-        """Measure the memory of the whole device, in bytes: other processes' use counts."""
+        """Measure the memory of the whole device, in bytes: other processes' use counts.
+
+        What PyTorch keeps for later use counts as free. `own` is what its tensors take, without the driver's own part.
+        """
         import torch
 
         free, total = torch.cuda.mem_get_info(device.index)
-        return DeviceMemory(used=total - free, total=total)
+        own = torch.cuda.memory_allocated(device.index)
+        return DeviceMemory(total - free - (torch.cuda.memory_reserved(device.index) - own), total, own)
+
+    def free_caches(self, device: Device) -> None:
+        """Give the driver the blocks that PyTorch keeps."""
+        import torch
+
+        with torch.cuda.device(device.index):
+            torch.cuda.empty_cache()
 
 
 class MpsProbe:
@@ -59,7 +70,14 @@ class MpsProbe:
             return []
 
     def memory(self, device: Device) -> DeviceMemory:
-        """Measure what this process uses, in bytes, of what Metal recommends to use."""
+        """Measure what the tensors of this process take, in bytes, of what Metal recommends to use."""
         import torch
 
-        return DeviceMemory(torch.mps.driver_allocated_memory(), torch.mps.recommended_max_memory())
+        own = torch.mps.current_allocated_memory()
+        return DeviceMemory(own, torch.mps.recommended_max_memory(), own)
+
+    def free_caches(self, device: Device) -> None:
+        """Give Metal the blocks that PyTorch keeps."""
+        import torch
+
+        torch.mps.empty_cache()

@@ -1,0 +1,75 @@
+"""What decides which models stay on a device: a pure, synchronous object, driven by the engine with its own clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from sie_core.contracts.device import DeviceMemory
+
+
+@dataclass(frozen=True, slots=True)
+class HeldModel:
+    """A loaded model, as a memory manager sees it. Times are seconds of the caller's monotonic clock."""
+
+    id: str
+    memory_bytes: int
+    """What it was measured to take, its LoRA adapters included; what unloading it is likely to give back."""
+    loaded_at: float
+    load_s: float
+    """Seconds its load took."""
+    last_used: float
+    """When it was last asked for, or loaded."""
+    uses: int
+    """Requests and batches that hold it now. A model in use is unloaded only once they are done."""
+    served: bool
+    """Whether it was asked for since it was loaded; before, those who had it loaded have yet to come back."""
+    pinned: bool
+    """Whether the operator wants it to stay; the engine unloads no such model, whatever a manager says."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimits:
+    """What the operator asks of a memory manager."""
+
+    pressure: float
+    """The share of the device, 0 to 1, above which memory is short."""
+    idle_s: float | None
+    """Unused seconds after which a model is unloaded; None for no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What to do before a load. Neither `evict` nor `wait_s`: load now."""
+
+    evict: str | None = None
+    """The model to unload first. The engine measures again afterwards, and asks again."""
+    wait_s: float | None = None
+    """Nothing may be unloaded yet: ask again after so many seconds, or as soon as a model is used no more."""
+    fits: bool = True
+    """False where no unload would make room enough: the load fails."""
+
+
+class MemoryManager(Protocol):
+    """Chooses the models to be unloaded.
+
+    Never called from two threads at once. It has no clock and no thread of its own, and measures nothing. The models it
+    is given are loaded ones that are on no way out; those it names are unloaded once nobody uses them.
+    """
+
+    def make_room(self, wanted: int, memory: DeviceMemory, models: Sequence[HeldModel], now: float) -> Room:
+        """Choose what to do before a load that will take about `wanted` bytes; 0 where nobody can tell."""
+        ...
+
+    def relieve(self, memory: DeviceMemory, models: Sequence[HeldModel], now: float) -> Sequence[str]:
+        """Choose what to unload now, with no load waiting: asked every second or so."""
+        ...
+
+    def out_of_memory(self, memory: DeviceMemory, models: Sequence[HeldModel], now: float) -> str | None:
+        """Choose a model to unload because an allocation failed, whatever the numbers say; None for none."""
+        ...
+
+
+MemoryManagerFactory = Callable[[MemoryLimits], MemoryManager]
+"""Makes the memory manager of one device; registered by name, chosen by `SIE_MEMORY_MANAGER`."""

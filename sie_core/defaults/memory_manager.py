@@ -1,0 +1,16 @@
+"""Built-in plugin: the memory manager `lru`."""
+
+from __future__ import annotations
+
+from sie_core.contracts import CONTRACT_VERSION
+from sie_core.contracts.memory import MemoryManagerFactory
+from sie_core.hookspecs import hookimpl
+from sie_core.memory import LeastRecentlyUsed
+
+__all__ = ["CONTRACT_VERSION", "sie_memory_managers"]
+
+
+@hookimpl
+def sie_memory_managers() -> dict[str, MemoryManagerFactory]:
+    """Register the one that unloads the longest unused model first."""
+    return {"lru": LeastRecentlyUsed}

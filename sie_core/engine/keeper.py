@@ -1,0 +1,153 @@
+"""Keeps room on the device: measures, asks the memory manager, has models unloaded. Event loop only.
+
+It decides nothing itself but how long to wait. It must not know requests, nor how a model is loaded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Literal
+
+from sie_core.contracts import DeviceMemory, HeldModel, MemoryManager, ModelLoadError, Room
+from sie_core.engine.gauge import MemoryGauge
+from sie_core.engine.metrics import EngineMetrics
+from sie_core.engine.slots import Slots
+from sie_core.engine.threads import on_thread
+from sie_core.engine.unloading import Unloader
+
+log = logging.getLogger(__name__)
+
+MONITOR_S = 1.0
+"""How often memory and idle models are looked at with no load waiting."""
+DRAIN_LIMIT_S = 30.0
+"""How long a load waits until nobody uses a model that is to go; the next one is tried then."""
+ROOM_LIMIT_S = 60.0
+"""How long a load waits for room at all."""
+
+Reason = Literal["load", "background", "out_of_memory"]
+
+clock = time.monotonic
+
+
+class MemoryKeeper:
+    """Carries out what a memory manager decides.
+
+    Args:
+        manager: Who decides.
+        gauge: Measures the device.
+        slots: The models.
+        unloader: Unloads them.
+        metrics: Counts evictions, and shows what was measured.
+    """
+
+    def __init__(
+        self, manager: MemoryManager, gauge: MemoryGauge, slots: Slots, unloader: Unloader, metrics: EngineMetrics
+    ) -> None:
+        self._manager = manager
+        self._gauge = gauge
+        self._slots = slots
+        self._unloader = unloader
+        self._metrics = metrics
+        self._making_room = False
+        self._monitor: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Look after memory and idle models from now on."""
+        self._monitor = asyncio.create_task(self._watch())
+
+    def cancel(self) -> None:
+        """Stop looking after them."""
+        if self._monitor is not None:
+            self._monitor.cancel()
+
+    async def measure(self) -> DeviceMemory:
+        """Measure the device now."""
+        memory = await on_thread("sie-measure", self._gauge.measure)
+        self._metrics.measured(memory)
+        return memory
+
+    async def make_room(self, wanted: int, *, sure: bool) -> None:
+        """Unload what the manager says before a load that takes `wanted` bytes; one load at a time.
+
+        Args:
+            wanted: The bytes.
+            sure: Whether that is known; where it is guessed, the load shows whether it fits.
+
+        Raises:
+            ModelLoadError: `OOM`: there is no room, or models in use held it for too long.
+        """
+        until = clock() + ROOM_LIMIT_S
+        stuck: set[str] = set()
+        self._making_room = True
+        try:
+            while True:
+                memory = await self.measure()
+                room = self._room(wanted, memory, [held for held in self._slots.held() if held.id not in stuck])
+                if not room.fits and not sure:
+                    return
+                if not room.fits or clock() > until:
+                    raise ModelLoadError("OOM", _no_room(wanted, memory))
+                if room.evict is not None:
+                    if not await self._evict(room.evict, "load", DRAIN_LIMIT_S):
+                        stuck.add(room.evict)
+                elif room.wait_s is not None:
+                    await asyncio.sleep(max(0.0, room.wait_s))
+                else:
+                    return
+        finally:
+            self._making_room = False
+
+    async def free_up(self, model: str) -> bool:
+        """Free caches and unload one model because an allocation for `model` failed; return whether one was."""
+        await on_thread("sie-free", self._gauge.free_caches)
+        memory = await self.measure()
+        others = [held for held in self._slots.held() if held.id != model]
+        try:
+            chosen = self._manager.out_of_memory(memory, others, clock())
+        except Exception:
+            log.exception("the memory manager failed")
+            return False
+        return chosen is not None and await self._evict(chosen, "out_of_memory", 0.0)
+
+    async def relieve(self) -> None:
+        """Unload what the manager says with no load waiting; a load under way makes room itself."""
+        memory = await self.measure()
+        if self._making_room:
+            return
+        for chosen in self._manager.relieve(memory, self._slots.held(), clock()):
+            await self._evict(chosen, "background", 0.0)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(MONITOR_S)
+            try:
+                await self.relieve()
+            except Exception:
+                log.exception("looking after the device's memory failed; it goes on")
+
+    def _room(self, wanted: int, memory: DeviceMemory, models: list[HeldModel]) -> Room:
+        try:
+            return self._manager.make_room(wanted, memory, models, clock())
+        except Exception:
+            log.exception("the memory manager failed; the load goes on without it")
+            return Room()
+
+    async def _evict(self, model: str, reason: Reason, wait_s: float) -> bool:
+        slot = self._slots.known(model)
+        if slot is None or slot.pinned:
+            return False
+        unused_s = clock() - (slot.loaded.use.last_used if slot.loaded else clock())
+        if not await self._unloader.unload(slot, wait_s, evict=True):
+            return False
+        self._metrics.evictions.labels(model, reason).inc()
+        log.info("%s was unloaded (%s), unused for %.1f s", model, reason, unused_s)
+        return True
+
+
+def _no_room(wanted: int, memory: DeviceMemory) -> str:
+    return (
+        f"it takes about {wanted / 2**20:.0f} MiB, and of {memory.total / 2**20:.0f} MiB "
+        f"{max(0, memory.total - memory.used) / 2**20:.0f} are free with no other model left to unload."
+    )

@@ -1,0 +1,120 @@
+"""Unloads models: waits until nobody uses them, then gives back what they hold. Event loop only.
+
+Every wait is bounded. It must not know why a model is unloaded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from sie_core.contracts import Adapter
+from sie_core.engine.gauge import MemoryGauge
+from sie_core.engine.loaded import LoadedModel
+from sie_core.engine.metrics import EngineMetrics
+from sie_core.engine.slots import ModelSlot
+from sie_core.engine.threads import on_thread
+
+log = logging.getLogger(__name__)
+
+UNLOAD_LIMIT_S = 30.0
+"""How long an adapter may take to unload; beyond it its thread is left behind, and nobody waits for it."""
+CLOSE_LIMIT_S = 5.0
+"""How long a close waits for adapters to unload; the process ends anyway, and frees what they hold."""
+
+
+class Queues(Protocol):
+    """Who serves the queues of loaded models."""
+
+    def add_model(self, model: LoadedModel) -> None:
+        """Serve a model's queue."""
+
+    def remove_model(self, model: LoadedModel) -> None:
+        """Stop serving it; nothing waits in it."""
+
+
+class Unloader:
+    """Takes models from their slots."""
+
+    def __init__(self, queues: Queues, gauge: MemoryGauge, metrics: EngineMetrics) -> None:
+        self._queues = queues
+        self._gauge = gauge
+        self._metrics = metrics
+        self._left_behind: set[asyncio.Task[None]] = set()
+
+    async def unload(self, slot: ModelSlot, wait_s: float | None = None, *, evict: bool = False) -> bool:
+        """Unload a loaded model once nobody uses it; new requests are turned away meanwhile.
+
+        Args:
+            slot: The model's.
+            wait_s: How long it may stay in use; beyond it the model stays loaded. None for no limit.
+            evict: Whether it makes room for others; requests then wait and have it loaded again.
+
+        Returns:
+            Whether it is unloaded. False too where it was not loaded, or another unload was under way.
+        """
+        if slot.state != "loaded" or slot.loaded is None:
+            return False
+        slot.state, slot.evicted = "unloading", evict
+        slot.change = asyncio.create_task(self._unload(slot, wait_s))
+        await asyncio.wait([slot.change])
+        return slot.loaded is None
+
+    async def close(self, slots: list[ModelSlot]) -> None:
+        """Unload every model at once; the device has stopped."""
+        unloads = [self._give_back(slot, _unload_adapter) for slot in slots]
+        try:
+            async with asyncio.timeout(CLOSE_LIMIT_S):
+                await asyncio.gather(*unloads)
+        except TimeoutError:
+            log.error("adapters that did not unload in %g s were left behind", CLOSE_LIMIT_S)
+
+    async def _unload(self, slot: ModelSlot, wait_s: float | None) -> None:
+        try:
+            if slot.loaded is not None and not await _unused(slot.loaded, wait_s):
+                slot.state = "loaded"
+                log.info("%s is in use and stays loaded", slot.resolved.id)
+                return
+            if slot.loaded is not None:
+                self._queues.remove_model(slot.loaded)
+            giving = asyncio.create_task(self._give_back(slot, self._unload_and_free))
+            await asyncio.wait([giving], timeout=UNLOAD_LIMIT_S)
+            if not giving.done():
+                self._left_behind.add(giving)
+                giving.add_done_callback(self._left_behind.discard)
+                log.error("%s did not unload in %g s; its thread is left behind", slot.resolved.id, UNLOAD_LIMIT_S)
+            slot.state = "available"
+        finally:
+            slot.change = None
+
+    async def _give_back(self, slot: ModelSlot, how: Callable[[str, list[Adapter]], None]) -> None:
+        """Let the adapter free what it holds, and then lose its last reference."""
+        if slot.loaded is None:
+            return
+        slot.last_used = slot.used_at()
+        adapters, slot.loaded = [slot.loaded.adapter], None
+        self._metrics.unloads.labels(slot.resolved.id).inc()
+        await on_thread(f"sie-unload-{slot.resolved.id}", lambda: how(slot.resolved.id, adapters))
+
+    def _unload_and_free(self, model: str, adapters: list[Adapter]) -> None:
+        _unload_adapter(model, adapters)
+        self._gauge.free_caches()
+
+
+async def _unused(model: LoadedModel, wait_s: float | None) -> bool:
+    try:
+        async with asyncio.timeout(wait_s):
+            await model.use.unused()
+    except TimeoutError:
+        return False
+    return True
+
+
+def _unload_adapter(model: str, adapters: list[Adapter]) -> None:
+    """Unload the one adapter in the list, and take it out."""
+    try:
+        adapters.pop().unload()
+    except BaseException:
+        log.exception("unloading %s failed", model)

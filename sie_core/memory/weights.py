@@ -1,0 +1,37 @@
+"""How much memory a folder of weights will take, read from the headers of its safetensors. It loads no tensor."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+WIDTHS = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2}
+"""Bytes of a number of each type that a load converts; the others stay as they are."""
+PRECISIONS = {"float32": 4, "bfloat16": 2, "float16": 2}
+MOST_HEADER_BYTES = 100_000_000
+"""The format's own limit."""
+
+
+def weight_bytes(folder: Path, files: Iterable[str], precision: str) -> int:
+    """Return the bytes of all tensors in the safetensors among `files`, floating-point ones at `precision`.
+
+    A file that cannot be read counts by its size: whether it is damaged is found out by its load.
+    """
+    return sum(_bytes(folder / name, PRECISIONS.get(precision, 4)) for name in files if name.endswith(".safetensors"))
+
+
+def _bytes(file: Path, width: int) -> int:
+    try:
+        with file.open("rb") as opened:
+            size = int.from_bytes(opened.read(8), "little")
+            header = json.loads(opened.read(min(size, MOST_HEADER_BYTES)))
+        return sum(_tensor(entry, width) for name, entry in header.items() if name != "__metadata__")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return file.stat().st_size if file.is_file() else 0
+
+
+def _tensor(entry: Mapping[str, Any], width: int) -> int:
+    begin, end = entry["data_offsets"]
+    return int(end - begin) * width // WIDTHS.get(entry["dtype"], width)

@@ -1,0 +1,284 @@
+"""Room for a load: who is unloaded, who stays, what is measured and shown. Fakes on an emulated gigabyte."""
+
+import asyncio
+import dataclasses
+import time
+
+import pytest
+from sie_fake.memory import MEMORY
+from sie_fake.record import RECORD
+
+from sie_core.contracts import InferenceError, Room
+from sie_core.engine import keeper
+from sie_core.memory import LeastRecentlyUsed, lru
+
+from .conftest import bounded, request, sample, until
+
+MB = 1_000_000
+
+
+@pytest.fixture
+def hurried(monkeypatch):
+    """Models that nobody asked for yet need not wait for anybody."""
+    monkeypatch.setattr(lru, "UNSERVED_S", 0.0)
+
+
+async def serve(engine, *models):
+    """Ask each of the models in turn."""
+    for model in models:
+        assert len((await bounded(engine.infer(request(model, f"to {model}")))).items) == 1
+
+
+def loaded(engine):
+    return {info.id for info in engine.models() if info.state == "loaded"}
+
+
+def evictions(engine, model, reason="load"):
+    return sample(engine, "sie_model_evictions_total", model=model, reason=reason)
+
+
+async def test_the_longest_unused_model_makes_room_for_the_next(engines, hurried):
+    a, b, c = (engines.model(name, memory_bytes=100 * MB) for name in "abc")
+    engine = await engines.start(device="fake", memory_limit_bytes=300 * MB)
+    await serve(engine, a, b, a, c)
+    assert loaded(engine) == {a, c}
+    assert MEMORY.used == 200 * MB
+    assert [evictions(engine, model) for model in (a, b, c)] == [0, 1, 0]
+
+
+async def test_use_never_exceeds_the_limit_while_many_models_take_turns(engines, hurried):
+    models = [engines.model(f"m{number}", memory_bytes=90 * MB) for number in range(12)]
+    engine = await engines.start(device="fake", memory_limit_bytes=450 * MB)
+    await serve(engine, models[0])
+    MEMORY.peak = 0
+    await serve(engine, *models, *models[::-1])
+    assert MEMORY.peak <= 4 * 90 * MB
+
+
+async def test_what_a_load_cost_is_measured_and_shown_with_the_last_use(engines):
+    model, other = engines.model("a", memory_bytes=100 * MB), engines.model("b")
+    engine = await engines.start(device="fake", load=[model], pinned_models=(model,))
+    info = engine.model(model)
+    assert (info.memory_bytes, info.last_used_at, info.pinned) == (100 * MB, None, True)
+    assert sample(engine, "sie_model_memory_bytes", model=model) == 100 * MB
+    assert sample(engine, "sie_device_memory_used_bytes") == 100 * MB
+    before = time.time()
+    await serve(engine, model)
+    assert before - 0.1 <= engine.model(model).last_used_at <= time.time() + 0.1
+    await bounded(engine.unload(model))
+    info = engine.model(model)
+    assert (info.state, info.memory_bytes) == ("available", 100 * MB)
+    assert info.last_used_at is not None
+    assert (engine.model(other).memory_bytes, engine.model(other).pinned) == (None, False)
+
+
+async def test_a_pinned_model_stays_and_one_that_cannot_fit_beside_it_is_refused(engines, hurried):
+    pinned = engines.model("pinned", memory_bytes=200 * MB)
+    small, large = engines.model("small", memory_bytes=90 * MB), engines.model("large", memory_bytes=200 * MB)
+    engine = await engines.start(device="fake", memory_limit_bytes=350 * MB, pinned_models=(pinned,), idle_evict_s=0.01)
+    await serve(engine, large, pinned, small)
+    assert loaded(engine) == {pinned, small}
+    with pytest.raises(InferenceError) as caught:
+        await serve(engine, large)
+    assert caught.value.details["error_class"] == "OOM"
+    assert "it takes about 191 MiB, and of 334 MiB 57 are free" in caught.value.message
+    await serve(engine, pinned)
+    assert len(RECORD.events(pinned, "load")) == 1
+
+
+async def test_a_model_in_use_makes_room_once_its_requests_are_answered(engines, hurried):
+    hold = engines.hold()
+    busy = engines.model("busy", memory_bytes=200 * MB, run_hold=str(hold))
+    other = engines.model("other", memory_bytes=200 * MB)
+    engine = await engines.start(device="fake", memory_limit_bytes=300 * MB, load=[busy])
+    running = asyncio.create_task(engine.infer(request(busy, "running")))
+    await until(lambda: RECORD.runs(busy))
+    waiting = asyncio.create_task(engine.infer(request(other, "waiting")))
+    await until(lambda: engine.model(busy).state == "unloading")
+    late = asyncio.create_task(engine.infer(request(busy, "late")))
+    await asyncio.sleep(0)
+    assert not RECORD.events(busy, "unload")
+    hold.off()
+    for reply in await bounded(asyncio.gather(running, waiting, late)):
+        assert len(reply.items) == 1
+    kinds = [(event.kind, event.model) for event in RECORD.events() if event.kind != "run"]
+    assert kinds == [("unload", busy), ("load", other), ("unload", other), ("load", busy)]
+
+
+async def test_a_client_that_does_not_wait_finds_an_evicted_model_loaded_again(engines, hurried):
+    hold = engines.hold()
+    busy = engines.model("busy", memory_bytes=200 * MB, run_hold=str(hold))
+    other = engines.model("other", memory_bytes=200 * MB)
+    engine = await engines.start(device="fake", memory_limit_bytes=300 * MB, load=[busy])
+    running = asyncio.create_task(engine.infer(request(busy, "running")))
+    await until(lambda: RECORD.runs(busy))
+    waiting = asyncio.create_task(engine.infer(request(other, "waiting")))
+    await until(lambda: engine.model(busy).state == "unloading")
+    for _ in range(2):
+        with pytest.raises(InferenceError) as caught:
+            await engine.infer(request(busy, "late", load_wait_s=0.0))
+        assert (caught.value.code, caught.value.retry_after_s >= 1) == ("MODEL_LOADING", True)
+    hold.off()
+    await bounded(asyncio.gather(running, waiting))
+    await until(lambda: engine.model(busy).state == "loaded")
+
+
+async def test_a_model_that_stays_in_use_for_too_long_is_passed_over(engines, hurried, monkeypatch):
+    monkeypatch.setattr(keeper, "DRAIN_LIMIT_S", 0.05)
+    hold = engines.hold()
+    busy = engines.model("busy", memory_bytes=200 * MB, run_hold=str(hold))
+    other = engines.model("other", memory_bytes=200 * MB)
+    engine = await engines.start(device="fake", memory_limit_bytes=300 * MB)
+    await serve(engine, other)
+    await bounded(engine.load(busy))
+    running = asyncio.create_task(engine.infer(request(busy, "running")))
+    await until(lambda: RECORD.runs(busy))
+    with pytest.raises(InferenceError) as caught:
+        await serve(engine, other)
+    assert caught.value.details["error_class"] == "OOM"
+    assert engine.model(busy).state == "loaded"
+    hold.off()
+    assert len((await bounded(running)).items) == 1
+
+
+async def test_two_clients_of_models_that_do_not_fit_together_share_a_bounded_number_of_loads(engines):
+    a, b = (engines.model(name, memory_bytes=200 * MB, load_s=0.1) for name in "ab")
+    engine = await engines.start(device="fake", memory_limit_bytes=300 * MB)
+
+    async def client(model):
+        for _ in range(100):
+            await serve(engine, model)
+
+    started = time.monotonic()
+    await asyncio.gather(client(a), client(b))
+    took = time.monotonic() - started
+    loads = len(RECORD.events(kind="load"))
+    assert 2 <= loads <= 2 + took / 0.2  # each stays at least as long as its load took
+    assert loads < 100
+
+
+async def test_idle_models_are_unloaded_in_the_background_and_load_again(engines, hurried, monkeypatch):
+    monkeypatch.setattr(keeper, "MONITOR_S", 0.01)
+    model, pinned = engines.model("a", memory_bytes=100 * MB), engines.model("pinned")
+    engine = await engines.start(device="fake", idle_evict_s=0.05, pinned_models=(pinned,))
+    await serve(engine, pinned, model)
+    await until(lambda: evictions(engine, model, "background") == 1)
+    assert (engine.model(model).state, MEMORY.used) == ("available", 0)
+    await serve(engine, model)
+    assert engine.model(pinned).state == "loaded"
+
+
+async def test_pressure_from_elsewhere_is_relieved_in_the_background(engines, hurried, monkeypatch):
+    monkeypatch.setattr(keeper, "MONITOR_S", 0.01)
+    a, b = (engines.model(name, memory_bytes=100 * MB) for name in "ab")
+    engine = await engines.start(device="fake", memory_limit_bytes=300 * MB)
+    await serve(engine, a, b)
+    elsewhere = MEMORY.allocate(80 * MB)
+    try:
+        await until(lambda: evictions(engine, a, "background") == 1)
+    finally:
+        elsewhere.free()
+    assert loaded(engine) == {b}
+
+
+async def test_a_load_that_runs_out_of_memory_unloads_another_model_and_is_tried_once_more(engines, hurried):
+    other, model = engines.model("other"), engines.model("model", load_failure="OOM", load_failure_times=1)
+    engine = await engines.start(device="fake")
+    await serve(engine, other, model)
+    assert loaded(engine) == {model}
+    assert evictions(engine, other, "out_of_memory") == 1
+    assert sample(engine, "sie_model_loads_total", model=model, outcome="ok") == 1
+
+
+async def test_a_load_that_runs_out_of_memory_twice_fails_and_the_next_models_load(engines, hurried):
+    other, model = engines.model("other"), engines.model("large", load_failure="OOM")
+    engine = await engines.start(device="fake")
+    await serve(engine, other)
+    with pytest.raises(InferenceError) as caught:
+        await serve(engine, model)
+    assert caught.value.details == {"error_class": "OOM", "permanent": False, "attempts": 1}
+    await serve(engine, other)
+    assert engine.health().live_problem is None
+
+
+async def test_an_adapter_that_hangs_in_unload_holds_up_no_load(engines, hurried, monkeypatch, caplog):
+    import threading
+
+    from sie_fake.adapter import FakeAdapter
+
+    from sie_core.engine import unloading
+
+    release, unload = threading.Event(), FakeAdapter.unload
+
+    def hang(adapter):
+        release.wait(60)
+        unload(adapter)
+
+    monkeypatch.setattr(unloading, "UNLOAD_LIMIT_S", 0.05)
+    a, b = (engines.model(name, memory_bytes=100 * MB) for name in "ab")
+    engine = await engines.start(device="fake", memory_limit_bytes=240 * MB)
+    await serve(engine, a, b)
+    monkeypatch.setattr(FakeAdapter, "unload", hang)
+    try:
+        assert await bounded(engine.unload(a))
+        assert "left behind" in caplog.text
+        await serve(engine, b)
+    finally:
+        release.set()
+    monkeypatch.setattr(FakeAdapter, "unload", unload)
+    await until(lambda: MEMORY.used == 100 * MB)
+    await serve(engine, a)
+
+
+class Broken(LeastRecentlyUsed):
+    """A manager that raises whatever it is asked."""
+
+    def make_room(self, *asked):
+        raise RuntimeError("broken")
+
+    relieve = out_of_memory = make_room
+
+
+class Stubborn(LeastRecentlyUsed):
+    """A manager that names models that must not go, or are not there."""
+
+    def make_room(self, wanted, memory, models, now):
+        pinned = [model.id for model in models if model.pinned]
+        return Room(evict=pinned[0]) if pinned else Room()
+
+    def relieve(self, memory, models, now):
+        return ["test/nowhere", *(model.id for model in models if model.pinned)]
+
+
+@pytest.mark.parametrize("manager", [Broken, Stubborn])
+async def test_a_bad_memory_manager_stops_no_load_and_unloads_nothing_pinned(engines, manager, monkeypatch):
+    monkeypatch.setattr(keeper, "MONITOR_S", 0.01)
+    name = f"short-{manager.__name__}"
+    pinned, model = engines.model("pinned"), engines.model(name, load_failure="OOM", load_failure_times=1)
+    engine = await engines.start(
+        lambda plugins: dataclasses.replace(plugins, memory_managers={"lru": manager}),
+        device="fake",
+        pinned_models=(pinned,),
+    )
+    await serve(engine, pinned)
+    with pytest.raises(InferenceError):
+        await serve(engine, model)
+    await asyncio.sleep(0.05)
+    await bounded(engine.load(model))
+    await serve(engine, pinned, model)
+    assert len(RECORD.events(pinned, "load")) == 1
+
+
+async def test_a_probe_that_cannot_measure_costs_nothing(engines, monkeypatch, caplog):
+    from sie_fake.device import FakeProbe
+
+    def fail(probe, device):
+        raise RuntimeError("the driver is gone")
+
+    monkeypatch.setattr(FakeProbe, "memory", fail)
+    monkeypatch.setattr(FakeProbe, "free_caches", fail)
+    model = engines.model("model")
+    engine = await engines.start(device="fake", load=[model])
+    await serve(engine, model)
+    assert "cannot measure" in caplog.text
+    assert engine.health().live_problem is None
