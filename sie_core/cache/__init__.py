@@ -3,15 +3,27 @@
 It hands out folders; it must not know what is in the weights or who reads them.
 """
 
-from sie_core.cache.chain import WeightChain, build_chain, fetch_weights, find_weights, weight_request
+from sie_core.cache.chain import (
+    HeldWeights,
+    WeightChain,
+    build_chain,
+    fetch_weights,
+    find_weights,
+    hold_weights,
+    weight_request,
+)
+from sie_core.cache.disk import DiskCache, DiskLimits, cache_folder
 from sie_core.cache.hub import HUB_TIER, HubTier
-from sie_core.cache.local import LOCAL_TIER, LocalTier, cache_folder
+from sie_core.cache.local import LOCAL_TIER, LocalTier
 from sie_core.cache.packages import PACKAGES_TIER, PackagesTier
 
 __all__ = [
     "HUB_TIER",
     "LOCAL_TIER",
     "PACKAGES_TIER",
+    "DiskCache",
+    "DiskLimits",
+    "HeldWeights",
     "HubTier",
     "LocalTier",
     "PackagesTier",
@@ -20,5 +32,6 @@ __all__ = [
     "cache_folder",
     "fetch_weights",
     "find_weights",
+    "hold_weights",
     "weight_request",
 ]

@@ -6,45 +6,120 @@ It knows tiers by their contract only.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
-from sie_core.cache.formats import holds_pickles, holds_safetensors, no_safetensors
+from sie_core.cache.disk import DiskCache, disk_cache
+from sie_core.cache.formats import broken_safetensors, holds_pickles, holds_safetensors, no_safetensors
+from sie_core.cache.leases import Lease
 from sie_core.contracts import ModelConfig, ModelLoadError, TierContext, WeightRequest, WeightTier
+from sie_core.contracts.weights import FillableTier
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings
 
 log = logging.getLogger(__name__)
 
 
-class WeightChain:
-    """Asks tiers in order until one has the weights."""
+class HeldWeights:
+    """A local folder of weights that nobody removes until they are released, or forgotten."""
 
-    def __init__(self, tiers: Sequence[WeightTier]) -> None:
+    def __init__(self, folder: Path, lease: Lease | None) -> None:
+        self.folder = folder
+        self._lease = lease
+
+    def release(self) -> None:
+        """Let the folder be removed. Doing so again does nothing."""
+        if self._lease is not None:
+            self._lease.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class WeightChain:
+    """Asks tiers in order until one has the weights.
+
+    Args:
+        tiers: The nearest first.
+        cache: The local cache, which removes nothing that is held; None where nothing is ever removed.
+    """
+
+    def __init__(self, tiers: Sequence[WeightTier], cache: DiskCache | None = None) -> None:
         self.tiers = tuple(tiers)
+        self.cache = cache
+        self._fills: list[threading.Thread] = []
 
     def fetch(self, request: WeightRequest) -> Path:
-        """Return a local folder of the weights. Runs on a loader thread and may take minutes.
+        """Return a local folder of the weights, which may be removed once others need its room.
+
+        Raises:
+            ModelLoadError: As `hold`.
+        """
+        with self.hold(request) as held:
+            return held.folder
+
+    def hold(self, request: WeightRequest) -> HeldWeights:
+        """Return a local folder of the weights, held. Runs on a loader thread and may take minutes.
 
         Raises:
             ModelLoadError: No tier gave them. The message names each tier and what it said; the class is that of the
                 farthest tier that failed, or `NOT_FOUND` where none has the model.
         """
+        lease = None if self.cache is None else self.cache.use(request.repo_id)
+        held = HeldWeights(self._ask(request), lease)
+        if self.cache is None or not held.folder.is_relative_to(self.cache.folder):
+            held.release()
+        elif lease is None:
+            # Only this fetch made the cache's folder, so nothing could be held before.
+            held = HeldWeights(held.folder, self.cache.use(request.repo_id))
+            if not held.folder.is_dir():
+                return self.hold(request)
+        return held
+
+    def _ask(self, request: WeightRequest) -> Path:
         said: list[tuple[str, ModelLoadError | None]] = []
         started = time.monotonic()
-        for tier in self.tiers:
+        for place, tier in enumerate(self.tiers):
             try:
                 folder = tier.fetch(request)
             except ModelLoadError as error:
+                if error.failure == "CORRUPT":
+                    log.warning("weights of %s: tier %s: %s", request.repo_id, tier.name, error)
                 said.append((tier.name, error))
                 continue
             if folder is not None:
                 seconds = time.monotonic() - started
                 log.info("weights of %s: tier %s, %.1f s, %s", request.repo_id, tier.name, seconds, folder)
+                self._fill(self.tiers[:place], request, folder)
                 return folder
             said.append((tier.name, None))
         raise _nobody(request, said)
+
+    def _fill(self, nearer: Sequence[WeightTier], request: WeightRequest, folder: Path) -> None:
+        """Offer what a far tier gave to the nearer ones, which had it not, on a thread beside the load."""
+        takers = [tier for tier in nearer if isinstance(tier, FillableTier)]
+        if takers:
+            lease = None if self.cache is None else self.cache.use(request.repo_id)
+            fill = threading.Thread(
+                target=_offer, args=(takers, request, folder, lease), name=f"sie-fill-{request.repo_id}", daemon=True
+            )
+            self._fills = [each for each in self._fills if each.is_alive()] + [fill]
+            fill.start()
+
+    def fill(self, request: WeightRequest, folder: Path) -> list[str]:
+        """Offer weights to every tier that takes some, now; return the names of those that took them."""
+        return [tier.name for tier in self.tiers if isinstance(tier, FillableTier) and tier.fill(request, folder)]
+
+    def wait_for_fills(self) -> None:
+        """Wait until what was fetched is stored wherever it is being stored."""
+        for each in self._fills:
+            each.join()
 
     def find(self, request: WeightRequest) -> tuple[str, Path] | None:
         """Return the tier and the folder that hold the weights on this machine already; never downloads."""
@@ -64,26 +139,45 @@ def build_chain(settings: Settings, plugins: PluginSet) -> WeightChain:
     context = TierContext(settings=settings, packages=plugins.weight_packages)
     factories = sorted(plugins.weight_tiers, key=lambda factory: (factory.order, factory.name))
     tiers = [tier for factory in factories if (tier := factory.create(context)) is not None]
-    return WeightChain(tiers)
+    return WeightChain(tiers, disk_cache(settings))
 
 
 def fetch_weights(config: ModelConfig, chain: WeightChain) -> Path | None:
-    """Return the folder of a model's weights: its own `weights_path`, else what the chain gives; None if weightless.
+    """Return the folder of a model's weights, which may be removed once others need its room.
+
+    Raises:
+        ModelLoadError: As `hold_weights`.
+    """
+    held = hold_weights(config, chain)
+    if held is None:
+        return None
+    with held:
+        return held.folder
+
+
+def hold_weights(config: ModelConfig, chain: WeightChain) -> HeldWeights | None:
+    """Return a model's weights, held: its own `weights_path`, else what the chain gives; None if weightless.
 
     Raises:
         ModelLoadError: `NOT_FOUND` where the named folder is missing, `CONFIG` where it holds pickled weights only,
-            or what the chain raises.
+            `CORRUPT` where a file of it is cut off, or what the chain raises.
     """
     if config.weightless:
         return None
     if config.weights_path is None:
-        return chain.fetch(weight_request(config))
+        return chain.hold(weight_request(config))
     folder = Path(config.weights_path)
     if not folder.is_dir():
         raise ModelLoadError("NOT_FOUND", f"The `weights_path` of {config.id} is not a folder on this machine.")
     if holds_pickles(folder) and not holds_safetensors(folder):
         raise ModelLoadError("CONFIG", no_safetensors(f"The `weights_path` of {config.id}", pickled=True) + ".")
-    return folder
+    for file in sorted(folder.rglob("*.safetensors")):
+        if fault := broken_safetensors(file):
+            name = file.relative_to(folder).as_posix()
+            raise ModelLoadError(
+                "CORRUPT", f"{name} in the `weights_path` of {config.id} {fault}; copy it there again."
+            )
+    return HeldWeights(folder, None)
 
 
 def find_weights(config: ModelConfig, chain: WeightChain) -> tuple[str, Path] | None:
@@ -109,3 +203,16 @@ def _nobody(request: WeightRequest, said: Sequence[tuple[str, ModelLoadError | N
     failure = failed[-1].failure if failed else "NOT_FOUND"
     revision = f" at revision {request.revision}" if request.revision else ""
     return ModelLoadError(failure, f"No weights of {request.repo_id}{revision}: {lines}. {remedy}")
+
+
+def _offer(takers: Sequence[FillableTier], request: WeightRequest, folder: Path, lease: Lease | None) -> None:
+    for tier in takers:
+        try:
+            if tier.fill(request, folder):
+                log.info("weights of %s: stored in tier %s", request.repo_id, tier.name)
+        except ModelLoadError as error:
+            log.warning("weights of %s: not stored in tier %s: %s", request.repo_id, tier.name, error)
+        except Exception:
+            log.exception("weights of %s: storing them in tier %s failed", request.repo_id, tier.name)
+    if lease is not None:
+        lease.release()

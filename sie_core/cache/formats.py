@@ -1,15 +1,18 @@
 """Which files say what a model is; which hold weights that are read, safetensors, and which never are: pickles, which
 can run code when read.
 
-Told by names alone; no file is opened.
+Told by names, and of safetensors by their header.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from sie_core.contracts import is_pickled
 
+_HEADER_LIMIT = 100_000_000
+"""The longest header safetensors allows, in bytes."""
 PART_CONFIGS = (
     *("tokenizer_*", "generation_*", "adapter_*", "processor_*", "preprocessor_*", "video_preprocessor_*"),
     *("quantize_*", "sentence_*", "router_*"),
@@ -47,3 +50,25 @@ def no_safetensors(name: str, pickled: bool) -> str:
         "`refs/pr/…`: set `hf_revision`), or load the model once with transformers and `save_pretrained` it into a "
         "folder that `weights_path` names"
     )
+
+
+def broken_safetensors(file: Path) -> str | None:
+    """Say what is wrong with the size of a safetensors file, by its own header; None where it is right.
+
+    Layout: https://huggingface.co/docs/safetensors: a length, a JSON header, the tensors without gaps.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    size = file.stat().st_size
+    with file.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        if size < 8 or length > min(_HEADER_LIMIT, size - 8):
+            return "is cut off or is no safetensors file"
+        try:
+            header = json.loads(stream.read(length))
+            ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+            whole = 8 + length + max(ends, default=0)
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+            return "is no safetensors file"
+    return None if size == whole else f"has {size} bytes, its header says {whole}"

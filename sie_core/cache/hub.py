@@ -7,11 +7,18 @@ module, which imports it at the first download.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from sie_core.cache import hub_layout
+from sie_core.cache.disk import DiskCache, disk_cache, storage_error
 from sie_core.cache.formats import no_safetensors
-from sie_core.cache.local import cache_folder
+from sie_core.cache.hub_retries import PATIENT, HubRetries, asked_pause_s
+from sie_core.cache.local import check
 from sie_core.contracts import ModelLoadError, TierContext, WeightRequest, WeightTierFactory, is_pickled
+from sie_core.contracts.weights import Progress
+
+if TYPE_CHECKING:
+    from huggingface_hub.hf_api import ModelInfo
 
 _METADATA_TIMEOUT_S = 10.0
 
@@ -20,22 +27,26 @@ class HubTier:
     """Downloads one snapshot at a time into `cache`.
 
     Args:
-        cache: A folder in the Hub's cache layout; other processes may use it at the same time.
+        cache: The local cache; other processes may use it at the same time.
         endpoint: The Hub or a mirror; None takes the client's own setting (`HF_ENDPOINT`).
+        retries: How long failures that pass are tried again.
     """
 
     name = "hub"
 
-    def __init__(self, cache: Path, endpoint: str | None = None) -> None:
-        self.cache = cache
+    def __init__(self, cache: DiskCache | Path, endpoint: str | None = None, retries: HubRetries = PATIENT) -> None:
+        self.cache = cache if isinstance(cache, DiskCache) else DiskCache(cache)
         self.endpoint = endpoint
+        self.retries = retries
 
     def fetch(self, request: WeightRequest) -> Path | None:
         """Download the requested revision and return its folder; None for a mere look.
 
+        The commit is asked for first, and every file is of that commit.
+
         Raises:
-            ModelLoadError: `GATED`, `NOT_FOUND`, `NETWORK`, `STORAGE`, or `CONFIG` where the repository has pickled
-                weights only.
+            ModelLoadError: `GATED`, `NOT_FOUND`, `NETWORK`, `STORAGE`, `CORRUPT` where what came is not what the Hub
+                lists, or `CONFIG` where the repository has pickled weights only.
         """
         if request.peek:
             return None
@@ -44,39 +55,88 @@ class HubTier:
         if constants.HF_HUB_OFFLINE:
             raise ModelLoadError("NOT_FOUND", "not asked: HF_HUB_OFFLINE is set")
         try:
-            self._refuse_pickles(request)
-            folder = self._download(request)
+            info = self.retries.call(lambda: self._look(request))
+            with self.cache.pulling(request.repo_id):
+                return self._pull(request, info)
         except ModelLoadError:
             raise
         except Exception as error:
             raise _typed(error, request) from error
-        lacking = hub_layout.missing(folder)
-        if lacking is not None:
-            raise ModelLoadError("NETWORK", f"the download of {request.repo_id} is not whole: {lacking} is missing")
-        return folder
 
-    def _refuse_pickles(self, request: WeightRequest) -> None:
-        """Look at the list of files before any is downloaded."""
+    def _look(self, request: WeightRequest) -> ModelInfo:
+        """Ask for the commit and its files; refuse pickled weights before any is downloaded."""
         from huggingface_hub import HfApi
 
-        api = HfApi(endpoint=self.endpoint)
-        info = api.model_info(request.repo_id, revision=request.revision, timeout=_METADATA_TIMEOUT_S)
+        info = HfApi(endpoint=self.endpoint).model_info(
+            request.repo_id, revision=request.revision, files_metadata=True, timeout=_METADATA_TIMEOUT_S
+        )
         names = [file.rfilename for file in info.siblings or ()]
         if not any(name.endswith(".safetensors") for name in names):
             raise ModelLoadError("CONFIG", no_safetensors(request.repo_id, any(map(is_pickled, names))))
+        if info.sha is None:
+            raise ModelLoadError("NETWORK", f"the Hub named no commit of {request.repo_id}")
+        return info
 
-    def _download(self, request: WeightRequest) -> Path:
+    def _pull(self, request: WeightRequest, info: ModelInfo) -> Path:
+        commit = str(info.sha)
+        there = hub_layout.snapshot(self.cache.folder, request.repo_id, commit)
+        if there is not None:
+            self._clear_faults(there)
+            if hub_layout.missing(there) is None:
+                return self._named(request, there)
+        files = [file for file in info.siblings or () if hub_layout.wanted(file.rfilename)]
+        self.cache.make_room(request.repo_id, sum(file.size or 0 for file in files))
+        folder = self.retries.call(lambda: self._download(request, commit))
+        lacking = hub_layout.missing(folder)
+        if lacking is not None:
+            raise ModelLoadError("NETWORK", f"the download of {request.repo_id} is not whole: {lacking} is missing")
+        check(self.cache, request.repo_id, folder)
+        return self._named(request, folder)
+
+    def _clear_faults(self, folder: Path) -> None:
+        """Unlink wrong files of a snapshot, which the Hub's client would keep; who has them open is not disturbed."""
+        for name in self.cache.proofs.faults(folder):
+            file = folder / name
+            if file.is_symlink():
+                (file.parent / file.readlink()).unlink(missing_ok=True)
+            file.unlink(missing_ok=True)
+
+    def _named(self, request: WeightRequest, folder: Path) -> Path:
+        """Have the local cache know the commit by the branch or tag that was asked for."""
+        hub_layout.write_ref(self.cache.folder, request.repo_id, request.revision, folder.name)
+        return folder
+
+    def _download(self, request: WeightRequest, commit: str) -> Path:
         from huggingface_hub import snapshot_download
 
         folder = snapshot_download(
             request.repo_id,
-            revision=request.revision,
-            cache_dir=self.cache,
+            revision=commit,
+            cache_dir=self.cache.folder,
             endpoint=self.endpoint,
             allow_patterns=list(hub_layout.ALLOWED_FILES),
             ignore_patterns=list(hub_layout.IGNORED_FILES),
+            tqdm_class=None if request.progress is None else _progress_bar(request.progress),
         )
         return Path(folder)
+
+
+def _progress_bar(progress: Progress) -> type[Any]:
+    """Make the class of progress bar the Hub's client reports to, which draws nothing and tells `progress`."""
+    from huggingface_hub.utils.tqdm import tqdm
+
+    class Bar(tqdm):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            self.counts = options.get("unit") == "B" and "transfer" not in str(options.get("name"))
+            self.done = 0
+            super().__init__(*arguments, **{**options, "disable": True})  # type: ignore[no-untyped-call]
+
+        def update(self, n: float | None = 1) -> None:
+            self.done += int(n or 0)
+            if self.counts:
+                progress(self.done, int(self.total or 0))
+
+    return Bar
 
 
 def ask_commit(request: WeightRequest, endpoint: str | None = None) -> str:
@@ -117,9 +177,16 @@ def _typed(error: Exception, request: WeightRequest) -> ModelLoadError:
         return ModelLoadError("NOT_FOUND", f"{request.repo_id} is no repository id: it reads `organisation/name`")
     if isinstance(error, errors.HfHubHTTPError):
         status = getattr(error.response, "status_code", None)
+        if status == 429:
+            pause = asked_pause_s(error)
+            after = "" if pause is None else f", and asks to be left alone for {pause:.0f} s"
+            return ModelLoadError(
+                "NETWORK",
+                f"the Hub answered 429 for {where}: too many requests{after}. A token in HF_TOKEN raises its limit",
+            )
         return ModelLoadError("NETWORK", f"the Hub answered {status} for {where}")
-    if _is_storage(error):
-        return ModelLoadError("STORAGE", f"the local cache cannot take {where}: {_strerror(error)}")
+    if isinstance(error, OSError) and _is_storage(error):
+        return storage_error(where, error)
     return ModelLoadError("NETWORK", f"the Hub could not be reached for {where} ({type(error).__name__})")
 
 
@@ -131,12 +198,8 @@ def _is_storage(error: Exception) -> bool:
     return isinstance(error, OSError) and error.errno is not None and not foreign
 
 
-def _strerror(error: BaseException) -> str:
-    return str(getattr(error, "strerror", None) or type(error).__name__)
-
-
 def _create(context: TierContext) -> HubTier | None:
-    return HubTier(cache_folder(context.settings)) if context.settings.hf_fallback else None
+    return HubTier(disk_cache(context.settings)) if context.settings.hf_fallback else None
 
 
 HUB_TIER = WeightTierFactory(name="hub", order=400, create=_create)

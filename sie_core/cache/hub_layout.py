@@ -5,12 +5,15 @@ Read only; what downloads into it is the Hub tier.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from sie_core.cache.formats import holds_safetensors, is_described
+from sie_core.cache.writing import write_whole
 
 ALLOWED_FILES = (
     "*.safetensors",
@@ -20,6 +23,7 @@ ALLOWED_FILES = (
     "*.tiktoken",
     "*.jinja",
     "*.py",
+    "artifact.metadata",
 )
 """What is taken from a repository: safetensors, configs, tokenizers, templates. Code is taken and stays text: it runs
 only where a model's config opts in. Nothing pickled is taken."""
@@ -53,12 +57,34 @@ def snapshot(cache: Path, repo_id: str, revision: str | None) -> Path | None:
     """Find the folder of a revision (a commit, branch or tag; None means `main`), whole or not."""
     repo = repo_folder(cache, repo_id)
     name = revision or "main"
+    if not is_relative_name(name):
+        return None
     try:
         commit = (repo / "refs" / name).read_text(encoding="utf-8").strip()
     except (OSError, ValueError):
         commit = name
     folder = repo / "snapshots" / commit
     return folder if commit and folder.is_dir() else None
+
+
+def write_ref(cache: Path, repo_id: str, revision: str | None, commit: str) -> None:
+    """Note which commit a branch or tag (None means `main`) names. A cache that cannot be written to goes without.
+
+    Nothing is noted for a revision that is no name of a file in the cache, or the commit itself.
+    """
+    name = revision or "main"
+    refs = repo_folder(cache, repo_id) / "refs"
+    if name == commit or not is_relative_name(name):
+        return
+    with contextlib.suppress(OSError):
+        if not (refs / name).is_file() or (refs / name).read_text(encoding="utf-8") != commit:
+            write_whole(refs / name, commit.encode())
+
+
+def is_relative_name(name: str) -> bool:
+    """Whether a name from elsewhere stays inside the folder it is joined to."""
+    parts = name.split("/")
+    return "\\" not in name and ":" not in name and "\0" not in name and all(p not in ("", ".", "..") for p in parts)
 
 
 def missing(folder: Path) -> str | None:
@@ -69,7 +95,8 @@ def missing(folder: Path) -> str | None:
     """
     if not is_described(folder) and not (folder / LORA_CONFIG).is_file():
         return "config.json"
-    for name in (*_recorded(folder), *_shards(folder), *_modules(folder), *_files(folder)):
+    listed = [name for name in recorded(folder) if wanted(name)]
+    for name in (*listed, *_shards(folder), *_modules(folder), *_files(folder)):
         if not (folder / name).exists():
             return name
     return None if holds_safetensors(folder) else "model.safetensors"
@@ -82,13 +109,13 @@ def wanted(name: str) -> bool:
     )
 
 
-def _recorded(folder: Path) -> list[str]:
+def recorded(folder: Path) -> dict[str, Any]:
+    """Read the list of a commit's files that the Hub's client left: what it says of each; empty where there is none."""
     record = folder.parent.parent / "trees" / f"{folder.name}.json"
     try:
-        files = json.loads(record.read_bytes())["files"]
+        return dict(json.loads(record.read_bytes())["files"])
     except (OSError, ValueError, KeyError, TypeError):
-        return []
-    return [name for name in files if wanted(name)]
+        return {}
 
 
 def _files(folder: Path) -> list[str]:

@@ -1,51 +1,64 @@
-"""The tier `local`: whole snapshots in the Hub's cache layout on a local disk."""
+"""The tier `local`: whole snapshots in the Hub's cache layout on a local disk, checked before anybody maps them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from sie_core.cache import hub_layout
+from sie_core.cache.disk import DiskCache, disk_cache
 from sie_core.cache.formats import holds_pickles, holds_safetensors
 from sie_core.contracts import ModelLoadError, TierContext, WeightRequest, WeightTierFactory
-from sie_core.settings import Settings
 
 
 class LocalTier:
-    """Serves what a cache folder holds; a snapshot that lacks a file is passed over and says which."""
+    """Serves what a cache holds; a snapshot that lacks a file, or has a wrong one, is passed over and says which."""
 
     name = "local"
 
-    def __init__(self, cache: Path) -> None:
-        self.cache = cache
+    def __init__(self, cache: DiskCache | Path) -> None:
+        self.cache = cache if isinstance(cache, DiskCache) else DiskCache(cache)
 
     def fetch(self, request: WeightRequest) -> Path | None:
         """Return the folder of the requested revision where it is whole.
 
         Raises:
-            ModelLoadError: `NOT_FOUND`, naming a missing file, where the cache holds a part of it.
+            ModelLoadError: `NOT_FOUND`, naming a missing file, where the cache holds a part of it; `CORRUPT` where a
+                file is not what its publisher wrote.
         """
-        folder = hub_layout.snapshot(self.cache, request.repo_id, request.revision)
+        folder = hub_layout.snapshot(self.cache.folder, request.repo_id, request.revision)
         if folder is None:
             return None
         lacking = hub_layout.missing(folder)
-        if lacking is None:
-            return folder
-        if not holds_safetensors(folder) and holds_pickles(folder):
-            raise ModelLoadError("NOT_FOUND", "the cached snapshot holds pickled weights only, which are never read")
-        raise ModelLoadError("NOT_FOUND", f"the cached snapshot is not whole: {lacking} is missing")
+        if lacking is not None:
+            if not holds_safetensors(folder) and holds_pickles(folder):
+                raise ModelLoadError(
+                    "NOT_FOUND", "the cached snapshot holds pickled weights only, which are never read"
+                )
+            raise ModelLoadError("NOT_FOUND", f"the cached snapshot is not whole: {lacking} is missing")
+        if not request.peek:
+            check(self.cache, request.repo_id, folder)
+        return folder
 
 
-def cache_folder(settings: Settings) -> Path:
-    """Return the cache of the settings: `SIE_LOCAL_CACHE`, else the one the Hub client uses itself."""
-    if settings.local_cache is not None:
-        return settings.local_cache.expanduser()
-    from huggingface_hub.constants import HF_HUB_CACHE
+def check(cache: DiskCache, repo_id: str, folder: Path) -> None:
+    """Check the files of a snapshot.
 
-    return Path(HF_HUB_CACHE)
+    Raises:
+        ModelLoadError: `CORRUPT`, naming the first wrong file and the remedy.
+    """
+    faults = cache.proofs.faults(folder)
+    if faults:
+        name, fault = next(iter(faults.items()))
+        others = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        raise ModelLoadError(
+            "CORRUPT",
+            f"{name} of {repo_id} in the local cache {fault}{others}. A tier that has it replaces it; else remove it "
+            f"(`sie cache prune {repo_id}`) and fetch it again",
+        )
 
 
 def _create(context: TierContext) -> LocalTier:
-    return LocalTier(cache_folder(context.settings))
+    return LocalTier(disk_cache(context.settings))
 
 
 LOCAL_TIER = WeightTierFactory(name="local", order=100, create=_create)

@@ -9,8 +9,8 @@ import re
 from typing import NamedTuple
 
 from sie_core.cache import hub_layout
+from sie_core.cache.disk import cache_folder
 from sie_core.cache.hub import ask_commit
-from sie_core.cache.local import cache_folder
 from sie_core.contracts import ModelLoadError, WeightRequest
 from sie_core.settings import Settings
 

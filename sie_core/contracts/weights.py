@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 PICKLED_WEIGHTS = (
     "pytorch_model*.bin",
@@ -22,6 +22,10 @@ def is_pickled(name: str) -> bool:
     return any(fnmatchcase(name.rpartition("/")[2], pattern) for pattern in PICKLED_WEIGHTS)
 
 
+Progress = Callable[[int, int], None]
+"""Takes how many bytes of a download have come, and of how many as far as is known by then."""
+
+
 @dataclass(frozen=True, slots=True)
 class WeightRequest:
     """The weights of one model: a Hub repository at a revision."""
@@ -30,6 +34,8 @@ class WeightRequest:
     revision: str | None = None
     peek: bool = False
     """Only tell whether the weights are at hand on this machine: no download, no hashing."""
+    progress: Progress | None = field(default=None, compare=False)
+    """Told of a download under way, from any thread."""
 
 
 class WeightTier(Protocol):
@@ -45,6 +51,21 @@ class WeightTier(Protocol):
         Raises:
             ModelLoadError: The tier is the right one and failed (gated, network, storage, corrupt), or has something
                 to say about why it passes (`NOT_FOUND`). The next tier is asked either way.
+        """
+        ...
+
+
+@runtime_checkable
+class FillableTier(WeightTier, Protocol):
+    """A tier that takes weights which a farther one gave."""
+
+    def fill(self, request: WeightRequest, folder: Path) -> bool:
+        """Store the weights in `folder`, a snapshot of the Hub's layout; False where it does not, or has them.
+
+        Runs on a thread of its own, beside the load; `folder` stays until it returns.
+
+        Raises:
+            ModelLoadError: It could not, of the class that says why; the load is not touched.
         """
         ...
 

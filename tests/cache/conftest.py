@@ -1,125 +1,62 @@
-"""Real Hub cache folders, and a small server that plays the Hub."""
+"""Real Hub cache folders, small disks, and a server that plays the Hub."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import threading
+import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, ClassVar
-from urllib.parse import unquote, urlparse
 
 import huggingface_hub.constants
-import numpy as np
 import pytest
-from safetensors.numpy import save
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-TENSORS = save({"weight": np.ones((2, 3), np.float32)})
-FILES = {
-    "config.json": b'{"model_type": "bert", "architectures": ["BertModel"]}',
-    "model.safetensors": TENSORS,
-    "tokenizer.json": b"{}",
-    "vocab.txt": b"a\nb\n",
-    "pytorch_model.bin": b"pickled",
-    "onnx/model.onnx": b"graph",
-    "README.md": b"# A model",
-}
-
-
-@dataclass
-class FakeHub:
-    """What the server answers: files by repository, and a failure for every request where one is set."""
-
-    files: dict[str, dict[str, bytes]] = field(default_factory=dict)
-    failure: tuple[int, dict[str, str]] | None = None
-    cut: str | None = None
-    """A file whose body ends half way."""
-    asked: list[str] = field(default_factory=list)
-    url: str = ""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    hub: ClassVar[FakeHub]
-
-    def do_GET(self) -> None:
-        path = unquote(urlparse(self.path).path)
-        self.hub.asked.append(f"{self.command} {path}")
-        if self.hub.failure is not None:
-            status, headers = self.hub.failure
-            return self._answer(status, b"{}", headers)
-        for repo, files in self.hub.files.items():
-            if path in {
-                f"/api/models/{repo}",
-                f"/api/models/{repo}/revision/main",
-                f"/api/models/{repo}/revision/{COMMIT}",
-            }:
-                return self._json({"id": repo, "sha": COMMIT, "siblings": [{"rfilename": name} for name in files]})
-            if path.startswith(f"/api/models/{repo}/revision/"):
-                return self._answer(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
-            if path == f"/api/models/{repo}/tree/{COMMIT}":
-                return self._json([_tree_entry(name, data) for name, data in files.items()])
-            prefix = f"/{repo}/resolve/{COMMIT}/"
-            if path.startswith(prefix) and path.removeprefix(prefix) in files:
-                return self._file(path.removeprefix(prefix), files[path.removeprefix(prefix)])
-        return self._answer(404, b"{}", {"X-Error-Code": "RepoNotFound"})
-
-    do_HEAD = do_GET  # noqa: N815 - http.server's name
-
-    def _file(self, name: str, data: bytes) -> None:
-        headers = {"ETag": f'"{_git_id(data)}"', "X-Repo-Commit": COMMIT}
-        self._answer(200, data, headers, sent=len(data) // 2 if name == self.hub.cut else None)
-
-    def _json(self, value: Any) -> None:
-        self._answer(200, json.dumps(value).encode(), {"Content-Type": "application/json"})
-
-    def _answer(self, status: int, body: bytes, headers: dict[str, str], sent: int | None = None) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body[:sent])
-        if sent is not None:
-            self.close_connection = True
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-        """Stay silent; `FakeHub.asked` records the requests."""
-
-
-def _git_id(data: bytes) -> str:
-    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
-
-
-def _tree_entry(name: str, data: bytes) -> dict[str, Any]:
-    return {"type": "file", "path": name, "size": len(data), "oid": _git_id(data)}
+from tests.cache.fake_hub import COMMIT, FILES, FakeHub, blob_name, run_hub
 
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
     """A Hub on a local port that has the repository `org/m`."""
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    served = FakeHub(files={"org/m": dict(FILES)})
-    handler = type("Handler", (_Handler,), {"hub": served})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        served.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with run_hub() as served:
         yield served
-        server.shutdown()
-        thread.join(10)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Callable[..., Path]]:
+    """Mount disks of their own in memory: `disk("4m")`."""
+    with ExitStack() as mounts:
+
+        def mount(size: str, name: str = "disk") -> Path:
+            folder = tmp_path / name
+            folder.mkdir(exist_ok=True)
+            done = subprocess.run(
+                ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], capture_output=True, text=True
+            )
+            if done.returncode != 0:
+                pytest.skip(f"a tmpfs cannot be mounted here: {done.stderr.strip()}")
+            mounts.callback(subprocess.run, ["umount", "-l", str(folder)], check=True)
+            return folder
+
+        yield mount
+
+
+def make_read_only(disk: Path) -> None:
+    """Turn a mounted disk read-only."""
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
 
 
 @pytest.fixture
 def cached(tmp_path: Path) -> Callable[..., Path]:
     """Write a repository into a cache the way the Hub's client lays it out; give its snapshot's folder."""
 
-    def write(repo: str = "org/m", commit: str = COMMIT, ref: str | None = "main", **files: bytes | None) -> Path:
-        folder = tmp_path / "cache" / f"models--{repo.replace('/', '--')}"
+    def write(
+        repo: str = "org/m",
+        commit: str = COMMIT,
+        ref: str | None = "main",
+        cache: Path = tmp_path / "cache",
+        **files: bytes | None,
+    ) -> Path:
+        folder = cache / f"models--{repo.replace('/', '--')}"
         snapshot, blobs = folder / "snapshots" / commit, folder / "blobs"
         for each in (snapshot, blobs, folder / "refs"):
             each.mkdir(parents=True, exist_ok=True)
@@ -128,7 +65,7 @@ def cached(tmp_path: Path) -> Callable[..., Path]:
         content = {name: FILES[name] for name in ("config.json", "model.safetensors", "tokenizer.json")} | files
         for name, data in content.items():
             if data is not None:
-                blob = blobs / _git_id(data)
+                blob = blobs / blob_name(name, data)
                 blob.write_bytes(data)
                 (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
                 (snapshot / name).symlink_to(blob)

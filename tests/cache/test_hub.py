@@ -13,22 +13,24 @@ import huggingface_hub.constants
 import pytest
 
 from sie_core.cache import HUB_TIER, HubTier, LocalTier
+from sie_core.cache.hub_retries import HubRetries
 from sie_core.contracts import ModelLoadError, TierContext, WeightRequest
 from sie_core.settings import Settings
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 REQUEST = WeightRequest("org/m")
+ONCE = HubRetries(budget_s=0)
 
 
 @pytest.fixture
 def tier(hub: Any, tmp_path: Path) -> HubTier:
-    return HubTier(tmp_path / "cache", endpoint=hub.url)
+    return HubTier(tmp_path / "cache", endpoint=hub.url, retries=ONCE)
 
 
 def refusal(tier: HubTier, request: WeightRequest = REQUEST) -> ModelLoadError:
     with pytest.raises(ModelLoadError) as raised:
         tier.fetch(request)
-    assert str(tier.cache) not in str(raised.value)
+    assert str(tier.cache.folder) not in str(raised.value)
     assert "127.0.0.1" not in str(raised.value)
     return raised.value
 
@@ -45,7 +47,7 @@ def test_a_download_holds_what_serves_and_nothing_pickled(hub: Any, tier: HubTie
 def test_the_local_tier_finds_what_the_hub_tier_left_without_the_network(hub: Any, tier: HubTier) -> None:
     downloaded = tier.fetch(REQUEST)
     before = len(hub.asked)
-    local = LocalTier(tier.cache)
+    local = LocalTier(tier.cache.folder)
     assert local.fetch(REQUEST) == downloaded
     assert local.fetch(WeightRequest("org/m", COMMIT)) == downloaded
     assert local.fetch(WeightRequest("org/m", "v2")) is None

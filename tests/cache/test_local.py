@@ -28,7 +28,7 @@ def lacking(tier: LocalTier) -> str:
     with pytest.raises(ModelLoadError) as raised:
         tier.fetch(REQUEST)
     assert raised.value.failure == "NOT_FOUND"
-    assert str(tier.cache) not in str(raised.value)
+    assert str(tier.cache.folder) not in str(raised.value)
     return str(raised.value)
 
 

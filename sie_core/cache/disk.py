@@ -1,0 +1,282 @@
+"""The weight cache on a local disk: what it holds, how much room there is, and what goes when there is too little.
+
+Several processes share the folder. The longest unused repository goes first, one that any process uses never does, and
+a removal renames a repository away before it unlinks its files: who has them open keeps them, and nobody finds half of
+one. It must not know where weights come from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import stat
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sie_core.cache import hub_layout
+from sie_core.cache.leases import PULL_WAIT_S, Lease, Locks
+from sie_core.cache.proofs import RECORDS, Proofs
+from sie_core.cache.writing import write_whole
+from sie_core.contracts import ModelLoadError
+from sie_core.settings import Settings
+
+log = logging.getLogger(__name__)
+
+STORED = "stored"
+"""The file that marks a repository as SIE's own: nobody had it in the cache before SIE pulled it."""
+ABANDONED_S = 3600.0
+"""Age of a partial download that nobody writes to any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiskLimits:
+    """How full the cache may get; None for no limit."""
+
+    percent: float | None = None
+    """Of the disk, whoever fills it."""
+    max_bytes: int | None = None
+    """Of what the cache may remove."""
+
+
+@dataclass(frozen=True, slots=True)
+class CachedRepository:
+    """One repository of the cache."""
+
+    repo_id: str
+    size: int
+    """Bytes on the disk."""
+    last_used: float
+    """Seconds since 1970."""
+    removable: bool
+    """Whether it is the cache's to remove, once nobody uses it."""
+    snapshots: tuple[Path, ...]
+
+
+class DiskCache:
+    """A folder in the Hub's cache layout, and its locks.
+
+    Args:
+        folder: The cache; it need not exist.
+        limits: How full it may get; None never removes anything.
+        dedicated: Whether everything in it may be removed, and not only what SIE stored there.
+    """
+
+    def __init__(self, folder: Path, limits: DiskLimits | None = None, *, dedicated: bool = False) -> None:
+        self.folder = folder
+        self.limits = limits
+        self.dedicated = dedicated
+        self.locks = Locks(folder)
+        self.proofs = Proofs()
+
+    def use(self, repo_id: str) -> Lease | None:
+        """Keep a repository from being removed until the lease is released."""
+        return self.locks.share(_name(repo_id)) if self.folder.is_dir() else None
+
+    @contextlib.contextmanager
+    def pulling(self, repo_id: str, wait_s: float = PULL_WAIT_S) -> Iterator[None]:
+        """Pull a repository, one process at a time; what a process left that died while pulling is removed.
+
+        Raises:
+            ModelLoadError: `STORAGE` where the cache cannot be written to; `TIMEOUT`.
+        """
+        repo = hub_layout.repo_folder(self.folder, repo_id)
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(self.locks.alone(_name(repo_id), wait_s))
+                _remove_abandoned(repo)
+            except OSError as error:
+                raise storage_error(repo_id, error) from error
+            if lease := self.use(repo_id):
+                held.callback(lease.release)
+            fresh = not repo.exists()
+            try:
+                yield
+            finally:
+                if fresh and repo.is_dir():
+                    with contextlib.suppress(OSError):
+                        write_whole(repo / RECORDS / STORED, b"")
+
+    def make_room(self, repo_id: str, size: int) -> None:
+        """Remove the longest unused repositories until `size` more bytes are within the limits.
+
+        Raises:
+            ModelLoadError: `STORAGE`: they do not fit on the disk, or into the limit in bytes, with all removed that
+                nobody uses.
+        """
+        if self.limits is not None:
+            self.shrink(self.limits, size)
+            self._check_limit(repo_id, size, self.limits.max_bytes)
+        free = shutil.disk_usage(_existing(self.folder)).free
+        if size > free:
+            raise ModelLoadError(
+                "STORAGE",
+                f"{repo_id} needs {megabytes(size)} and the disk of the local cache has {megabytes(free)} free: free "
+                "some (`sie cache prune`), or set SIE_LOCAL_CACHE to a folder on a larger disk",
+            )
+
+    def _check_limit(self, repo_id: str, size: int, most: int | None) -> None:
+        if most is None:
+            return
+        held = sum(each.size for each in self.repositories() if each.removable)
+        if held + size > most:
+            raise ModelLoadError(
+                "STORAGE",
+                f"{repo_id} needs {megabytes(size)}, the local cache may hold {megabytes(most)} and what is in use "
+                f"there takes {megabytes(held)}: raise SIE_DISK_CACHE_MAX_BYTES, or unload models",
+            )
+
+    def shrink(self, limits: DiskLimits, size: int = 0) -> list[CachedRepository]:
+        """Remove the longest unused repositories until the cache, with `size` bytes more, is within `limits`.
+
+        Returns:
+            What was removed.
+        """
+        removed: list[CachedRepository] = []
+        if not self.folder.is_dir():
+            return removed
+        try:
+            with self.locks.alone("evict"):
+                self._empty_trash()
+                entries = [each for each in self.repositories() if each.removable]
+                held = sum(each.size for each in entries)
+                for each in sorted(entries, key=lambda it: it.last_used):
+                    if not self._over(limits, held + size, size):
+                        break
+                    if self._remove(each):
+                        held -= each.size
+                        removed.append(each)
+        except OSError as error:
+            log.warning("the local cache cannot be shrunk: %s", error.strerror)
+        return removed
+
+    def remove(self, repo_id: str) -> bool:
+        """Remove a repository; False where some process uses it, or it cannot be removed."""
+        found = next((each for each in self.repositories() if each.repo_id == repo_id), None)
+        return found is not None and self._remove(found)
+
+    def in_use(self, repo_id: str) -> bool:
+        """Whether any process uses a repository now."""
+        with self.locks.unused(_name(repo_id)) as unused:
+            return not unused
+
+    def repositories(self) -> list[CachedRepository]:
+        """List what the cache holds."""
+        return [self._describe(repo_id) for repo_id in hub_layout.repositories(self.folder)]
+
+    def _describe(self, repo_id: str) -> CachedRepository:
+        folder = hub_layout.repo_folder(self.folder, repo_id)
+        snapshots = tuple(sorted(each for each in _entries(folder / "snapshots") if each.is_dir()))
+        changed = max((_changed(each) for each in (folder / "refs", *snapshots)), default=0.0)
+        used = self.locks.last_used(_name(repo_id)) or 0.0
+        ours = self.dedicated or (folder / RECORDS / STORED).exists()
+        return CachedRepository(repo_id, _size(folder), max(used, changed), ours, snapshots)
+
+    def _over(self, limits: DiskLimits, held: int, size: int) -> bool:
+        if limits.max_bytes is not None and held > limits.max_bytes:
+            return True
+        disk = shutil.disk_usage(self.folder)
+        return limits.percent is not None and 100 * (disk.total - disk.free + size) > limits.percent * disk.total
+
+    def _remove(self, each: CachedRepository) -> bool:
+        """Take a repository out of sight while nobody can begin to use it, then unlink its files."""
+        away = self._trash / uuid.uuid4().hex
+        with self.locks.unused(_name(each.repo_id)) as unused:
+            if not unused:
+                return False
+            try:
+                self._trash.mkdir(parents=True, exist_ok=True)
+                hub_layout.repo_folder(self.folder, each.repo_id).rename(away)
+            except OSError as error:
+                log.warning("%s cannot be removed from the local cache: %s", each.repo_id, error.strerror)
+                return False
+        shutil.rmtree(away, ignore_errors=True)
+        log.info("%s left the local cache: %s, the longest unused", each.repo_id, megabytes(each.size))
+        return True
+
+    @property
+    def _trash(self) -> Path:
+        return self.locks.folder / "trash"
+
+    def _empty_trash(self) -> None:
+        """Finish what a process began that died in the middle."""
+        for each in _entries(self._trash):
+            shutil.rmtree(each, ignore_errors=True)
+
+
+def disk_cache(settings: Settings) -> DiskCache:
+    """Make the cache of the settings."""
+    limits = DiskLimits(settings.disk_pressure_threshold_percent, settings.disk_cache_max_bytes)
+    return DiskCache(
+        cache_folder(settings),
+        limits if settings.disk_cache_enabled else None,
+        dedicated=settings.local_cache is not None,
+    )
+
+
+def cache_folder(settings: Settings) -> Path:
+    """Return the cache of the settings: `SIE_LOCAL_CACHE`, else the one the Hub client uses itself."""
+    if settings.local_cache is not None:
+        return settings.local_cache.expanduser()
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    return Path(HF_HUB_CACHE)
+
+
+def storage_error(repo_id: str, error: OSError) -> ModelLoadError:
+    """Say that the cache's disk would not take a repository, and what to do."""
+    return ModelLoadError(
+        "STORAGE",
+        f"the local cache cannot take {repo_id}: {error.strerror or type(error).__name__}. Free some of its disk "
+        "(`sie cache prune`), or set SIE_LOCAL_CACHE to a folder that can be written to",
+    )
+
+
+def megabytes(size: float) -> str:
+    """Write a number of bytes for people."""
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
+
+
+def _name(repo_id: str) -> str:
+    return hub_layout.repo_folder(Path(), repo_id).name
+
+
+def _existing(folder: Path) -> Path:
+    """Return the folder or the nearest above it that is there."""
+    return next(each for each in (folder, *folder.absolute().parents) if each.exists())
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _size(folder: Path) -> int:
+    """Add up what the files of a folder take; links take nothing."""
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                state = Path(parent, name).lstat()
+                total += 0 if stat.S_ISLNK(state.st_mode) else state.st_size
+    return total
+
+
+def _remove_abandoned(repo: Path) -> None:
+    """Remove the partial files of a process that died; those of other tools, which may still write, stay."""
+    for partial in repo.glob("blobs/*.incomplete"):
+        if time.time() - _changed(partial) > ABANDONED_S:
+            partial.unlink(missing_ok=True)

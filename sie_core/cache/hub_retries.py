@@ -1,0 +1,93 @@
+"""Asks the Hub again after what passes: too many requests, a failing server, a connection that broke. Bounded in time.
+
+It knows statuses and headers; what is asked is the caller's.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
+
+
+@dataclass(frozen=True, slots=True)
+class HubRetries:
+    """How long failures that pass are tried again.
+
+    Args:
+        budget_s: Seconds of waiting in all; a pause the Hub asks for that does not fit ends it at once.
+        pause_s: The first pause where the Hub names none; it doubles.
+        longest_s: The longest such pause.
+        sleep: Waits.
+    """
+
+    budget_s: float = 60.0
+    pause_s: float = 1.0
+    longest_s: float = 15.0
+    sleep: Callable[[float], None] = time.sleep
+
+    def call(self, ask: Callable[[], Result]) -> Result:
+        """Return what `ask` returns.
+
+        Raises:
+            Exception: What `ask` raised last.
+        """
+        left, pause = self.budget_s, self.pause_s
+        while True:
+            try:
+                return ask()
+            except Exception as error:
+                if not passes(error):
+                    raise
+                wait = asked_pause_s(error)
+                if wait is None:
+                    wait = pause * (0.5 + random.random() / 2)
+                if wait > left:
+                    raise
+                log.warning(
+                    "the Hub failed (%s), asked again in %.1f s", status_of(error) or type(error).__name__, wait
+                )
+            self.sleep(wait)
+            left -= wait
+            pause = min(2 * pause, self.longest_s)
+
+
+PATIENT = HubRetries()
+
+
+def passes(error: Exception) -> bool:
+    """Whether a failure may be gone in a moment. A connection that is refused or a name nobody knows will not."""
+    from huggingface_hub import errors
+
+    if isinstance(error, errors.HfHubHTTPError):
+        return status_of(error) in TRANSIENT
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return bool(names & {"ReadError", "RemoteProtocolError", "ReadTimeout", "WriteError", "ConnectionResetError"})
+
+
+def status_of(error: Exception) -> int | None:
+    """Return the HTTP status of a failure of the Hub's client, where it has one."""
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    return status if isinstance(status, int) else None
+
+
+def asked_pause_s(error: Exception) -> float | None:
+    """Return the pause in seconds that the Hub asked for: `Retry-After`, or `t` of its `RateLimit` header."""
+    headers: Any = getattr(getattr(error, "response", None), "headers", None) or {}
+    after = headers.get("retry-after")
+    if after is None:
+        parts = (part.strip() for part in headers.get("ratelimit", "").split(";"))
+        after = next((part[2:] for part in parts if part.startswith("t=")), None)
+    try:
+        return max(0.0, float(after))
+    except (TypeError, ValueError):
+        return None

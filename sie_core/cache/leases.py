@@ -1,0 +1,138 @@
+"""Locks on a shared cache folder: who uses a repository, who pulls one, who removes some. Processes on any machine that
+share the folder see each other's, and a process that dies lets go of its own.
+
+It knows names of locks and nothing of what they guard. A lock file is never removed: two processes could then hold
+locks on two files of one name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+from sie_core.contracts import ModelLoadError
+
+if sys.platform != "win32":
+    import fcntl
+
+LOCKS = Path(".locks", "sie")
+"""Below the cache; the Hub's client keeps its own locks in `.locks` and reads nothing there as a repository."""
+PULL_WAIT_S = 1800.0
+"""How long a pull waits for another process that pulls the same repository."""
+_POLL_S = 0.05
+
+
+class Lease:
+    """Says that a repository is in use, until released or forgotten."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._release = weakref.finalize(self, _let_go, descriptor)
+
+    def release(self) -> None:
+        """Let go; the repository counts as last used now. Doing so again does nothing."""
+        self._release()
+
+
+class Locks:
+    """The locks of one cache folder."""
+
+    def __init__(self, cache: Path) -> None:
+        self.folder = cache / LOCKS
+
+    def share(self, name: str) -> Lease | None:
+        """Mark `name` as used, beside any number of others; None where the folder can take no lock.
+
+        A folder that cannot be written to, or whose file system has no locks, takes none: nothing is removed there.
+        """
+        descriptor = self._open(f"{name}.lease")
+        if descriptor is None:
+            return None
+        if not _lock(descriptor, shared=True, wait=True):
+            os.close(descriptor)
+            return None
+        _touch(descriptor)
+        return Lease(descriptor)
+
+    @contextlib.contextmanager
+    def unused(self, name: str) -> Iterator[bool]:
+        """Tell whether nobody uses `name`; nobody can begin to inside the block. Unknown counts as used."""
+        never = self.last_used(name) is None
+        descriptor = self._open(f"{name}.lease")
+        if descriptor is None:
+            yield False
+            return
+        try:
+            if never:
+                _touch(descriptor, 0.0)
+            yield _lock(descriptor, shared=False, wait=False)
+        finally:
+            os.close(descriptor)
+
+    @contextlib.contextmanager
+    def alone(self, name: str, wait_s: float = PULL_WAIT_S) -> Iterator[None]:
+        """Do something one at a time.
+
+        Raises:
+            OSError: The folder cannot be written to.
+            ModelLoadError: `TIMEOUT`: others have held the lock for `wait_s` seconds.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.folder / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            until = time.monotonic() + wait_s
+            while not _lock(descriptor, shared=False, wait=False, unknown=True):
+                if time.monotonic() >= until:
+                    raise ModelLoadError("TIMEOUT", f"another process has been pulling it for {wait_s:g} s")
+                time.sleep(_POLL_S)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def last_used(self, name: str) -> float | None:
+        """Return when `name` was used last, in seconds since 1970; None where it never was."""
+        try:
+            return (self.folder / f"{name}.lease").stat().st_mtime
+        except OSError:
+            return None
+
+    def _open(self, file: str) -> int | None:
+        """Open a lock file, made where need be, read-only where it cannot be written."""
+        if sys.platform == "win32":
+            return None
+        path = self.folder / file
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError:
+            with contextlib.suppress(OSError):
+                return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return None
+
+
+def _lock(descriptor: int, *, shared: bool, wait: bool, unknown: bool = False) -> bool:
+    """Lock an open file; False where another has it, `unknown` where the file system has no locks."""
+    if sys.platform == "win32":
+        return unknown
+    kind = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
+    try:
+        fcntl.flock(descriptor, kind)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return unknown
+    return True
+
+
+def _touch(descriptor: int, at: float | None = None) -> None:
+    with contextlib.suppress(OSError):
+        os.utime(descriptor, None if at is None else (at, at))
+
+
+def _let_go(descriptor: int) -> None:
+    _touch(descriptor)
+    os.close(descriptor)

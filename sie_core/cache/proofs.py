@@ -1,0 +1,174 @@
+"""Whether the files of a snapshot are what their publisher wrote: sizes and hashes, each file hashed once.
+
+What is expected comes from the record this cache keeps of a snapshot, from the list of files the Hub's client left, or
+from the name of a blob, which is its hash. It must not know where the files came from or what becomes of bad ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sie_core.cache import hub_layout
+from sie_core.cache.formats import broken_safetensors
+from sie_core.cache.writing import write_whole
+
+RECORDS = ".sie"
+"""The folder of a repository that holds a record for each snapshot, named by its commit."""
+THREADS = 4
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_SHA1 = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a file must be; None where nobody knows."""
+
+    size: int | None = None
+    digest: str | None = None
+    """A SHA-256 (64 digits), or the id git gives a file's contents (40 digits): the Hub knows one of them of each."""
+
+
+@dataclass(slots=True)
+class Record:
+    """What is known of a snapshot: what its files must be, and which of them were hashed and when changed last."""
+
+    files: Mapping[str, Expected] | None = None
+    proved: Mapping[str, list[int]] | None = None
+
+
+class Proofs:
+    """Checks snapshots and remembers what it checked, in the snapshot's record where that can be written."""
+
+    def __init__(self) -> None:
+        self._proved: dict[Path, list[int]] = {}
+        self._lock = threading.Lock()
+
+    def faults(self, folder: Path, *, again: bool = False) -> dict[str, str]:
+        """Name each file of a snapshot that is not what it must be, with what is wrong with it.
+
+        Args:
+            folder: The snapshot.
+            again: Hash what was hashed before too, changed or not.
+        """
+        record = read_record(folder)
+        expected = expectations(folder, record)
+        proved = {} if again else dict(record.proved or {})
+        with ThreadPoolExecutor(THREADS) as threads:
+            found = threads.map(lambda name: (name, self._fault(folder, name, expected[name], proved)), expected)
+        if proved != (record.proved or {}):
+            record.proved = proved
+            write_record(folder, record, missing_ok=True)
+        return {name: fault for name, fault in found if fault is not None}
+
+    def _fault(self, folder: Path, name: str, expected: Expected, proved: dict[str, list[int]]) -> str | None:
+        file = folder / name
+        try:
+            state = _state(file)
+            if expected.size is not None and state[0] != expected.size:
+                return f"has {state[0]} bytes, {expected.size} are expected"
+            if expected.digest is None:
+                return broken_safetensors(file) if file.suffix == ".safetensors" else None
+            with self._lock:
+                known = proved.get(name) or self._proved.get(file)
+            if known != state:
+                found = digest(file, like=expected.digest)
+                if found != expected.digest:
+                    return f"has the hash {found}, expected is {expected.digest}"
+        except OSError as error:
+            return f"cannot be read ({error.strerror})"
+        with self._lock:
+            proved[name] = self._proved[file] = state
+        return None
+
+
+def expectations(folder: Path, record: Record | None = None) -> dict[str, Expected]:
+    """Say what the files of a snapshot must be: those a model is served from, and those that are listed."""
+    record = record or read_record(folder)
+    listed = record.files or _listed(folder)
+    there = (file.relative_to(folder).as_posix() for file in folder.rglob("*") if not file.is_dir())
+    names = sorted({*listed, *(name for name in there if hub_layout.wanted(name))})
+    return {name: listed.get(name) or _by_blob(folder / name) for name in names}
+
+
+def digest(file: Path, like: str = "0" * 64) -> str:
+    """Hash a file the way `like` was made: SHA-256, or git's id of its contents.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with file.open("rb") as stream:
+        if len(like) == 64:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+        content = stream.read()
+    # A mirror may name small files by their plain SHA-1.
+    plain = hashlib.sha1(content, usedforsecurity=False).hexdigest()
+    return plain if plain == like else hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+def read_record(folder: Path) -> Record:
+    """Read the record of a snapshot; an empty one where there is none, or none that can be read."""
+    try:
+        held = json.loads(_record_file(folder).read_bytes())
+        files = {name: Expected(*each) for name, each in held["files"].items()} if held["files"] else None
+        return Record(files, dict(held["proved"] or {}))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return Record()
+
+
+def write_record(folder: Path, record: Record, *, missing_ok: bool = False) -> None:
+    """Write the record of a snapshot.
+
+    Args:
+        folder: The snapshot.
+        record: What it says from now on.
+        missing_ok: Whether a folder that cannot be written to will do.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    files = {name: [each.size, each.digest] for name, each in (record.files or {}).items()}
+    held = {"format": 1, "files": files, "proved": record.proved or {}}
+    try:
+        write_whole(_record_file(folder), json.dumps(held).encode())
+    except OSError:
+        if not missing_ok:
+            raise
+
+
+def _record_file(folder: Path) -> Path:
+    return folder.parent.parent / RECORDS / f"{folder.name}.json"
+
+
+def _listed(folder: Path) -> dict[str, Expected]:
+    """Read what the Hub's client noted of a commit's files."""
+    listed: dict[str, Expected] = {}
+    for name, entry in hub_layout.recorded(folder).items():
+        if hub_layout.wanted(name) and isinstance(entry, dict):
+            size, sha256, git = (entry.get(each) for each in ("size", "lfs_sha256", "blob_id"))
+            found = _known(sha256) or _known(git)
+            if found is not None:
+                listed[name] = Expected(size if isinstance(size, int) else None, found)
+    return listed
+
+
+def _by_blob(file: Path) -> Expected:
+    """Take the hash from the blob that a file of a snapshot is a link to."""
+    return Expected(digest=_known(file.readlink().name)) if file.is_symlink() else Expected()
+
+
+def _known(value: Any) -> str | None:
+    return value if isinstance(value, str) and (_SHA256.fullmatch(value) or _SHA1.fullmatch(value)) else None
+
+
+def _state(file: Path) -> list[int]:
+    """Tell a file from what it becomes when it is changed: nobody can set the last of the three."""
+    state = file.stat()
+    return [state.st_size, state.st_mtime_ns, state.st_ctime_ns]

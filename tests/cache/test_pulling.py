@@ -1,0 +1,140 @@
+"""Pulls from the Hub: two processes at once, too many requests, disks that are full or read-only, progress."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+
+from sie_core.cache import DiskCache, HubTier, LocalTier, WeightChain
+from sie_core.cache.hub_retries import HubRetries
+from sie_core.contracts import ModelLoadError, WeightRequest
+from tests.cache.conftest import make_read_only
+from tests.cache.fake_hub import COMMIT, FakeHub
+
+REQUEST = WeightRequest("org/m")
+LIMITED = 429, {"Retry-After": "7"}
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {f.relative_to(folder).as_posix(): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
+
+
+def partial_files(cache: Path) -> list[Path]:
+    return list(cache.rglob("*.incomplete"))
+
+
+def test_two_processes_that_pull_one_model_download_it_once(hub: FakeHub, tmp_path: Path) -> None:
+    hub.files["org/m"]["model.safetensors"] = save({"weight": np.ones(2**20, np.float32)})
+    script = (
+        "import sys; from pathlib import Path; from sie_core.cache import *; from sie_core.contracts import *;"
+        "cache = DiskCache(Path(sys.argv[1]));"
+        "print(WeightChain([LocalTier(cache), HubTier(cache, sys.argv[2])], cache).fetch(WeightRequest('org/m')))"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "cache"), hub.url]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    both = [subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    told = [process.communicate(timeout=60)[0].strip() for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert told[0] == told[1]
+    assert files_of(Path(told[0]))["model.safetensors"] == hub.files["org/m"]["model.safetensors"]
+    assert sum(asked.startswith("GET") and asked.endswith("model.safetensors") for asked in hub.asked) == 1
+    assert partial_files(tmp_path) == []
+
+
+def test_a_branch_is_found_again_without_the_network(hub: FakeHub, tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path / "cache")
+    folder = HubTier(cache, hub.url).fetch(REQUEST)
+    assert (cache.folder / "models--org--m/refs/main").read_text() == COMMIT
+    assert LocalTier(cache).fetch(REQUEST) == folder
+
+
+def test_a_hub_that_asks_for_a_pause_gets_it(hub: FakeHub, tmp_path: Path) -> None:
+    hub.failures = [LIMITED, (503, {}), (429, {"RateLimit": '"api";r=0;t=9'})]
+    pauses: list[float] = []
+    tier = HubTier(tmp_path / "cache", hub.url, HubRetries(sleep=pauses.append))
+    assert tier.fetch(REQUEST) is not None
+    assert pauses[0] == 7
+    assert 0 < pauses[1] <= 2
+    assert pauses[2] == 9
+
+
+def test_a_pause_beyond_the_budget_is_a_network_error_that_names_it(hub: FakeHub, tmp_path: Path) -> None:
+    hub.failure = 429, {"Retry-After": "3600"}
+    pauses: list[float] = []
+    with pytest.raises(ModelLoadError, match=r"429.*left alone for 3600 s.*HF_TOKEN") as raised:
+        HubTier(tmp_path / "cache", hub.url, HubRetries(sleep=pauses.append)).fetch(REQUEST)
+    assert raised.value.failure == "NETWORK"
+    assert pauses == []
+
+
+def test_all_pauses_together_stay_within_the_budget(hub: FakeHub, tmp_path: Path) -> None:
+    hub.failure = LIMITED
+    pauses: list[float] = []
+    with pytest.raises(ModelLoadError, match="429"):
+        HubTier(tmp_path / "cache", hub.url, HubRetries(sleep=pauses.append)).fetch(REQUEST)
+    assert pauses == [7] * 8, "of 60 s"
+
+
+def test_a_download_that_does_not_fit_is_refused_before_it_begins(
+    hub: FakeHub, tmp_path: Path, disk: Callable[[str], Path]
+) -> None:
+    hub.files["org/m"]["model.safetensors"] = bytes(3 * 2**20)
+    with pytest.raises(ModelLoadError, match=r"needs 3\.1 MB.*SIE_LOCAL_CACHE") as raised:
+        HubTier(disk("1m"), hub.url).fetch(REQUEST)
+    assert raised.value.failure == "STORAGE"
+    assert not any("/resolve/" in asked for asked in hub.asked)
+
+
+def test_a_disk_that_fills_up_on_the_way_is_a_storage_error_and_leaves_no_half_file(
+    hub: FakeHub, disk: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.files["org/m"]["model.safetensors"] = save({"weight": np.ones(2**19, np.float32)})
+    monkeypatch.setattr(DiskCache, "make_room", lambda *_: None)  # another program takes the room just then
+    folder = disk("1m")
+    tier = HubTier(folder, hub.url)
+    with pytest.raises(ModelLoadError, match=r"No space left on device.*sie cache prune") as raised:
+        tier.fetch(REQUEST)
+    assert raised.value.failure == "STORAGE"
+    assert partial_files(folder) == []
+    with contextlib.suppress(ModelLoadError):
+        assert LocalTier(folder).fetch(REQUEST) is None, "half of it is nothing"
+
+
+def test_a_read_only_cache_is_a_storage_error_that_names_the_setting(hub: FakeHub, disk: Callable[[str], Path]) -> None:
+    folder = disk("1m")
+    make_read_only(folder)
+    with pytest.raises(ModelLoadError, match=r"Read-only file system.*SIE_LOCAL_CACHE") as raised:
+        HubTier(folder, hub.url).fetch(REQUEST)
+    assert raised.value.failure == "STORAGE"
+
+
+def test_progress_is_told_up_to_the_last_byte(hub: FakeHub, tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    HubTier(tmp_path / "cache", hub.url).fetch(WeightRequest("org/m", progress=lambda *each: told.append(each)))
+    wanted = ("config.json", "model.safetensors", "tokenizer.json", "vocab.txt")
+    size = sum(len(hub.files["org/m"][name]) for name in wanted)
+    assert told[-1] == (size, size)
+
+
+def test_a_second_pull_waits_no_longer_than_it_may(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path / "cache")
+    with cache.pulling("org/m"), pytest.raises(ModelLoadError) as raised, cache.pulling("org/m", wait_s=0.1):
+        pass
+    assert raised.value.failure == "TIMEOUT"
+    with cache.pulling("org/m", wait_s=0.1):
+        pass
+
+
+def test_weights_that_a_chain_gives_are_held_even_where_it_made_the_cache(hub: FakeHub, tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path / "cache")
+    with WeightChain([HubTier(cache, hub.url)], cache).hold(REQUEST):
+        assert cache.in_use("org/m")
+    assert not cache.in_use("org/m")
