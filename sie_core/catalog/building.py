@@ -6,7 +6,7 @@ A broken config is a problem of its own and stops nothing else; settings that na
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -24,21 +24,28 @@ from sie_core.settings import Settings, SettingsError
 log = logging.getLogger(__name__)
 
 
-def build_catalog(settings: Settings, plugins: PluginSet, *, epoch: int = 1) -> Catalog:
+def build_catalog(settings: Settings, plugins: PluginSet, *, before: Catalog | None = None) -> Catalog:
     """Build the snapshot of every model these settings and plugins serve; problems are logged and listed in it.
+
+    Args:
+        settings: The settings in force.
+        plugins: What is installed.
+        before: The snapshot this one follows: of a file that cannot be read any more, what it said last is kept.
 
     Raises:
         SettingsError: `SIE_MODELS_DIR` was set to what is no folder, or a setting names a model that is not there.
     """
     _check_models_dir(settings)
     problems: list[Problem] = []
-    shipped = _read_folders(plugins.model_folders, problems)
-    own = _read_folders([settings.models_dir], problems)
+    last = {} if before is None else {model.config.source: model.config for model in before.models()}
+    shipped = _read_folders(plugins.model_folders, problems, last)
+    own = _read_folders([settings.models_dir], problems, last)
     configs = {**shipped, **own}
     for config in folder_models(settings.models_dir):
         _add_folder(configs, config)
     for config in (*packaged_models(plugins.weight_packages), *cached_models(cache_folder(settings))):
         configs.setdefault(config.id, config)
+    epoch = 1 if before is None else before.epoch + 1
     catalog = make_catalog(epoch, configs.values(), problems, absent=_absent(plugins))
     for problem in catalog.problems:
         log.warning("model config %s: %s", problem.source, problem.message)
@@ -57,15 +64,21 @@ def _check_models_dir(settings: Settings) -> None:
         )
 
 
-def _read_folders(folders: Iterable[Path], problems: list[Problem]) -> dict[str, ModelConfig]:
+def _read_folders(
+    folders: Iterable[Path], problems: list[Problem], last: Mapping[str, ModelConfig]
+) -> dict[str, ModelConfig]:
     configs: dict[str, ModelConfig] = {}
     for folder in folders:
         for file in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
             try:
                 config = read_config(file)
             except ConfigError as error:
-                problems.append(Problem(str(file), str(error).replace(f"{file}: ", "")))
-                continue
+                kept = last.get(str(file))
+                served = "" if kept is None else " What it said before is served on."
+                problems.append(Problem(str(file), str(error).replace(f"{file}: ", "") + served))
+                if kept is None:
+                    continue
+                config = kept
             if config.id in configs:
                 other = configs[config.id].source
                 problems.append(Problem(str(file), f"the id {config.id} is taken by {other}; that one is served"))

@@ -27,6 +27,7 @@ from sie_core.engine.attention import require_attention_backend
 from sie_core.engine.costs import Costs
 from sie_core.engine.describe import describe
 from sie_core.engine.devices import choose_device
+from sie_core.engine.following import Following
 from sie_core.engine.gauge import MemoryGauge
 from sie_core.engine.keeper import MemoryKeeper
 from sie_core.engine.lifecycle import Lifecycle
@@ -94,7 +95,7 @@ class Engine:
         threads = settings.preprocessor_workers or min(MOST_PREPROCESSORS, budget.threads)
         image_threads = settings.image_workers or min(MOST_IMAGE_WORKERS, budget.threads)
         max_queued_cost = settings.max_queued_cost or QUEUED_BATCHES * settings.max_batch_cost
-        self._pipeline = Pipeline(self.device, threads, image_threads, max_queued_cost, stall_limit_s)
+        self._pipeline = Pipeline(self.device, threads, image_threads, max_queued_cost, self._make_way, stall_limit_s)
         self._slots = Slots(frozenset(settings.pinned_models))
         gauge = MemoryGauge(self.device, plugins.device_probes, settings.memory_limit_bytes)
         unloader = Unloader(self._pipeline.device, gauge, self.metrics)
@@ -102,6 +103,7 @@ class Engine:
         loader = Loader(settings, plugins, weights, self.device, compute_threads(budget), self.metrics)
         placing = Placing(loader, self._keeper, Costs(self.device))
         self._lifecycle = Lifecycle(self._slots, loader, placing, unloader, self._pipeline.device, self.metrics)
+        self._following = Following(self._slots, self._lifecycle)
         self._preload = Preload(settings.preload_models, catalog, self._lifecycle)
         self._admission = Admission(settings.max_concurrent_requests)
         self.metrics.watch(lambda: self._admission.in_flight, self._pipeline.device.queued)
@@ -135,7 +137,18 @@ class Engine:
         joined = await on_thread("sie-close", lambda: self._pipeline.close(CLOSE_TIMEOUT_S))
         if not joined:
             log.error("threads still at work were left behind: %s", self._pipeline.device.problem() or "a CPU stage")
+        self._following.close()
         await self._lifecycle.close()
+
+    @property
+    def catalog(self) -> Catalog:
+        """The snapshot in force."""
+        return self._catalog
+
+    def follow(self, catalog: Catalog) -> None:
+        """Serve another snapshot from now on; models that are loaded are brought in line beside their requests."""
+        before, self._catalog = self._catalog, catalog
+        self._following.follow(before, catalog)
 
     async def infer(self, request: InferenceRequest) -> InferenceReply:
         """Answer `request`; cancelling the call, or its deadline, drops its queued work.
@@ -219,6 +232,9 @@ class Engine:
 
     def _describe(self, resolved: ResolvedModel) -> ModelInfo:
         return describe(resolved, self._slots.known(resolved.id), self._plugins.postprocessors)
+
+    async def _make_way(self, model: str) -> bool:
+        return await self._keeper.free_up_for_run(model)
 
     def _make_keeper(self, settings: Settings, gauge: MemoryGauge, unloader: Unloader) -> MemoryKeeper:
         limits = MemoryLimits(settings.memory_pressure_threshold_percent / 100, settings.idle_evict_s)

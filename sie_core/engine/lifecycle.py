@@ -104,6 +104,16 @@ class Lifecycle:
             if slot.state == "failed" and slot.failure is not None:
                 raise slot.failure.error(clock())
 
+    async def load_apart(self, slot: ModelSlot) -> None:
+        """Load a slot that no request knows of yet; afterwards it holds the model, or why it could not be loaded."""
+        await asyncio.wait([self._start_load(slot)])
+
+    async def retire(self, slot: ModelSlot) -> None:
+        """Unload what a slot holds that no new request is given, once its last one is answered."""
+        if slot.change is not None:
+            await asyncio.wait([slot.change])
+        await self._unloader.unload(slot)
+
     async def unload(self, resolved: ResolvedModel, wait_s: float | None = None) -> bool:
         """Unload a model once nobody uses it; new requests are turned away meanwhile.
 

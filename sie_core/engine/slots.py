@@ -102,6 +102,14 @@ class Slots:
         """Return the slot of the model with an id, or None where it was never asked for."""
         return self._slots.get(model)
 
+    def take(self, model: str) -> ModelSlot | None:
+        """Forget the model with an id; return its slot."""
+        return self._slots.pop(model, None)
+
+    def put(self, slot: ModelSlot) -> None:
+        """Have a slot be its model's from now on."""
+        self._slots[slot.resolved.id] = slot
+
     def held(self) -> list[HeldModel]:
         """Describe every loaded model to a memory manager."""
         return [held for slot in self if (held := slot.held()) is not None]

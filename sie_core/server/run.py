@@ -20,6 +20,7 @@ from sie_core.api import Gate, create_app
 from sie_core.cache import build_chain
 from sie_core.catalog import build_catalog
 from sie_core.engine import Engine
+from sie_core.engine.reloading import CatalogWatch
 from sie_core.plugins import PluginSet
 from sie_core.server.listening import BACKLOG, listen, url_of
 from sie_core.server.stopping import Stopping
@@ -67,12 +68,20 @@ async def _serve(settings: Settings, plugins: PluginSet, listener: socket.socket
         collector(registry=registry)
     server = _Server(create_app(engine, settings, registry=registry, gate=gate))
     Stopping(gate, settings.drain_timeout_s, server.stop).install()
+    watch = CatalogWatch(
+        settings.models_dir,
+        lambda before: build_catalog(settings, plugins, before=before),
+        lambda: engine.catalog,
+        engine.follow,
+    )
+    watching = asyncio.create_task(watch.run())
     opening = asyncio.create_task(_open(engine, server, url_of(listener), on_ready))
     try:
         await server.serve(sockets=[listener])
         if opening.done():
             opening.result()
     finally:
+        watching.cancel()
         opening.cancel()
         await engine.close()
         log.info("stopped")

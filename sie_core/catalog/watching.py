@@ -1,0 +1,52 @@
+"""Notices that the models folder has changed. It must not know what its files say, or who wants to know."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+Stamp = frozenset[tuple[str, int, int, int]]
+"""What tells one state of a folder from another: path, inode, size and time of change of each file that counts."""
+
+DESCRIPTIONS = frozenset({"config.json", "modules.json"})
+"""Files below a folder of weights whose coming or going makes it a model or none."""
+
+
+def stamp_of(folder: Path) -> Stamp:
+    """Look at every config in `folder`, and at what describes the folders of weights one and two levels below it.
+
+    Links are followed, so that a mounted ConfigMap counts, whose link is turned to a new folder. A file that vanishes
+    meanwhile is passed over: the next look will differ.
+    """
+    return frozenset(_files(folder))
+
+
+def _files(folder: Path) -> Iterator[tuple[str, int, int, int]]:
+    for entry in _entries(folder):
+        if entry.name.endswith((".yaml", ".yml")):
+            yield from _seen(entry)
+        elif entry.is_dir() and not entry.name.startswith("."):
+            for below in _entries(Path(entry.path)):
+                if below.name in DESCRIPTIONS:
+                    yield from _seen(below)
+                elif below.is_dir():
+                    yield from (
+                        seen for each in _entries(Path(below.path)) if each.name in DESCRIPTIONS for seen in _seen(each)
+                    )
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
+def _seen(entry: os.DirEntry[str]) -> Iterator[tuple[str, int, int, int]]:
+    try:
+        status = entry.stat()
+    except OSError:
+        return
+    yield entry.path, status.st_ino, status.st_size, status.st_mtime_ns
