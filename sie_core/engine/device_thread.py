@@ -1,12 +1,12 @@
 """The one thread of a device: takes the next batch, runs it, and outlives whatever a batch does.
 
-A batch that fails is split until the culprit is alone, and only the culprit's request fails. It must not know HTTP, the
-event loop, or how outputs are finished.
+A batch that fails is split until the culprit is alone, and only the culprit's request fails. One that ran out of memory
+is set aside first, until somebody has made room. It must not know HTTP, the event loop, who makes room, or how outputs
+are finished.
 """
 
 from __future__ import annotations
 
-import gc
 import logging
 import threading
 import time
@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from sie_core.contracts import Batch, Device
+from sie_core.contracts import Device, InferenceError
 from sie_core.engine.flight import Flight, FlightUnit
 from sie_core.engine.loaded import LoadedModel
 from sie_core.engine.request_errors import OUT_OF_MEMORY, deadline_exceeded, out_of_memory, request_error, unavailable
@@ -38,6 +38,8 @@ class DeviceThread:
         scheduler: The queues; only ever touched under this object's lock.
         finish: Called on the device thread with a run and its raw outputs; must hand them on and return at once. Who
             finishes calls `landed` and `finished` afterwards, or `failed`.
+        short: Called with a run that ran out of memory and was set aside; must return at once. Who makes room calls
+            `resume` afterwards.
         lost: Called when a model's queue, or with None every queue, is lost with all requests in it.
         stall_limit_s: Seconds from which a batch may count as hung.
     """
@@ -47,6 +49,7 @@ class DeviceThread:
         device: Device,
         scheduler: Scheduler,
         finish: Callable[[Run, Any], None],
+        short: Callable[[Run], None],
         lost: Callable[[LoadedModel | None], None],
         *,
         stall_limit_s: float,
@@ -54,6 +57,7 @@ class DeviceThread:
         self.device = device
         self._scheduler = scheduler
         self._finish = finish
+        self._short = short
         self._lost = lost
         self._stall_limit_s = stall_limit_s
         self._ahead = LAUNCHED_AHEAD if device.asynchronous else 1
@@ -156,16 +160,37 @@ class DeviceThread:
         run.model.use.leave()
 
     def failed(self, run: Run, error: BaseException) -> None:
-        """Split a run that failed and try its parts again, or fail the one request that is left."""
-        for part in self._parts(run, error):
+        """Split a run that failed and try its parts again, or fail the one request that is left.
+
+        A run that is the first to lack memory is set aside until `resume`; it goes on holding its model.
+        """
+        if isinstance(error, OUT_OF_MEMORY) and run.leave_out_settled():
+            run.model.metrics.out_of_memory.inc()
+            log.warning("%s ran out of device memory in a batch of cost %d", run.model.id, run.batch.cost)
+            if not run.after_freeing:
+                self._forget(run)
+                self._short(run)
+                return
+        self._try_again(run, self._parts(run, error))
+
+    def resume(self, run: Run, *, freed: bool) -> None:
+        """Go on with a run that was set aside: whole where memory was freed for it, in parts where none was."""
+        whole = [Run(run.model, run.batch, after_freeing=True)]
+        self._try_again(run, whole if freed else _smaller(run) or whole)
+
+    def _try_again(self, run: Run, parts: Sequence[Run]) -> None:
+        for part in parts:
             run.model.use.enter()
             with self._wake:
                 self._again.append(part)
+        self._forget(run)
+        run.model.use.leave()
+
+    def _forget(self, run: Run) -> None:
         with self._wake:
             self._flying.discard(run)
             self._watched.discard(run)
             self._wake.notify()
-        run.model.use.leave()
 
     def _main(self) -> None:
         try:
@@ -197,7 +222,7 @@ class DeviceThread:
 
     def _choose(self, now: float) -> Run | None:
         self._expire(now)
-        if len(self._flying) >= self._ahead:
+        if not self._may_launch():
             return None
         if self._again:
             return self._again.popleft()
@@ -207,9 +232,16 @@ class DeviceThread:
         chosen[0].use.enter()
         return Run(*chosen)
 
+    def _may_launch(self) -> bool:
+        """Whether a batch may be given to the device now; one that lacked memory runs with none beside it."""
+        if not self._flying:
+            return True
+        short = any(run.after_freeing for run in (*self._flying, *self._again))
+        return not short and len(self._flying) < self._ahead
+
     def _longest_wait(self, now: float) -> float | None:
         """Return the seconds until a batch is ready without anything coming; None where nothing will be."""
-        ready_at = self._scheduler.ready_at(now) if len(self._flying) < self._ahead else None
+        ready_at = self._scheduler.ready_at(now) if self._may_launch() else None
         return None if ready_at is None else max(LEAST_WAIT_S, ready_at - now)
 
     def _policy_failed(self, model: LoadedModel, error: Exception) -> None:
@@ -248,7 +280,7 @@ class DeviceThread:
         if not run.leave_out_settled():
             return []
         if isinstance(error, OUT_OF_MEMORY):
-            return self._smaller(run)
+            return _smaller(run) or self._fail(run, out_of_memory(run.model.id))
         run.model.metrics.failed_batches.inc()
         if batches := halves_by_request(run):
             log.warning(
@@ -256,19 +288,16 @@ class DeviceThread:
             )
             return [Run(run.model, batch) for batch in batches]
         (flight,) = run.flights()
-        flight.fail(request_error(error, "its forward pass", flight.request.request_id, run.model.id))
+        return self._fail(run, request_error(error, "its forward pass", flight.request.request_id, run.model.id))
+
+    def _fail(self, run: Run, error: InferenceError) -> list[Run]:
+        """Fail the one request of a run, and let its queued rest go; nothing is left to be tried again."""
+        (flight,) = run.flights()
+        flight.fail(error)
         self.drop(flight)
         return []
 
-    def _smaller(self, run: Run) -> list[Run]:
-        run.model.metrics.out_of_memory.inc()
-        log.warning("%s ran out of device memory in a batch of cost %d", run.model.id, run.batch.cost)
-        batches: list[Batch] = halves_by_unit(run)
-        if not run.after_freeing:
-            gc.collect()
-            batches = batches or [run.batch]
-        if not batches:
-            (flight,) = run.flights()
-            flight.fail(out_of_memory(run.model.id))
-            self.drop(flight)
-        return [Run(run.model, batch, after_freeing=True) for batch in batches]
+
+def _smaller(run: Run) -> list[Run]:
+    """Halve a run that lacks memory; nothing where it is a single unit."""
+    return [Run(run.model, batch, after_freeing=True) for batch in halves_by_unit(run)]

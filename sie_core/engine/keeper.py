@@ -25,6 +25,10 @@ DRAIN_LIMIT_S = 30.0
 """How long a load waits until nobody uses a model that is to go; the next one is tried then."""
 ROOM_LIMIT_S = 60.0
 """How long a load waits for room at all."""
+FREE_AGAIN_S = 1.0
+"""How often caches are freed at most: a pass over the garbage of a large process stops it for a tenth of a second."""
+SPARED_S = 30.0
+"""How long other models are spared after one was unloaded because batches of some model lacked memory."""
 
 Reason = Literal["load", "background", "out_of_memory"]
 
@@ -51,6 +55,8 @@ class MemoryKeeper:
         self._unloader = unloader
         self._metrics = metrics
         self._making_room = False
+        self._freed_at = -FREE_AGAIN_S
+        self._spared_until: dict[str, float] = {}
         self._monitor: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -99,9 +105,30 @@ class MemoryKeeper:
         finally:
             self._making_room = False
 
-    async def free_up(self, model: str) -> bool:
-        """Free caches and unload one model because an allocation for `model` failed; return whether one was."""
-        await on_thread("sie-free", self._gauge.free_caches)
+    async def free_up_for_run(self, model: str) -> bool:
+        """Do as `free_up` for a batch, but unload others rarely: what can never fit must not empty the device."""
+        now = clock()
+        spare = now < self._spared_until.get(model, 0.0)
+        if not await self.free_up(model, spare=spare):
+            return False
+        self._spared_until[model] = now + SPARED_S
+        return True
+
+    async def free_up(self, model: str, *, spare: bool = False) -> bool:
+        """Free caches and unload one model because an allocation for `model` failed.
+
+        Args:
+            model: The id of the model that lacks memory.
+            spare: Unload nobody.
+
+        Returns:
+            Whether a model was unloaded.
+        """
+        if clock() - self._freed_at >= FREE_AGAIN_S:
+            self._freed_at = clock()
+            await on_thread("sie-free", self._gauge.free_caches)
+        if spare:
+            return False
         memory = await self.measure()
         others = [held for held in self._slots.held() if held.id != model]
         try:

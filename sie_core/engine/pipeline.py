@@ -7,8 +7,9 @@ not know HTTP, the catalog or how models are loaded.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from sie_core.contracts import Device, InferenceReply, InferenceRequest, ItemOutput, Task, TokenizeRequest, Unit
@@ -24,6 +25,8 @@ from sie_core.engine.scheduler import Scheduler
 from sie_core.engine.scoring import assemble
 from sie_core.engine.tokenizing import Tokens, tokenize
 
+log = logging.getLogger(__name__)
+
 clock = time.monotonic
 
 
@@ -38,19 +41,28 @@ class Pipeline:
         threads: CPU threads of each stage.
         image_threads: CPU threads that prepare requests with images.
         max_queued_cost: Cost units that may wait for the device.
+        free_up: Makes room for a model, by its id, that ran out of memory; returns whether there is more than before.
         stall_limit_s: Seconds from which a batch may count as hung.
     """
 
     def __init__(
-        self, device: Device, threads: int, image_threads: int, max_queued_cost: int, stall_limit_s: float
+        self,
+        device: Device,
+        threads: int,
+        image_threads: int,
+        max_queued_cost: int,
+        free_up: Callable[[str], Awaitable[bool]],
+        stall_limit_s: float,
     ) -> None:
         self._preparing = CpuPool("sie-prepare", threads)
         self._seeing = CpuPool("sie-image", image_threads)
         self._finishing = CpuPool("sie-finish", threads)
         self._flights: set[Flight] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._free_up = free_up
+        self._freeing: set[asyncio.Task[None]] = set()
         self.device = DeviceThread(
-            device, Scheduler(max_queued_cost), self._hand_on, self._lost, stall_limit_s=stall_limit_s
+            device, Scheduler(max_queued_cost), self._hand_on, self._short, self._lost, stall_limit_s=stall_limit_s
         )
 
     def start(self) -> None:
@@ -175,6 +187,27 @@ class Pipeline:
         items, usage, truncated = assembly.items(), assembly.usage(), assembly.truncated()
         lora = None if flight.task.lora is None else flight.task.lora.name
         flight.succeed(InferenceReply(items, flight.timing(clock()), usage, truncated, lora))
+
+    def _short(self, run: Run) -> None:
+        """Have room made for a run that lacks memory; called from any thread."""
+        if self._loop is None or self._loop.is_closed():
+            self.device.resume(run, freed=False)
+        else:
+            self._loop.call_soon_threadsafe(self._start_freeing, run)
+
+    def _start_freeing(self, run: Run) -> None:
+        task = asyncio.create_task(self._make_way(run))
+        self._freeing.add(task)
+        task.add_done_callback(self._freeing.discard)
+
+    async def _make_way(self, run: Run) -> None:
+        freed = False
+        try:
+            freed = await self._free_up(run.model.id)
+        except Exception:
+            log.exception("making room for %s failed", run.model.id)
+        finally:
+            self.device.resume(run, freed=freed)
 
     def _lost(self, model: LoadedModel | None) -> None:
         """Answer what can no longer run; called on the device thread."""

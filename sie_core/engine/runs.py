@@ -21,7 +21,7 @@ class Run:
     model: LoadedModel
     batch: Batch
     after_freeing: bool = False
-    """Whether memory was freed since its units first ran out of it."""
+    """Whether its units ran out of memory before, and somebody was asked to free some."""
     started: float = 0.0
     ended: float = 0.0
 

@@ -48,7 +48,7 @@ async def one_batch_with(engines, device, marker, **options):
     hold = engines.hold()
     gate = engines.model("gate", run_hold=str(hold))
     model = engines.model("faulty", **options)
-    engine = await engines.start(load=[gate, model], device=device)
+    engine = await engines.start(load=[gate, model], device=device, pinned_models=(gate,))
     texts = [f"text {number}" for number in range(16)]
     texts[10] += f" {marker}"
     replies = await together(engine, engines, gate, hold, [request(model, text) for text in texts])

@@ -182,7 +182,7 @@ async def test_pressure_from_elsewhere_is_relieved_in_the_background(engines, hu
 
 
 async def test_a_load_that_runs_out_of_memory_unloads_another_model_and_is_tried_once_more(engines, hurried):
-    other, model = engines.model("other"), engines.model("model", load_failure="OOM", load_failure_times=1)
+    other, model = engines.model("other"), engines.model("short-once", load_failure="OOM", load_failure_times=1)
     engine = await engines.start(device="fake")
     await serve(engine, other, model)
     assert loaded(engine) == {model}

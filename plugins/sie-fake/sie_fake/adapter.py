@@ -27,8 +27,8 @@ from sie_core.contracts import (
     Unit,
 )
 from sie_fake import reading, vectors
-from sie_fake.faults import LoadFaults, RunFaults, crash, poison
-from sie_fake.memory import allocate
+from sie_fake.faults import LoadFaults, RunFaults, crash, exhaust, poison
+from sie_fake.memory import Held, allocate
 from sie_fake.options import OPTIONS
 from sie_fake.record import RECORD, Event
 from sie_fake.rows import Reader, Row, show_words
@@ -52,6 +52,8 @@ class FakeAdapter(Adapter):
         self._reader = Reader(self._model, length, chunk, options.get("image_hold"))
         self._stream = ThreadPoolExecutor(1, "fake-device") if context.device.asynchronous else None
         self.facts = _facts(context, length)
+        self._device = context.device
+        self._bytes_per_cost = options.get("run_bytes_per_cost", 0)
         self._memory = allocate(self.facts.memory_bytes, context.device)
         self._note("load")
 
@@ -79,15 +81,16 @@ class FakeAdapter(Adapter):
         """Hash every row; on the emulated accelerator, return before that is done.
 
         Raises:
-            OutOfDeviceMemory: The options ask for it.
+            OutOfDeviceMemory: The options ask for it, or there is less memory than they say the run takes.
         """
         rows = [unit.payload for unit in units]
         cost = sum(unit.cost for unit in units)
         self._note("run", tuple(row.text for row in rows), cost)
         self._faults.strike([row.text for row in rows], cost, rows[0].task.options)
+        working = allocate(cost * self._bytes_per_cost, self._device)
         if self._stream is None:
-            return self._compute(rows, cost)
-        return self._stream.submit(self._compute, rows, cost)
+            return self._compute(rows, cost, working)
+        return self._stream.submit(self._compute, rows, cost, working)
 
     def finish(self, units: Sequence[Unit], raw: Any) -> Sequence[ItemOutput]:
         """Wait for the emulated accelerator; scale dense vectors, leave out unsure entities."""
@@ -95,6 +98,7 @@ class FakeAdapter(Adapter):
         for unit, output in zip(units, outputs, strict=True):
             options = unit.payload.task.options
             crash(unit.payload.text, options.get("finish_crash_text"), "finish")
+            exhaust(unit.payload.text, options.get("finish_oom_text"), "finish")
             if output.dense is not None and "scale" in options:
                 output.dense, output.normalized = output.dense * np.float32(options["scale"]), False
             if output.entities is not None:
@@ -142,9 +146,12 @@ class FakeAdapter(Adapter):
         units[0].truncated = truncated
         return units
 
-    def _compute(self, rows: Sequence[Row], cost: int) -> list[ItemOutput]:
-        self._faults.linger(cost, rows[0].task.options)
-        return [self._output(row) for row in rows]
+    def _compute(self, rows: Sequence[Row], cost: int, working: Held) -> list[ItemOutput]:
+        try:
+            self._faults.linger(cost, rows[0].task.options)
+            return [self._output(row) for row in rows]
+        finally:
+            working.free()
 
     def _output(self, row: Row) -> ItemOutput:
         if row.task.operation == "score":

@@ -119,6 +119,16 @@ def crash(text: str, marker: str | None, stage: str) -> None:
         raise RuntimeError(f"{stage} crashed, as the text asks")
 
 
+def exhaust(text: str, marker: str | None, stage: str) -> None:
+    """Run out of memory where `text` contains `marker`.
+
+    Raises:
+        MemoryError: As NumPy's allocations do.
+    """
+    if _contains(text, marker):
+        raise MemoryError(f"{stage} is out of memory, as the text asks")
+
+
 def poison(output: ItemOutput, text: str, marker: str | None) -> ItemOutput:
     """Put NaN into every output where `text` contains `marker`."""
     if _contains(text, marker):

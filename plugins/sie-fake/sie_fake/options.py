@@ -22,10 +22,12 @@ OPTIONS = (
     Option("run_hold", "load", str, "A file; every run waits while it exists, 60 s at most."),
     Option("oom_above_cost", "load", int, "A run of a larger cost is out of memory.", minimum=0),
     Option("oom_every", "load", int, "Every n-th run is out of memory.", minimum=1),
+    Option("run_bytes_per_cost", "load", int, "Memory a run takes for each unit of its cost.", minimum=0),
     Option("audio_chunk", "load", int, "Samples of audio that cost one unit; 1600 where it is not set.", minimum=1),
     Option("lowercase", "prepare", bool, "Lower-case the text first.", operations=("encode", "score")),
     Option("window", "prepare", int, "Cut a text into units of so many words and merge their outputs.", minimum=1),
     Option("prepare_crash_text", "prepare", str, "`prepare` raises where a text contains it."),
+    Option("prepare_oom_text", "prepare", str, "`prepare` is out of memory where a text contains it."),
     Option("salt", "run", str, "Another model, as it were: changes every vector.", operations=("encode",)),
     Option("latency_ms", "run", float, "Milliseconds every run takes.", minimum=0),
     Option("latency_ms_per_cost", "run", float, "Milliseconds a run takes for each unit of its cost.", minimum=0),
@@ -35,4 +37,5 @@ OPTIONS = (
     Option("scale", "finish", float, "Multiplies the dense vector.", operations=("encode",)),
     Option("threshold", "finish", float, "Entities of a lower score are left out.", (), 0, 1, operations=("extract",)),
     Option("finish_crash_text", "finish", str, "`finish` raises where a text contains it."),
+    Option("finish_oom_text", "finish", str, "`finish` is out of memory where a text contains it."),
 )

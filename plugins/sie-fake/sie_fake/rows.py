@@ -12,7 +12,7 @@ from itertools import islice
 from zlib import crc32
 
 from sie_core.contracts import InvalidInput, Item, Task, Token, Truncation
-from sie_fake.faults import crash, wait_while_held
+from sie_fake.faults import crash, exhaust, wait_while_held
 from sie_fake.media import NO_MEDIA, MediaRow, read_media
 
 PROMPTS = {"query": "query:", "document": "passage:"}
@@ -103,6 +103,7 @@ class Reader:
                 "the item has no text, image or audio that a fake model could read", param=f"{where}.text"
             )
         crash(text, task.options.get("prepare_crash_text"), "prepare")
+        exhaust(text, task.options.get("prepare_oom_text"), "prepare")
         words = [(match.group(), match.start()) for match in _WORD.finditer(text)]
         if task.operation == "extract":
             return words
