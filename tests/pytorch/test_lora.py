@@ -6,6 +6,7 @@ import asyncio
 import gc
 import itertools
 import json
+import shutil
 import weakref
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -212,6 +213,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "biases": {"bias": "all"},
     "no linear layer": {"target_modules": ["word_embeddings"]},
     "whole modules": {"modules_to_save": ["pooler"]},
+    "base weights of its own": {"init_lora_weights": "pissa"},
 }
 
 
@@ -221,6 +223,16 @@ async def test_what_is_no_plain_lora_is_refused(
 ) -> None:
     folder = write_lora(checkpoint("bert"), tmp_path / "wrong", 1, **WRONG[what])
     await refused(world, folder, what)
+
+
+@pytest.mark.parametrize(("field", "value"), [("alora_invocation_tokens", [5]), ("use_qalora", True)])
+async def test_another_computation_of_the_factors_is_refused(
+    field: str, value: Any, tmp_path: Path, world: World
+) -> None:
+    folder = Path(shutil.copytree(world.adapters["l0"], tmp_path / "other"))
+    config = json.loads((folder / "adapter_config.json").read_text())
+    (folder / "adapter_config.json").write_text(json.dumps({**config, field: value}))
+    await refused(world, folder, field)
 
 
 async def refused(world: World, folder: Path, match: str) -> None:

@@ -21,6 +21,20 @@ LOWER, UPPER = ".lora_A.weight", ".lora_B.weight"
 UNREAD = ".pooler.dense"
 """A layer that PEFT adapts along with all others, and whose result no head here reads."""
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
+CHANGING_STARTS = ("pissa", "olora", "corda", "loftq")
+"""Ways to start the training that take the first factors off the base weights: saved without PEFT's conversion, an
+adapter needs those other base weights."""
+VARIANTS = (
+    "alora_invocation_tokens",
+    "arrow_config",
+    "kasa_config",
+    "monteclora_config",
+    "target_parameters",
+    "use_bdlora",
+    "use_qalora",
+    "velora_config",
+)
+"""Fields of PEFT's config that each make another computation of the factors."""
 
 
 def load_lora(name: str, folder: Path, shapes: Mapping[str, tuple[int, int]], device: torch.device) -> Lora:
@@ -78,12 +92,18 @@ def _refuse_other_kinds(config: Any) -> None:
         "whole modules (`modules_to_save`)": config.modules_to_save,
         "new tokens (`trainable_token_indices`)": getattr(config, "trainable_token_indices", None),
         "repeated layers (`layer_replication`)": config.layer_replication,
+        f"base weights of its own (`init_lora_weights: {config.init_lora_weights}`)": _changes_base(config),
+        **{f"a computation of its own (`{name}`)": getattr(config, name, None) for name in VARIANTS},
     }
     found = [what for what, there in others.items() if there]
     if found:
         raise ModelLoadError(
             "CONFIG", f"It has {' and '.join(found)}, which is not applied; merge it into the weights."
         )
+
+
+def _changes_base(config: Any) -> bool:
+    return str(config.init_lora_weights).lower().startswith(CHANGING_STARTS)
 
 
 def _layers(weights: Mapping[str, torch.Tensor], shapes: Mapping[str, tuple[int, int]]) -> dict[str, str]:
