@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, FailFast, Field
 
 from sie_core.api.item_schema import STRICT, ItemBody, NativeBody, Options, no_bare_string
-from sie_core.api.limits import MAX_ITEMS, MAX_LABELS, MAX_SCHEMA_DEPTH, MAX_SCHEMA_VALUES
+from sie_core.api.limits import MAX_ITEMS, MAX_LABEL_CHARS, MAX_LABELS, MAX_SCHEMA_DEPTH, MAX_SCHEMA_VALUES
 from sie_core.api.reply_body import TimingOutput, TruncationOutput, UsageOutput
 from sie_core.contracts import Truncate
 
@@ -40,7 +40,7 @@ class ExtractParamsBody(BaseModel):
 
     model_config = STRICT
 
-    labels: list[str] | None = Field(
+    labels: list[Annotated[str, Field(max_length=MAX_LABEL_CHARS)]] | None = Field(
         default=None, max_length=MAX_LABELS, description="What to look for.", examples=[["person", "place"]]
     )
     output_schema: Annotated[dict[str, Any], AfterValidator(_bounded)] | None = Field(

@@ -20,6 +20,8 @@ MAX_DOCUMENTS: Final = 1_000
 """Documents of one `score`."""
 MAX_LABELS: Final = 1_000
 """Labels of one `extract`."""
+MAX_LABEL_CHARS: Final = 1_000
+"""Characters of a label: models keep those they have tokenised."""
 MAX_SCHEMA_DEPTH: Final = 128
 """Levels of nesting of an `output_schema`."""
 MAX_SCHEMA_VALUES: Final = 100_000
@@ -78,6 +80,7 @@ LIMITS: Final = (
     Limit("items of one `encode` or `extract`", "INVALID_INPUT", MAX_ITEMS),
     Limit("documents of one `score` or rerank", "INVALID_INPUT", MAX_DOCUMENTS),
     Limit("labels of one `extract`", "INVALID_INPUT", MAX_LABELS),
+    Limit("characters of a label", "INVALID_INPUT", MAX_LABEL_CHARS),
     Limit("nesting of an `output_schema`", "INVALID_INPUT", MAX_SCHEMA_DEPTH),
     Limit("values of an `output_schema`", "INVALID_INPUT", MAX_SCHEMA_VALUES),
     Limit("inputs of one request on `/v1/embeddings` or for TEI's vectors", "INVALID_INPUT", MAX_EMBEDDING_INPUTS),

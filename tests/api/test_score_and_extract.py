@@ -11,7 +11,7 @@ import pytest_asyncio
 from sie_sdk import wire
 
 from sie_core.api import create_app
-from sie_core.api.limits import MAX_DOCUMENTS, MAX_LABELS, MAX_SCHEMA_DEPTH, MAX_SCHEMA_VALUES
+from sie_core.api.limits import MAX_DOCUMENTS, MAX_LABEL_CHARS, MAX_LABELS, MAX_SCHEMA_DEPTH, MAX_SCHEMA_VALUES
 from sie_core.cache import build_chain
 from sie_core.catalog import build_catalog
 from sie_core.defaults import BUILTINS
@@ -149,6 +149,8 @@ async def test_images_are_counted_in_the_usage(client: httpx.AsyncClient) -> Non
         (EXTRACT, {"items": DOCUMENTS, "params": {"labels": ["x", ""]}}, "params.labels[1]", "blank"),
         (EXTRACT, {"items": DOCUMENTS, "params": {"labels": "x"}}, "params.labels", "list"),
         (EXTRACT, {"items": DOCUMENTS, "params": {"labels": ["x"] * (MAX_LABELS + 1)}}, "params.labels", "1000"),
+        (EXTRACT, {"items": DOCUMENTS, "params": {"labels": ["x", "x" + " " * MAX_LABEL_CHARS]}},
+         "params.labels[1]", "at most 1000"),
         (EXTRACT, {"items": DOCUMENTS, "params": {"labels": ["x"], "options": {"treshold": 1}}},
          "params.options.treshold", "Did you mean threshold"),
         (EXTRACT, {"items": DOCUMENTS, "params": {"labels": ["x"], "options": {"scale": 2.0}}},

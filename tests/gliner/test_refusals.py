@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sie_gliner.options import LONGEST_LABEL
 
 from sie_core.contracts import InvalidInput, Item
 from tests.gliner.checkpoints import POSITIONS
@@ -73,7 +74,12 @@ def test_a_label_without_tokens_is_refused(extractor: Any) -> None:
 
 
 def test_relation_labels_are_held_to_the_same_rules(adapters: dict[str, Any]) -> None:
-    for relations in (["[SEP]"], ["old " * POSITIONS], [f"place {number}" for number in range(99)]):
+    for relations in (
+        ["[SEP]"],
+        ["x" + " " * LONGEST_LABEL],
+        ["old " * POSITIONS],
+        [f"place {number}" for number in range(99)],
+    ):
         error = refusal(adapters["relex"], Item(text="a"), ["city"], relation_labels=relations)
         assert error.param == "options.relation_labels"
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from sie_core.contracts import InvalidInput, Option, Task
 
 THRESHOLD = 0.5
+LONGEST_LABEL = 1_000
+"""Characters of a relation label, as of a label by the API: those that were tokenised are kept."""
 LEAST_WITH_RELATIONS = 0.1
 """A model of relations looks at every pair of the entities above the threshold: their number is squared."""
 
@@ -61,7 +63,7 @@ class Choice:
         """Read the options of a task.
 
         Raises:
-            InvalidInput: A relation label is no text, or blank, or the threshold is too low to look for relations.
+            InvalidInput: A relation label is no text, blank or too long, or the threshold too low to look for them.
         """
         options = task.options
         threshold = float(options.get("threshold", THRESHOLD))
@@ -86,6 +88,11 @@ def _texts(labels: list[object]) -> tuple[str, ...]:
         if not isinstance(label, str) or not label.strip():
             raise InvalidInput(
                 f"options.relation_labels[{place}] must be a text that is not blank; leave it out.",
+                param="options.relation_labels",
+            )
+        if len(label) > LONGEST_LABEL:
+            raise InvalidInput(
+                f"options.relation_labels[{place}] has {len(label)} characters; {LONGEST_LABEL} are allowed.",
                 param="options.relation_labels",
             )
     return tuple(dict.fromkeys(str(label) for label in labels))
