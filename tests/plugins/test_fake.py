@@ -6,6 +6,7 @@ import io
 import subprocess
 import sys
 import time
+import tracemalloc
 import wave
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -346,3 +347,23 @@ def test_an_image_costs_one_and_its_bytes_decide_the_vector():
         with pytest.raises(InvalidInput) as caught:
             adapter.prepare([*items, Item(images=(Media(b"x"), Media(data)))], DENSE)
         assert caught.value.param == "items[4].images[1]"
+
+
+def test_a_run_leaks_as_much_as_asked_for():
+    tracemalloc.start()
+    try:
+        adapter = load(leak_bytes=1_000_000)
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(3):
+            encode(adapter, "a")
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 3_000_000 <= after - before < 3_500_000
+
+
+def test_a_fake_without_a_record_leaves_none():
+    RECORD.clear()
+    encode(load("test/quiet", record=False), "a")
+    encode(load("test/told"), "a")
+    assert {event.model for event in RECORD.events()} == {"test/told"}

@@ -45,6 +45,7 @@ class FakeAdapter(Adapter):
     def __init__(self, context: LoadContext) -> None:
         options = context.model.profile.loadtime
         self._model = context.model.id
+        self._recorded = options.get("record", True)
         self._journal = Path(options["journal"]) if options.get("journal") else None
         self._faults = RunFaults.of(options)
         length = context.model.config.max_sequence_length or DEFAULT_LENGTH
@@ -136,7 +137,8 @@ class FakeAdapter(Adapter):
         self._note("unload")
 
     def _note(self, kind: Any, texts: tuple[str, ...] = (), cost: int = 0) -> None:
-        RECORD.add(Event(kind, self._model, texts, cost), self._journal)
+        if self._recorded:
+            RECORD.add(Event(kind, self._model, texts, cost), self._journal)
 
     def _units(self, position: int, item: Item, task: Task, query: Sequence[str]) -> list[Unit]:
         rows, truncated = self._reader.rows(item, f"items[{position}]", task, query)

@@ -16,6 +16,7 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sie_core.contracts import ItemOutput, LoadContext, LoadFailure, ModelLoadError, OutOfDeviceMemory
 
@@ -79,12 +80,19 @@ class RunFaults:
     hold: str | None = None
     oom_above_cost: int | None = None
     oom_every: int | None = None
+    leak_bytes: int = 0
     _runs: count[int] = field(default_factory=lambda: count(1))
+    _leaked: list[NDArray[np.uint8]] = field(default_factory=list)
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> RunFaults:
         """Read the options of a profile's `loadtime`."""
-        return cls(options.get("run_hold"), options.get("oom_above_cost"), options.get("oom_every"))
+        return cls(
+            options.get("run_hold"),
+            options.get("oom_above_cost"),
+            options.get("oom_every"),
+            options.get("leak_bytes", 0),
+        )
 
     def strike(self, texts: Sequence[str], cost: int, options: Mapping[str, Any]) -> None:
         """Wait and fail as asked for, on the device thread.
@@ -105,7 +113,9 @@ class RunFaults:
             crash(text, options.get("crash_text"), "run")
 
     def linger(self, cost: int, options: Mapping[str, Any]) -> None:
-        """Take the time a run of `cost` takes."""
+        """Take the time a run of `cost` takes, and leak as asked for."""
+        if self.leak_bytes:
+            self._leaked.append(np.ones(self.leak_bytes, dtype=np.uint8))
         time.sleep((options.get("latency_ms", 0.0) + cost * options.get("latency_ms_per_cost", 0.0)) / 1000)
 
 

@@ -11,6 +11,7 @@ from sie_core.contracts import LoadFailure, Option
 
 OPTIONS = (
     Option("journal", "load", str, "A file that gets one line of JSON for every load, run and unload."),
+    Option("record", "load", bool, "Whether the process keeps in mind what ran; unset: yes."),
     Option("load_s", "load", float, "Seconds a load takes.", minimum=0),
     Option("load_hold", "load", str, "A file; a load waits while it exists, 60 s at most."),
     Option(
@@ -23,6 +24,7 @@ OPTIONS = (
     Option("oom_above_cost", "load", int, "A run of a larger cost is out of memory.", minimum=0),
     Option("oom_every", "load", int, "Every n-th run is out of memory.", minimum=1),
     Option("run_bytes_per_cost", "load", int, "Memory a run takes for each unit of its cost.", minimum=0),
+    Option("leak_bytes", "load", int, "Memory of the process that every run takes and never gives back.", minimum=0),
     Option("audio_chunk", "load", int, "Samples of audio that cost one unit; 1600 where it is not set.", minimum=1),
     Option("lowercase", "prepare", bool, "Lower-case the text first.", operations=("encode", "score")),
     Option("window", "prepare", int, "Cut a text into units of so many words and merge their outputs.", minimum=1),
