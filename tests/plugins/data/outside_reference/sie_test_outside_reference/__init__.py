@@ -1,0 +1,35 @@
+"""References outside the tree: letters counted one by one, and a library that is not installed."""
+
+import os
+from collections import Counter
+from string import ascii_lowercase
+
+import numpy as np
+
+from sie_core.contracts import ItemOutput, Reference, ReferenceModel
+from sie_core.hookspecs import hookimpl
+
+CONTRACT_VERSION = 1
+
+
+class Counts(ReferenceModel):
+    gives = frozenset({"dense"})
+
+    @classmethod
+    def load(cls, context, served):
+        return cls()
+
+    def answer(self, items, task):
+        wrong = float(os.environ.get("LETTERS_WRONG_BY", "0"))
+        counted = [Counter((item.text or "").lower()) for item in items]
+        rows = [[counts[letter] + wrong for letter in ascii_lowercase] for counts in counted]
+        return [ItemOutput(dense=np.array(row, dtype=np.float32)) for row in rows]
+
+
+@hookimpl
+def sie_references():
+    target, dense = "sie_test_outside_reference:Counts", frozenset({"dense"})
+    return [
+        Reference("counting", frozenset({"letters"}), target, dense),
+        Reference("absent", frozenset({"fake"}), target, dense, ("sie-test-absent>=2",)),
+    ]
