@@ -17,6 +17,7 @@ class Footprint:
     """
 
     def __init__(self, pid: int) -> None:
+        self.pid = pid
         self._root = psutil.Process(pid)
 
     def cpu_seconds(self) -> float:

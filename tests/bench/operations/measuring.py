@@ -20,6 +20,8 @@ from tests.bench.operations.workload import OPERATIONS, Load, Operation, make_lo
 
 LEAST = 32
 """Units of a pass of a smoke run."""
+FEWEST = 8
+"""Units of a pass of tiny models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,8 @@ class Plan:
     """Tiny models: a test of the bench, not of speed."""
 
     def count(self, operation: Operation) -> int:
+        if self.tiny:
+            return FEWEST
         return LEAST if self.quick else operation.count
 
     def sizes(self, operation: Operation) -> list[int]:

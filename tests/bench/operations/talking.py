@@ -25,7 +25,7 @@ class SilentError(Exception):
 
 @dataclass(slots=True)
 class Child:
-    """A process of `python -m tests.bench.<module>` that is spoken to."""
+    """A process of `python -m <module>` that is spoken to."""
 
     module: str
     _process: subprocess.Popen[str]
@@ -50,7 +50,7 @@ class Child:
         finally:
             watch.cancel()
         if not line:
-            raise SilentError(f"tests.bench.{self.module} ended, or was silent for {LIMIT_S:.0f} s.")
+            raise SilentError(f"{self.module} ended, or was silent for {LIMIT_S:.0f} s.")
         return json.loads(line)
 
     def ask(self, **order: Any) -> Any:
@@ -64,14 +64,17 @@ class Child:
 
 
 @contextmanager
-def speaking(module: str, threads: int, variables: Mapping[str, str] | None = None) -> Iterator[Child]:
-    """Start a child, and end it at the end."""
+def speaking(
+    module: str, threads: int, variables: Mapping[str, str] | None = None, package: str = "tests.bench"
+) -> Iterator[Child]:
+    """Start `python -m <package>.<module>`, and end it at the end."""
+    name = f"{package}.{module}"
     process = subprocess.Popen(
-        [sys.executable, "-m", f"tests.bench.{module}"], cwd=ROOT, env=environment(threads, **(variables or {})),
+        [sys.executable, "-m", name], cwd=ROOT, env=environment(threads, **(variables or {})),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
-        yield Child(module, process)
+        yield Child(name, process)
     finally:
         process.kill()
         process.communicate()

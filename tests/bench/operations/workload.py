@@ -39,7 +39,7 @@ OPERATIONS = {
         Operation("score", "pairs", "cross-encoder, MiniLM-L6", "CrossEncoder", 256, 64, 32),
         Operation("sparse", "texts", "SPLADE, DistilBERT", "SparseEncoder", 128, 32, 32),
         Operation("multivector", "texts", "ColBERT, MiniLM-L6", "MultiVectorEncoder", 256, 32, 32),
-        Operation("extract", "texts", "GLiNER, DeBERTa-v3-small", "gliner", 96, 16, 8, (4, 16, 32)),
+        Operation("extract", "texts", "GLiNER, DeBERTa-v3-small", "gliner", 64, 16, 8, (4, 16)),
     )
 }
 
