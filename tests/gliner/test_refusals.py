@@ -1,6 +1,7 @@
 """What cannot be looked for, or looked through, is refused by the name of the field, and what is allowed."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,13 @@ def test_relation_labels_are_held_to_the_same_rules(adapters: dict[str, Any]) ->
     ):
         error = refusal(adapters["relex"], Item(text="a"), ["city"], relation_labels=relations)
         assert error.param == "options.relation_labels"
+
+
+def test_an_instruction_nobody_reads_is_refused(extractor: Any) -> None:
+    task = replace(asking(["city"]), instruction="only large ones")
+    with pytest.raises(InvalidInput) as refused:
+        extractor.prepare([Item(text="a")], task)
+    assert refused.value.param == "instruction"
 
 
 def test_markers_in_a_text_are_words_like_others(adapters: dict[str, Any]) -> None:

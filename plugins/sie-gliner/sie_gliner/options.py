@@ -63,8 +63,14 @@ class Choice:
         """Read the options of a task.
 
         Raises:
-            InvalidInput: A relation label is no text, blank or too long, or the threshold too low to look for them.
+            InvalidInput: There is an instruction, a relation label is no text, blank or too long, or the threshold is
+                too low to look for relations.
         """
+        if task.instruction:
+            raise InvalidInput(
+                "instruction is read by no model of this kind: the labels say what to look for; leave it out.",
+                param="instruction",
+            )
         options = task.options
         threshold = float(options.get("threshold", THRESHOLD))
         relation_labels = _texts(options.get("relation_labels") or [])

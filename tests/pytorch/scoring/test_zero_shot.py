@@ -142,6 +142,13 @@ def test_too_many_pairs_are_refused(tmp_path: Path) -> None:
     assert refused.value.param == "labels"
 
 
+def test_an_instruction_nobody_reads_is_refused(tmp_path: Path) -> None:
+    adapter = serve(write_classifier("bert", tmp_path, labels=NLI))
+    with pytest.raises(InvalidInput, match="hypothesis_template") as refused:
+        extract(adapter, ["a"], "one", instruction="be strict")
+    assert refused.value.param == "instruction"
+
+
 def test_large_logits_give_probabilities() -> None:
     logits = np.array([[900.0, 0.0, 1000.0], [0.0, 0.0, -1000.0]], dtype=np.float32)
     for multi_label in (False, True):

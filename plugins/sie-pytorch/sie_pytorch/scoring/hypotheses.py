@@ -26,8 +26,13 @@ def hypotheses(task: Task) -> list[str]:
     """Write each label of `task` out as a sentence.
 
     Raises:
-        InvalidInput: The template does not hold `{}` once, or is long.
+        InvalidInput: The template does not hold `{}` once, or is long; or there is an instruction, which none reads.
     """
+    if task.instruction:
+        raise InvalidInput(
+            "instruction is not read where texts are classified, options.hypothesis_template is; leave it out.",
+            param="instruction",
+        )
     template = task.options.get("hypothesis_template") or HYPOTHESIS
     parts = [""]
     try:
