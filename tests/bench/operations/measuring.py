@@ -12,7 +12,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from sie_core.cpu_budget import CpuBudget, set_thread_environment
-from tests.bench.children import ask
 from tests.bench.environments import SCRATCH
 from tests.bench.operations.answers import deviation, read
 from tests.bench.operations.talking import Child, speaking
@@ -48,14 +47,13 @@ class Plan:
 
 def measure(plan: Plan, models: Path = SCRATCH / "models") -> dict[str, Any]:
     """Measure every operation: units a second of each side, and how far the answers are apart."""
-    job = {"folder": str(models), "tiny": plan.tiny}
-    folders: dict[str, str] = ask("operations.models", job, plan.threads)
     variables: dict[str, str] = {}
     set_thread_environment(CpuBudget(plan.threads, plan.threads), variables)  # as `sie serve` sets them
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(TemporaryDirectory()))
         ours = stack.enter_context(speaking("operations.ours", plan.threads, variables))
         theirs = stack.enter_context(speaking("operations.theirs", plan.threads))
+        folders: dict[str, str] = theirs.ask(write=str(models), tiny=plan.tiny)
         ours.ask(folders=folders)
         sides = Sides(plan, ours, theirs, scratch)
         return {name: sides.measure(OPERATIONS[name], folder) for name, folder in folders.items()}

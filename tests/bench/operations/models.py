@@ -1,9 +1,8 @@
 """The models of the operations in the Hub's layout, full-sized or tiny, kept between runs.
 
-`python -m tests.bench.operations.models` writes them, as it needs PyTorch. The tokenizer, and the weights of what is
-MiniLM, are those of all-MiniLM-L6-v2; heads and all else are random. Biases are set so that heads find about as much as
-trained ones do: random ones would weigh half the vocabulary and call every other span an entity. It must not know who
-runs them.
+The tokenizer, and the weights of what is MiniLM, are those of all-MiniLM-L6-v2; heads and all else are random. Biases
+are set so that heads find about as much as trained ones do: random ones would weigh half the vocabulary and call every
+other span an entity. It must not know who runs them.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.bench.children import answer, read_job
-from tests.bench.operations.workload import LABELS, OPERATIONS
+from tests.bench.operations.workload import LABELS
 from tests.bench.servers import weights
 from tests.bench.texts import make_texts
 
@@ -35,19 +33,19 @@ FULL = {"hidden": 768, "heads": 12, "inner": 3072, "layers": 6}
 """DistilBERT's and DeBERTa-v3-small's."""
 
 
-def write_models(folder: Path, names: list[str], tiny: bool) -> dict[str, str]:
-    """Write the models that are missing; return the folder of each."""
+def write_models(folder: Path, tiny: bool) -> dict[str, str]:
+    """Write the models that are missing; return the folder of each operation's."""
     import torch
 
     found = {}
-    for name in names:
+    for name, write in WRITERS.items():
         target = folder / name
         stamp = target / STAMP
         if not stamp.is_file() or stamp.read_text() != VERSION:
             shutil.rmtree(target, ignore_errors=True)
             target.mkdir(parents=True)
             torch.manual_seed(0)
-            WRITERS[name](target, TINY if tiny else FULL)
+            write(target, TINY if tiny else FULL)
             stamp.write_text(VERSION)
         found[name] = str(target)
     return found
@@ -181,12 +179,3 @@ def _seen(model: Any, layer: Any, read: Callable[[Any], Any]) -> Any:
 
 
 WRITERS = {"score": _score, "sparse": _sparse, "multivector": _multivector, "extract": _extract}
-
-
-def main() -> None:
-    job = read_job()
-    answer(write_models(Path(job["folder"]), list(job.get("names") or OPERATIONS), bool(job["tiny"])))
-
-
-if __name__ == "__main__":
-    main()

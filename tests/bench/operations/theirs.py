@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tests.bench.operations.answers import Answers, save
-from tests.bench.operations.models import THRESHOLD
+from tests.bench.operations.models import THRESHOLD, write_models
 from tests.bench.operations.talking import Orders
 from tests.bench.operations.workload import Load
 
@@ -94,6 +94,9 @@ def main() -> None:
     ask: Ask
     read: Read
     for order in orders:
+        if "write" in order:
+            orders.answer(write_models(Path(order["write"]), order["tiny"]))
+            continue
         if "load" in order:
             torch.set_num_threads(order["threads"])
             ask, read = LOADERS[order["load"]](order["folder"])
