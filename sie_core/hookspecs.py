@@ -19,6 +19,7 @@ import pluggy
 from sie_core.contracts import (
     DeviceProbe,
     ModelFamily,
+    ObjectStoreFactory,
     OutputDtype,
     Postprocessor,
     Reference,
@@ -81,6 +82,14 @@ def sie_weight_tiers() -> Sequence[WeightTierFactory]:  # type: ignore[empty-bod
 @hookspec
 def sie_weight_packages() -> Sequence[WeightPackage]:  # type: ignore[empty-body]
     """Register weights that installed Python distributions carry; the `packages` tier serves them without a network."""
+
+
+@hookspec
+def sie_object_stores() -> Sequence[ObjectStoreFactory]:  # type: ignore[empty-body]
+    """Register object stores by URL scheme; the scheme of a URL in a setting (`SIE_CLUSTER_CACHE`) chooses one.
+
+    A scheme taken twice stops the start.
+    """
 
 
 @hookspec

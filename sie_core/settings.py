@@ -61,6 +61,12 @@ class Settings(BaseSettings):
         None, description="Local weight cache in the Hub's layout; unset: the `hub` folder of `HF_HOME`."
     )
     hf_fallback: bool = Field(True, description="Whether the Hugging Face Hub may be asked after the other tiers.")
+    cluster_cache: str | None = Field(
+        None,
+        pattern=r"^[a-z][a-z0-9+.\-]*://[^/]",
+        description="Weight store that machines share, asked before the Hub: `s3://bucket/prefix`, `gs://…`, `az://…`.",
+    )
+    cluster_cache_fill: bool = Field(False, description="Whether weights the Hub gave are stored in the cluster cache.")
     disk_cache_enabled: bool = Field(
         True, description="Whether the local cache removes its longest unused weights to stay within its limits."
     )

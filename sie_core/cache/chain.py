@@ -136,7 +136,7 @@ class WeightChain:
 
 def build_chain(settings: Settings, plugins: PluginSet) -> WeightChain:
     """Make the chain of every registered tier that takes part under these settings."""
-    context = TierContext(settings=settings, packages=plugins.weight_packages)
+    context = TierContext(settings, plugins.weight_packages, plugins.object_stores)
     factories = sorted(plugins.weight_tiers, key=lambda factory: (factory.order, factory.name))
     tiers = [tier for factory in factories if (tier := factory.create(context)) is not None]
     return WeightChain(tiers, disk_cache(settings))

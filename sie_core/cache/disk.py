@@ -170,7 +170,9 @@ class DiskCache:
 
     def _describe(self, repo_id: str) -> CachedRepository:
         folder = hub_layout.repo_folder(self.folder, repo_id)
-        snapshots = tuple(sorted(each for each in _entries(folder / "snapshots") if each.is_dir()))
+        snapshots = tuple(
+            sorted(each for each in _entries(folder / "snapshots") if each.is_dir() and not each.name.startswith("."))
+        )
         changed = max((_changed(each) for each in (folder / "refs", *snapshots)), default=0.0)
         used = self.locks.last_used(_name(repo_id)) or 0.0
         ours = self.dedicated or (folder / RECORDS / STORED).exists()
@@ -276,7 +278,10 @@ def _size(folder: Path) -> int:
 
 
 def _remove_abandoned(repo: Path) -> None:
-    """Remove the partial files of a process that died; those of other tools, which may still write, stay."""
-    for partial in repo.glob("blobs/*.incomplete"):
+    """Remove what a process left that died while pulling, and nothing that may still be written to."""
+    for partial in (*repo.glob("blobs/*.incomplete"), *repo.glob("snapshots/.*")):
         if time.time() - _changed(partial) > ABANDONED_S:
-            partial.unlink(missing_ok=True)
+            if partial.is_dir():
+                shutil.rmtree(partial, ignore_errors=True)
+            else:
+                partial.unlink(missing_ok=True)

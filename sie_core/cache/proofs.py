@@ -71,7 +71,7 @@ class Proofs:
     def _fault(self, folder: Path, name: str, expected: Expected, proved: dict[str, list[int]]) -> str | None:
         file = folder / name
         try:
-            state = _state(file)
+            state = state_of(file)
             if expected.size is not None and state[0] != expected.size:
                 return f"has {state[0]} bytes, {expected.size} are expected"
             if expected.digest is None:
@@ -168,7 +168,7 @@ def _known(value: Any) -> str | None:
     return value if isinstance(value, str) and (_SHA256.fullmatch(value) or _SHA1.fullmatch(value)) else None
 
 
-def _state(file: Path) -> list[int]:
+def state_of(file: Path) -> list[int]:
     """Tell a file from what it becomes when it is changed: nobody can set the last of the three."""
     state = file.stat()
     return [state.st_size, state.st_mtime_ns, state.st_ctime_ns]

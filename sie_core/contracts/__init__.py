@@ -20,6 +20,7 @@ from sie_core.contracts.families import Claim, ModelFamily, Option, Stage, claim
 from sie_core.contracts.lora import Lora, LoraConfig
 from sie_core.contracts.memory import HeldModel, MemoryLimits, MemoryManager, Room
 from sie_core.contracts.model import ModelConfig, Profile, ResolvedModel
+from sie_core.contracts.object_stores import ObjectStore, ObjectStoreError, ObjectStoreFactory, StoredObject
 from sie_core.contracts.outputs import (
     Box,
     Classification,
@@ -92,6 +93,9 @@ __all__ = [
     "ModuleCard",
     "NoReferenceError",
     "Operation",
+    "ObjectStore",
+    "ObjectStoreError",
+    "ObjectStoreFactory",
     "Option",
     "OutOfDeviceMemory",
     "OutputDtype",
@@ -119,6 +123,7 @@ __all__ = [
     "Truncation",
     "Unit",
     "Usage",
+    "StoredObject",
     "WeightPackage",
     "WeightRequest",
     "WeightTier",

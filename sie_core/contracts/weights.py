@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
+
+from sie_core.contracts.object_stores import ObjectStoreFactory
 
 PICKLED_WEIGHTS = (
     "pytorch_model*.bin",
@@ -95,6 +97,8 @@ class TierContext:
     """The `sie_core.settings.Settings` in force."""
     packages: tuple[WeightPackage, ...] = ()
     """Every registered weight package."""
+    object_stores: Mapping[str, ObjectStoreFactory] = field(default_factory=dict)
+    """Every registered kind of object store, by URL scheme."""
 
 
 @dataclass(frozen=True, slots=True)

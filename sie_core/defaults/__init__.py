@@ -8,6 +8,7 @@ from types import ModuleType
 
 from sie_core.defaults import (
     batch_policy,
+    cluster_tier,
     cpu_device,
     hub_tier,
     local_tier,
@@ -23,6 +24,7 @@ BUILTINS: tuple[ModuleType, ...] = (
     cpu_device,
     local_tier,
     packages_tier,
+    cluster_tier,
     hub_tier,
     postprocessors,
     output_dtypes,

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 from sie_core.contracts import (
     DeviceProbe,
     ModelFamily,
+    ObjectStoreFactory,
     OutputDtype,
     PluginError,
     Postprocessor,
@@ -61,6 +62,7 @@ class PluginSet:
     device_probes: tuple[DeviceProbe, ...] = ()
     weight_tiers: tuple[WeightTierFactory, ...] = ()
     weight_packages: tuple[WeightPackage, ...] = ()
+    object_stores: Mapping[str, ObjectStoreFactory] = field(default_factory=dict)
     postprocessors: Mapping[str, Postprocessor] = field(default_factory=dict)
     output_dtypes: Mapping[str, OutputDtype] = field(default_factory=dict)
     references: tuple[Reference, ...] = ()

@@ -14,6 +14,7 @@ from typing import Any, get_args
 from sie_core.contracts import (
     COMPARED,
     ModelFamily,
+    ObjectStoreFactory,
     Option,
     OutputDtype,
     OutputType,
@@ -25,6 +26,7 @@ from sie_core.contracts import (
 )
 
 _TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+_SCHEME = re.compile(r"[a-z][a-z0-9+.\-]*")
 _NAME = re.compile(r"[A-Za-z0-9][\w.\-]*")
 
 Check = Callable[[Any], Iterable[str]]
@@ -123,6 +125,12 @@ def _package(package: WeightPackage) -> Iterable[str]:
             yield f"{attribute} is {getattr(package, attribute)!r}, no string"
 
 
+def _store(store: ObjectStoreFactory) -> Iterable[str]:
+    if not _SCHEME.fullmatch(str(store.scheme)):
+        yield f"scheme is {store.scheme!r}, not a URL scheme in lower case such as 's3'"
+    yield from _callable(store.create, "create")
+
+
 def _dtype(dtype: OutputDtype) -> Iterable[str]:
     yield from _named(dtype.name, "name")
     yield from _callable(dtype.cast, "cast")
@@ -170,6 +178,9 @@ REGISTRATIONS: Mapping[str, Registration] = {
     "sie_weight_tiers": Registration("weight_tiers", "weight tier", WeightTierFactory, lambda it: it.name, _tier),
     "sie_weight_packages": Registration(
         "weight_packages", "weight package", WeightPackage, lambda it: it.repo_id, _package, exclusive=False
+    ),
+    "sie_object_stores": Registration(
+        "object_stores", "object store", ObjectStoreFactory, lambda it: str(it.scheme), _store, by_name=True
     ),
     "sie_postprocessors": Registration(
         "postprocessors", "postprocessor", Postprocessor, lambda it: it.name, _postprocessor, by_name=True

@@ -19,7 +19,7 @@ from sie_core.settings import Settings
 HEAD = """
 from pathlib import Path
 from sie_core.contracts import Batch, ModelFamily, Option, OutputDtype, Postprocessor, RunnerSpec
-from sie_core.contracts import WeightPackage, WeightTierFactory
+from sie_core.contracts import ObjectStoreFactory, WeightPackage, WeightTierFactory
 from sie_core.hookspecs import hookimpl
 CONTRACT_VERSION = 1
 def claims(card): return None
@@ -121,6 +121,7 @@ def test_an_active_plugin_is_in_the_set_and_its_report_says_what_it_registers(di
         ("@hookimpl\ndef sie_model_folders(): return [Path('/nowhere')]", ["/nowhere is no folder", "wheel"]),
         ("@hookimpl\ndef sie_device_probes(): return [3]", ["kind is None", "devices is None"]),
         ("@hookimpl\ndef sie_weight_tiers(): return [WeightTierFactory('t', '9', list)]", ["order is '9', no int"]),
+        ("@hookimpl\ndef sie_object_stores(): return [ObjectStoreFactory('S3:', list)]", ["scheme is 'S3:'"]),
         ("@hookimpl\ndef sie_output_dtypes(): return [OutputDtype('t', 't', None)]", ["cast is None"]),
         ("@hookimpl\ndef sie_weight_packages(): return [WeightPackage('r', None, 'm')]", ["distribution is None"]),
         (postprocessor("'tokens', 'dense', list"), ["source is 'tokens', not one of dense, sparse, multivector"]),
@@ -173,6 +174,7 @@ def test_a_strict_start_names_every_broken_plugin(distribution):
         ("sie_output_dtypes(): return [OutputDtype('same', 's', list)]", "output dtype"),
         ("sie_postprocessors(): return [Postprocessor('same', 'dense', 'sparse', list)]", "postprocessor"),
         ("sie_weight_tiers(): return [WeightTierFactory('same', 1, list)]", "weight tier"),
+        ("sie_object_stores(): return [ObjectStoreFactory('same', list)]", "object store"),
         ("sie_device_probes(): return [Probe()]", "device probe"),
     ],
 )
@@ -249,7 +251,12 @@ def test_the_built_ins_bring_what_a_server_needs():
         module.__name__: "active" for module in BUILTINS
     }
     assert "default" in plugins.batch_policies
-    assert [tier.name for tier in sorted(plugins.weight_tiers, key=lambda t: t.order)] == ["local", "packages", "hub"]
+    assert [tier.name for tier in sorted(plugins.weight_tiers, key=lambda t: t.order)] == [
+        "local",
+        "packages",
+        "cluster",
+        "hub",
+    ]
     assert {"float32", "float16", "int8", "uint8", "binary", "ubinary"} <= set(plugins.output_dtypes)
     assert "cpu" in {probe.kind for probe in plugins.device_probes}
 

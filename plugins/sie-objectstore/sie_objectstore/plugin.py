@@ -1,0 +1,22 @@
+"""What this distribution registers: one store a URL scheme. obstore is imported with the first store, not here."""
+
+from __future__ import annotations
+
+from sie_core.contracts import CONTRACT_VERSION, ObjectStore, ObjectStoreFactory
+from sie_core.hookspecs import hookimpl
+
+__all__ = ["CONTRACT_VERSION", "sie_object_stores"]
+
+SCHEMES = ("s3", "gs", "az")
+
+
+@hookimpl
+def sie_object_stores() -> list[ObjectStoreFactory]:
+    """Register them."""
+    return [ObjectStoreFactory(scheme, _create) for scheme in SCHEMES]
+
+
+def _create(url: str) -> ObjectStore:
+    from sie_objectstore.store import BucketStore
+
+    return BucketStore(url)

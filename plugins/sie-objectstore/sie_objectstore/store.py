@@ -1,0 +1,156 @@
+"""One bucket, or a part of it, as the engine's `ObjectStore`. Large objects are read in ranges by several threads.
+
+It must not know what the objects are.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import from_url
+
+from sie_core.contracts import ObjectStoreError, StoredObject
+from sie_objectstore.failures import told, unavailable
+
+if TYPE_CHECKING:
+    from obstore.store import BackoffConfig, ClientConfig, RetryConfig
+
+Result = TypeVar("Result")
+
+RANGE = 8 * 2**20
+"""Bytes of one ranged read."""
+READERS = 8
+"""Ranged reads at once; with `RANGE` they bound the memory of a download to 64 MB."""
+ATTEMPTS = 4
+"""How often an operation is tried, beside its requests: an answer may break off after its status has come."""
+RETRIES = 4
+"""How often obstore repeats a request of an operation."""
+BUDGET_S = 60.0
+"""Seconds after which nothing that failed is tried again."""
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 2.0
+_CLIENT: ClientConfig = {"allow_http": True, "connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=60)}
+"""Plain HTTP is only ever spoken where an endpoint's own URL says so."""
+
+
+def _retries(budget_s: float) -> RetryConfig:
+    backoff: BackoffConfig = {
+        "init_backoff": timedelta(seconds=_FIRST_PAUSE_S),
+        "max_backoff": timedelta(seconds=_LONGEST_PAUSE_S),
+        "base": 2,
+    }
+    return {"max_retries": RETRIES, "retry_timeout": timedelta(seconds=budget_s), "backoff": backoff}
+
+
+class BucketStore:
+    """A store at `url`; credentials and endpoint come from the variables of its provider.
+
+    Args:
+        url: `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`.
+        budget_s: Seconds after which nothing that failed is tried again.
+
+    Raises:
+        ValueError: The URL or the provider's variables cannot be used.
+    """
+
+    def __init__(self, url: str, budget_s: float = BUDGET_S) -> None:
+        self.url = url.rstrip("/")
+        self.budget_s = budget_s
+        try:
+            self._store = from_url(self.url, client_options=_CLIENT, retry_config=_retries(budget_s))
+        except BaseError as error:
+            raise ValueError(str(error).splitlines()[0]) from error
+
+    def read(self, key: str) -> bytes:
+        """Return a small object."""
+        return self._retried(key, lambda: bytes(obstore.get(self._store, key).bytes()))
+
+    def write(self, key: str, data: bytes) -> None:
+        """Store a small object."""
+        self._retried(key, lambda: obstore.put(self._store, key, data))
+
+    def download(self, key: str, file: Path, size: int, progress: Callable[[int], None]) -> None:
+        """Write an object to a new file, its ranges read by several threads at once."""
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        try:
+            os.truncate(descriptor, size)
+            if self.size(key) != size:
+                raise ObjectStoreError("NOT_FOUND", f"{self.url} has no {key} of {size} bytes")
+            with ThreadPoolExecutor(READERS, thread_name_prefix="sie-store") as readers:
+                parts = [
+                    readers.submit(self._part, key, start, min(RANGE, size - start), descriptor, progress)
+                    for start in range(0, size, RANGE)
+                ]
+                try:
+                    for part in parts:
+                        part.result()
+                except BaseException:
+                    readers.shutdown(wait=True, cancel_futures=True)
+                    raise
+        finally:
+            os.close(descriptor)
+
+    def _part(self, key: str, start: int, length: int, descriptor: int, progress: Callable[[int], None]) -> None:
+        content = self._retried(key, lambda: self._range(key, start, length))
+        written = 0
+        while written < length:
+            written += os.pwrite(descriptor, memoryview(content)[written:], start + written)
+        progress(length)
+
+    def _range(self, key: str, start: int, length: int) -> bytes:
+        content = bytes(obstore.get_range(self._store, key, start=start, length=length))
+        if len(content) != length:
+            raise ObjectStoreError("UNAVAILABLE", f"{self.url} broke off in the middle of {key}")
+        return content
+
+    def upload(self, key: str, file: Path) -> None:
+        """Store a file, in parts where it is large."""
+        self._retried(key, lambda: obstore.put(self._store, key, file))
+
+    def size(self, key: str) -> int | None:
+        """Return the bytes of an object, None where there is none."""
+        try:
+            return int(self._retried(key, lambda: obstore.head(self._store, key))["size"])
+        except ObjectStoreError as error:
+            if error.failure == "NOT_FOUND":
+                return None
+            raise
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        """List the objects below a folder."""
+        found = self._retried(prefix, lambda: obstore.list(self._store, prefix or None).collect())
+        for each in found:
+            yield StoredObject(each["path"], each["size"], each["e_tag"] or each["last_modified"].isoformat())
+
+    def delete(self, key: str) -> None:
+        """Remove an object, if it is there."""
+        try:
+            self._retried(key, lambda: obstore.delete(self._store, key))
+        except ObjectStoreError as error:
+            if error.failure != "NOT_FOUND":
+                raise
+
+    def _retried(self, key: str, ask: Callable[[], Result]) -> Result:
+        """Ask again while the store cannot be reached or fails, within bounds."""
+        until = time.monotonic() + self.budget_s
+        pause = _FIRST_PAUSE_S
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                with told(self.url, key):
+                    return ask()
+            except ObjectStoreError as error:
+                wait = pause * (0.5 + random.random())
+                if error.failure != "UNAVAILABLE" or attempt == ATTEMPTS or time.monotonic() + wait > until:
+                    raise
+            time.sleep(wait)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+        raise unavailable(self.url, "no answer")

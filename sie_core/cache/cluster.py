@@ -1,0 +1,238 @@
+"""The tier `cluster`: a store of objects that the machines of a cluster share, between the local disk and the Hub.
+
+What it holds was written by whoever may write there, so sizes and hashes are checked before a file is seen, and nothing
+pickled is taken. It knows stores by their contract only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from sie_core.cache import hub_layout, store_layout
+from sie_core.cache.disk import DiskCache, disk_cache, storage_error
+from sie_core.cache.local import LocalTier
+from sie_core.cache.proofs import Expected, Record, digest, state_of, write_record
+from sie_core.cache.store_layout import Manifest, StoredFile
+from sie_core.cache.writing import beside, link_whole
+from sie_core.contracts import (
+    LoadFailure,
+    ModelLoadError,
+    ObjectStore,
+    ObjectStoreError,
+    PluginError,
+    TierContext,
+    WeightRequest,
+    WeightTierFactory,
+)
+from sie_core.contracts.object_stores import StoreFailure, url_scheme
+from sie_core.contracts.weights import Progress
+
+FAILURES: dict[StoreFailure, LoadFailure] = {"NOT_FOUND": "CORRUPT", "DENIED": "CONFIG", "UNAVAILABLE": "NETWORK"}
+"""How a load fails where the store does; what a manifest names and is not there makes the store's copy corrupt."""
+
+
+class ClusterTier:
+    """Downloads from a store into the local cache, and stores what the Hub gave where that is allowed.
+
+    Args:
+        store: Where the weights are; see `store_layout`.
+        cache: The local cache.
+        fills: Whether weights may be stored.
+    """
+
+    name = "cluster"
+
+    def __init__(self, store: ObjectStore, cache: DiskCache, *, fills: bool = False) -> None:
+        self.store = store
+        self.cache = cache
+        self.fills = fills
+        self._local = LocalTier(cache)
+
+    def fetch(self, request: WeightRequest) -> Path | None:
+        """Download the requested revision and return its folder; None where the store has it not, or for a mere look.
+
+        Raises:
+            ModelLoadError: `NETWORK`, `CONFIG` where the store refuses the credentials, `STORAGE`, `TIMEOUT`, or
+                `CORRUPT` where its copy is not what its manifest says.
+        """
+        if request.peek or not store_layout.is_repository(request.repo_id):
+            return None
+        with self._typed():
+            commit = self._commit(request)
+            manifest = None if commit is None else self._manifest(request.repo_id, commit)
+        if manifest is None:
+            return None
+        with self.cache.pulling(request.repo_id):
+            folder = self._there(manifest)
+            if folder is None:
+                with self._typed():
+                    folder = self._pull(manifest, request.progress)
+        hub_layout.write_ref(self.cache.folder, request.repo_id, request.revision, manifest.commit)
+        return folder
+
+    def fill(self, request: WeightRequest, folder: Path) -> bool:
+        """Store a snapshot; its manifest goes last, so that nobody finds a part.
+
+        Raises:
+            ModelLoadError: As `fetch`.
+        """
+        commit = folder.name
+        if not (self.fills and store_layout.is_commit(commit) and store_layout.is_repository(request.repo_id)):
+            return False
+        with self._typed():
+            stored = self._manifest(request.repo_id, commit) is not None
+            if not stored:
+                self._store(request.repo_id, folder)
+            revision = request.revision or "main"
+            if revision != commit and hub_layout.is_relative_name(revision):
+                self.store.write(store_layout.ref_key(request.repo_id, revision), commit.encode())
+        return not stored
+
+    def _commit(self, request: WeightRequest) -> str | None:
+        """Ask which commit a branch or tag names."""
+        revision = request.revision or "main"
+        if store_layout.is_commit(revision):
+            return revision
+        if not hub_layout.is_relative_name(revision):
+            return None
+        named = _found(lambda: self.store.read(store_layout.ref_key(request.repo_id, revision)))
+        commit = None if named is None else named.decode(errors="replace").strip()
+        return commit if commit is not None and store_layout.is_commit(commit) else None
+
+    def _manifest(self, repo_id: str, commit: str) -> Manifest | None:
+        content = _found(lambda: self.store.read(store_layout.manifest_key(repo_id, commit)))
+        if content is None:
+            return None
+        try:
+            return store_layout.read_manifest(content, repo_id, commit)
+        except ValueError as error:
+            raise self._corrupt(repo_id, commit, f"its manifest {error}") from error
+
+    def _there(self, manifest: Manifest) -> Path | None:
+        """Find what another process has just pulled."""
+        with contextlib.suppress(ModelLoadError):
+            return self._local.fetch(WeightRequest(manifest.repo_id, manifest.commit))
+        return None
+
+    def _pull(self, manifest: Manifest, progress: Progress | None) -> Path:
+        self.cache.make_room(manifest.repo_id, manifest.size)
+        count = _Count(manifest.size, progress)
+        repo = hub_layout.repo_folder(self.cache.folder, manifest.repo_id)
+        try:
+            (repo / "blobs").mkdir(parents=True, exist_ok=True)
+            for name, file in manifest.files.items():
+                self._blob(manifest, name, file, repo / "blobs" / file.sha256, count.more)
+            return _snapshot(repo, manifest)
+        except OSError as error:
+            raise storage_error(manifest.repo_id, error) from error
+
+    def _blob(
+        self, manifest: Manifest, name: str, file: StoredFile, blob: Path, progress: Callable[[int], None]
+    ) -> None:
+        """Have one file's contents in the cache, right to the last bit."""
+        if blob.is_file() and blob.stat().st_size == file.size and digest(blob) == file.sha256:
+            progress(file.size)
+            return
+        new = beside(blob)
+        try:
+            key = store_layout.file_key(manifest.repo_id, manifest.commit, name)
+            self.store.download(key, new, file.size, progress)
+            found = digest(new)
+            if found != file.sha256:
+                raise self._corrupt(
+                    manifest.repo_id,
+                    manifest.commit,
+                    f"{name} has the SHA-256 {found}, its manifest says {file.sha256}",
+                )
+            new.replace(blob)
+        finally:
+            new.unlink(missing_ok=True)
+
+    def _store(self, repo_id: str, folder: Path) -> None:
+        commit = folder.name
+        names = [file.relative_to(folder).as_posix() for file in sorted(folder.rglob("*")) if file.is_file()]
+        files: dict[str, StoredFile] = {}
+        for name in filter(hub_layout.wanted, names):
+            file = folder / name
+            files[name] = StoredFile(file.stat().st_size, digest(file))
+            self.store.upload(store_layout.file_key(repo_id, commit, name), file)
+        manifest = store_layout.write_manifest(Manifest(repo_id, commit, files))
+        self.store.write(store_layout.manifest_key(repo_id, commit), manifest)
+
+    def _corrupt(self, repo_id: str, commit: str, what: str) -> ModelLoadError:
+        return ModelLoadError(
+            "CORRUPT",
+            f"the copy of {repo_id} in {self.store.url} is damaged: {what}. Remove models/{repo_id}/{commit} there and "
+            "fill it again (SIE_CLUSTER_CACHE_FILL=true)",
+        )
+
+    @contextlib.contextmanager
+    def _typed(self) -> Iterator[None]:
+        try:
+            yield
+        except ObjectStoreError as error:
+            raise ModelLoadError(FAILURES[error.failure], str(error)) from error
+
+
+class _Count:
+    """Adds up what several readers have read."""
+
+    def __init__(self, size: int, progress: Progress | None) -> None:
+        self._size = size
+        self._progress = progress
+        self._done = 0
+        self._lock = threading.Lock()
+
+    def more(self, size: int) -> None:
+        with self._lock:
+            self._done += size
+            if self._progress is not None:
+                self._progress(self._done, self._size)
+
+
+def _snapshot(repo: Path, manifest: Manifest) -> Path:
+    """Make a snapshot of blobs that are all there, at once where there is none, file by file where some are wrong."""
+    folder = repo / "snapshots" / manifest.commit
+    expected = {name: Expected(file.size, file.sha256) for name, file in manifest.files.items()}
+    proved = {name: state_of(repo / "blobs" / file.sha256) for name, file in manifest.files.items()}
+    write_record(folder, Record(expected, proved))
+    new = folder if folder.exists() else repo / "snapshots" / f".{manifest.commit}.{uuid.uuid4().hex[:8]}"
+    for name, file in manifest.files.items():
+        link_whole(new / name, repo / "blobs" / file.sha256)
+    if new != folder:
+        new.replace(folder)
+    return folder
+
+
+def _found(ask: Callable[[], bytes]) -> bytes | None:
+    try:
+        return ask()
+    except ObjectStoreError as error:
+        if error.failure == "NOT_FOUND":
+            return None
+        raise
+
+
+def _create(context: TierContext) -> ClusterTier | None:
+    url = context.settings.cluster_cache
+    if url is None:
+        return None
+    factory = context.object_stores.get(url_scheme(url))
+    if factory is None:
+        served = ", ".join(f"{scheme}://" for scheme in sorted(context.object_stores)) or "none"
+        raise PluginError(
+            f"SIE_CLUSTER_CACHE={url!r}: no installed plugin serves {url_scheme(url)}://; served are: {served}. "
+            "pip install sie-objectstore serves s3://, gs:// and az://."
+        )
+    try:
+        store = factory.create(url)
+    except ValueError as error:
+        raise PluginError(f"SIE_CLUSTER_CACHE={url!r} cannot be used: {error}") from error
+    return ClusterTier(store, disk_cache(context.settings), fills=context.settings.cluster_cache_fill)
+
+
+CLUSTER_TIER = WeightTierFactory(name="cluster", order=300, create=_create)

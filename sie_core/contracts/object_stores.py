@@ -1,0 +1,94 @@
+"""Stores of objects by key, such as buckets: what a plugin offers by URL scheme and the engine reads and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+StoreFailure = Literal["NOT_FOUND", "DENIED", "UNAVAILABLE"]
+"""The object or the bucket is not there; the store refuses these credentials; it cannot be reached or failed."""
+
+
+class ObjectStoreError(Exception):
+    """A store could not do what it was asked; the message is fit for a client: no credentials, no foreign text."""
+
+    def __init__(self, failure: StoreFailure, message: str) -> None:
+        super().__init__(message)
+        self.failure: StoreFailure = failure
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """One object of a listing."""
+
+    key: str
+    size: int
+    """Bytes."""
+    version: str
+    """Changes when the object does: its entity tag, or its time where the store has none."""
+
+
+class ObjectStore(Protocol):
+    """One store, or a part of it below a prefix. Keys are relative to it and joined by `/`.
+
+    Methods block, may be called from any thread, retry by themselves what passes, and give up after a bounded time.
+    They raise `ObjectStoreError`; `OSError` is of local files alone.
+    """
+
+    url: str
+    """As given, for messages; never with credentials."""
+
+    def read(self, key: str) -> bytes:
+        """Return a small object."""
+        ...
+
+    def write(self, key: str, data: bytes) -> None:
+        """Store a small object, in place of one that is there; readers find the old or the new one, never a part."""
+        ...
+
+    def download(self, key: str, file: Path, size: int, progress: Callable[[int], None]) -> None:
+        """Write an object of `size` bytes to a new file, by several readers at once where that is faster.
+
+        Args:
+            key: The object.
+            file: Made by this; what is left of it after a failure is the caller's to remove.
+            size: What the object must have; another size is `NOT_FOUND`.
+            progress: Takes how many bytes more have come, from any thread.
+        """
+        ...
+
+    def upload(self, key: str, file: Path) -> None:
+        """Store a file of any size, in place of an object that is there."""
+        ...
+
+    def size(self, key: str) -> int | None:
+        """Return the bytes of an object, None where there is none."""
+        ...
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        """List the objects whose keys begin with the folder `prefix`, in no certain order."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Remove an object; one that is not there is no error."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectStoreFactory:
+    """The stores of one URL scheme that a plugin offers."""
+
+    scheme: str
+    """Such as `s3`, for URLs like `s3://bucket/prefix`."""
+    create: Callable[[str], ObjectStore]
+    """Takes the URL; may import its library. Asks nothing of the network.
+
+    Raises `ValueError` where the URL or the store's own settings cannot be used."""
+
+
+def url_scheme(url: str) -> str:
+    """Return the scheme of a URL, without `://`; the empty string where it has none."""
+    scheme, separator, _ = url.partition("://")
+    return scheme.lower() if separator else ""
