@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from sie_core.cache import HeldWeights
 from sie_core.contracts import Adapter, BatchPolicy, ModelFacts, ModelFamily, ResolvedModel
 from sie_core.engine.converting import Converters
 from sie_core.engine.loras import Loras
@@ -27,6 +28,8 @@ class LoadedModel:
     loras: Loras
     notes: dict[str, str] = field(default_factory=dict)
     use: UseCount = field(default_factory=UseCount)
+    weights: HeldWeights | None = None
+    """Its files stay in the local cache for as long as this does."""
     policy: BatchPolicy = field(init=False)
     """The queue; guarded by the lock of the device it runs on."""
 

@@ -12,9 +12,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
-from sie_core.cache import WeightChain, fetch_weights
+from sie_core.cache import HeldWeights, WeightChain, hold_weights
 from sie_core.catalog import FamilyChoice, check_profile, choose_family, read_card
 from sie_core.contracts import (
     Adapter,
@@ -47,7 +46,7 @@ class Fetched:
     """A model whose weights are at hand."""
 
     resolved: ResolvedModel
-    folder: Path | None
+    weights: HeldWeights | None
     """None for a weightless model."""
     card: ModelCard | None
     choice: FamilyChoice
@@ -90,12 +89,12 @@ class Loader:
             ModelLoadError: With the failure's class.
         """
         with self._fetching, _timed("fetch", report):
-            folder = fetch_weights(resolved.config, self._weights)
-            card = None if folder is None else read_card(folder)
+            weights = hold_weights(resolved.config, self._weights)
+            card = None if weights is None else read_card(weights.folder)
         choice = choose_family(self._plugins, resolved, card, self._device)
         ignored = check_profile(choice.family, resolved.profile, self._plugins.postprocessors)
         precision = resolved.profile.compute_precision or self._settings.default_compute_precision
-        return Fetched(resolved, folder, card, choice, ignored, precision)
+        return Fetched(resolved, weights, card, choice, ignored, precision)
 
     def load(self, fetched: Fetched, report: StageReport) -> LoadedModel:
         """Load a fetched model; one at a time works on the device.
@@ -108,14 +107,16 @@ class Loader:
             adapter_class = _import_adapter(fetched.choice.family)
         with _timed("load", report):
             adapter = adapter_class.load(self._context(fetched, report))
-        return self._loaded(fetched.resolved, fetched.choice, adapter, fetched.ignored)
+        loaded = self._loaded(fetched.resolved, fetched.choice, adapter, fetched.ignored)
+        loaded.weights = fetched.weights
+        return loaded
 
     def _context(self, fetched: Fetched, report: StageReport) -> LoadContext:
         return LoadContext(
             model=fetched.resolved,
             device=self._device,
             precision=fetched.precision,
-            weights=fetched.folder,
+            weights=None if fetched.weights is None else fetched.weights.folder,
             card=fetched.card,
             attention_backend=self._settings.attention_backend,
             threads=self._compute_threads,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sie_core.cache import WeightChain
+from sie_core.cache import HeldWeights, WeightChain
 from sie_core.contracts import (
     Adapter,
     InferenceError,
@@ -165,15 +165,16 @@ def lora_loader(adapter: Adapter, declared: Mapping[str, LoraConfig], weights: W
     """Make what finds the weights of a LoRA adapter, declared or a repository, and has `adapter` load them."""
 
     def load(name: str) -> Lora:
-        return adapter.load_lora(name, _folder(declared.get(name) or LoraConfig(name), weights))
+        with _hold(declared.get(name) or LoraConfig(name), weights) as held:
+            return adapter.load_lora(name, held.folder)
 
     return load
 
 
-def _folder(config: LoraConfig, weights: WeightChain) -> Path:
+def _hold(config: LoraConfig, weights: WeightChain) -> HeldWeights:
     if config.weights_path is None:
-        return weights.fetch(WeightRequest(config.hf_id or config.name, config.hf_revision))
+        return weights.hold(WeightRequest(config.hf_id or config.name, config.hf_revision))
     folder = Path(config.weights_path)
     if not folder.is_dir():
         raise ModelLoadError("NOT_FOUND", f"The `weights_path` of {config.name} is not a folder on this machine.")
-    return folder
+    return HeldWeights(folder, None)
