@@ -61,3 +61,13 @@ def test_entities_come_in_the_order_of_the_text_and_keep_their_scores():
     windows = [Found([entity(30, 35, 0.4), entity(2, 5, 0.7)], LEFT, LEFT_END), Found([entity(60, 62)], RIGHT, 100)]
     assert merge(windows, flat=True) == [entity(2, 5, 0.7), entity(30, 35, 0.4), entity(60, 62)]
     assert merge(windows[:1], flat=True) == [replace(entity(2, 5), score=0.7), replace(entity(30, 35), score=0.4)]
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("flat", [True, False])
+def test_labels_of_a_place_are_not_compared_one_by_one(flat):
+    labels = [str(number) for number in range(300)]
+    places = [(start, end) for start in range(40, 60) for end in range(start + 1, min(start + 13, LEFT_END) + 1)]
+    every = [entity(*place, 0.5, label) for place in places for label in labels]
+    found = merged(every, every, flat=flat)
+    assert len(found) == len(set(found)) > 10_000

@@ -7,14 +7,19 @@ may be seen otherwise there; then
 2. an entity that ends with its window, where the next one goes on, may be half of one, and stays only where nothing
    else lies;
 3. an entity that crosses the border and was found by the window after it alone stays where nothing else lies.
+
+Only places count, and of the labels of one place the best score: a place is compared once, however many labels it has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from sie_core.contracts import Entity
+
+Place = tuple[int, int]
+"""First character and end of an entity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,23 +33,13 @@ class Found:
     """Where its last word ends."""
 
 
-@dataclass(slots=True)
-class _Kept:
-    """Entities of one window that stay."""
-
-    entities: list[Entity] = field(default_factory=list)
-
-    def around(self, entity: Entity) -> list[Entity]:
-        return [other for other in self.entities if _share(entity, other)]
-
-
 def merge(windows: Sequence[Found], *, flat: bool) -> list[Entity]:
     """Merge the entities of one text, windows in the text's order; entities come by their place in the text."""
     kept = [_owned(window, last=place == len(windows) - 1) for place, window in enumerate(windows)]
     for place in range(len(windows) - 1):
         _settle(kept[place], kept[place + 1], windows[place].own[1], flat)
         _fill(kept[place], kept[place + 1], windows[place], windows[place + 1])
-    return in_order(entity for each in kept for entity in each.entities)
+    return in_order(entity for entities in kept for entity in entities)
 
 
 def in_order(entities: Iterable[Entity]) -> list[Entity]:
@@ -52,52 +47,70 @@ def in_order(entities: Iterable[Entity]) -> list[Entity]:
     return sorted(entities, key=lambda entity: (*_span(entity), -entity.score, entity.label))
 
 
-def _owned(window: Found, *, last: bool) -> _Kept:
+def _owned(window: Found, *, last: bool) -> list[Entity]:
     first, end = window.own
-    return _Kept(
-        [
-            entity
-            for entity in window.entities
-            if first <= _span(entity)[0] < end and (last or not _is_cut(entity, window))
-        ]
-    )
+    return [
+        entity
+        for entity in window.entities
+        if first <= _span(entity)[0] < end and (last or not _is_cut(entity, window))
+    ]
 
 
 def _is_cut(entity: Entity, window: Found) -> bool:
     return _span(entity)[1] >= window.end
 
 
-def _settle(before: _Kept, after: _Kept, border: int, flat: bool) -> None:
+def _settle(before: list[Entity], after: list[Entity], border: int, flat: bool) -> None:
     """Drop the less sure of two entities that get into each other's way over a border."""
-    for entity in sorted((each for each in before.entities if _span(each)[1] > border), key=lambda each: -each.score):
-        rivals = [other for other in after.around(entity) if flat or not _nested(entity, other)]
-        if all(entity.score >= other.score for other in rivals):
-            after.entities = [other for other in after.entities if other not in rivals]
+    crossing = {place: score for place, score in _best_scores(before).items() if place[1] > border}
+    rivals, lost = _best_scores(after) if crossing else {}, set()
+    for place, score in sorted(crossing.items(), key=lambda each: -each[1]):
+        near = [other for other in rivals if _share(place, other) and (flat or not _nested(place, other))]
+        if all(score >= rivals[other] for other in near):
+            lost.update(near)
+            rivals = {other: best for other, best in rivals.items() if other not in lost}
         else:
-            before.entities.remove(entity)
+            lost.add(place)
+    _drop(before, lost)
+    _drop(after, lost)
 
 
-def _fill(before: _Kept, after: _Kept, window: Found, next_window: Found) -> None:
+def _best_scores(entities: Iterable[Entity]) -> dict[Place, float]:
+    """Find the highest score at each place."""
+    best: dict[Place, float] = {}
+    for entity in entities:
+        place = _span(entity)
+        best[place] = max(best.get(place, entity.score), entity.score)
+    return best
+
+
+def _drop(entities: list[Entity], places: set[Place]) -> None:
+    if places:
+        entities[:] = [entity for entity in entities if _span(entity) not in places]
+
+
+def _fill(before: list[Entity], after: list[Entity], window: Found, next_window: Found) -> None:
     """Add what crosses the border and was found by the other window alone, then what the window's end may have cut."""
     border = window.own[1]
     crossing = [each for each in next_window.entities if _span(each)[0] < border < _span(each)[1]]
     cut = [each for each in window.entities if window.own[0] <= _span(each)[0] < border and _is_cut(each, window)]
     for spare in (crossing, cut):
-        free = [each for each in spare if not before.around(each) and not after.around(each)]
-        before.entities += free
+        taken = {_span(each) for each in (*before, *after)} if spare else set()
+        places = {_span(each) for each in spare}
+        free = {place for place in places if not any(_share(place, other) for other in taken)}
+        before += [each for each in spare if _span(each) in free]
 
 
-def _span(entity: Entity) -> tuple[int, int]:
+def _span(entity: Entity) -> Place:
     assert entity.start is not None
     assert entity.end is not None
     return entity.start, entity.end
 
 
-def _share(one: Entity, other: Entity) -> bool:
-    (first, last), (other_first, other_last) = _span(one), _span(other)
-    return first < other_last and other_first < last
+def _share(one: Place, other: Place) -> bool:
+    return one[0] < other[1] and other[0] < one[1]
 
 
-def _nested(one: Entity, other: Entity) -> bool:
-    outer, inner = sorted((_span(one), _span(other)), key=lambda span: (span[0], -span[1]))
+def _nested(one: Place, other: Place) -> bool:
+    outer, inner = sorted((one, other), key=lambda place: (place[0], -place[1]))
     return inner[1] <= outer[1]

@@ -28,8 +28,10 @@ def read(row: Row, place: int, results: Arrays) -> ItemOutput:
     spans = _chosen(row, place, results)
     entities = [_entity(row, span) for span in spans]
     if any(math.isnan(float(results[name][place].sum())) for name in ("grid", "words", "spans") if name in results):
-        # The engine refuses a score that is no number; silence would look like an answer.
-        entities.append(Entity("", row.labels[0], math.nan, 0, 0))
+        # The engine refuses a score that is no number; silence would look like an answer. Where windows are merged, it
+        # must lie where this one's entities do.
+        begin = row.own[0]
+        entities.append(Entity("", row.labels[0], math.nan, begin, begin))
     output = ItemOutput(entities=tuple(in_order(entities)))
     if "pairs" in results:
         output.relations = tuple(_relations(row, place, results, spans))

@@ -1,0 +1,21 @@
+"""What is no number is handed on, whichever window of a text it is in."""
+
+import math
+from typing import Any
+
+import pytest
+from sie_gliner.batches import OnHost
+
+from sie_core.contracts import Item
+from tests.gliner.loading import asking
+
+
+@pytest.mark.parametrize("place", [0, 1, -1])
+def test_a_window_without_numbers_gives_a_score_that_is_none(extractor: Any, place: int) -> None:
+    units = extractor.prepare([Item(text="the otter saw Wei Novak of the river " * 20)], asking(["person"]))
+    assert len(units) > 2
+    tensors = {name: tensor.clone() for name, tensor in extractor.run(units).tensors.items()}
+    for tensor in tensors.values():
+        tensor[place] = math.nan
+    output = extractor.combine(units, extractor.finish(units, OnHost(tensors, None)))
+    assert any(math.isnan(entity.score) for entity in output.entities)
