@@ -44,30 +44,19 @@ def test_real_weights_are_verified(sie: Sie) -> None:
     assert rest[-1].startswith("verified: the largest deviation is ")
 
 
-def test_a_program_reads_every_row_of_three_outputs(sie: Sie, shelf: Shelf) -> None:
-    shelf.write("tiny/bge-m3-xlm-roberta")
-    done = sie("tiny/bge-m3-xlm-roberta", "--json")
-    report = json.loads(done.stdout)
-    assert (done.returncode, report["verdict"], report["family"]) == (0, "verified", "pytorch")
-    by = {row["output"]: row["reference"] for row in report["rows"]}
-    assert by == {
-        "dense": "sentence-transformers",
-        "sparse": "bge-m3-paper",
-        "multivector": "bge-m3-paper",
-        "score": "bge-m3-paper",
-    }
-    assert all(row["passed"] and row["deviation"] <= row["tolerance"] == 1e-4 for row in report["rows"])
-
-
 def test_what_the_fallback_serves_is_said_to_be_no_comparison(sie: Sie, tmp_path: Path) -> None:
     words = st.WordEmbeddings(WhitespaceTokenizer(["", "fox", "dog"]), torch.randn(3, 8))
     model = SentenceTransformer(modules=[words, st.Pooling(8, "mean")], device="cpu")
     model.save_pretrained(str(tmp_path / "models/test/words"), create_model_card=False)
-    done = sie("test/words", models=tmp_path / "models")
+    done = sie("test/words", "--json", models=tmp_path / "models")
     assert done.returncode == 1
-    assert "runner: sentence-transformers (fallback)" in done.stdout
-    assert "serves the model itself, through the fallback adapter" in done.stdout
-    assert done.stdout.splitlines()[-1] == "not verified"
+    report = json.loads(done.stdout)
+    assert (report["verdict"], report["rows"]) == ("not verified", [])
+    assert report["notes"]["runner"] == "sentence-transformers (fallback)"
+    assert {each["output"] for each in report["unverified"]} == {"dense", "score"}
+    assert all(
+        "serves the model itself, through the fallback adapter" in each["reason"] for each in report["unverified"]
+    )
 
 
 def test_a_model_that_is_not_there_is_named(sie: Sie) -> None:

@@ -51,7 +51,8 @@ class Tiny:
 
 
 def _base(name: str, folder: Path, **arguments: Any) -> Path:
-    return write_checkpoint(name, folder.with_name(f"{folder.name}-base"), **arguments)
+    base = folder.with_name(f"base-{name}-{len(arguments)}")
+    return base if base.exists() else write_checkpoint(name, base, **arguments)
 
 
 def _dense(name: str) -> Write:
@@ -104,10 +105,12 @@ def _pooled_scores(folder: Path) -> None:
 
 
 def _gliner(kind: str, encoder: str = "bert") -> Tiny:
-    # Random weights relate almost everything they find, or find almost nothing.
-    related = {"relation_labels": ["name of"], "relation_threshold": 0.6, "threshold": 0.6}
-    runtime = {"relex": related, "relex-pairs": related, "relex-token": {"threshold": 0.05}}.get(kind, {})
-    return Tiny(lambda folder: _moved(write_gliner(folder, kind, encoder), folder), runtime=runtime)
+    asked = {"relation_labels": ["name of"], "relation_threshold": 0.6, "threshold": 0.6} if "relex" in kind else {}
+    config: dict[str, Any] = {}
+    if kind == "relex-token":
+        # With other random weights it finds nothing; these carry the last bit of a sum far into its relations.
+        asked, config = {}, {"hidden_size": 48}
+    return Tiny(lambda folder: _moved(write_gliner(folder, kind, encoder, **config), folder), runtime=asked)
 
 
 def _moved(written: Path, folder: Path) -> None:

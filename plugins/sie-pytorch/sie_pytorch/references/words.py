@@ -52,9 +52,10 @@ def limit_length(library: Any, context: LoadContext, served: ModelInfo) -> None:
     RoBERTa's kind where nothing but `max_position_embeddings` states one: two of those are no positions of a text.
     """
     assert context.card is not None
-    length, positions = served.max_sequence_length, context.card.config.get("max_position_embeddings")
+    length, own = served.max_sequence_length, library.max_seq_length
     told = context.model.config.max_sequence_length or "max_sequence_length" in served.notes
-    if length is not None and (told or length < library.max_seq_length == positions <= length + 2):
+    beyond = own is not None and own == context.card.config.get("max_position_embeddings")
+    if length is not None and (told or (beyond and length < own <= length + 2)):
         library.max_seq_length = length
 
 
