@@ -23,7 +23,7 @@ else
 export TORCH_INSTALL := python -m pip install -q torch==$(TORCH_VERSION)
 endif
 
-.PHONY: help serve test check docs bench bench-gpu clean
+.PHONY: help serve test check docs bench bench-gpu soak clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
@@ -64,6 +64,9 @@ bench: .venv/.kernels ## SIE beside what a user would pick instead (ARGS="--quic
 
 bench-gpu: .venv/.stamp ## the same on a GPU, written to docs/performance/gpu.md
 	$(BIN)/python -m tests.bench.gpu $(ARGS)
+
+soak: .venv/.kernels ## long runs: twelve models under a limit that holds four, 2 000 requests a test
+	$(BIN)/python -m pytest tests/soak/many --soak -s --timeout 1800
 
 clean: ## remove what make built
 	rm -rf .venv .hatch .envs

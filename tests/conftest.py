@@ -78,9 +78,17 @@ StartServer = Callable[..., Server]
 
 @contextmanager
 def run_server(
-    folder: Path, env: Mapping[str, str] | None = None, args: Sequence[str] = (), *, ready: bool = True
+    folder: Path,
+    env: Mapping[str, str] | None = None,
+    args: Sequence[str] = (),
+    *,
+    ready: bool = True,
+    prefix: Sequence[str] = (),
 ) -> Iterator[Server]:
-    """Run `sie serve` on a free port with nothing of the caller's environment but what `env` says."""
+    """Run `sie serve` on a free port with nothing of the caller's environment but what `env` says.
+
+    `prefix` is a command that runs the rest of its own line.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "models").mkdir(exist_ok=True)
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SIE_", "HF_"))}
@@ -88,7 +96,7 @@ def run_server(
     log_file = folder / "server.log"
     with log_file.open("wb") as log:
         process = subprocess.Popen(
-            [str(Path(sys.executable).with_name("sie")), "serve", "--port", "0", *args],
+            [*prefix, str(Path(sys.executable).with_name("sie")), "serve", "--port", "0", *args],
             env={**inherited, **own, **(env or {})},
             cwd=folder,
             stdout=log,

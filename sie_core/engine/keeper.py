@@ -126,7 +126,7 @@ class MemoryKeeper:
         """
         if clock() - self._freed_at >= FREE_AGAIN_S:
             self._freed_at = clock()
-            await on_thread("sie-free", self._gauge.free_caches)
+            await on_thread("sie-free", self._gauge.collect)
         if spare:
             return False
         memory = await self.measure()

@@ -89,18 +89,21 @@ class Unloader:
         finally:
             slot.change = None
 
-    async def _give_back(self, slot: ModelSlot, how: Callable[[str, list[Adapter]], None]) -> None:
+    async def _give_back(self, slot: ModelSlot, how: Callable[[ModelSlot, list[Adapter]], None]) -> None:
         """Let the adapter free what it holds, and then lose its last reference."""
         if slot.loaded is None:
             return
         slot.last_used = slot.used_at()
         adapters, slot.loaded = [slot.loaded.adapter], None
         self._metrics.unloads.labels(slot.resolved.id).inc()
-        await on_thread(f"sie-unload-{slot.resolved.id}", lambda: how(slot.resolved.id, adapters))
+        await on_thread(f"sie-unload-{slot.resolved.id}", lambda: how(slot, adapters))
 
-    def _unload_and_free(self, model: str, adapters: list[Adapter]) -> None:
-        _unload_adapter(model, adapters)
+    def _unload_and_free(self, slot: ModelSlot, adapters: list[Adapter]) -> None:
+        expected, before = slot.memory_bytes or 0, self._gauge.held()
+        _unload_adapter(slot, adapters)
         self._gauge.free_caches()
+        if before - self._gauge.held() < expected / 2:  # what an adapter holds may be in a cycle
+            self._gauge.collect()
 
 
 async def _unused(model: LoadedModel, wait_s: float | None) -> bool:
@@ -112,9 +115,9 @@ async def _unused(model: LoadedModel, wait_s: float | None) -> bool:
     return True
 
 
-def _unload_adapter(model: str, adapters: list[Adapter]) -> None:
+def _unload_adapter(slot: ModelSlot, adapters: list[Adapter]) -> None:
     """Unload the one adapter in the list, and take it out."""
     try:
         adapters.pop().unload()
     except BaseException:
-        log.exception("unloading %s failed", model)
+        log.exception("unloading %s failed", slot.resolved.id)

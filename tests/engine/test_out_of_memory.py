@@ -127,8 +127,8 @@ async def test_a_thousand_failures_leave_the_engine_as_it_was(engines, device, c
 
 
 async def test_caches_are_freed_once_for_many_failures_in_a_row(engines, monkeypatch):
-    freed, free = [], MemoryGauge.free_caches
-    monkeypatch.setattr(MemoryGauge, "free_caches", lambda gauge: freed.append(free(gauge)))
+    freed, free = [], MemoryGauge.collect
+    monkeypatch.setattr(MemoryGauge, "collect", lambda gauge: freed.append(free(gauge)))
     monkeypatch.setattr(keeper, "FREE_AGAIN_S", 1000.0)
     model = engines.model("model", runtime={"oom_text": "[oom]"})
     engine = await engines.start(load=[model])

@@ -1,0 +1,1 @@
+"""Long runs of a real server: what it holds, and what it loses."""
