@@ -1,4 +1,7 @@
-"""How long the command line takes to start, by whole processes. It must not know what it is shown beside."""
+"""How long the command line takes to start, and a script that encodes one text, by whole processes.
+
+It must not know what it is shown beside.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
+from tests.bench.servers import weights
+
 BARE = "python -c pass"
+SCRIPT = "a script of sentence-transformers that encodes one text"
+_SCRIPT = """
+import sys
+from sentence_transformers import SentenceTransformer
+SentenceTransformer(sys.argv[1], device="cpu").encode("hello")
+"""
 COMMANDS: dict[str, Sequence[str]] = {
     BARE: (sys.executable, "-c", "pass"),
     'python -c "import sie_core.cli"': (sys.executable, "-c", "import sie_core.cli"),
+    SCRIPT: (sys.executable, "-c", _SCRIPT, str(weights())),
     "sie --help": (str(Path(sys.executable).with_name("sie")), "--help"),
 }
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
+from tests.bench.commands import SCRIPT
 from tests.bench.results import Ratio, Results, choose, middle, ratio, ratio_of
 from tests.bench.servers import SERVERS
 from tests.bench.workloads import CLIENTS
@@ -31,6 +32,7 @@ def verdicts(results: Results) -> Iterator[Verdict]:
     yield from _runner(results)
     yield from _accuracy(results)
     yield from _memory(results)
+    yield from _start(results)
     yield from _scaling(results)
     yield from _operations(results)
 
@@ -96,6 +98,15 @@ def _memory(results: Results) -> Iterator[Verdict]:
         found = middle(choose(results.starts, server=OURS), field)
         if found is not None:
             yield Verdict(f"memory {name}", "≤ 600 MB", f"{found / 1e6:.0f} MB", found <= 600e6)
+
+
+def _start(results: Results) -> Iterator[Verdict]:
+    """Compare the time from the command to the first vector with that of a bare script."""
+    stages = [each["stages_s"]["first vector"] for each in choose(results.starts, server=OURS)]
+    if stages and SCRIPT in results.commands:
+        found = median(stages) / results.commands[SCRIPT] * 1000
+        what = "first vector after `sie serve`, over a script of sentence-transformers"
+        yield Verdict(what, "≤ 1.3", f"{found:.2f}", found <= 1.3)
 
 
 def _scaling(results: Results) -> Iterator[Verdict]:
