@@ -65,7 +65,20 @@ def commands() -> str:
     from sie_core.cli import main
 
     parts = []
-    for arguments in ([], ["serve"], ["models"], ["models", "show"], ["models", "pin"], ["plugins"], ["verify"]):
+    for arguments in (
+        [],
+        ["serve"],
+        ["models"],
+        ["models", "show"],
+        ["models", "pin"],
+        ["cache"],
+        ["cache", "list"],
+        ["cache", "pull"],
+        ["cache", "verify"],
+        ["cache", "prune"],
+        ["plugins"],
+        ["verify"],
+    ):
         output = CliRunner().invoke(main, [*arguments, "--help"], prog_name="sie", terminal_width=100).output
         parts.append(f"```\n$ {' '.join(['sie', *arguments, '--help'])}\n{output.rstrip()}\n```\n")
     return "\n".join(parts)

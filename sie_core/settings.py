@@ -63,7 +63,7 @@ class Settings(BaseSettings):
     hf_fallback: bool = Field(True, description="Whether the Hugging Face Hub may be asked after the other tiers.")
     cluster_cache: str | None = Field(
         None,
-        pattern=r"^[a-z][a-z0-9+.\-]*://[^/]",
+        pattern=r"^[a-z][a-z0-9+.\-]*://.",
         description="Weight store that machines share, asked before the Hub: `s3://bucket/prefix`, `gs://…`, `az://…`.",
     )
     cluster_cache_fill: bool = Field(False, description="Whether weights the Hub gave are stored in the cluster cache.")

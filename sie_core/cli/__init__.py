@@ -12,6 +12,7 @@ import click
 from sie_core import __version__
 
 COMMANDS = {
+    "cache": "List, pull, verify and remove the weights of the local cache.",
     "models": "List the models of the catalog and say which family serves each.",
     "plugins": "List the installed plugins, what they register and why one is broken.",
     "serve": "Serve models over HTTP.",

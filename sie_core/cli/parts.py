@@ -12,7 +12,7 @@ import click
 from sie_core.cache import WeightChain, build_chain
 from sie_core.catalog import Catalog, build_catalog
 from sie_core.cli.compose import BadSettings, find_plugins, read_settings
-from sie_core.contracts import InferenceError, ResolvedModel
+from sie_core.contracts import InferenceError, PluginError, ResolvedModel
 from sie_core.logs import configure_logging
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings, SettingsError
@@ -50,5 +50,5 @@ def gather() -> Parts:
     plugins = find_plugins(settings)
     try:
         return Parts(settings, plugins, build_catalog(settings, plugins), build_chain(settings, plugins))
-    except SettingsError as error:
+    except (SettingsError, PluginError) as error:
         raise BadSettings(str(error)) from None
