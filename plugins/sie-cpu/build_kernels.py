@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sysconfig
@@ -60,11 +61,16 @@ class KernelBuild(BuildHookInterface):  # type: ignore[type-arg]
         """Compile one build beside its old file and put it in its place at once: a running server keeps what it has."""
         target = PACKAGE / library
         fresh = target.with_suffix(".new")
-        command = [compiler, *COMMON, *flags, str(SOURCE), "-o", str(fresh)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode == 0:
+        # CXX may hold more than a name, such as `ccache g++`.
+        command = [*shlex.split(compiler), *COMMON, *flags, str(SOURCE), "-o", str(fresh)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            said = done.stderr if done.returncode else None
+        except OSError as error:
+            said = str(error)
+        if said is None:
             fresh.replace(target)
             return
         fresh.unlink(missing_ok=True)
         target.unlink(missing_ok=True)
-        self.app.display_warning(f"{library} was not built, {compiler} says:\n{done.stderr}")
+        self.app.display_warning(f"{library} was not built, {compiler} says:\n{said}")
