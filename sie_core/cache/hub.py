@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sie_core.cache import hub_layout
 from sie_core.cache.disk import DiskCache, disk_cache, storage_error
 from sie_core.cache.formats import no_safetensors
-from sie_core.cache.hub_retries import PATIENT, HubRetries, asked_pause_s
+from sie_core.cache.hub_retries import PATIENT, HubRetries, TooLongAPause, asked_pause_s, bound_pauses, status_of
 from sie_core.cache.local import check
 from sie_core.contracts import ModelLoadError, TierContext, WeightRequest, WeightTierFactory, is_pickled
 from sie_core.contracts.weights import Progress
@@ -54,6 +54,7 @@ class HubTier:
 
         if constants.HF_HUB_OFFLINE:
             raise ModelLoadError("NOT_FOUND", "not asked: HF_HUB_OFFLINE is set")
+        bound_pauses()
         try:
             info = self.retries.call(lambda: self._look(request))
             with self.cache.pulling(request.repo_id):
@@ -175,10 +176,9 @@ def _typed(error: Exception, request: WeightRequest) -> ModelLoadError:
         return ModelLoadError("NOT_FOUND", f"there is no repository {where}, or it is private and needs HF_TOKEN")
     if isinstance(error, errors.HFValidationError):
         return ModelLoadError("NOT_FOUND", f"{request.repo_id} is no repository id: it reads `organisation/name`")
-    if isinstance(error, errors.HfHubHTTPError):
-        status = getattr(error.response, "status_code", None)
+    if isinstance(error, errors.HfHubHTTPError | TooLongAPause):
+        status, pause = status_of(error), asked_pause_s(error)
         if status == 429:
-            pause = asked_pause_s(error)
             after = "" if pause is None else f", and asks to be left alone for {pause:.0f} s"
             return ModelLoadError(
                 "NETWORK",

@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeVar
 
 log = logging.getLogger(__name__)
@@ -17,6 +18,8 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
+LONGEST_PAUSE_S = 60.0
+"""The longest pause that is waited for at the Hub's word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class HubRetries:
         sleep: Waits.
     """
 
-    budget_s: float = 60.0
+    budget_s: float = LONGEST_PAUSE_S
     pause_s: float = 1.0
     longest_s: float = 15.0
     sleep: Callable[[float], None] = time.sleep
@@ -62,6 +65,38 @@ class HubRetries:
 
 
 PATIENT = HubRetries()
+
+
+class TooLongAPause(Exception):
+    """The Hub asked for a pause nobody should sleep through; `response` is its answer."""
+
+    def __init__(self, response: Any) -> None:
+        super().__init__("the Hub asks for a long pause")
+        self.response = response
+
+
+@cache
+def bound_pauses() -> None:
+    """Keep the Hub's client from sleeping through whatever pause it is asked for, once a process.
+
+    Between the requests of a download it waits by itself, up to five times and as long as the Hub says.
+    """
+    from huggingface_hub import set_client_factory
+    from huggingface_hub.utils._http import default_client_factory
+
+    def bounded() -> Any:
+        client: Any = default_client_factory()
+        hooks = client.event_hooks
+        client.event_hooks = {**hooks, "response": [*hooks.get("response", ()), _refuse_long_pause]}
+        return client
+
+    set_client_factory(bounded)
+
+
+def _refuse_long_pause(response: Any) -> None:
+    error = TooLongAPause(response)
+    if response.status_code in TRANSIENT and (asked_pause_s(error) or 0.0) > LONGEST_PAUSE_S:
+        raise error
 
 
 def passes(error: Exception) -> bool:

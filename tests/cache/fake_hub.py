@@ -37,6 +37,8 @@ class FakeHub:
     """Answers every request."""
     failures: list[tuple[int, dict[str, str]]] = field(default_factory=list)
     """Answer one request each, first to last, before anything else does."""
+    refused: dict[str, tuple[int, dict[str, str]]] = field(default_factory=dict)
+    """Answers for files by name, in place of their contents."""
     tampered: dict[str, bytes] = field(default_factory=dict)
     """Files that come with other contents than are listed."""
     cut: str | None = None
@@ -73,9 +75,12 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815 - http.server's name
 
     def _file(self, name: str, data: bytes) -> None:
+        if name in self.hub.refused and self.command == "GET":
+            status, headers = self.hub.refused[name]
+            return self._answer(status, b"{}", headers)
         headers = {"ETag": f'"{blob_name(name, data)}"', "X-Repo-Commit": COMMIT}
         data = self.hub.tampered.get(name, data)
-        self._answer(200, data, headers, sent=len(data) // 2 if name == self.hub.cut else None)
+        return self._answer(200, data, headers, sent=len(data) // 2 if name == self.hub.cut else None)
 
     def _json(self, value: Any) -> None:
         self._answer(200, json.dumps(value).encode(), {"Content-Type": "application/json"})

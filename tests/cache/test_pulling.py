@@ -75,6 +75,16 @@ def test_a_pause_beyond_the_budget_is_a_network_error_that_names_it(hub: FakeHub
     assert pauses == []
 
 
+def test_a_long_pause_asked_for_in_the_middle_of_a_download_is_not_slept_through(hub: FakeHub, tmp_path: Path) -> None:
+    hub.refused["model.safetensors"] = 429, {"Retry-After": "3600"}
+    tier = HubTier(tmp_path / "cache", hub.url)
+    with pytest.raises(ModelLoadError, match=r"429.*left alone for 3600 s") as raised:
+        tier.fetch(REQUEST)
+    assert raised.value.failure == "NETWORK"
+    hub.refused.clear()
+    assert tier.fetch(REQUEST) is not None
+
+
 def test_all_pauses_together_stay_within_the_budget(hub: FakeHub, tmp_path: Path) -> None:
     hub.failure = LIMITED
     pauses: list[float] = []

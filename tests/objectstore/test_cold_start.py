@@ -83,3 +83,19 @@ def test_a_store_that_is_gone_is_a_502_that_names_it_and_the_next_start_serves(
     assert store.url in answer.text
     proxy.gone = False
     assert vectors(embed(start())).shape == (2, HIDDEN)
+
+
+def test_weights_damaged_on_the_local_disk_never_make_a_wrong_vector(
+    start: Callable[[], str], proxy: Faults, tmp_path: Path
+) -> None:
+    expected = vectors(embed(start()))
+    weights = tmp_path / "cache/models--org--tiny/snapshots" / COMMIT / "model.safetensors"
+    content = weights.read_bytes()
+    for damaged in (content[:-1] + bytes([content[-1] ^ 64]), content[: len(content) // 2]):
+        weights.resolve().write_bytes(damaged)
+        proxy.gone = True
+        answer = embed(start())
+        assert answer.status_code == 502
+        assert "model.safetensors of org/tiny in the local cache has" in answer.text
+        proxy.gone = False
+        assert np.array_equal(vectors(embed(start())), expected)
