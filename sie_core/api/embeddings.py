@@ -58,6 +58,8 @@ def router(api: Api) -> APIRouter:
         except InferenceError as error:
             if error.param and error.param.startswith("items["):
                 raise renamed(error, param_of(error.param, body.input)) from error
+            if error.param == "output_types":  # the body has none: the model is the wrong one
+                raise renamed(error, "model") from error
             raise
         content = await api.beside.run(sum(map(len, reply.items)), lambda: embeddings_reply(body, reply))
         return Response(content, 200, reply_headers(reply, call), JSON_TYPE)

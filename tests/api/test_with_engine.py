@@ -221,3 +221,10 @@ async def test_metrics_show_the_engine_and_http_in_one_page(client: httpx.AsyncC
     text = (await client.get("/metrics", headers={"Accept": "text/plain"})).text
     assert 'sie_requests_total{model="sie-fake/embedder",operation="encode",outcome="ok"}' in text
     assert 'sie_http_requests_total{method="POST",route="/v1/encode/{model:path}",status="200"}' in text
+
+
+async def test_a_model_without_dense_vectors_is_the_wrong_model_for_embeddings(client: httpx.AsyncClient) -> None:
+    reply = await client.post("/v1/embeddings", json={"model": "sie-fake/tokens", "input": "some text"})
+    error = reply.json()["error"]
+    assert (reply.status_code, error["code"], error["param"]) == (400, "invalid_request", "model")
+    assert "gives multivector, not dense" in error["message"]
