@@ -4,7 +4,6 @@ import math
 from typing import Any
 
 import pytest
-from sie_gliner.batches import OnHost
 
 from sie_core.contracts import Item
 from tests.gliner.loading import asking
@@ -14,8 +13,12 @@ from tests.gliner.loading import asking
 def test_a_window_without_numbers_gives_a_score_that_is_none(extractor: Any, place: int) -> None:
     units = extractor.prepare([Item(text="the otter saw Wei Novak of the river " * 20)], asking(["person"]))
     assert len(units) > 2
-    tensors = {name: tensor.clone() for name, tensor in extractor.run(units).tensors.items()}
-    for tensor in tensors.values():
-        tensor[place] = math.nan
-    output = extractor.combine(units, extractor.finish(units, OnHost(tensors, None)))
+    raw = extractor.run(units)
+    ((row, found),) = [
+        (places.index(place % len(units)), found.tensors) for places, found in raw if place % len(units) in places
+    ]
+    for name, tensor in list(found.items()):
+        found[name] = tensor.clone()
+        found[name][row] = math.nan
+    output = extractor.combine(units, extractor.finish(units, raw))
     assert any(math.isnan(entity.score) for entity in output.entities)

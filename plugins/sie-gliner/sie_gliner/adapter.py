@@ -13,6 +13,7 @@ import torch
 from sie_core.contracts import Adapter, Item, ItemOutput, LoadContext, ModelFacts, OutOfDeviceMemory, Task, Unit
 from sie_gliner.batches import OnHost
 from sie_gliner.building import build
+from sie_gliner.chunks import chunks
 from sie_gliner.forward import Forward
 from sie_gliner.merging import Found, merge
 from sie_gliner.reading import read
@@ -21,6 +22,9 @@ from sie_gliner.rows import Row, RowMaker
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 """How a CPU's and MPS's allocators say it; both raise a plain RuntimeError."""
+
+Pass = tuple[list[int], OnHost]
+"""The places of the units of a pass, and what it gave."""
 
 
 class GlinerExtractor(Adapter):
@@ -64,8 +68,8 @@ class GlinerExtractor(Adapter):
                 units.append(Unit(index, cost, _key(row), row, cost, truncated))
         return units
 
-    def run(self, units: Sequence[Unit]) -> OnHost:
-        """Run one batch of windows.
+    def run(self, units: Sequence[Unit]) -> list[Pass]:
+        """Run one batch of windows; on a CPU, where padding costs as much as text does, rows of like length together.
 
         Raises:
             OutOfDeviceMemory: The device has no room for it.
@@ -73,16 +77,21 @@ class GlinerExtractor(Adapter):
         if torch.get_num_threads() != self._threads:
             # A thread that used PyTorch before the load keeps the number it had then.
             torch.set_num_threads(self._threads)
+        rows: list[Row] = [unit.payload for unit in units]
+        together = chunks(rows) if self._forward.device.type == "cpu" else [list(range(len(rows)))]
         try:
-            return self._forward([unit.payload for unit in units])
+            return [(places, self._forward([rows[place] for place in places])) for places in together]
         except (RuntimeError, MemoryError) as error:
             _raise_out_of_memory(error)
             raise
 
-    def finish(self, units: Sequence[Unit], raw: OnHost) -> Sequence[ItemOutput]:
+    def finish(self, units: Sequence[Unit], raw: list[Pass]) -> Sequence[ItemOutput]:
         """Read each window's entities, at its own threshold."""
-        results = raw.wait()
-        return [read(unit.payload, place, results) for place, unit in enumerate(units)]
+        found: dict[int, ItemOutput] = {}
+        for places, waiting in raw:
+            results = waiting.wait()
+            found |= {place: read(units[place].payload, row, results) for row, place in enumerate(places)}
+        return [found[place] for place in range(len(units))]
 
     def combine(self, units: Sequence[Unit], outputs: Sequence[ItemOutput]) -> ItemOutput:
         """Merge the windows of one text; the rule stands in `sie_gliner.merging`."""

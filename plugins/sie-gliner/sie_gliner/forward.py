@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from sie_gliner.batches import Layout, OnHost, tensors, to_host
+from sie_gliner.grid import grid_logits, scores_ends
 from sie_gliner.rows import Row
 
 NOTHING = 2.0
@@ -33,6 +34,8 @@ class Forward:
         """Run rows of equal key."""
         with torch.inference_mode():
             arguments = tensors(rows, self.layout, self.device)
+            if scores_ends(self.model):
+                return to_host([("grid", torch.sigmoid(grid_logits(self.model, arguments).float()))])
             asked = bool(rows[0].choice.relation_labels)
             output = self.model(**arguments, **self._thresholds(rows, asked))
             return to_host(self._results(output, asked))

@@ -1,0 +1,38 @@
+"""A batch is cut into passes of rows of like length; each row is in one of them."""
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sie_gliner.chunks import MOST_PADDING, PASS, chunks
+from sie_gliner.rows import Row
+
+from sie_core.contracts import Item
+from tests.gliner.loading import asking, load
+
+
+@pytest.fixture(scope="module")
+def row(checkpoint: Callable[..., Path]) -> Callable[[int], Row]:
+    """Give a row of as many tokens as asked for."""
+    (unit,) = load(checkpoint("span", "bert")).prepare([Item(text="old city")], asking(["place"]))
+    return lambda length: replace(unit.payload, ids=np.zeros(length, np.int64))
+
+
+def test_every_row_is_in_one_pass_and_little_of_a_pass_is_padding(row: Callable[[int], Row]) -> None:
+    lengths = random.Random(2).choices(range(5, 400), k=200)
+    found = list(chunks([row(length) for length in lengths]))
+    assert sorted(place for chunk in found for place in chunk) == list(range(200))
+    assert 2 < len(found) < 50
+    for chunk in found:
+        inside = [lengths[place] for place in chunk]
+        padding = max(inside) * len(inside) - sum(inside)
+        assert padding <= max(PASS, MOST_PADDING * max(inside) * len(inside))
+
+
+def test_rows_of_like_length_share_a_pass_and_a_long_row_has_its_own(row: Callable[[int], Row]) -> None:
+    assert list(chunks([row(30)] * 64)) == [list(range(64))]
+    assert list(chunks([row(20), row(500), row(21)])) == [[0, 2], [1]]
+    assert list(chunks([row(9)])) == [[0]]
