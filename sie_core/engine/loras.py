@@ -99,7 +99,7 @@ class Loras:
             if entry.change is not None:
                 raise InferenceError("LORA_LOADING", f"The LoRA adapter {name} of {self.model} is being loaded.")
         if entry.failure is not None:
-            raise entry.failure
+            raise _afresh(entry.failure)
         assert entry.lora is not None
         if name in self._entries:
             self._entries.move_to_end(name)
@@ -146,7 +146,7 @@ class Loras:
     def _failure(self, name: str, error: BaseException) -> InferenceError:
         """Tell the client: what is wrong with the adapter itself is a wrong choice of it."""
         if isinstance(error, InferenceError):
-            return error
+            return _afresh(error)
         if isinstance(error, ModelLoadError):
             log.warning("%s: LoRA adapter %s: %s", self.model, name, error)
             if error.failure in PERMANENT_FAILURES or error.failure == "CORRUPT":
@@ -159,6 +159,17 @@ class Loras:
         log.error("%s: loading the LoRA adapter %s failed", self.model, name, exc_info=error)
         message = f"Loading the LoRA adapter {name} of {self.model} failed; the server's log says more."
         return InferenceError("MODEL_LOAD_FAILED", message, details={"error_class": "UNKNOWN"})
+
+
+def _afresh(failure: InferenceError) -> InferenceError:
+    """Make the same error again: one that is kept would keep every request it is raised for, by its traceback."""
+    return InferenceError(
+        failure.code,
+        failure.message,
+        param=failure.param,
+        retry_after_s=failure.retry_after_s,
+        details=failure.details,
+    )
 
 
 def lora_loader(adapter: Adapter, declared: Mapping[str, LoraConfig], weights: WeightChain) -> Callable[[str], Lora]:

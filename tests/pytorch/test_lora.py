@@ -292,6 +292,9 @@ async def test_a_failure_is_remembered_for_a_while(world: World, monkeypatch: py
         with pytest.raises(InferenceError):
             await world.infer("gone")
     assert loads == ["gone"]
+    remembered = slot.loaded.loras._entries["gone"].failure
+    assert remembered is not None
+    assert remembered.__traceback__ is None, "it keeps the requests that were told of it"
     monkeypatch.setattr(engine_loras, "FAILURE_REMEMBERED_S", 0.0)
     with pytest.raises(InferenceError):
         await world.infer("gone")
