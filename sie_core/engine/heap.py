@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Callable
+from functools import cache
 
 
 def trim_heap() -> None:
@@ -11,6 +13,12 @@ def trim_heap() -> None:
 
     What is freed between blocks that stay counts as used otherwise: 20 MB after a load, the weights after an unload.
     """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    trim = _malloc_trim()
     if trim is not None:
         trim(0)
+
+
+@cache
+def _malloc_trim() -> Callable[[int], object] | None:
+    """Find it, once: ctypes leaves a cycle behind for every look-up."""
+    return getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -50,11 +50,8 @@ class PromptWriter:
             markers: The words around labels.
             budget: Tokens a prompt may have.
         """
-        self._model = model
-        self._tokens = tokens
-        self._markers = markers
-        self._budget = budget
-        self._written = lru_cache(maxsize=256)(self._write)
+        # Over another object: a cache that held this one would keep it and its tokenizer after the unload.
+        self._written = lru_cache(maxsize=256)(_Writing(model, tokens, markers, budget).write)
 
     def prompt(self, labels: tuple[str, ...], relations: tuple[str, ...]) -> Prompt:
         """Write the labels of one request.
@@ -64,7 +61,17 @@ class PromptWriter:
         """
         return self._written(labels, relations)
 
-    def _write(self, labels: tuple[str, ...], relations: tuple[str, ...]) -> Prompt:
+
+@dataclass(frozen=True, slots=True)
+class _Writing:
+    """Writes prompts, each anew."""
+
+    _model: str
+    _tokens: Tokens
+    _markers: Markers
+    _budget: int
+
+    def write(self, labels: tuple[str, ...], relations: tuple[str, ...]) -> Prompt:
         parts = self._marked(self._markers.entity, labels, "labels")
         if self._markers.relation is not None:
             parts += self._marked(self._markers.relation, relations, "options.relation_labels")
@@ -99,10 +106,8 @@ class LabelReader:
             budget: Tokens all labels of a request may have.
         """
         self._model = model
-        self._tokens = tokens
-        self._longest = longest
         self._budget = budget
-        self._row = lru_cache(maxsize=4096)(self._tokenize)
+        self._row = lru_cache(maxsize=4096)(partial(_label_row, model, tokens, longest))
 
     def prompt(self, labels: tuple[str, ...], relations: tuple[str, ...]) -> Prompt:
         """Tokenise the labels of one request; such checkpoints find no relations.
@@ -120,10 +125,11 @@ class LabelReader:
             )
         return Prompt(np.zeros(0, dtype=np.int64), rows)
 
-    def _tokenize(self, label: str) -> Ids:
-        ids = checked(self._tokens, self._model, label, "labels", alone=True)
-        refuse_long(self._model, label, "labels", len(ids) + self._tokens.framing, self._longest)
-        return self._tokens.frame(ids)
+
+def _label_row(model: str, tokens: Tokens, longest: int, label: str) -> Ids:
+    ids = checked(tokens, model, label, "labels", alone=True)
+    refuse_long(model, label, "labels", len(ids) + tokens.framing, longest)
+    return tokens.frame(ids)
 
 
 def checked(tokens: Tokens, model: str, label: str, param: str, *, alone: bool = False) -> Ids:

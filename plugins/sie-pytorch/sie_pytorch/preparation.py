@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -112,7 +112,8 @@ class Preparation:
         self._takes_ids = takes_ids
         self._filling = filling
         self._takes_nothing = takes_nothing
-        self._prompt_ids = lru_cache(maxsize=256)(self._tokenize_prompt)
+        # Over the tokenizer: a cache that held this object would keep it and its tokenizer after the unload.
+        self._prompt_ids = lru_cache(maxsize=256)(partial(_tokenize_prompt, tokenizer))
 
     def rows(self, items: Sequence[Item], task: Task) -> list[TokenRow]:
         """Make one row an item.
@@ -159,9 +160,6 @@ class Preparation:
         content = self.tokenizer.unframe(np.array(ids, dtype=np.int64))
         return np.concatenate((self._prompt_ids(prompt.prefix), content, self._prompt_ids(prompt.suffix)))
 
-    def _tokenize_prompt(self, text: str) -> Ids:
-        return self.tokenizer.content([text])[0]
-
     def _excluded(self, prompt: Prompt) -> int:
         if self._pools_prompt or not prompt.prefix:
             return 0
@@ -198,3 +196,7 @@ class Preparation:
             filled = self._filling.length - len(ids)
             ids = np.concatenate((ids, np.full(filled, self._filling.token, dtype=np.int64)))
         return TokenRow(ids, excluded, truncated, task.options.get("max_active_dims"), query, filled)
+
+
+def _tokenize_prompt(tokenizer: TextTokenizer, text: str) -> Ids:
+    return tokenizer.content([text])[0]
