@@ -108,6 +108,11 @@ class Settings(BaseSettings):
     )
     idle_evict_s: float | None = Field(None, gt=0, description="Unload a model after so many unused seconds.")
     pinned_models: Names = Field((), description="Comma-separated model ids that are never unloaded to make room.")
+    lora_by_id: bool = Field(
+        True,
+        description="Requests may name LoRA adapters by a repository's id, which is then fetched, beside those that a "
+        "model's config declares.",
+    )
     max_loras_per_model: int = Field(
         10, ge=1, description="LoRA adapters a model keeps loaded; beyond it the longest unused is let go."
     )

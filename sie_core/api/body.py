@@ -94,6 +94,8 @@ def _invalid(error: ValidationError) -> InferenceError:
     if problem["type"] == "extra_forbidden":
         return InferenceError("INVALID_INPUT", f"`{param}` is not understood here; leave it out.", param=param)
     reason = problem["msg"].removeprefix("Value error, ").removesuffix(".")
+    if not param:
+        return InferenceError("INVALID_INPUT", f"The body {reason}.")
     says_it = problem["type"] in ("value_error", "too_short", "too_long")
     given = "" if says_it else f", not {kind_of(problem['input'])}"
     return InferenceError("INVALID_INPUT", f"`{param}`: {reason}{given}.", param=param)

@@ -10,12 +10,17 @@ import binascii
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema, model_validator
 from sie_sdk import wire
 
 from sie_core.contracts import InvalidInput, Item, Media
 
 STRICT = ConfigDict(strict=True, extra="ignore")
+PARAMS = frozenset({
+    "dimensions", "input_type", "instruction", "is_query", "labels", "options", "output_dtype", "output_schema",
+    "output_types", "truncate",
+})  # fmt: skip
+"""The fields that `encode` and `extract` have in `params`, and `score` beside its items."""
 
 
 def _from_base64(value: Any, info: ValidationInfo) -> Any:
@@ -115,6 +120,18 @@ class NativeBody(BaseModel):
     model_config = STRICT
 
     items: list[ItemBody]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nothing_misplaced(cls, data: Any) -> Any:
+        """Refuse a field that the other operations have at another level; ignored, it would go unseen."""
+        fields = cls.model_fields
+        if isinstance(data, dict) and "params" in fields:
+            if wrong := sorted(data.keys() & PARAMS - fields.keys()):
+                raise ValueError(f"holds `{wrong[0]}`, which belongs into `params`")
+        elif isinstance(data, dict) and data.get("params") is not None:
+            raise ValueError("holds `params`; the fields of this operation stand beside `items`")
+        return data
 
     def places(self) -> Iterator[tuple[str, ItemBody]]:
         """List the items, each with its path in the body."""

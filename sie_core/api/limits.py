@@ -28,8 +28,8 @@ MAX_SCHEMA_VALUES: Final = 100_000
 """Values in an `output_schema`, maps and lists included."""
 MAX_EMBEDDING_INPUTS: Final = 2_048
 """Inputs of one request on `/v1/embeddings`, as OpenAI has it."""
-MAX_TOKENIZED_BYTES: Final = 1_048_576
-"""Bytes of all texts of one `/tokenize`: every token of them is a map of the reply."""
+MAX_TOKENIZED_BYTES: Final = 131_072
+"""Bytes of all texts of one `/tokenize`: every token of them, perhaps one a character, is a map of the reply."""
 MAX_MODEL_ID_CHARS: Final = 256
 """Characters of a model id in a path or body."""
 MAX_JSON_DEPTH: Final = 254

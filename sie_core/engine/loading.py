@@ -148,6 +148,7 @@ class Loader:
                 resolved.config.loras,
                 self._settings.max_loras_per_model,
                 lora_loader(adapter, resolved.config.loras, self._weights),
+                self._settings.lora_by_id,
             ),
             notes=notes,
         )

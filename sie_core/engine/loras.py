@@ -58,14 +58,19 @@ class Loras:
         declared: Those its config names.
         limit: How many stay loaded.
         load: Finds the weights of one and loads them; called on a thread of its own.
+        by_id: Whether others than the declared ones may be asked for.
     """
 
     model: str
     declared: Mapping[str, LoraConfig]
     limit: int
     load: Callable[[str], Lora]
+    by_id: bool = True
     _entries: OrderedDict[str, _Entry] = field(default_factory=OrderedDict)
-    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LOADS_AT_ONCE))
+    _slots: Mapping[bool, asyncio.Semaphore] = field(
+        default_factory=lambda: {declared: asyncio.Semaphore(LOADS_AT_ONCE) for declared in (True, False)}
+    )
+    """Loads at once, of declared adapters and of others: what clients think up cannot hold up what is declared."""
 
     @property
     def loaded(self) -> tuple[str, ...]:
@@ -88,6 +93,11 @@ class Loras:
             InferenceError: `LORA_LOADING`; `INVALID_INPUT` where it is not there or does not fit; `MODEL_LOAD_FAILED`
                 where its weights could not be had.
         """
+        if not self.by_id and name not in self.declared:
+            there = f"those of {self.model} are {', '.join(self.declared)}" if self.declared else "it has none"
+            raise InvalidInput(
+                f"{PARAM}: {name} is no declared adapter, and only such are served: {there}.", param=PARAM
+            )
         entry = self._entries.get(name)
         if entry is not None and entry.failure is not None and clock() - entry.failed_at >= FAILURE_REMEMBERED_S:
             entry = None
@@ -100,7 +110,8 @@ class Loras:
                 raise InferenceError("LORA_LOADING", f"The LoRA adapter {name} of {self.model} is being loaded.")
         if entry.failure is not None:
             raise _afresh(entry.failure)
-        assert entry.lora is not None
+        if entry.lora is None:  # its load was cancelled
+            raise InferenceError("LORA_LOADING", f"The LoRA adapter {name} of {self.model} is not loaded.")
         if name in self._entries:
             self._entries.move_to_end(name)
         return entry.lora
@@ -116,7 +127,7 @@ class Loras:
     async def _load(self, name: str, entry: _Entry) -> None:
         started = clock()
         try:
-            async with self._slots:
+            async with self._slots[name in self.declared]:
                 entry.lora = await on_thread(f"sie-lora-{name}", lambda: self.load(name))
         except asyncio.CancelledError:
             self._entries.pop(name, None)

@@ -44,12 +44,12 @@ async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[http
     await engine.close()
 
 
-async def refused(client: httpx.AsyncClient, url: str, body: dict[str, Any]) -> tuple[str, str]:
+async def refused(client: httpx.AsyncClient, url: str, body: dict[str, Any]) -> tuple[str | None, str]:
     reply = await client.post(url, json=body)
     assert reply.status_code == 400, reply.text
     error = reply.json()["error"]
     assert error["code"] in ("INVALID_INPUT", "INPUT_TOO_LONG")
-    return error["param"], error["message"]
+    return error.get("param"), error["message"]
 
 
 async def test_documents_come_ranked_and_equal_ones_in_the_order_sent(client: httpx.AsyncClient) -> None:
@@ -216,3 +216,24 @@ async def test_requests_are_counted_by_their_operation(client: httpx.AsyncClient
     await client.post(SCORE, json={"query": QUERY, "items": DOCUMENTS})
     text = (await client.get("/metrics")).text
     assert 'sie_requests_total{model="sie-fake/reranker",operation="score",outcome="ok"}' in text
+
+
+@pytest.mark.parametrize(
+    ("url", "body", "field"),
+    [
+        ("/v1/encode/sie-fake/embedder", {"items": DOCUMENTS, "options": {"lora": "a"}}, "`options`"),
+        ("/v1/encode/sie-fake/embedder", {"items": DOCUMENTS, "output_types": ["sparse"]}, "`output_types`"),
+        (EXTRACT, {"items": DOCUMENTS, "labels": ["person"]}, "`labels`"),
+        (SCORE, {"query": QUERY, "items": DOCUMENTS, "params": {"options": {}}}, "`params`"),
+    ],
+)
+async def test_a_field_at_another_operation_s_level_is_refused_not_ignored(
+    client: httpx.AsyncClient, url: str, body: dict[str, Any], field: str
+) -> None:
+    _, message = await refused(client, url, body)
+    assert message.startswith(f"The body holds {field}")
+
+
+async def test_fields_nobody_knows_are_ignored(client: httpx.AsyncClient) -> None:
+    reply = await client.post("/v1/encode/sie-fake/embedder", json={"items": DOCUMENTS, "trace": {"a": 1}})
+    assert reply.status_code == 200

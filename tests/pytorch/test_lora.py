@@ -276,6 +276,17 @@ async def test_pickled_and_missing_adapters_are_refused(tmp_path: Path, world: W
         assert str(tmp_path) not in caught.value.message
 
 
+async def test_only_declared_adapters_are_served_where_the_operator_says_so(world: World) -> None:
+    await world.infer(None)
+    slot = world.engine._lifecycle.slot(world.engine._catalog.resolve(MODEL))
+    assert slot.loaded is not None
+    slot.loaded.loras.by_id = False
+    with pytest.raises(InferenceError, match="only such are served: those of test/base are") as caught:
+        await world.infer("nobody/has-this")
+    assert (caught.value.code, caught.value.param) == ("INVALID_INPUT", "options.lora")
+    assert (await world.infer("l1")).lora == "l1"
+
+
 async def test_a_failure_is_remembered_for_a_while(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await world.infer(None)
     slot = world.engine._lifecycle.slot(world.engine._catalog.resolve(MODEL))
@@ -320,8 +331,8 @@ def test_a_client_waits_for_the_load_and_is_told_what_was_applied(
         plain = client.encode(MODEL, TEXTS[0])["dense"]
         adapted = client.encode(MODEL, TEXTS[0], options={"lora": "l1"})["dense"]
         assert np.abs(adapted - plain).max() > 1e-2
-    body = {"items": [{"text": TEXTS[0]}], "options": {"lora_id": "l1"}}
-    answer = httpx.post(f"{server.url}/v1/encode/{MODEL}", json={**body, "params": {"options": body.pop("options")}})
+    body = {"items": [{"text": TEXTS[0]}], "params": {"options": {"lora_id": "l1"}}}
+    answer = httpx.post(f"{server.url}/v1/encode/{MODEL}", json=body)
     assert answer.json()["lora"] == answer.headers["X-SIE-LoRA"] == "l1"
 
 

@@ -79,7 +79,9 @@ class Labels:
 
 
 def score(logits: NDArray[np.float32], asked: Asked) -> float:
-    """Compute the score of one pair of its logits `[labels]`."""
+    """Compute the score of one pair of its logits `[labels]`; NaN where one is no finite number."""
+    if not np.isfinite(logits).all():  # a sigmoid would make a score of infinity
+        return float("nan")
     if asked.activation == "softmax":
         return float(softmax(logits)[asked.label])
     name = {"identity": "Identity", "sigmoid": "Sigmoid"}.get(asked.activation, asked.activation)
