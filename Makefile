@@ -65,7 +65,8 @@ bench: .venv/.kernels ## SIE beside what a user would pick instead (ARGS="--quic
 bench-gpu: .venv/.stamp ## the same on a GPU, written to docs/performance/gpu.md
 	$(BIN)/python -m tests.bench.gpu $(ARGS)
 
-soak: .venv/.kernels ## long runs: twelve models under a limit that holds four, 2 000 requests a test
+soak: .venv/.kernels ## ten minutes at work: what grows (ARGS="--minutes 10"); then twelve models under a limit that holds four
+	$(BIN)/python -m tests.soak.growth $(ARGS)
 	$(BIN)/python -m pytest tests/soak/many --soak -s --timeout 1800
 
 clean: ## remove what make built
