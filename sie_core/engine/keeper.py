@@ -6,15 +6,17 @@ It decides nothing itself but how long to wait. It must not know requests, nor h
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from typing import Literal
 
 from sie_core.contracts import DeviceMemory, HeldModel, MemoryManager, ModelLoadError, Room
-from sie_core.engine.gauge import MemoryGauge
+from sie_core.engine.gauge import UNKNOWN, MemoryGauge
 from sie_core.engine.metrics import EngineMetrics
+from sie_core.engine.pool import CpuPool
 from sie_core.engine.slots import Slots
-from sie_core.engine.threads import on_thread
+from sie_core.engine.threads import on_pool
 from sie_core.engine.unloading import Unloader
 
 log = logging.getLogger(__name__)
@@ -25,6 +27,8 @@ DRAIN_LIMIT_S = 30.0
 """How long a load waits until nobody uses a model that is to go; the next one is tried then."""
 ROOM_LIMIT_S = 60.0
 """How long a load waits for room at all."""
+ASIDE_LIMIT_S = 10.0
+"""How long measuring, or freeing caches, may take: a driver that hangs must not hold up loads for ever."""
 FREE_AGAIN_S = 1.0
 """How often caches are freed at most: a pass over the garbage of a large process stops it for a tenth of a second."""
 SPARED_S = 30.0
@@ -57,20 +61,27 @@ class MemoryKeeper:
         self._making_room = False
         self._freed_at = -FREE_AGAIN_S
         self._spared_until: dict[str, float] = {}
+        self._aside = CpuPool("sie-memory", 1)
         self._monitor: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Look after memory and idle models from now on."""
+        self._aside.start()
         self._monitor = asyncio.create_task(self._watch())
 
     def cancel(self) -> None:
         """Stop looking after them."""
         if self._monitor is not None:
             self._monitor.cancel()
+            self._aside.close(0.0)
 
     async def measure(self) -> DeviceMemory:
         """Measure the device now."""
-        memory = await on_thread("sie-measure", self._gauge.measure)
+        try:
+            memory = await asyncio.wait_for(on_pool(self._aside, self._gauge.measure), ASIDE_LIMIT_S)
+        except TimeoutError:
+            log.error("the device's memory could not be measured in %g s", ASIDE_LIMIT_S)
+            return UNKNOWN
         self._metrics.measured(memory)
         return memory
 
@@ -126,7 +137,8 @@ class MemoryKeeper:
         """
         if clock() - self._freed_at >= FREE_AGAIN_S:
             self._freed_at = clock()
-            await on_thread("sie-free", self._gauge.collect)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(on_pool(self._aside, self._gauge.collect), ASIDE_LIMIT_S)
         if spare:
             return False
         memory = await self.measure()

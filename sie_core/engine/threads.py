@@ -1,11 +1,13 @@
-"""Runs one long, rare call on a thread of its own and awaits it. It must not know what the call does."""
+"""Runs one long, rare call on a thread and awaits it. It must not know what the call does."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Generic, TypeVar
+
+from sie_core.engine.pool import CpuPool
 
 Result = TypeVar("Result")
 
@@ -13,26 +15,43 @@ Result = TypeVar("Result")
 async def on_thread(name: str, call: Callable[[], Result]) -> Result:
     """Return what `call` returns, or raise what it raises.
 
-    The thread is a daemon: a download that hangs cannot keep the process from ending.
+    The thread is a new one, and a daemon: a download that hangs holds up no other call, nor the end of the process.
     """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[None] = loop.create_future()
-    results: list[Result] = []
-    errors: list[BaseException] = []
+    outcome = _Outcome(call)
+    threading.Thread(target=outcome.work, name=name, daemon=True).start()
+    return await outcome.get()
 
-    def work() -> None:
+
+async def on_pool(pool: CpuPool, call: Callable[[], Result]) -> Result:
+    """Return what `call` returns, or raise what it raises; for calls that must not need a new thread's memory."""
+    outcome = _Outcome(call)
+    pool.submit(outcome.work)
+    return await outcome.get()
+
+
+class _Outcome(Generic[Result]):
+    """What a call on another thread comes to. Made and awaited on the event loop."""
+
+    def __init__(self, call: Callable[[], Result]) -> None:
+        self._call = call
+        self._loop = asyncio.get_running_loop()
+        self._done: asyncio.Future[None] = self._loop.create_future()
+        self._results: list[Result] = []
+        self._errors: list[BaseException] = []
+
+    def work(self) -> None:
         try:
-            results.append(call())
+            self._results.append(self._call())
         except BaseException as error:
-            errors.append(error)
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(_resolve, done)
+            self._errors.append(error)
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(_resolve, self._done)
 
-    threading.Thread(target=work, name=name, daemon=True).start()
-    await done
-    if errors:
-        raise errors.pop()
-    return results.pop()
+    async def get(self) -> Result:
+        await self._done
+        if self._errors:
+            raise self._errors.pop()
+        return self._results.pop()
 
 
 def _resolve(done: asyncio.Future[None]) -> None:

@@ -2,14 +2,17 @@
 
 import asyncio
 import dataclasses
+import threading
 import time
 
 import pytest
+from sie_fake.adapter import FakeAdapter
+from sie_fake.device import FakeProbe
 from sie_fake.memory import MEMORY
 from sie_fake.record import RECORD
 
 from sie_core.contracts import InferenceError, Room
-from sie_core.engine import keeper
+from sie_core.engine import keeper, unloading
 from sie_core.memory import LeastRecentlyUsed, lru
 
 from .conftest import bounded, request, sample, until
@@ -202,12 +205,6 @@ async def test_a_load_that_runs_out_of_memory_twice_fails_and_the_next_models_lo
 
 
 async def test_an_adapter_that_hangs_in_unload_holds_up_no_load(engines, hurried, monkeypatch, caplog):
-    import threading
-
-    from sie_fake.adapter import FakeAdapter
-
-    from sie_core.engine import unloading
-
     release, unload = threading.Event(), FakeAdapter.unload
 
     def hang(adapter):
@@ -270,8 +267,6 @@ async def test_a_bad_memory_manager_stops_no_load_and_unloads_nothing_pinned(eng
 
 
 async def test_a_probe_that_cannot_measure_costs_nothing(engines, monkeypatch, caplog):
-    from sie_fake.device import FakeProbe
-
     def fail(probe, device):
         raise RuntimeError("the driver is gone")
 
@@ -281,4 +276,18 @@ async def test_a_probe_that_cannot_measure_costs_nothing(engines, monkeypatch, c
     engine = await engines.start(device="fake", load=[model])
     await serve(engine, model)
     assert "cannot measure" in caplog.text
+    assert engine.health().live_problem is None
+
+
+async def test_a_probe_that_hangs_holds_up_no_load(engines, monkeypatch, caplog):
+    release, memory = threading.Event(), FakeProbe.memory
+    monkeypatch.setattr(keeper, "ASIDE_LIMIT_S", 0.05)
+    model = engines.model("model")
+    engine = await engines.start(device="fake")
+    monkeypatch.setattr(FakeProbe, "memory", lambda probe, device: release.wait(60) and memory(probe, device))
+    try:
+        await serve(engine, model)
+        assert "could not be measured" in caplog.text
+    finally:
+        release.set()
     assert engine.health().live_problem is None

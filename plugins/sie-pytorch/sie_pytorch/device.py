@@ -9,8 +9,8 @@ import torch
 
 from sie_core.contracts import OutOfDeviceMemory
 
-OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
-"""How a CPU's and MPS's allocators say it; both raise a plain RuntimeError."""
+OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "could not create a primitive")
+"""How a CPU's and MPS's allocators say it, and oneDNN, which finds no room for a kernel; all raise a RuntimeError."""
 
 
 @contextmanager
