@@ -71,6 +71,7 @@ def commands() -> str:
         ["models"],
         ["models", "show"],
         ["models", "pin"],
+        ["models", "status"],
         ["cache"],
         ["cache", "list"],
         ["cache", "pull"],

@@ -17,6 +17,7 @@ from sie_core.catalog import check_profile, choose_family, read_card
 from sie_core.cli.compose import BadSettings
 from sie_core.cli.parts import Parts, gather
 from sie_core.cli.pinning import pin
+from sie_core.cli.status import status
 from sie_core.contracts import ModelFamily, ModelLoadError, Option, PluginError, ResolvedModel
 from sie_core.engine.describe import describe
 from sie_core.engine.devices import choose_device
@@ -39,6 +40,7 @@ def command(context: click.Context, as_json: bool) -> None:
 
 
 command.add_command(pin)
+command.add_command(status)
 
 
 @command.command("list")

@@ -228,6 +228,9 @@ class ModelInfo(TypedDict, total=False):
     max_sequence_length: int | None
     profiles: dict[str, dict[str, Any]]
     revision: str | None
+    memory_bytes: int | None
+    last_used_at: float | None
+    pinned: bool
 
 
 class CallSettings(TypedDict, total=False):
