@@ -22,6 +22,10 @@ from tests.bench.operations.talking import Orders
 from tests.soak.growth.mix import MIXES, NO_ANSWER, OK, Kind, Random, call, request
 from tests.soak.growth.models import ROUND
 
+WARM_UP = 1 / 3
+"""The part of a soak that is not judged: models load for the first time, heaps and caches grow to their size."""
+WARM_UP_PACE = 4.0
+"""How much faster requests come meanwhile: a heap settles with the number of requests, not with time."""
 EXTRA_S = 60.0
 ANSWER_S = 60.0
 """For one answer."""
@@ -130,8 +134,10 @@ async def _client(job: Job, random: Random, tally: Tally, over: asyncio.Event) -
     kinds = MIXES[job.mix]
     weights = np.array([kind.weight for kind in kinds])
     connection = Connection(job.host, job.port)
+    warm = time.monotonic() + job.seconds * WARM_UP
     while not over.is_set():
-        await asyncio.sleep(random.exponential(job.clients / job.rate))
+        pace = WARM_UP_PACE if time.monotonic() < warm else 1.0
+        await asyncio.sleep(random.exponential(job.clients / job.rate / pace))
         await _do(kinds[int(random.choice(len(kinds), p=weights / weights.sum()))], connection, random, tally)
     connection.close()
 
@@ -149,7 +155,7 @@ async def _do(kind: Kind, connection: Connection, random: Random, tally: Tally) 
 async def _push(job: Job, tally: Tally, began: float) -> None:
     """Have models loaded that push each other out, wait until they are gone, and note when nothing is loaded."""
     connection = Connection(job.host, job.port)
-    later = began + job.seconds / 3
+    later = began + job.seconds * WARM_UP
     while (passed := time.monotonic() - began) < job.seconds + EXTRA_S:
         if passed > job.seconds and sum(start > later for start, _ in tally.rests) >= job.rests:
             break

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tests.soak.growth.clients import WARM_UP, WARM_UP_PACE
 from tests.soak.growth.samples import MEASURES
-from tests.soak.growth.soaking import ALLOWED, WARM_UP, Outcome
+from tests.soak.growth.soaking import ALLOWED, Outcome
 
 TITLES = {"rss": "resident", "anonymous": "allocated", "files": "open files", "threads": "threads"}
 UNITS = {"rss": "MB", "anonymous": "MB"}
@@ -43,7 +44,7 @@ def _trends(outcome: Outcome) -> Iterator[str]:
 def _resolution(outcome: Outcome) -> Iterator[str]:
     """Say which leak would have shown."""
     found = outcome.trend("anonymous") or outcome.trend("rss")
-    requests = outcome.requests * (1 - WARM_UP)
+    requests = outcome.requests * (1 - WARM_UP) / (1 - WARM_UP + WARM_UP * WARM_UP_PACE)
     if found is not None and requests:
         yield f"A leak of {(ALLOWED['rss'] + found.noise) * 1000 / requests:.1f} kB a request would have shown."
 

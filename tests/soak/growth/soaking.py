@@ -17,13 +17,12 @@ from typing import Any
 from tests.bench.operations.talking import Child, speaking
 from tests.bench.running import HOST, Server, serving
 from tests.bench.servers import MODEL, ServerSpec
+from tests.soak.growth.clients import WARM_UP
 from tests.soak.growth.mix import MOST_BODY_BYTES
 from tests.soak.growth.models import IDLE_S, LEAKING, LIMIT_BYTES, write_models
 from tests.soak.growth.samples import MEASURES, Sample, watching
 from tests.soak.growth.slopes import Span, Trend, floors, trend, windows
 
-WARM_UP = 1 / 3
-"""The part of a soak that is not judged: models load for the first time, heaps and pools grow to their size."""
 POINTS = 7
 """A trend stands on at least so many rests, or on so many windows where no models come and go."""
 EVERY_S = 0.1
