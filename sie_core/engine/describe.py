@@ -13,7 +13,8 @@ from sie_core.engine.loaded import LoadedModel
 from sie_core.engine.served import declared_operations, served_operations
 from sie_core.engine.slots import ModelSlot
 
-clock = time.monotonic
+STARTED_AT = time.time() - time.monotonic()
+"""What makes a time of day of the monotonic clock: taken once, so that one moment is always told alike."""
 
 
 def describe(resolved: ResolvedModel, slot: ModelSlot | None, postprocessors: Mapping[str, Postprocessor]) -> ModelInfo:
@@ -37,7 +38,7 @@ def describe(resolved: ResolvedModel, slot: ModelSlot | None, postprocessors: Ma
         adapter=_adapter(resolved, loaded),
         matryoshka_dims=() if "dense" in made else facts.matryoshka_dims if facts else _declared_sizes(config.tasks),
         memory_bytes=slot.memory_held() if slot else None,
-        last_used_at=None if slot is None or (used_at := slot.used_at()) is None else time.time() - clock() + used_at,
+        last_used_at=None if slot is None or (used_at := slot.used_at()) is None else STARTED_AT + used_at,
         pinned=slot is not None and slot.pinned,
         precision=facts.precision if facts else None,
         notes=dict(loaded.notes) if loaded else {},
