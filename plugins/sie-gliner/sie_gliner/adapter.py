@@ -6,6 +6,7 @@ It joins rows, gliner's model and what is read from its probabilities, and knows
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -34,6 +35,7 @@ class GlinerExtractor(Adapter):
         self._rows = rows
         self._forward = forward
         self._threads = threads
+        self._passes = ThreadPoolExecutor(threads, "sie-gliner", initializer=torch.set_num_threads, initargs=(1,))
         self.facts = facts
 
     @classmethod
@@ -71,6 +73,8 @@ class GlinerExtractor(Adapter):
     def run(self, units: Sequence[Unit]) -> list[Pass]:
         """Run one batch of windows; on a CPU, where padding costs as much as text does, rows of like length together.
 
+        Each pass then has a thread of its own: one operation of a pass is too small to be shared between threads.
+
         Raises:
             OutOfDeviceMemory: The device has no room for it.
         """
@@ -78,9 +82,15 @@ class GlinerExtractor(Adapter):
             # A thread that used PyTorch before the load keeps the number it had then.
             torch.set_num_threads(self._threads)
         rows: list[Row] = [unit.payload for unit in units]
-        together = chunks(rows) if self._forward.device.type == "cpu" else [list(range(len(rows)))]
+        together = list(chunks(rows)) if self._forward.device.type == "cpu" else [list(range(len(rows)))]
+
+        def run_pass(places: list[int]) -> Pass:
+            return places, self._forward([rows[place] for place in places])
+
         try:
-            return [(places, self._forward([rows[place] for place in places])) for places in together]
+            if min(len(together), self._threads) < 2:
+                return [run_pass(places) for places in together]
+            return list(self._passes.map(run_pass, reversed(together)))  # the longest first
         except (RuntimeError, MemoryError) as error:
             _raise_out_of_memory(error)
             raise
@@ -106,6 +116,7 @@ class GlinerExtractor(Adapter):
     def unload(self) -> None:
         """Free the weights now, and PyTorch's cache of them."""
         device = self._forward.device
+        self._passes.shutdown()
         del self._forward
         if device.type == "cuda":
             torch.cuda.empty_cache()
