@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
-from sie_pytorch.loop.entry import EncoderEntry, activation_of, linear_shapes, row_of
+from sie_pytorch.loop.entry import Angles, EncoderEntry, activation_of, linear_shapes, row_of
 from sie_pytorch.runners import LowRank, RunnerContext, RunnerUnfitError, weight_bytes
 
 from sie_cpu.kernels import ACTIVATIONS, STAGES, Encoder, Layer, LayerLowRank, RotaryAngles, load_kernels
@@ -23,6 +23,8 @@ from sie_cpu.table import KERNEL_ROWS, KernelRow
 T = TypeVar("T")
 
 SLIDING = "sliding_attention"
+ENTERED_AT_ONCE = 1024
+"""Tokens that are embedded together."""
 WORKSPACE_KEPT = 16 << 20
 """Bytes of working memory that stay between calls: those of all but very long texts."""
 
@@ -101,8 +103,7 @@ class KernelRunner:
         low_rank: LowRank | None = None,
     ) -> torch.Tensor:
         """Compute the last hidden states, in float32; see `Runner.forward`."""
-        entered, angles = self._entry(ids, positions, segment_ids)
-        states = entered.to(torch.float32, memory_format=torch.contiguous_format, copy=True)
+        states, angles = self._enter(ids, positions, segment_ids, cu_seqlens)
         turns = [tuple(part.float().contiguous() for part in each) for each in angles]
         rotary = [RotaryAngles(cosine.data_ptr(), sine.data_ptr(), cosine.shape[1]) for cosine, sine in turns]
         offsets = cu_seqlens.to(torch.int64)
@@ -129,6 +130,20 @@ class KernelRunner:
             self._stopwatch,
         )
         return states
+
+    def _enter(
+        self, ids: torch.Tensor, positions: torch.Tensor, segment_ids: torch.Tensor | None, cu_seqlens: torch.Tensor
+    ) -> tuple[torch.Tensor, list[Angles]]:
+        """Embed whole sequences, few tokens at a time: what is computed between stays in the cache, and small."""
+        states = torch.empty(len(ids), self._config.hidden_size)
+        angles: list[list[Angles]] = []
+        for start, stop in _spans(cu_seqlens.tolist()):
+            segments = None if segment_ids is None else segment_ids[start:stop]
+            entered, turns = self._entry(ids[start:stop], positions[start:stop], segments)
+            states[start:stop] = entered
+            angles.append(turns)
+        cosines_and_sines = [zip(*kind, strict=True) for kind in zip(*angles, strict=True)]
+        return states, [(torch.cat(cosine), torch.cat(sine)) for cosine, sine in cosines_and_sines]
 
     def _set_windows(self) -> None:
         """Read the width of windows from the config, which the proof at load narrows for a while."""
@@ -161,6 +176,15 @@ class _PackedLowRank:
     layers: ctypes.Array[LayerLowRank]
     widest: int
     memory: list[torch.Tensor]
+
+
+def _spans(bounds: list[int]) -> Iterator[tuple[int, int]]:
+    """Cut a batch between sequences, wherever `ENTERED_AT_ONCE` tokens are together."""
+    start = 0
+    for stop in bounds[1:]:
+        if stop - start >= ENTERED_AT_ONCE or stop == bounds[-1]:
+            yield start, stop
+            start = stop
 
 
 def _kinds(config: Any, layers: int) -> list[str]:
