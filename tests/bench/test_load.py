@@ -3,6 +3,7 @@
 import base64
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,7 +46,8 @@ async def test_a_round_goes_on_until_both_its_requests_and_its_seconds_are_over(
     assert [sum(answer.index == place for answer in seen.answers) for place in range(3)] == [7, 7, 6]
 
     seen = await drive(HOST, port, Round(requests, least=1, least_s=0.05), clients=2, limit_s=30)
-    assert seen.ended - seen.started >= 0.05
+    # The last answer may come just before the time is over, so the time is told by this clock and not by `ended`.
+    assert time.perf_counter() - seen.started >= 0.05
     assert len(seen.answers) > 1
 
 
