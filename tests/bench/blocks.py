@@ -24,7 +24,7 @@ from tests.bench.texts import KINDS, make_texts
 
 BASE64_BYTES = 2246
 """Of SIE's answer to one text."""
-LATENCY_TEXTS = 200
+LATENCY_TEXTS = 1000
 IN_PROCESS_TEXTS = {"short": 512, "mixed": 256, "long": 64}
 """A few seconds each."""
 
@@ -90,12 +90,12 @@ def own_server(results: Results, options: Options) -> None:
             sizes = (50, 200) if options.quick else (accuracy.QUERIES, accuracy.DOCUMENTS)
             results.accuracy = asdict(accuracy.measure(server, options.threads, *sizes))
         if "scaling" in options.parts:
-            over = scaling.latency_over_alone(server, 20 if options.quick else LATENCY_TEXTS)
+            visits = scaling.latency_over_alone(server, 20 if options.quick else LATENCY_TEXTS)
             found = scaling.measure(
                 server, options.threads, options.scaling_sizes, options.scaling_repeats,
                 options.scaling_seconds, options.scaling_kind, options.scaling_request,
             )  # fmt: skip
             results.scaling = {
                 **asdict(found), "flatness": found.spread, "request": options.scaling_request,
-                "latency_over_alone_p99": over,
+                "latency_over_alone_p99": asdict(visits),
             }  # fmt: skip

@@ -62,17 +62,28 @@ def measure(
     return Scaling(kind, rates)
 
 
-def latency_over_alone(server: Server, count: int) -> float:
-    """Return the 99th percentile of a first-time latency over the same text's own time, for one client's mixed texts.
+@dataclass(frozen=True, slots=True)
+class Visits:
+    """One client's latencies over each text's own time, 99th percentiles.
 
-    A text's own time is the median of sending it again and again; what its first visit takes beyond that is the
-    server's doing: a kernel chosen anew for every length, a pause, a wait for company.
+    `first` holds what the server makes of a text it has not seen: a kernel chosen anew for every length, a pause, a
+    wait for company. `again` is a later visit of the same text: what the machine itself scatters.
     """
+
+    first: float
+    again: float
+
+
+def latency_over_alone(server: Server, count: int) -> Visits:
+    """Visit `count` mixed texts once, then each again and again; a text's own time is the median of those visits."""
     texts = make_texts("mixed", count, seed=23)
     server.encode(texts[:1])
     first = [_seconds(server, text) for text in texts]
-    alone = [median(_seconds(server, text) for _ in range(ALONE)) for text in texts]
-    return float(np.percentile(np.divide(first, alone), 99))
+    alone, again = [], []
+    for text in texts:
+        alone.append(median(_seconds(server, text) for _ in range(ALONE)))
+        again.append(_seconds(server, text))
+    return Visits(*(float(np.percentile(np.divide(each, alone), 99)) for each in (first, again)))
 
 
 def _seconds(server: Server, text: str) -> float:

@@ -114,7 +114,8 @@ def _scaling(results: Results) -> Iterator[Verdict]:
         flat, over = results.scaling["flatness"], results.scaling["latency_over_alone_p99"]
         sizes = " … ".join(f"{int(size):,}" for size in results.scaling["tokens_s"])
         yield Verdict(f"least over largest tokens/s at {sizes} texts", "≥ 0.90", f"{flat:.2f}", flat >= 0.9)
-        yield Verdict("one client's latency over a text's own time, p99", "≤ 2", f"{over:.2f}", over <= 2)
+        found = f"{over['first']:.2f} (a later visit: {over['again']:.2f})"
+        yield Verdict("one client's latency over a text's own time, p99", "≤ 2", found, over["first"] <= 2)
 
 
 LEAST_OVER_LIBRARY = 1.5
