@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from sie_core.contracts import Device, DeviceMemory
+from sie_pytorch.nvml import DriverMemory
 
 DEVICE_FILES = tuple(Path("/dev") / name for name in ("nvidiactl", "nvidia0", "nvmap", "dxg", "kfd"))
 """One of these is there wherever a Linux process can reach a device: NVIDIA, Jetson, Windows' own Linux, ROCm."""
@@ -16,6 +17,9 @@ class CudaProbe:
 
     kind = "cuda"
     priority = 200
+
+    def __init__(self) -> None:
+        self._driver = DriverMemory()
 
     def devices(self) -> list[Device]:
         """List the CUDA devices."""
@@ -36,13 +40,17 @@ class CudaProbe:
     def memory(self, device: Device) -> DeviceMemory:
         """Measure the memory of the whole device, in bytes: other processes' use counts.
 
-        What PyTorch keeps for later use counts as free. `own` is what its tensors take, without the driver's own part.
+        The driver is asked, and where it cannot tell, CUDA. What PyTorch keeps for later use counts as free. `own` is
+        what its tensors take, without the driver's own part.
         """
         import torch
 
-        free, total = torch.cuda.mem_get_info(device.index)
         own = torch.cuda.memory_allocated(device.index)
-        return DeviceMemory(total - free - (torch.cuda.memory_reserved(device.index) - own), total, own)
+        kept = torch.cuda.memory_reserved(device.index) - own
+        properties = torch.cuda.get_device_properties(device.index)
+        told = self._driver.free_and_total(device.index, properties)
+        free, total = told or torch.cuda.mem_get_info(device.index)
+        return DeviceMemory(max(0, total - free - kept), total, own)
 
     def free_caches(self, device: Device) -> None:
         """Give the driver the blocks that PyTorch keeps."""
