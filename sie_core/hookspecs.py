@@ -86,9 +86,10 @@ def sie_weight_packages() -> Sequence[WeightPackage]:  # type: ignore[empty-body
 
 @hookspec
 def sie_object_stores() -> Sequence[ObjectStoreFactory]:  # type: ignore[empty-body]
-    """Register object stores by URL scheme; the scheme of a URL in a setting (`SIE_CLUSTER_CACHE`) chooses one.
+    """Register object stores by URL scheme.
 
-    A scheme taken twice stops the start.
+    The scheme of a URL in a setting (`SIE_CLUSTER_CACHE`, `SIE_MODELS_DIR`) chooses one. A scheme taken twice stops the
+    start.
     """
 
 

@@ -52,7 +52,17 @@ class Settings(BaseSettings):
     device: str = Field(
         "auto", pattern=r"^(auto|[a-z]+(:\d+)?)$", description="`auto`, `cuda`, `cuda:0`, `mps`, `cpu`."
     )
-    models_dir: Path = Field(Path("models"), description="Folder of model configs, on top of those plugins ship.")
+    models_dir: Path | str = Field(
+        Path("models"),
+        description="Folder of model configs, on top of those plugins ship: a local path, or `s3://bucket/prefix`, "
+        "`gs://…`, `az://…`.",
+    )
+    models_poll_s: float = Field(
+        15.0,
+        gt=0,
+        description="Seconds between two looks at a models folder in an object store; a local one is looked at every "
+        "second.",
+    )
     model_filter: Names = Field((), description="Comma-separated model ids to serve; unset: all.")
     preload_models: Names = Field((), description="Comma-separated model ids loaded before readiness.")
 
@@ -155,6 +165,11 @@ class Settings(BaseSettings):
         environ = env_settings.env_vars
         env_settings.env_vars = {name: value for name, value in environ.items() if not is_service_link(name, environ)}
         return init_settings, env_settings
+
+    @field_validator("models_dir", mode="before")
+    @classmethod
+    def _path_or_url(cls, value: Any) -> Any:
+        return Path(value) if isinstance(value, str) and "://" not in value else value
 
     @field_validator("model_filter", "preload_models", "pinned_models", "plugins", "plugins_blocked", mode="before")
     @classmethod

@@ -63,7 +63,7 @@ def router(api: Api) -> APIRouter:
 def describe_health(api: Api) -> dict[str, Any]:
     """Describe the server in the fields a gateway's `/health` has; it has no workers but itself."""
     health = api.backend.health()
-    problems = [problem for problem in (health.live_problem, _ready_problem(api, health)) if problem]
+    problems = [each for each in (health.live_problem, _ready_problem(api, health), *health.notes) if each]
     held = [model for model in api.backend.models() if model.state != "available"]
     loaded = sum(model.state == "loaded" for model in held)
     return {

@@ -23,12 +23,11 @@ from sie_core.contracts import (
     ModelLoadError,
     ObjectStore,
     ObjectStoreError,
-    PluginError,
     TierContext,
     WeightRequest,
     WeightTierFactory,
 )
-from sie_core.contracts.object_stores import StoreFailure, url_scheme
+from sie_core.contracts.object_stores import StoreFailure, open_store
 from sie_core.contracts.weights import Progress
 
 FAILURES: dict[StoreFailure, LoadFailure] = {"NOT_FOUND": "CORRUPT", "DENIED": "CONFIG", "UNAVAILABLE": "NETWORK"}
@@ -221,17 +220,7 @@ def _create(context: TierContext) -> ClusterTier | None:
     url = context.settings.cluster_cache
     if url is None:
         return None
-    factory = context.object_stores.get(url_scheme(url))
-    if factory is None:
-        served = ", ".join(f"{scheme}://" for scheme in sorted(context.object_stores)) or "none"
-        raise PluginError(
-            f"SIE_CLUSTER_CACHE={url!r}: no installed plugin serves {url_scheme(url)}://; served are: {served}. "
-            "pip install sie-objectstore serves s3://, gs:// and az://."
-        )
-    try:
-        store = factory.create(url)
-    except ValueError as error:
-        raise PluginError(f"SIE_CLUSTER_CACHE={url!r} cannot be used: {error}") from error
+    store = open_store("SIE_CLUSTER_CACHE", url, context.object_stores)
     return ClusterTier(store, disk_cache(context.settings), fills=context.settings.cluster_cache_fill)
 
 

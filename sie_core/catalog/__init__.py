@@ -3,7 +3,7 @@
 It knows configs, cards and claims; it loads no weights and no adapter.
 """
 
-from sie_core.catalog.building import build_catalog
+from sie_core.catalog.building import build_catalog, open_folder
 from sie_core.catalog.cards import read_card
 from sie_core.catalog.engine_options import ENGINE_OPTIONS
 from sie_core.catalog.families import Candidate, FamilyChoice, choose_family
@@ -27,6 +27,7 @@ __all__ = [
     "config_name",
     "is_model_id",
     "is_on",
+    "open_folder",
     "parameters_of",
     "parse_config",
     "profile_options",

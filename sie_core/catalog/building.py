@@ -13,35 +13,55 @@ from types import MappingProxyType
 
 from sie_core.cache import cache_folder
 from sie_core.catalog.families import broken_plugins
-from sie_core.catalog.from_weights import cached_models, folder_models, packaged_models
-from sie_core.catalog.reading import ConfigError, read_config
+from sie_core.catalog.folders import ConfigFile, LocalFolder, ModelsFolder
+from sie_core.catalog.from_weights import cached_models, packaged_models
+from sie_core.catalog.reading import ConfigError
 from sie_core.catalog.snapshot import Catalog, Problem, make_catalog
+from sie_core.catalog.store_folder import StoreFolder
 from sie_core.catalog.wording import did_you_mean
 from sie_core.contracts import ModelConfig
+from sie_core.contracts.object_stores import open_store
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings, SettingsError
 
 log = logging.getLogger(__name__)
 
 
-def build_catalog(settings: Settings, plugins: PluginSet, *, before: Catalog | None = None) -> Catalog:
+def open_folder(settings: Settings, plugins: PluginSet) -> ModelsFolder:
+    """Open the folder `SIE_MODELS_DIR` names.
+
+    Raises:
+        PluginError: No plugin serves the scheme of its URL, or the store cannot be used.
+    """
+    if isinstance(settings.models_dir, Path):
+        return LocalFolder(settings.models_dir, needed="models_dir" in settings.model_fields_set)
+    store = open_store("SIE_MODELS_DIR", settings.models_dir, plugins.object_stores)
+    return StoreFolder(store, settings.models_poll_s)
+
+
+def build_catalog(
+    settings: Settings, plugins: PluginSet, *, folder: ModelsFolder | None = None, before: Catalog | None = None
+) -> Catalog:
     """Build the snapshot of every model these settings and plugins serve; problems are logged and listed in it.
 
     Args:
         settings: The settings in force.
         plugins: What is installed.
+        folder: The operator's folder of configs; None opens the one `SIE_MODELS_DIR` names.
         before: The snapshot this one follows: of a file that cannot be read any more, what it said last is kept.
 
     Raises:
-        SettingsError: `SIE_MODELS_DIR` was set to what is no folder, or a setting names a model that is not there.
+        SettingsError: `SIE_MODELS_DIR` was set to what is no folder or cannot be read, or a setting names a model that
+            is not there.
+        PluginError: No plugin serves the scheme of its URL, or the store cannot be used.
     """
-    _check_models_dir(settings)
+    folder = folder or open_folder(settings, plugins)
+    stamp = folder.stamp()
     problems: list[Problem] = []
     last = {} if before is None else {model.config.source: model.config for model in before.models()}
-    shipped = _read_folders(plugins.model_folders, problems, last)
-    own = _read_folders([settings.models_dir], problems, last)
-    configs = {**shipped, **own}
-    for config in folder_models(settings.models_dir):
+    shipped = _read([file for each in plugins.model_folders for file in LocalFolder(each).files()], problems, last)
+    configs = {**shipped, **_read(folder.files(), problems, last)}
+    for config in folder.weights():
         _add_folder(configs, config)
     for config in (*packaged_models(plugins.weight_packages), *cached_models(cache_folder(settings))):
         configs.setdefault(config.id, config)
@@ -49,7 +69,7 @@ def build_catalog(settings: Settings, plugins: PluginSet, *, before: Catalog | N
     catalog = make_catalog(epoch, configs.values(), problems, absent=_absent(plugins))
     for problem in catalog.problems:
         log.warning("model config %s: %s", problem.source, problem.message)
-    return _filter(catalog, settings)
+    return replace(_filter(catalog, settings), stamp=stamp)
 
 
 def _absent(plugins: PluginSet) -> str:
@@ -57,33 +77,25 @@ def _absent(plugins: PluginSet) -> str:
     return f" Broken plugins, whose models are missing: {causes}." if causes else ""
 
 
-def _check_models_dir(settings: Settings) -> None:
-    if "models_dir" in settings.model_fields_set and not settings.models_dir.is_dir():
-        raise SettingsError(
-            f"SIE_MODELS_DIR={settings.models_dir}: no such folder. Name a local folder of model configs."
-        )
-
-
-def _read_folders(
-    folders: Iterable[Path], problems: list[Problem], last: Mapping[str, ModelConfig]
+def _read(
+    files: Iterable[ConfigFile], problems: list[Problem], last: Mapping[str, ModelConfig]
 ) -> dict[str, ModelConfig]:
     configs: dict[str, ModelConfig] = {}
-    for folder in folders:
-        for file in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
-            try:
-                config = read_config(file)
-            except ConfigError as error:
-                kept = last.get(str(file))
-                served = "" if kept is None else " What it said before is served on."
-                problems.append(Problem(str(file), str(error).replace(f"{file}: ", "") + served))
-                if kept is None:
-                    continue
-                config = kept
-            if config.id in configs:
-                other = configs[config.id].source
-                problems.append(Problem(str(file), f"the id {config.id} is taken by {other}; that one is served"))
-            else:
-                configs[config.id] = config
+    for file in files:
+        try:
+            config = file.read()
+        except ConfigError as error:
+            kept = last.get(file.source)
+            served = "" if kept is None else " What it said before is served on."
+            problems.append(Problem(file.source, str(error).replace(f"{file.source}: ", "") + served))
+            if kept is None:
+                continue
+            config = kept
+        if config.id in configs:
+            other = configs[config.id].source
+            problems.append(Problem(file.source, f"the id {config.id} is taken by {other}; that one is served"))
+        else:
+            configs[config.id] = config
     return configs
 
 

@@ -46,17 +46,34 @@ def read_config(file: Path) -> ModelConfig:
         ConfigError: It cannot be read, is no YAML, or a field is wrong.
     """
     try:
-        text = file.read_text(encoding="utf-8")
-        data = yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{file}: not valid YAML: {_yaml_problem(error)}") from None
-    except (OSError, UnicodeDecodeError, RecursionError) as error:
+        content = file.read_bytes()
+    except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error}") from None
-    return parse_config(data, source=str(file), folder=file.parent)
+    return config_of(content, source=str(file), folder=file.parent)
 
 
-def parse_config(data: object, *, source: str, folder: Path) -> ModelConfig:
-    """Check the content of a config and turn it into a `ModelConfig`; `weights_path` is relative to `folder`.
+def config_of(content: bytes, *, source: str, folder: Path | None) -> ModelConfig:
+    """Read the content of a model config file; `source` and `folder` are those of `parse_config`.
+
+    Raises:
+        ConfigError: It is no YAML, or a field is wrong.
+    """
+    try:
+        data = yaml.load(content.decode("utf-8"), _Loader)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{source}: not valid YAML: {_yaml_problem(error)}") from None
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{source}: cannot be read: {error}") from None
+    return parse_config(data, source=source, folder=folder)
+
+
+def parse_config(data: object, *, source: str, folder: Path | None) -> ModelConfig:
+    """Check the content of a config and turn it into a `ModelConfig`.
+
+    Args:
+        data: What its YAML says.
+        source: Its path or URL, for messages.
+        folder: What paths of weights in it are relative to; None where it lies in no folder of this machine.
 
     Raises:
         ConfigError: A field is wrong; every wrong one is named, a line each.
@@ -69,6 +86,12 @@ def parse_config(data: object, *, source: str, folder: Path) -> ModelConfig:
         raise ConfigError("\n".join(f"{source}: {line}" for line in _describe(error))) from None
     if parsed.remote_backed and not (parsed.hf_id or parsed.weights_path or parsed.package_backed):
         raise ConfigError(f"{source}: remote_backed=True: models served elsewhere are not supported; give it weights")
+    paths = [parsed.weights_path, *(lora.weights_path for lora in parsed.loras.values())]
+    if folder is None and (beside := next((path for path in paths if path and not _is_whole(path)), None)):
+        raise ConfigError(
+            f"{source}: weights_path: {beside!r}: nothing lies beside a config in an object store; give an absolute "
+            "path, or hf_id with the weights in SIE_CLUSTER_CACHE or at the Hub"
+        )
     return ModelConfig(
         id=parsed.id,
         hf_id=parsed.hf_id,
@@ -91,8 +114,12 @@ def parse_config(data: object, *, source: str, folder: Path) -> ModelConfig:
     )
 
 
-def _weights_path(value: str | None, folder: Path) -> str | None:
-    return None if value is None else str((folder / Path(value).expanduser()).absolute())
+def _is_whole(path: str) -> bool:
+    return Path(path).expanduser().is_absolute()
+
+
+def _weights_path(value: str | None, folder: Path | None) -> str | None:
+    return None if value is None else str(((folder or Path()) / Path(value).expanduser()).absolute())
 
 
 def _expected(weights: WeightsFile | None) -> ModelCard | None:

@@ -6,7 +6,7 @@ know where configs come from.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -34,10 +34,18 @@ class Catalog:
     problems: tuple[Problem, ...] = ()
     absent: str = ""
     """A sentence on models that broken plugins would have brought, for the error of an unknown one."""
+    stamp: Hashable = None
+    """Tells the state of the models folder it was made of from any other."""
 
     def models(self) -> list[ResolvedModel]:
         """List every model, ordered by id."""
         return list(self.entries.values())
+
+    @property
+    def note(self) -> str | None:
+        """Name the files with problems in words fit for a client, None where there are none."""
+        names = sorted({problem.source.rpartition("/")[2] for problem in self.problems})
+        return f"model configs not served as they are written: {', '.join(names)}; the log says why" if names else None
 
     def resolve(self, model_id: str) -> ResolvedModel:
         """Find what `id` or `id:profile` names; `id:default` is the bare id.

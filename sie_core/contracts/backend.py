@@ -92,6 +92,8 @@ class Health:
 
     live_problem: str | None
     ready_problem: str | None
+    notes: tuple[str, ...] = ()
+    """What somebody should look at while requests are answered as ever; fit for a client."""
 
 
 class InferenceBackend(Protocol):

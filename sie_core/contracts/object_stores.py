@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
+
+from sie_core.contracts.errors import PluginError
 
 StoreFailure = Literal["NOT_FOUND", "DENIED", "UNAVAILABLE"]
 """The object or the bucket is not there; the store refuses these credentials; it cannot be reached or failed."""
@@ -67,8 +69,11 @@ class ObjectStore(Protocol):
         """Return the bytes of an object, None where there is none."""
         ...
 
-    def list(self, prefix: str) -> Iterator[StoredObject]:
-        """List the objects whose keys begin with the folder `prefix`, in no certain order."""
+    def list(self, prefix: str, *, below: bool = True) -> Iterator[StoredObject]:
+        """List the objects whose keys begin with the folder `prefix`, in no certain order.
+
+        Without `below` those of folders in it are left out, and take no time either.
+        """
         ...
 
     def delete(self, key: str) -> None:
@@ -86,6 +91,25 @@ class ObjectStoreFactory:
     """Takes the URL; may import its library. Asks nothing of the network.
 
     Raises `ValueError` where the URL or the store's own settings cannot be used."""
+
+
+def open_store(variable: str, url: str, stores: Mapping[str, ObjectStoreFactory]) -> ObjectStore:
+    """Open the store that the setting `variable` names, by the scheme of its URL. Asks nothing of the network.
+
+    Raises:
+        PluginError: No plugin serves the scheme, or the store cannot be used; says what to install or to mend.
+    """
+    factory = stores.get(url_scheme(url))
+    if factory is None:
+        served = ", ".join(f"{scheme}://" for scheme in sorted(stores)) or "none"
+        raise PluginError(
+            f"{variable}={url!r}: no installed plugin serves {url_scheme(url)}://; served are: {served}. "
+            "pip install sie-objectstore serves s3://, gs:// and az://."
+        )
+    try:
+        return factory.create(url)
+    except (ValueError, ImportError) as error:
+        raise PluginError(f"{variable}={url!r} cannot be used: {error}") from error
 
 
 def url_scheme(url: str) -> str:

@@ -88,13 +88,14 @@ class Engine:
     ) -> None:
         budget = cpu_budget()
         self._plugins = plugins
-        self._catalog = catalog
+        self._note: str | None = None
         self.device = choose_device(settings.device, plugins.device_probes)
         require_attention_backend(settings.attention_backend, plugins.runners, self.device)
         self.metrics = EngineMetrics(detailed=settings.instrumentation)
         threads = settings.preprocessor_workers or min(MOST_PREPROCESSORS, budget.threads)
         image_threads = settings.image_workers or min(MOST_IMAGE_WORKERS, budget.threads)
         max_queued_cost = settings.max_queued_cost or QUEUED_BATCHES * settings.max_batch_cost
+        self._adopt(catalog)
         self._pipeline = Pipeline(self.device, threads, image_threads, max_queued_cost, self._make_way, stall_limit_s)
         self._slots = Slots(frozenset(settings.pinned_models))
         gauge = MemoryGauge(self.device, plugins.device_probes, settings.memory_limit_bytes)
@@ -147,8 +148,14 @@ class Engine:
 
     def follow(self, catalog: Catalog) -> None:
         """Serve another snapshot from now on; models that are loaded are brought in line beside their requests."""
-        before, self._catalog = self._catalog, catalog
+        before = self._catalog
+        self._adopt(catalog)
         self._following.follow(before, catalog)
+
+    def note(self, problem: str | None) -> None:
+        """Take why the catalog cannot be followed just now, for health and metrics; None once it can again."""
+        self._note = problem
+        self.metrics.unfollowed.set(problem is not None)
 
     async def infer(self, request: InferenceRequest) -> InferenceReply:
         """Answer `request`; cancelling the call, or its deadline, drops its queued work.
@@ -228,7 +235,12 @@ class Engine:
     def health(self) -> Health:
         """Say what is wrong: with the device for liveness; also with preload and admission for readiness."""
         live = self._pipeline.device.problem() or self._lifecycle.problem()
-        return Health(live_problem=live, ready_problem=live or self._admission.closed_because or self._preload.problem)
+        ready = live or self._admission.closed_because or self._preload.problem
+        return Health(live, ready, tuple(note for note in (self._note, self._catalog.note) if note))
+
+    def _adopt(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self.metrics.config_problems.set(len(catalog.problems))
 
     def _describe(self, resolved: ResolvedModel) -> ModelInfo:
         return describe(resolved, self._slots.known(resolved.id), self._plugins.postprocessors)

@@ -76,6 +76,12 @@ class EngineMetrics:
             "sie_model_evictions", "Unloads for lack of memory or use; `reason` is load, background or out_of_memory.",
             ["model", "reason"], registry=registry,
         )  # fmt: skip
+        self.config_problems = Gauge(
+            "sie_model_config_problems", "Model configs that are not served as they are written.", registry=registry
+        )
+        self.unfollowed = Gauge(
+            "sie_models_folder_unfollowed", "1 while the models folder cannot be read or followed.", registry=registry
+        )
         self._memory_used = Gauge("sie_device_memory_used_bytes", "Bytes of the device in use.", registry=registry)
         self._memory_total = Gauge(
             "sie_device_memory_total_bytes", "Bytes of the device, or of the limit set for it.", registry=registry

@@ -18,7 +18,7 @@ from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 
 from sie_core.api import Gate, create_app
 from sie_core.cache import build_chain
-from sie_core.catalog import build_catalog
+from sie_core.catalog import build_catalog, open_folder
 from sie_core.engine import Engine
 from sie_core.engine.reloading import CatalogWatch
 from sie_core.plugins import PluginSet
@@ -52,6 +52,7 @@ def serve(settings: Settings, plugins: PluginSet, on_ready: OnReady = lambda url
     Raises:
         ListenError: The address cannot be listened on.
         PluginError: Something chosen by a setting is not installed.
+        SettingsError: The models folder cannot be read, or a setting names what is not there.
     """
     gc.set_threshold(*COLLECT_EVERY)
     with contextlib.closing(listen(settings.http_host, settings.http_port)) as listener:
@@ -61,7 +62,9 @@ def serve(settings: Settings, plugins: PluginSet, on_ready: OnReady = lambda url
 
 
 async def _serve(settings: Settings, plugins: PluginSet, listener: socket.socket, on_ready: OnReady) -> None:
-    engine = Engine(settings, plugins, build_catalog(settings, plugins), build_chain(settings, plugins))
+    folder = open_folder(settings, plugins)
+    catalog = build_catalog(settings, plugins, folder=folder)
+    engine = Engine(settings, plugins, catalog, build_chain(settings, plugins))
     gate = Gate(settings.max_concurrent_requests)
     registry = engine.metrics.registry
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
@@ -69,10 +72,11 @@ async def _serve(settings: Settings, plugins: PluginSet, listener: socket.socket
     server = _Server(create_app(engine, settings, registry=registry, gate=gate))
     Stopping(gate, settings.drain_timeout_s, server.stop).install()
     watch = CatalogWatch(
-        settings.models_dir,
-        lambda before: build_catalog(settings, plugins, before=before),
+        folder,
+        lambda before: build_catalog(settings, plugins, folder=folder, before=before),
         lambda: engine.catalog,
         engine.follow,
+        engine.note,
     )
     watching = asyncio.create_task(watch.run())
     opening = asyncio.create_task(_open(engine, server, url_of(listener), on_ready))

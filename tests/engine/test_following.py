@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sie_fake.record import RECORD
 
-from sie_core.catalog import build_catalog
+from sie_core.catalog import build_catalog, open_folder
 from sie_core.contracts import InferenceError
 from sie_core.defaults import BUILTINS
 from sie_core.engine import Engine
@@ -26,10 +26,11 @@ def watch(engines: Engines, engine: Engine) -> CatalogWatch:
     settings = engines.settings()
     plugins = discover(settings, BUILTINS)
     return CatalogWatch(
-        engines.folder,
+        open_folder(settings, plugins),
         lambda before: build_catalog(settings, plugins, before=before),
         lambda: engine.catalog,
         engine.follow,
+        engine.note,
     )
 
 

@@ -38,7 +38,10 @@ def told(url: str, key: str) -> Iterator[None]:
     except exceptions.BaseError as error:
         if _REFUSED.search(str(error)):
             raise _denied(url) from error
-        raise unavailable(url, _why(error)) from error
+        why = _why(error)
+        if why == "status 404":  # of an object it is a FileNotFoundError
+            raise ObjectStoreError("NOT_FOUND", f"{url} is not there: check the bucket's name") from error
+        raise unavailable(url, why) from error
 
 
 def unavailable(url: str, why: str) -> ObjectStoreError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +22,7 @@ from sie_core.contracts import ObjectStoreError, StoredObject
 from sie_objectstore.failures import told, unavailable
 
 if TYPE_CHECKING:
+    from obstore import ObjectMeta
     from obstore.store import BackoffConfig, ClientConfig, RetryConfig
 
 Result = TypeVar("Result")
@@ -125,9 +126,15 @@ class BucketStore:
                 return None
             raise
 
-    def list(self, prefix: str) -> Iterator[StoredObject]:
-        """List the objects below a folder."""
-        found = self._retried(prefix, lambda: obstore.list(self._store, prefix or None).collect())
+    def list(self, prefix: str, *, below: bool = True) -> Iterator[StoredObject]:
+        """List the objects of a folder, and of the folders in it."""
+
+        def ask() -> Sequence[ObjectMeta]:
+            if below:
+                return obstore.list(self._store, prefix or None).collect()
+            return obstore.list_with_delimiter(self._store, prefix or None)["objects"]
+
+        found = self._retried(prefix or "bucket", ask)
         for each in found:
             yield StoredObject(each["path"], each["size"], each["e_tag"] or each["last_modified"].isoformat())
 

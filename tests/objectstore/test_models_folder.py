@@ -1,0 +1,156 @@
+"""Model configs in a real S3 gateway: what is read and when, what one may not say there, and errors at the start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sie_objectstore.plugin import sie_object_stores
+from sie_objectstore.store import BucketStore
+
+from sie_core.catalog import Catalog, build_catalog, open_folder
+from sie_core.catalog.store_folder import LARGEST, StoreFolder
+from sie_core.contracts import PluginError
+from sie_core.plugins import PluginSet
+from sie_core.settings import SettingsError, load_settings
+from tests.objectstore.proxy import Faults
+from tests.server.asking import fake_config
+
+PLUGINS = PluginSet(object_stores={each.scheme: each for each in sie_object_stores()})
+
+
+@pytest.fixture
+def build(store: BucketStore, tmp_path: Path) -> Callable[..., Catalog]:
+    """Build the catalog of the configs in the store, as one server does again and again."""
+    folder = StoreFolder(store, 1.0)
+    settings = load_settings(models_dir=store.url, local_cache=tmp_path / "cache")
+    return lambda before=None: build_catalog(settings, PLUGINS, folder=folder, before=before)
+
+
+def read(proxy: Faults) -> list[str]:
+    """Name the configs that were read since the last time."""
+    asked = [each.split()[1].rpartition("/")[2] for each in proxy.asked if each.startswith("GET") and ".y" in each]
+    proxy.asked.clear()
+    return sorted(asked)
+
+
+def test_only_what_is_new_or_changed_is_read(store: BucketStore, proxy: Faults, build: Callable[..., Catalog]) -> None:
+    store.write("a.yaml", fake_config("a", 4).encode())
+    store.write("b.yml", fake_config("b", 4).encode())
+    first = build()
+    assert list(first.entries) == ["test/a", "test/b"]
+    assert read(proxy) == ["a.yaml", "b.yml"]
+    store.write("b.yml", fake_config("b", 5).encode())
+    store.write("c.yaml", fake_config("c", 4).encode())
+    second = build(first)
+    assert second.entries["test/b"].config.tasks == {"encode": {"dense": {"dim": 5}}}
+    assert second.entries["test/b"].config.source == f"{store.url}/b.yml"
+    assert (second.epoch, second.stamp == first.stamp) == (2, False)
+    assert read(proxy) == ["b.yml", "c.yaml"]
+    store.delete("a.yaml")
+    third = build(second)
+    assert list(third.entries) == ["test/b", "test/c"]
+    assert build(third).stamp == third.stamp
+    assert read(proxy) == []
+
+
+def test_profiles_extend_and_the_first_of_two_files_with_one_id_is_served(
+    store: BucketStore, build: Callable[..., Catalog]
+) -> None:
+    small = "profiles:\n  small: { extends: default, max_batch_tokens: 64 }"
+    store.write("1.yaml", fake_config("a", 4).replace("profiles:", small).encode())
+    store.write("2.yaml", fake_config("a", 5).encode())
+    catalog = build()
+    assert list(catalog.entries) == ["test/a", "test/a:small"]
+    assert catalog.entries["test/a:small"].profile.adapter_path == "fake"
+    assert catalog.entries["test/a"].config.tasks == {"encode": {"dense": {"dim": 4}}}
+    (problem,) = catalog.problems
+    assert problem.source == f"{store.url}/2.yaml"
+
+
+def test_configs_lie_at_the_top_and_nothing_below_is_even_listed(
+    store: BucketStore, proxy: Faults, build: Callable[..., Catalog]
+) -> None:
+    store.write("a.yaml", fake_config("a", 4).encode())
+    store.write("notes.txt", b"for people")
+    store.write("old/b.yaml", fake_config("b", 4).encode())
+    assert list(build().entries) == ["test/a"]
+    assert read(proxy) == ["a.yaml"]
+    assert all("delimiter=" in each for each in proxy.asked)
+
+
+def test_a_broken_config_keeps_what_it_said_and_stops_no_other(
+    store: BucketStore, build: Callable[..., Catalog]
+) -> None:
+    store.write("a.yaml", fake_config("a", 4).encode())
+    first = build()
+    store.write("a.yaml", b"sie_id: [")
+    store.write("b.yaml", b"\xff")
+    store.write("c.yaml", fake_config("c", 4).encode())
+    store.write("d.yaml", b" " * (LARGEST + 1))
+    second = build(first)
+    assert list(second.entries) == ["test/a", "test/c"]
+    told = {problem.source.rpartition("/")[2]: problem.message for problem in second.problems}
+    assert set(told) == {"a.yaml", "b.yaml", "d.yaml"}
+    assert "not valid YAML" in told["a.yaml"]
+    assert told["a.yaml"].endswith("What it said before is served on.")
+    assert "cannot be read" in told["b.yaml"]
+    assert f"{LARGEST + 1} bytes" in told["d.yaml"]
+    assert second.note is not None
+    assert "a.yaml, b.yaml, d.yaml" in second.note
+
+
+def test_paths_of_weights_are_whole(store: BucketStore, build: Callable[..., Catalog], tmp_path: Path) -> None:
+    store.write("whole.yaml", f"sie_id: whole\nweights_path: {tmp_path}/weights\n".encode())
+    store.write("beside.yaml", b"sie_id: beside\nweights_path: ./weights\n")
+    catalog = build()
+    assert catalog.entries["whole"].config.weights_path == f"{tmp_path}/weights"
+    (problem,) = catalog.problems
+    assert problem.source.endswith("/beside.yaml")
+    assert "'./weights'" in problem.message
+    assert "SIE_CLUSTER_CACHE" in problem.message
+
+
+def test_half_of_the_requests_may_fail(store: BucketStore, proxy: Faults, build: Callable[..., Catalog]) -> None:
+    for name in "abcd":
+        store.write(f"{name}.yaml", fake_config(name, 4).encode())
+    proxy.every_other_fails = True
+    assert list(build().entries) == [f"test/{name}" for name in "abcd"]
+    assert proxy.failed >= 3
+
+
+def test_a_store_that_is_gone_cannot_be_read_and_the_next_time_can(proxy: Faults, bucket: str, tmp_path: Path) -> None:
+    settings = load_settings(models_dir=bucket, local_cache=tmp_path / "cache")
+    folder = StoreFolder(BucketStore(bucket, budget_s=0.2), 1.0)
+    proxy.gone = True
+    with pytest.raises(SettingsError, match=f"SIE_MODELS_DIR: {bucket} cannot be reached.*AWS_ENDPOINT_URL") as raised:
+        build_catalog(settings, PLUGINS, folder=folder)
+    assert "127.0.0.1" not in str(raised.value)
+    proxy.gone = False
+    assert build_catalog(settings, PLUGINS, folder=folder).problems == ()
+
+
+def test_wrong_credentials_name_the_variables_to_check(
+    proxy: Faults, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    settings = load_settings(models_dir=bucket)
+    with pytest.raises(SettingsError, match=r"SIE_MODELS_DIR.*refuses these credentials.*AWS_SECRET_ACCESS_KEY"):
+        build_catalog(settings, PLUGINS)
+
+
+def test_a_bucket_that_is_not_there_is_named(proxy: Faults) -> None:
+    with pytest.raises(SettingsError, match="SIE_MODELS_DIR: s3://none/models is not there: check the bucket's name"):
+        open_folder(load_settings(models_dir="s3://none/models"), PLUGINS).stamp()
+
+
+def test_a_missing_plugin_is_named() -> None:
+    settings = load_settings(models_dir="gs://bucket/models")
+    with pytest.raises(PluginError, match=r"SIE_MODELS_DIR='gs://bucket/models'.*pip install sie-objectstore"):
+        build_catalog(settings, PluginSet())
+
+
+def test_a_url_that_cannot_be_used_is_named() -> None:
+    with pytest.raises(PluginError, match="SIE_MODELS_DIR='s3://' cannot be used"):
+        build_catalog(load_settings(models_dir="s3://"), PLUGINS)
