@@ -167,6 +167,9 @@ class BatchFormer:
             del self._of_request[queued.request]
         if not lane.units:
             del self._lanes[lane.key]
+        if not self._lanes:  # outdated entries would keep the last requests, and LoRA adapters of their keys, alive
+            self._heads.clear()
+            self._deadlines.clear()
 
     def _announce(self, lane: Lane) -> None:
         """Put the lane in its place among the lanes, where its first unit is another than before."""

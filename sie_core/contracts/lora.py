@@ -17,7 +17,7 @@ class LoraConfig:
     """A local folder in PEFT's layout."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Lora:
     """A LoRA adapter that `Adapter.load_lora` loaded.
 

@@ -11,11 +11,16 @@ from sie_core.contracts.device import DeviceMemory
 
 @dataclass(frozen=True, slots=True)
 class HeldModel:
-    """A loaded model, as a memory manager sees it. Times are seconds of the caller's monotonic clock."""
+    """A loaded model, or a LoRA adapter of one, as a memory manager sees it.
+
+    Times are seconds of the caller's monotonic clock. An adapter is used whenever its model is with it, so it is never
+    used later than that; it goes with its model, or alone.
+    """
 
     id: str
+    """What it is named by. Those of adapters are the caller's own."""
     memory_bytes: int
-    """What it was measured to take, its LoRA adapters included; what unloading it is likely to give back."""
+    """What it was measured to take, a model without its adapters; what unloading it is likely to give back."""
     loaded_at: float
     load_s: float
     """Seconds its load took."""
@@ -52,14 +57,17 @@ class Room:
 
 
 class MemoryManager(Protocol):
-    """Chooses the models to be unloaded.
+    """Chooses the models, and the LoRA adapters of models, to be unloaded.
 
     Never called from two threads at once. It has no clock and no thread of its own, and measures nothing. The models it
     is given are loaded ones that are on no way out; those it names are unloaded once nobody uses them.
     """
 
     def make_room(self, wanted: int, memory: DeviceMemory, models: Sequence[HeldModel], now: float) -> Room:
-        """Choose what to do before a load that will take about `wanted` bytes; 0 where nobody can tell."""
+        """Choose what to do before a load that will take about `wanted` bytes; 0 where nobody can tell.
+
+        Before an adapter's load, its model is not among `models`.
+        """
         ...
 
     def relieve(self, memory: DeviceMemory, models: Sequence[HeldModel], now: float) -> Sequence[str]:
@@ -67,7 +75,10 @@ class MemoryManager(Protocol):
         ...
 
     def out_of_memory(self, memory: DeviceMemory, models: Sequence[HeldModel], now: float) -> str | None:
-        """Choose a model to unload because an allocation failed, whatever the numbers say; None for none."""
+        """Choose what to unload because an allocation failed, whatever the numbers say; None for none.
+
+        Asked with models, and where none of them may go, with adapters.
+        """
         ...
 
 

@@ -42,6 +42,7 @@ from sie_core.engine.request_errors import deadline_exceeded
 from sie_core.engine.slots import Slots
 from sie_core.engine.threads import on_thread
 from sie_core.engine.tokenizing import Tokens
+from sie_core.engine.turns import Turns
 from sie_core.engine.unloading import Unloader
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings
@@ -101,8 +102,9 @@ class Engine:
         gauge = MemoryGauge(self.device, plugins.device_probes, settings.memory_limit_bytes)
         unloader = Unloader(self._pipeline.device, gauge, self.metrics)
         self._keeper = self._make_keeper(settings, gauge, unloader)
-        loader = Loader(settings, plugins, weights, self.device, compute_threads(budget), self.metrics)
-        placing = Placing(loader, self._keeper, Costs(self.device))
+        turns = Turns(self._keeper)
+        loader = Loader(settings, plugins, weights, self.device, compute_threads(budget), self.metrics, turns)
+        placing = Placing(loader, turns, self._keeper, Costs(self.device))
         self._lifecycle = Lifecycle(self._slots, loader, placing, unloader, self._pipeline.device, self.metrics)
         self._following = Following(self._slots, self._lifecycle)
         self._preload = Preload(settings.preload_models, catalog, self._lifecycle)
@@ -268,9 +270,10 @@ class Engine:
         model = await self._hold(resolved, request)
         try:
             task, leaving, lora = resolve_task(request, model, self._plugins.output_dtypes)
-            if lora is not None:
-                left = request.load_wait_s if request.deadline is None else request.deadline - clock()
-                task = replace(task, lora=await model.loras.get(lora, min(request.load_wait_s, left)))
-            return await self._pipeline.answer(request, model, task, leaving, arrived)
+            if lora is None:
+                return await self._pipeline.answer(request, model, task, leaving, arrived)
+            left = request.load_wait_s if request.deadline is None else request.deadline - clock()
+            async with model.loras.use(lora, min(request.load_wait_s, left)) as loaded:
+                return await self._pipeline.answer(request, model, replace(task, lora=loaded), leaving, arrived)
         finally:
             model.use.leave()

@@ -1,4 +1,4 @@
-"""Keeps room on the device: measures, asks the memory manager, has models unloaded. Event loop only.
+"""Keeps room on the device: measures, asks the memory manager, has models and adapters unloaded. Event loop only.
 
 It decides nothing itself but how long to wait. It must not know requests, nor how a model is loaded.
 """
@@ -13,9 +13,11 @@ from typing import Literal
 
 from sie_core.contracts import DeviceMemory, HeldModel, MemoryManager, ModelLoadError, Room
 from sie_core.engine.gauge import UNKNOWN, MemoryGauge
+from sie_core.engine.heap import trim_heap
+from sie_core.engine.loras import split_key
 from sie_core.engine.metrics import EngineMetrics
 from sie_core.engine.pool import CpuPool
-from sie_core.engine.slots import Slots
+from sie_core.engine.slots import ModelSlot, Slots
 from sie_core.engine.threads import on_pool
 from sie_core.engine.unloading import Unloader
 
@@ -85,23 +87,24 @@ class MemoryKeeper:
         self._metrics.measured(memory)
         return memory
 
-    async def make_room(self, wanted: int, *, sure: bool) -> None:
+    async def make_room(self, wanted: int, *, sure: bool, beside: str | None = None) -> None:
         """Unload what the manager says before a load that takes `wanted` bytes; one load at a time.
 
         Args:
             wanted: The bytes.
             sure: Whether that is known; where it is guessed, the load shows whether it fits.
+            beside: The model that stays, because the load is of no use without it.
 
         Raises:
             ModelLoadError: `OOM`: there is no room, or models in use held it for too long.
         """
         until = clock() + ROOM_LIMIT_S
-        stuck: set[str] = set()
+        stuck = {beside}
         self._making_room = True
         try:
             while True:
                 memory = await self.measure()
-                room = self._room(wanted, memory, [held for held in self._slots.held() if held.id not in stuck])
+                room = self._room(wanted, memory, [held for held in self._held() if held.id not in stuck])
                 if not room.fits and not sure:
                     return
                 if not room.fits or clock() > until:
@@ -142,9 +145,10 @@ class MemoryKeeper:
         if spare:
             return False
         memory = await self.measure()
-        others = [held for held in self._slots.held() if held.id != model]
+        others = [held for held in self._slots.held_models() if held.id != model]
         try:
             chosen = self._manager.out_of_memory(memory, others, clock())
+            chosen = chosen or self._manager.out_of_memory(memory, self._slots.held_loras(), clock())
         except Exception:
             log.exception("the memory manager failed")
             return False
@@ -155,7 +159,7 @@ class MemoryKeeper:
         memory = await self.measure()
         if self._making_room:
             return
-        for chosen in self._manager.relieve(memory, self._slots.held(), clock()):
+        for chosen in self._manager.relieve(memory, self._held(), clock()):
             await self._evict(chosen, "background", 0.0)
 
     async def _watch(self) -> None:
@@ -173,15 +177,31 @@ class MemoryKeeper:
             log.exception("the memory manager failed; the load goes on without it")
             return Room()
 
-    async def _evict(self, model: str, reason: Reason, wait_s: float) -> bool:
+    def _held(self) -> list[HeldModel]:
+        return self._slots.held_models() + self._slots.held_loras()
+
+    async def _evict(self, chosen: str, reason: Reason, wait_s: float) -> bool:
+        model, lora = split_key(chosen)
         slot = self._slots.known(model)
-        if slot is None or slot.pinned:
+        if slot is None:
+            return False
+        return await (self._let_go(slot, lora, wait_s) if lora else self._unload(slot, reason, wait_s))
+
+    async def _let_go(self, slot: ModelSlot, lora: str, wait_s: float) -> bool:
+        if slot.state != "loaded" or slot.loaded is None or not await slot.loaded.loras.let_go(lora, wait_s):
+            return False
+        await on_pool(self._aside, trim_heap)
+        log.info("%s: LoRA adapter %s let go for its memory", slot.resolved.id, lora)
+        return True
+
+    async def _unload(self, slot: ModelSlot, reason: Reason, wait_s: float) -> bool:
+        if slot.pinned:
             return False
         unused_s = clock() - (slot.loaded.use.last_used if slot.loaded else clock())
         if not await self._unloader.unload(slot, wait_s, evict=True):
             return False
-        self._metrics.evictions.labels(model, reason).inc()
-        log.info("%s was unloaded (%s), unused for %.1f s", model, reason, unused_s)
+        self._metrics.evictions.labels(slot.resolved.id, reason).inc()
+        log.info("%s was unloaded (%s), unused for %.1f s", slot.resolved.id, reason, unused_s)
         return True
 
 

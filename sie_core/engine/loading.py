@@ -27,8 +27,10 @@ from sie_core.contracts import (
 )
 from sie_core.engine.converting import Converters, turned_on
 from sie_core.engine.loaded import LoadedModel
-from sie_core.engine.loras import Loras, lora_loader
+from sie_core.engine.lora_loading import LoraLoader
+from sie_core.engine.loras import Loras
 from sie_core.engine.metrics import EngineMetrics, ModelMetrics
+from sie_core.engine.turns import Turns
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings
 
@@ -62,6 +64,7 @@ class Loader:
     Args:
         device: Where models are loaded to.
         compute_threads: CPU threads a forward pass may use.
+        turns: For the LoRA adapters of its models.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class Loader:
         device: Device,
         compute_threads: int,
         metrics: EngineMetrics,
+        turns: Turns,
     ) -> None:
         self._settings = settings
         self._plugins = plugins
@@ -79,6 +83,7 @@ class Loader:
         self._device = device
         self._compute_threads = compute_threads
         self._metrics = metrics
+        self._turns = turns
         self._new_policy = plugins.batch_policy(settings.batch_policy)
         self._fetching = threading.BoundedSemaphore(FETCHES_AT_ONCE)
 
@@ -107,7 +112,11 @@ class Loader:
             adapter_class = _import_adapter(fetched.choice.family)
         with _timed("load", report):
             adapter = adapter_class.load(self._context(fetched, report))
-        loaded = self._loaded(fetched.resolved, fetched.choice, adapter, fetched.ignored)
+        try:
+            loaded = self._loaded(fetched.resolved, fetched.choice, adapter, fetched.ignored)
+        except BaseException:
+            adapter.unload()
+            raise
         loaded.weights = fetched.weights
         return loaded
 
@@ -129,7 +138,7 @@ class Loader:
     ) -> LoadedModel:
         notes = {"family": choice.reason, "precision": adapter.facts.precision, **adapter.facts.notes}
         converters = Converters(self._plugins.postprocessors, adapter.facts.dims)
-        notes |= self._warm(resolved, adapter, converters)
+        notes |= self._warm(resolved, converters)
         if ignored:
             notes["ignored options"] = ", ".join(ignored)
             log.warning("%s: the family %s knows no %s", resolved.id, choice.family.id, ", ".join(ignored))
@@ -147,20 +156,19 @@ class Loader:
                 resolved.id,
                 resolved.config.loras,
                 self._settings.max_loras_per_model,
-                lora_loader(adapter, resolved.config.loras, self._weights),
+                LoraLoader(resolved.id, adapter, resolved.config.loras, self._weights, self._turns).load,
                 self._settings.lora_by_id,
             ),
             notes=notes,
         )
 
-    def _warm(self, resolved: ResolvedModel, adapter: Adapter, converters: Converters) -> dict[str, str]:
+    def _warm(self, resolved: ResolvedModel, converters: Converters) -> dict[str, str]:
         """Make the converters that the profile turns on, and tell the operator of each."""
         notes = {}
         for each in turned_on(self._plugins.postprocessors.values(), resolved.profile):
             try:
                 made = converters.warm(each, resolved.profile)
             except ValueError as error:
-                adapter.unload()
                 raise ModelLoadError("CONFIG", f"Profile {resolved.profile.name!r}: {error}.") from error
             notes[each.name] = f"makes {each.target} of {made.dims} dimensions of {each.source}"
         return notes

@@ -1,42 +1,47 @@
 """The LoRA adapters of one loaded model: loaded when first asked for, the longest unused let go. Event loop only.
 
-It must not know what an adapter's weights are or how they are applied.
+It must not know what an adapter's weights are, how they are loaded or applied, nor who decides what goes for memory.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
+import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from sie_core.cache import HeldWeights, WeightChain
-from sie_core.contracts import (
-    Adapter,
-    InferenceError,
-    InvalidInput,
-    Lora,
-    LoraConfig,
-    ModelLoadError,
-    OutOfDeviceMemory,
-    WeightRequest,
-)
+from sie_core.contracts import HeldModel, InferenceError, InvalidInput, Lora, LoraConfig, ModelLoadError
 from sie_core.contracts.errors import PERMANENT_FAILURES
-from sie_core.engine.threads import on_thread
+from sie_core.engine.request_errors import OUT_OF_MEMORY
+from sie_core.engine.use import UseCount
 
 log = logging.getLogger(__name__)
 
 PARAM = "options.lora"
 LOADS_AT_ONCE = 2
 FAILURE_REMEMBERED_S = 30.0
-"""How long a failed load answers at once; nobody can have an unknown one asked for again and again."""
+"""How long a failed load answers at once; nobody can have an unknown one asked for again and again. One that clients
+are told to retry is remembered for as long as they are to wait."""
+LAST_HOLDERS_S = 1.0
+"""How long the threads that answered the last requests may hold an adapter that is let go."""
 MOST_REMEMBERED = 256
 """Failures and loads under way that are remembered of one model."""
 
 clock = time.monotonic
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedLora:
+    """A LoRA adapter that was just loaded."""
+
+    lora: Lora
+    load_s: float
+    """Seconds it worked on the device."""
 
 
 @dataclass(slots=True)
@@ -45,8 +50,17 @@ class _Entry:
 
     change: asyncio.Task[None] | None = None
     lora: Lora | None = None
+    load_s: float = 0.0
+    loaded_at: float = 0.0
+    use: UseCount = field(default_factory=UseCount)
     failure: InferenceError | None = None
     failed_at: float = 0.0
+
+    def outdated(self, now: float) -> bool:
+        """Whether it failed, and so long ago that it may be tried again."""
+        if self.failure is None:
+            return False
+        return now - self.failed_at >= (self.failure.retry_after_s or FAILURE_REMEMBERED_S)
 
 
 @dataclass(slots=True, eq=False)
@@ -57,14 +71,14 @@ class Loras:
         model: The model's id, for messages.
         declared: Those its config names.
         limit: How many stay loaded.
-        load: Finds the weights of one and loads them; called on a thread of its own.
+        load: Loads one.
         by_id: Whether others than the declared ones may be asked for.
     """
 
     model: str
     declared: Mapping[str, LoraConfig]
     limit: int
-    load: Callable[[str], Lora]
+    load: Callable[[str], Awaitable[LoadedLora]]
     by_id: bool = True
     _entries: OrderedDict[str, _Entry] = field(default_factory=OrderedDict)
     _slots: Mapping[bool, asyncio.Semaphore] = field(
@@ -82,8 +96,26 @@ class Loras:
         """What the loaded ones take."""
         return sum(entry.lora.memory_bytes for entry in self._entries.values() if entry.lora is not None)
 
-    async def get(self, name: str, wait_s: float) -> Lora:
-        """Return the adapter `name`; start its load where need be.
+    def held(self) -> list[HeldModel]:
+        """Describe those that are loaded to a memory manager."""
+        return [
+            HeldModel(
+                id=lora_key(self.model, name),
+                memory_bytes=entry.lora.memory_bytes,
+                loaded_at=entry.loaded_at,
+                load_s=entry.load_s,
+                last_used=entry.use.last_used,
+                uses=entry.use.count,
+                served=entry.use.entered,
+                pinned=False,
+            )
+            for name, entry in self._entries.items()
+            if entry.lora is not None
+        ]
+
+    @asynccontextmanager
+    async def use(self, name: str, wait_s: float) -> AsyncIterator[Lora]:
+        """Hold the adapter `name`; start its load where need be.
 
         Args:
             name: As the model's config declares it, or the id of a repository.
@@ -99,9 +131,7 @@ class Loras:
                 f"{PARAM}: {name} is no declared adapter, and only such are served: {there}.", param=PARAM
             )
         entry = self._entries.get(name)
-        if entry is not None and entry.failure is not None and clock() - entry.failed_at >= FAILURE_REMEMBERED_S:
-            entry = None
-        if entry is None:
+        if entry is None or entry.outdated(clock()):
             entry = self._start(name)
         if entry.change is not None:
             if wait_s > 0:
@@ -110,11 +140,45 @@ class Loras:
                 raise InferenceError("LORA_LOADING", f"The LoRA adapter {name} of {self.model} is being loaded.")
         if entry.failure is not None:
             raise _afresh(entry.failure)
-        if entry.lora is None:  # its load was cancelled
+        if entry.lora is None:  # its load was given up
             raise InferenceError("LORA_LOADING", f"The LoRA adapter {name} of {self.model} is not loaded.")
         if name in self._entries:
             self._entries.move_to_end(name)
-        return entry.lora
+        entry.use.enter()
+        try:
+            yield entry.lora
+        finally:
+            entry.use.leave()
+
+    def give_up(self) -> None:
+        """Stop the loads under way; requests that wait for one are told to retry."""
+        for name, entry in list(self._entries.items()):
+            if entry.change is not None:
+                entry.change.cancel()
+                entry.change = None  # a task that never ran does not say so itself
+                del self._entries[name]
+
+    async def let_go(self, name: str, wait_s: float) -> bool:
+        """Let an adapter go; requests that hold it keep it until they are answered.
+
+        Args:
+            name: The adapter.
+            wait_s: How long to wait for those; its memory is there once they are gone.
+
+        Returns:
+            Whether there was such a one.
+        """
+        if name not in self.loaded:
+            return False
+        entry = self._entries.pop(name)
+        use, gone = entry.use, _freed(entry.lora)
+        del entry
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await use.unused()
+            async with asyncio.timeout(min(wait_s, LAST_HOLDERS_S)):
+                await gone.wait()
+        return True
 
     def _start(self, name: str) -> _Entry:
         self._forget_failures()
@@ -128,19 +192,19 @@ class Loras:
         started = clock()
         try:
             async with self._slots[name in self.declared]:
-                entry.lora = await on_thread(f"sie-lora-{name}", lambda: self.load(name))
+                loaded = await self.load(name)
         except asyncio.CancelledError:
-            self._entries.pop(name, None)
             raise
         except BaseException as error:
             entry.failure, entry.failed_at = self._failure(name, error), clock()
         else:
-            self._evict()
+            entry.lora, entry.load_s, entry.loaded_at, entry.use = loaded.lora, loaded.load_s, clock(), UseCount()
+            self._keep_to_limit()
             log.info("%s: LoRA adapter %s loaded in %.2f s", self.model, name, clock() - started)
         finally:
             entry.change = None
 
-    def _evict(self) -> None:
+    def _keep_to_limit(self) -> None:
         """Let go of the longest unused beyond the limit; requests that hold one keep it until they are answered."""
         for name in self.loaded[: -self.limit]:
             del self._entries[name]
@@ -151,13 +215,16 @@ class Loras:
         failed = [name for name, entry in self._entries.items() if entry.failure is not None]
         surplus = len(failed) - MOST_REMEMBERED // 2
         for place, name in enumerate(failed):
-            if place < surplus or clock() - self._entries[name].failed_at >= FAILURE_REMEMBERED_S:
+            if place < surplus or self._entries[name].outdated(clock()):
                 del self._entries[name]
 
     def _failure(self, name: str, error: BaseException) -> InferenceError:
         """Tell the client: what is wrong with the adapter itself is a wrong choice of it."""
         if isinstance(error, InferenceError):
             return _afresh(error)
+        if isinstance(error, ModelLoadError) and error.failure == "OOM":
+            message = f"The device has no room for the LoRA adapter {name} of {self.model}: {error}"
+            return InferenceError("RESOURCE_EXHAUSTED", message)
         if isinstance(error, ModelLoadError):
             log.warning("%s: LoRA adapter %s: %s", self.model, name, error)
             if error.failure in PERMANENT_FAILURES or error.failure == "CORRUPT":
@@ -165,7 +232,7 @@ class Loras:
                 return InvalidInput(f"{PARAM}: {name} cannot be used with {self.model}: {error}{declared}", param=PARAM)
             message = f"The LoRA adapter {name} of {self.model} could not be loaded: {error}"
             return InferenceError("MODEL_LOAD_FAILED", message, details={"error_class": error.failure})
-        if isinstance(error, OutOfDeviceMemory | MemoryError):
+        if isinstance(error, OUT_OF_MEMORY):
             return InferenceError("RESOURCE_EXHAUSTED", f"The device has no room for the LoRA adapter {name}.")
         log.error("%s: loading the LoRA adapter %s failed", self.model, name, exc_info=error)
         message = f"Loading the LoRA adapter {name} of {self.model} failed; the server's log says more."
@@ -183,20 +250,23 @@ def _afresh(failure: InferenceError) -> InferenceError:
     )
 
 
-def lora_loader(adapter: Adapter, declared: Mapping[str, LoraConfig], weights: WeightChain) -> Callable[[str], Lora]:
-    """Make what finds the weights of a LoRA adapter, declared or a repository, and has `adapter` load them."""
-
-    def load(name: str) -> Lora:
-        with _hold(declared.get(name) or LoraConfig(name), weights) as held:
-            return adapter.load_lora(name, held.folder)
-
-    return load
+def _freed(held: object) -> asyncio.Event:
+    """Make an event that is set once `held` is no more, on whatever thread that comes to pass."""
+    loop, freed = asyncio.get_running_loop(), asyncio.Event()
+    weakref.finalize(held, lambda: loop.is_closed() or loop.call_soon_threadsafe(freed.set)).atexit = False
+    return freed
 
 
-def _hold(config: LoraConfig, weights: WeightChain) -> HeldWeights:
-    if config.weights_path is None:
-        return weights.hold(WeightRequest(config.hf_id or config.name, config.hf_revision))
-    folder = Path(config.weights_path)
-    if not folder.is_dir():
-        raise ModelLoadError("NOT_FOUND", f"The `weights_path` of {config.name} is not a folder on this machine.")
-    return HeldWeights(folder, None)
+MARK = "#"
+"""Stands in no id of a model or an adapter."""
+
+
+def lora_key(model: str, name: str) -> str:
+    """Name an adapter of a model to a memory manager."""
+    return f"{model}{MARK}{name}"
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """Give back the model and the adapter that a memory manager named; no adapter where it named a model."""
+    model, _, name = key.partition(MARK)
+    return model, name

@@ -67,7 +67,7 @@ class ModelSlot:
             return None
         return HeldModel(
             id=self.resolved.id,
-            memory_bytes=self.memory_held() or 0,
+            memory_bytes=self.memory_bytes or 0,
             loaded_at=self.loaded_at,
             load_s=self.stages_s.get("load", 0.0),
             last_used=self.loaded.use.last_used,
@@ -110,6 +110,11 @@ class Slots:
         """Have a slot be its model's from now on."""
         self._slots[slot.resolved.id] = slot
 
-    def held(self) -> list[HeldModel]:
+    def held_models(self) -> list[HeldModel]:
         """Describe every loaded model to a memory manager."""
         return [held for slot in self if (held := slot.held()) is not None]
+
+    def held_loras(self) -> list[HeldModel]:
+        """Describe the LoRA adapters of every loaded model to a memory manager."""
+        loaded = [slot.loaded for slot in self if slot.state == "loaded" and slot.loaded is not None]
+        return [held for model in loaded for held in model.loras.held()]

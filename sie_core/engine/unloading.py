@@ -47,6 +47,8 @@ class Unloader:
     async def unload(self, slot: ModelSlot, wait_s: float | None = None, *, evict: bool = False) -> bool:
         """Unload a loaded model once nobody uses it; new requests are turned away meanwhile.
 
+        Requests that wait for a LoRA adapter of it are told to retry: its load may be waiting for this very unload.
+
         Args:
             slot: The model's.
             wait_s: How long it may stay in use; beyond it the model stays loaded. None for no limit.
@@ -58,6 +60,7 @@ class Unloader:
         if slot.state != "loaded" or slot.loaded is None:
             return False
         slot.state, slot.evicted = "unloading", evict
+        slot.loaded.loras.give_up()
         slot.change = asyncio.create_task(self._unload(slot, wait_s))
         await asyncio.wait([slot.change])
         return slot.loaded is None
@@ -93,6 +96,7 @@ class Unloader:
         """Let the adapter free what it holds, and then lose its last reference."""
         if slot.loaded is None:
             return
+        slot.loaded.loras.give_up()
         slot.last_used = slot.used_at()
         adapters, slot.loaded = [slot.loaded.adapter], None
         self._metrics.unloads.labels(slot.resolved.id).inc()

@@ -1,5 +1,7 @@
 """What the batch former promises, one promise a test; times are made up, no clock runs."""
 
+import weakref
+
 from sie_core.batching import BatchFormer
 from sie_core.contracts import BatchLimits, QueuedUnit, Unit
 
@@ -17,6 +19,24 @@ def drain(batches):
     while (batch := batches.take(0.0, device_busy=False)) is not None:
         taken.append(batch)
     return taken
+
+
+def test_an_empty_queue_keeps_nothing_of_what_was_in_it_alive():
+    class Key:
+        """An inference key that holds an adapter, and the request that asked for it."""
+
+    batches = former()
+    for leave in (
+        lambda batches, key: batches.take(0.0, False),
+        lambda batches, key: batches.cancel(key),
+        lambda batches, key: batches.expire(9.0),
+    ):
+        key = Key()
+        batches.add([queued(key=key, request=key, deadline=5.0), queued(key=key, request=key)])
+        held = weakref.ref(key)
+        leave(batches, key)
+        del key
+        assert held() is None
 
 
 def test_an_idle_device_gets_whatever_is_queued_at_once():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -103,9 +104,13 @@ class Engines:
         max_batch_tokens: int = 16384,
         tasks: Mapping[str, Any] = ENCODE,
         inputs: Sequence[str] = ("text",),
+        loras: Mapping[str, int] = {},
         **options: Any,
     ) -> str:
-        """Write the config of a fake; `options` are those of its `loadtime`, `runtime` is a mapping among them."""
+        """Write the config of a fake; `options` are those of its `loadtime`, `runtime` is a mapping among them.
+
+        `loras` are LoRA adapters with the bytes each takes.
+        """
         runtime = options.pop("runtime", {})
         (self.folder / f"{name}.yaml").write_text(
             yaml.safe_dump(
@@ -115,6 +120,7 @@ class Engines:
                     "inputs": dict.fromkeys(inputs, True),
                     "tasks": dict(tasks),
                     "max_sequence_length": 512,
+                    "loras": {each: {"weights_path": self.lora(name, each, size)} for each, size in loras.items()},
                     "profiles": {
                         "default": {
                             "adapter_path": adapter,
@@ -126,6 +132,16 @@ class Engines:
             )
         )
         return f"test/{name}"
+
+    def lora(self, model: str, name: str, size: int) -> str:
+        """Write the files of a LoRA adapter that claim `size` bytes and take none of the disk."""
+        folder = self.folder / "loras" / model / name
+        folder.mkdir(parents=True)
+        header = json.dumps({"w": {"dtype": "F32", "shape": [size // 4], "data_offsets": [0, size]}}).encode()
+        with (folder / "adapter_model.safetensors").open("wb") as file:
+            file.write(len(header).to_bytes(8, "little") + header)
+            file.truncate(size)
+        return str(folder)
 
     async def start(
         self,

@@ -32,6 +32,27 @@ def test_the_longest_unused_model_goes_first():
     assert LRU.make_room(201, of(600), models, NOW) == Room(evict="b")
 
 
+def test_a_model_whose_unload_gives_nothing_back_goes_only_where_no_other_may():
+    empty, idle = held("empty", 500, memory_bytes=0), held("idle", 5)
+    busy, fresh = held("busy", 5, uses=1), held("fresh", 0, loaded_at=NOW - 1, load_s=1.125)
+    assert LRU.make_room(201, of(600), [empty, idle], NOW) == Room(evict="idle")
+    assert LRU.make_room(201, of(600), [empty, busy], NOW) == Room(evict="busy")
+    assert LRU.make_room(201, of(600), [empty, fresh], NOW) == Room(wait_s=0.125)
+    assert LRU.make_room(201, of(600), [empty], NOW) == Room(evict="empty")
+    assert LRU.out_of_memory(of(0), [empty, idle], NOW) == "idle"
+    assert LRU.out_of_memory(of(0), [empty, busy], NOW) == "empty"
+    assert LRU.relieve(of(900), [empty, idle, held("last", 1)], NOW) == ["idle"]
+    assert IDLE.relieve(of(0), [empty], NOW) == ["empty"]
+
+
+def test_none_goes_whose_memory_is_not_needed_as_a_larger_one_goes_anyway():
+    small, large, last = held("small", 50, memory_bytes=5), held("large", 20, memory_bytes=400), held("last", 5)
+    assert LRU.make_room(300, of(600), [small, large, last], NOW) == Room(evict="large")
+    assert LRU.make_room(205, of(600), [small, large, last], NOW) == Room(evict="small")
+    assert LRU.relieve(of(900), [small, large, last], NOW) == ["large"]
+    assert LRU.relieve(of(1000), [small, held("other", 30), large, last], NOW) == ["large"]
+
+
 def test_a_model_in_use_goes_after_every_unused_one_whatever_its_last_request():
     models = [held("busy", 50, uses=2), held("idle", 5)]
     assert LRU.make_room(300, of(600), models, NOW) == Room(evict="idle")

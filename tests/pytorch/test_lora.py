@@ -200,7 +200,9 @@ async def test_an_evicted_adapter_is_freed(world: World) -> None:
     await world.infer("l0")
     slot = world.engine._lifecycle.slot(world.engine._catalog.resolve(MODEL))
     assert slot.loaded is not None
-    held = weakref.ref((await slot.loaded.loras.get("l0", 0)).payload)
+    async with slot.loaded.loras.use("l0", 0) as lora:
+        held = weakref.ref(lora.payload)
+    del lora
     for name in list(world.adapters)[1:]:
         await world.infer(name)
     gc.collect()
@@ -294,9 +296,9 @@ async def test_a_failure_is_remembered_for_a_while(world: World, monkeypatch: py
     loads: list[str] = []
     load = slot.loaded.loras.load
 
-    def counted(name: str) -> Any:
+    async def counted(name: str) -> Any:
         loads.append(name)
-        return load(name)
+        return await load(name)
 
     slot.loaded.loras.load = counted
     for _ in range(3):

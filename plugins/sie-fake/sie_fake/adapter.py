@@ -18,6 +18,7 @@ from sie_core.contracts import (
     Item,
     ItemOutput,
     LoadContext,
+    Lora,
     ModelFacts,
     ModelLoadError,
     Operation,
@@ -27,7 +28,8 @@ from sie_core.contracts import (
     Unit,
 )
 from sie_fake import reading, vectors
-from sie_fake.faults import LoadFaults, RunFaults, crash, exhaust, poison
+from sie_fake.faults import LoadFaults, RunFaults, crash, exhaust, poison, wait_while_held
+from sie_fake.loras import load_lora
 from sie_fake.memory import Held, allocate
 from sie_fake.options import OPTIONS
 from sie_fake.record import RECORD, Event
@@ -54,6 +56,7 @@ class FakeAdapter(Adapter):
         self._stream = ThreadPoolExecutor(1, "fake-device") if context.device.asynchronous else None
         self.facts = _facts(context, length)
         self._device = context.device
+        self._lora_hold = options.get("lora_hold")
         self._bytes_per_cost = options.get("run_bytes_per_cost", 0)
         self._memory = allocate(self.facts.memory_bytes, context.device)
         self._note("load")
@@ -125,6 +128,16 @@ class FakeAdapter(Adapter):
             normalized=True,
         )
 
+    def load_lora(self, name: str, folder: Path) -> Lora:
+        """Take the memory of a LoRA adapter, whose name then changes every vector.
+
+        Raises:
+            OutOfDeviceMemory: There is not so much left.
+        """
+        wait_while_held(self._lora_hold)
+        self._note("lora", (name,))
+        return load_lora(name, folder, self._device)
+
     def tokenize(self, texts: Sequence[str], *, special: bool, most: int | None = None) -> Sequence[Sequence[Token]]:
         """List the words of texts; there are no special ones."""
         return [show_words(text, most) for text in texts]
@@ -143,7 +156,7 @@ class FakeAdapter(Adapter):
     def _units(self, position: int, item: Item, task: Task, query: Sequence[str]) -> list[Unit]:
         rows, truncated = self._reader.rows(item, f"items[{position}]", task, query)
         run_options = tuple(sorted((n, v) for n, v in task.options.items() if n in RUN_OPTIONS))
-        key = (task.operation, task.output_types, run_options)
+        key = (task.operation, task.output_types, run_options, task.lora)
         units = [Unit(position, row.cost, key, row, row.tokens) for row in rows]
         units[0].truncated = truncated
         return units
@@ -165,7 +178,7 @@ class FakeAdapter(Adapter):
         return poison(output, row.text, row.task.options.get("nan_text"))
 
     def _encoded(self, row: Row) -> ItemOutput:
-        salt = row.task.options.get("salt", "")
+        salt = row.task.options.get("salt", "") + (row.task.lora.name if row.task.lora else "")
         words = [salt + word for word in (*row.words, *row.media.words)] or [salt]
         output, dims = ItemOutput(normalized=True), self.facts.dims
         if "dense" in row.task.output_types:
@@ -202,5 +215,6 @@ def _facts(context: LoadContext, length: int) -> ModelFacts:
         matryoshka_dims=tuple(sorted({*sizes, dims["dense"]})) if sizes else (),
         max_sequence_length=length,
         memory_bytes=context.model.profile.loadtime.get("memory_bytes", 0),
+        takes_lora=context.model.profile.loadtime.get("takes_lora", False),
         notes={"weights": "none: vectors are hashes of the texts"},
     )

@@ -19,6 +19,8 @@ OPTIONS = (
     ),
     Option("load_failure", "load", str, "How a load fails, as a real one of that class does.", get_args(LoadFailure)),
     Option("load_failure_times", "load", int, "How many loads of the process fail; unset: every one.", minimum=1),
+    Option("takes_lora", "load", bool, "Whether requests may choose LoRA adapters; unset: no."),
+    Option("lora_hold", "load", str, "A file; loading a LoRA adapter waits while it exists, 60 s at most."),
     Option("image_hold", "load", str, "A file; preparing an image waits while it exists, 60 s at most."),
     Option("run_hold", "load", str, "A file; every run waits while it exists, 60 s at most."),
     Option("oom_above_cost", "load", int, "A run of a larger cost is out of memory.", minimum=0),

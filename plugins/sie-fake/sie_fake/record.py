@@ -18,7 +18,7 @@ from typing import Literal
 class Event:
     """One load, run or unload of a fake."""
 
-    kind: Literal["load", "run", "unload"]
+    kind: Literal["load", "lora", "run", "unload"]
     model: str
     texts: tuple[str, ...] = ()
     """What ran, after truncation and prompts, in the order of the batch; empty for anything but a run."""

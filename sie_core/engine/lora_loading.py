@@ -1,0 +1,97 @@
+"""Loads LoRA adapters of one model: their files first, then, once there is room, onto the device. Event loop only.
+
+It must not know which are loaded already, requests, or what a failure means to them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sie_core.cache import HeldWeights, WeightChain
+from sie_core.contracts import Adapter, Lora, LoraConfig, ModelLoadError, OutOfDeviceMemory, WeightRequest
+from sie_core.engine.heap import trim_heap
+from sie_core.engine.loras import LoadedLora
+from sie_core.engine.request_errors import OUT_OF_MEMORY
+from sie_core.engine.threads import on_thread
+from sie_core.engine.turns import Turns
+from sie_core.memory import weight_bytes
+
+log = logging.getLogger(__name__)
+
+PRECISION = "float32"
+"""What the estimate before a load takes the factors to be kept in: the widest they may be."""
+
+clock = time.monotonic
+
+
+@dataclass(frozen=True, slots=True)
+class LoraLoader:
+    """What loads the adapters of one model.
+
+    Args:
+        model: The model's id.
+        adapter: What computes it.
+        declared: The LoRA adapters its config names.
+        weights: Where the files of the others come from.
+        turns: Gives the device, with room made.
+    """
+
+    model: str
+    adapter: Adapter
+    declared: Mapping[str, LoraConfig]
+    weights: WeightChain
+    turns: Turns
+
+    async def load(self, name: str) -> LoadedLora:
+        """Load the adapter `name`, declared or a repository; models and adapters that nobody uses make room for it.
+
+        Raises:
+            ModelLoadError: With the failure's class; `OOM` where no room could be made.
+            OutOfDeviceMemory: The device had no room after all.
+        """
+        config = self.declared.get(name) or LoraConfig(name)
+        held, wanted = await on_thread(f"sie-fetch-{name}", lambda: _fetch(config, self.weights))
+        with held:
+            who = f"the LoRA adapter {name} of {self.model}"
+            async with self.turns.take(who, wanted, sure=True, beside=self.model):
+                started = clock()
+                lora = await self._attempt(name, held.folder)
+                if lora is None and await self.turns.free_up(self.model):
+                    lora = await self._attempt(name, held.folder)
+                if lora is None:
+                    raise OutOfDeviceMemory
+                return LoadedLora(lora, clock() - started)
+
+    async def _attempt(self, name: str, folder: Path) -> Lora | None:
+        """Load; None where the device has no room. The error ends here: its frames keep alive what must be freed."""
+        try:
+            return await on_thread(f"sie-lora-{name}", lambda: self._load_now(name, folder))
+        except OUT_OF_MEMORY:
+            log.warning("%s: the LoRA adapter %s does not fit into the memory that is free", self.model, name)
+            return None
+
+    def _load_now(self, name: str, folder: Path) -> Lora:
+        try:
+            return self.adapter.load_lora(name, folder)
+        finally:
+            trim_heap()
+
+
+def _fetch(config: LoraConfig, weights: WeightChain) -> tuple[HeldWeights, int]:
+    """Find the files of an adapter; return them with what it will take."""
+    held = _hold(config, weights)
+    files = [file.name for file in held.folder.glob("*.safetensors")]
+    return held, weight_bytes(held.folder, files, PRECISION)
+
+
+def _hold(config: LoraConfig, weights: WeightChain) -> HeldWeights:
+    if config.weights_path is None:
+        return weights.hold(WeightRequest(config.hf_id or config.name, config.hf_revision))
+    folder = Path(config.weights_path)
+    if not folder.is_dir():
+        raise ModelLoadError("NOT_FOUND", f"The `weights_path` of {config.name} is not a folder on this machine.")
+    return HeldWeights(folder, None)

@@ -1,0 +1,58 @@
+"""Who may put something onto the device: one at a time, once there is room. Event loop only.
+
+Taking turns keeps what each takes measurable. It must not know what is loaded, nor how.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from sie_core.engine.keeper import MemoryKeeper
+
+LOAD_LIMIT_S = 600.0
+"""How long a load may work on the device before it counts as hung: nothing else can be loaded meanwhile."""
+
+clock = time.monotonic
+
+
+class Turns:
+    """The one place through which models and LoRA adapters reach the device."""
+
+    def __init__(self, keeper: MemoryKeeper) -> None:
+        self._keeper = keeper
+        self._lock = asyncio.Lock()
+        self._at_work: tuple[str, float] | None = None
+
+    @asynccontextmanager
+    async def take(self, who: str, wanted: int, *, sure: bool, beside: str | None = None) -> AsyncIterator[None]:
+        """Hold the device from when it is this load's turn and there is room.
+
+        Args:
+            who: What is loaded, for people.
+            wanted: The bytes it will take.
+            sure: Whether that is known; where it is guessed, the load shows whether it fits.
+            beside: The model it is of no use without, which therefore stays.
+
+        Raises:
+            ModelLoadError: `OOM`: no room could be made.
+        """
+        async with self._lock:
+            await self._keeper.make_room(wanted, sure=sure, beside=beside)
+            self._at_work = (who, clock())
+            try:
+                yield
+            finally:
+                self._at_work = None
+
+    async def free_up(self, model: str) -> bool:
+        """Make more room while holding the device, because it had none for `model` after all."""
+        return await self._keeper.free_up(model)
+
+    def problem(self) -> str | None:
+        """Say which load hangs, if one does."""
+        if self._at_work is not None and (took := clock() - self._at_work[1]) > LOAD_LIMIT_S:
+            return f"the load of {self._at_work[0]} has been at work for {took:.0f} s, and nothing else can be loaded"
+        return None

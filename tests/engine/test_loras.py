@@ -1,0 +1,196 @@
+"""LoRA adapters on a device that has not room for everything: who makes way, who stays, who is told to come back."""
+
+import asyncio
+import gc
+
+import pytest
+from sie_fake.memory import MEMORY
+from sie_fake.record import RECORD
+
+from sie_core.contracts import InferenceError
+from sie_core.engine import keeper, loras
+from sie_core.memory import lru
+
+from .conftest import bounded, request, sample, until, vectors
+
+MB = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch):
+    """What nobody asked for yet need not wait for anybody, and nothing is left of the test before."""
+    gc.collect()
+    MEMORY.peak = 0
+    assert MEMORY.used == 0
+    monkeypatch.setattr(lru, "UNSERVED_S", 0.0)
+
+
+def asked(model, lora=None, **fields):
+    return request(model, "text", options={"lora": lora} if lora else {}, **fields)
+
+
+async def serve(engine, *asked_for):
+    """Ask for each model, or model and adapter, in turn."""
+    for each in asked_for:
+        model, lora = each if isinstance(each, tuple) else (each, None)
+        assert (await bounded(engine.infer(asked(model, lora)))).lora == lora
+
+
+def loaded(engine):
+    return {info.id for info in engine.models() if info.state == "loaded"}
+
+
+def adapters(engine, model):
+    slot = engine._lifecycle.slot(engine.catalog.resolve(model))
+    return slot.loaded.loras.loaded if slot.loaded else ()
+
+
+async def test_the_longest_unused_model_makes_room_for_an_adapter_and_its_base_stays(engines):
+    base = engines.model("base", memory_bytes=100 * MB, takes_lora=True, loras={"legal": 60 * MB})
+    old, newer = (engines.model(name, memory_bytes=60 * MB) for name in ("old", "newer"))
+    engine = await engines.start(device="fake", memory_limit_bytes=280 * MB)
+    await serve(engine, base, old, newer)
+    MEMORY.peak = 0
+    await serve(engine, (base, "legal"))
+    assert loaded(engine) == {base, newer}
+    assert MEMORY.peak == 220 * MB
+    assert engine.model(base).memory_bytes == 160 * MB
+    assert sample(engine, "sie_model_evictions_total", model=old, reason="load") == 1
+
+
+async def test_an_adapter_changes_the_vectors_and_its_requests_have_a_batch_of_their_own(engines):
+    base = engines.model("base", takes_lora=True, loras={"legal": 4, "tax": 4})
+    engine = await engines.start(device="fake", load=[base])
+    told = [vectors(await bounded(engine.infer(asked(base, lora))))[0] for lora in (None, "legal", "tax", "legal")]
+    assert (told[1] == told[3]).all()
+    assert not any((told[a] == told[b]).all() for a, b in ((0, 1), (0, 2), (1, 2)))
+
+
+async def test_idle_adapters_go_before_their_model_and_give_their_memory_back(engines):
+    base = engines.model("base", memory_bytes=100 * MB, takes_lora=True, loras={"a": 60 * MB, "b": 60 * MB})
+    other = engines.model("other", memory_bytes=50 * MB)
+    engine = await engines.start(device="fake", memory_limit_bytes=300 * MB)
+    await serve(engine, other, (base, "a"), (base, "b"))
+    assert loaded(engine) == {base}
+    await serve(engine, other)
+    assert loaded(engine) == {base, other}
+    assert adapters(engine, base) == ("b",)
+    assert MEMORY.used == 210 * MB
+    await serve(engine, (base, "a"))
+    assert adapters(engine, base) == ("a",)
+    assert loaded(engine) == {base, other}
+    assert MEMORY.used == 210 * MB
+
+
+async def test_an_adapter_of_a_pinned_model_goes_when_it_is_idle_and_the_model_stays(engines, monkeypatch):
+    monkeypatch.setattr(keeper, "MONITOR_S", 0.01)
+    base = engines.model("base", takes_lora=True, loras={"a": 60 * MB})
+    engine = await engines.start(device="fake", idle_evict_s=0.05, pinned_models=(base,))
+    await serve(engine, (base, "a"))
+    await until(lambda: not adapters(engine, base))
+    await until(lambda: MEMORY.used == 0)
+    assert loaded(engine) == {base}
+
+
+async def test_an_adapter_that_cannot_fit_unloads_nobody_and_is_refused_with_when_to_retry(engines):
+    base = engines.model("base", memory_bytes=100 * MB, takes_lora=True, loras={"large": 190 * MB, "a": 10 * MB})
+    other = engines.model("other", memory_bytes=100 * MB)
+    engine = await engines.start(device="fake", memory_limit_bytes=280 * MB)
+    await serve(engine, (base, "a"), other)
+    with pytest.raises(InferenceError) as caught:
+        await bounded(engine.infer(asked(base, "large")))
+    assert (caught.value.code, caught.value.retry_after_s) == ("RESOURCE_EXHAUSTED", 5.0)
+    assert "no room for the LoRA adapter large of test/base: it takes about 181 MiB" in caught.value.message
+    assert (loaded(engine), adapters(engine, base)) == ({base, other}, ("a",))
+    assert MEMORY.used == 210 * MB
+
+
+async def test_a_refused_adapter_is_tried_again_after_the_time_that_clients_were_told(engines, monkeypatch):
+    base = engines.model("base", memory_bytes=100 * MB, takes_lora=True, loras={"a": 100 * MB})
+    pinned = engines.model("pinned", memory_bytes=100 * MB)
+    engine = await engines.start(device="fake", memory_limit_bytes=300 * MB, load=[pinned], pinned_models=(pinned,))
+    elsewhere = MEMORY.allocate(50 * MB)
+    with pytest.raises(InferenceError, match="no room"):
+        await bounded(engine.infer(asked(base, "a")))
+    elsewhere.free()
+    with pytest.raises(InferenceError, match="no room"):
+        await bounded(engine.infer(asked(base, "a")))
+    now = loras.clock()
+    monkeypatch.setattr(loras, "clock", lambda: now + 5.0)
+    await serve(engine, (base, "a"))
+
+
+async def test_an_adapter_in_use_is_kept_by_its_requests_and_room_waits_for_them(engines):
+    hold = engines.hold()
+    base = engines.model(
+        "base", memory_bytes=50 * MB, takes_lora=True, loras={"a": 100 * MB, "b": 100 * MB}, run_hold=str(hold)
+    )
+    engine = await engines.start(device="fake", memory_limit_bytes=240 * MB, pinned_models=(base,))
+    running = asyncio.create_task(engine.infer(asked(base, "a")))
+    await until(lambda: RECORD.runs(base))
+    waiting = asyncio.create_task(engine.infer(asked(base, "b")))
+    await until(lambda: not adapters(engine, base))
+    assert [event.texts for event in RECORD.events(base, "lora")] == [("a",)]
+    assert MEMORY.used == 150 * MB
+    hold.off()
+    assert [reply.lora for reply in await bounded(asyncio.gather(running, waiting))] == ["a", "b"]
+    assert MEMORY.peak <= 240 * MB
+    assert MEMORY.used == 150 * MB
+
+
+async def test_a_model_that_must_go_tells_those_who_wait_for_its_adapters_to_come_back(engines, monkeypatch):
+    monkeypatch.setattr(keeper, "DRAIN_LIMIT_S", 1000.0)  # the adapter waits for its turn, and the turn for the model
+    hold = engines.hold()
+    base = engines.model("base", memory_bytes=200 * MB, takes_lora=True, loras={"a": 10 * MB})
+    first = engines.model("first", memory_bytes=10 * MB, load_hold=str(hold))
+    large = engines.model("large", memory_bytes=200 * MB)
+    hold.off()
+    engine = await engines.start(device="fake", memory_limit_bytes=300 * MB, load=[first])
+    await bounded(engine.unload(first))  # what it takes is known now
+    await bounded(engine.load(base))
+    hold.on()
+    turns = engine._lifecycle._placing._turns
+    loads = [asyncio.create_task(engine.load(first))]
+    await until(lambda: turns._at_work)
+    loads.append(asyncio.create_task(engine.load(large)))
+    await until(lambda: len(turns._lock._waiters or ()) == 1)
+    waiting = asyncio.create_task(engine.infer(asked(base, "a")))
+    await until(lambda: len(turns._lock._waiters or ()) == 2)
+    hold.off()
+    with pytest.raises(InferenceError) as caught:
+        await bounded(waiting)
+    assert (caught.value.code, caught.value.spec.retryable, caught.value.retry_after_s) == ("LORA_LOADING", True, 1.0)
+    await bounded(asyncio.gather(*loads))
+    assert loaded(engine) >= {large}
+    await serve(engine, (base, "a"))
+
+
+async def test_an_adapter_whose_load_outlives_its_model_troubles_nobody(engines, caplog):
+    hold = engines.hold()
+    base = engines.model("base", memory_bytes=50 * MB, takes_lora=True, loras={"a": 10 * MB}, lora_hold=str(hold))
+    engine = await engines.start(device="fake", load=[base])
+    with pytest.raises(InferenceError) as caught:
+        await bounded(engine.infer(asked(base, "a", load_wait_s=0.0)))
+    assert caught.value.code == "LORA_LOADING"
+    await until(lambda: engine._lifecycle._placing._turns._at_work)
+    waiting = asyncio.create_task(engine.infer(asked(base, "a")))
+    await asyncio.sleep(0)
+    assert await bounded(engine.unload(base))
+    with pytest.raises(InferenceError) as caught:
+        await bounded(waiting)
+    assert (caught.value.code, caught.value.spec.retryable) == ("LORA_LOADING", True)
+    again = asyncio.create_task(engine.infer(asked(base, "a")))
+    hold.off()
+    assert (await bounded(again)).lora == "a"
+    await until(lambda: gc.collect() >= 0 and MEMORY.used == 60 * MB)
+    assert "failed" not in caplog.text
+
+
+async def test_an_unloaded_model_gives_back_its_adapters(engines):
+    base = engines.model("base", memory_bytes=50 * MB, takes_lora=True, loras={"a": 10 * MB})
+    engine = await engines.start(device="fake")
+    await serve(engine, (base, "a"))
+    assert (MEMORY.used, engine.model(base).memory_bytes) == (60 * MB, 60 * MB)
+    await bounded(engine.unload(base))
+    gc.collect()
+    assert (MEMORY.used, engine.model(base).memory_bytes) == (0, 50 * MB)
