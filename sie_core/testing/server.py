@@ -32,7 +32,9 @@ class Served:
 
     url: str
     engine: Engine
-    """Read its `metrics`; its other methods belong to the server's event loop."""
+    """Read its `metrics`; its other methods belong to `loop`."""
+    loop: asyncio.AbstractEventLoop
+    """The server's, on a thread of its own: `asyncio.run_coroutine_threadsafe(engine.load("acme/letters"), loop)`."""
 
 
 @contextmanager
@@ -56,8 +58,8 @@ def serving(**settings: Any) -> Iterator[Served]:
         running = _Running(server, engine, listener)
         running.start()
         try:
-            running.wait_until_ready()
-            yield Served(f"http://127.0.0.1:{listener.getsockname()[1]}", engine)
+            loop = running.wait_until_ready()
+            yield Served(f"http://127.0.0.1:{listener.getsockname()[1]}", engine, loop)
         finally:
             server.should_exit = True
             running.join(START_LIMIT_S)
@@ -72,6 +74,7 @@ class _Running(Thread):
         self._engine = engine
         self._listener = listener
         self._ready = Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._failure: BaseException | None = None
 
     def run(self) -> None:
@@ -84,15 +87,18 @@ class _Running(Thread):
 
     async def _serve(self) -> None:
         await self._engine.start()
+        self._loop = asyncio.get_running_loop()
         try:
             self._ready.set()
             await self._server.serve(sockets=[self._listener])
         finally:
             await self._engine.close()
 
-    def wait_until_ready(self) -> None:
+    def wait_until_ready(self) -> asyncio.AbstractEventLoop:
         """Wait until the models to preload are loaded; connections are taken from then on."""
         if not self._ready.wait(START_LIMIT_S):
             raise TimeoutError(f"the server has not started after {START_LIMIT_S:.0f} s")
         if self._failure is not None:
             raise self._failure
+        assert self._loop is not None
+        return self._loop

@@ -96,13 +96,10 @@ def questions(info: ModelInfo, made: Collection[OutputType], by: OutputType | No
         by: The vectors that its scores are computed from; None where it has scores of its own, or gives none.
     """
     items = tuple(Item(id=f"text-{number}", text=text) for number, text in enumerate(texts(info.max_sequence_length)))
-    pictures = tuple(
-        Item(id=f"image-{place}", images=(Media(png(*size), "png"),)) for place, size in enumerate(PICTURES)
-    )
     found: list[Question] = []
     vectors = tuple(name for name in get_args(OutputType) if name in info.outputs and name not in made)
     if vectors and "image" in info.inputs:
-        found.append(Question("encode", pictures, vectors))
+        found.append(Question("encode", _pictures(), vectors))
     if vectors and "text" in info.inputs:
         found += [Question("encode", items, vectors, input_type) for input_type in (None, "query", "document")]
     if "score" in info.outputs or by is not None:
@@ -111,6 +108,10 @@ def questions(info: ModelInfo, made: Collection[OutputType], by: OutputType | No
         extracted: tuple[Compared, ...] = ("entities", "relations", "classifications", "objects", "data")
         found.append(Question("extract", items, extracted, labels=LABELS))
     return found
+
+
+def _pictures() -> tuple[Item, ...]:
+    return tuple(Item(id=f"image-{place}", images=(Media(png(*size), "png"),)) for place, size in enumerate(PICTURES))
 
 
 def texts(limit: int | None) -> list[str]:

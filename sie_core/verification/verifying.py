@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from types import MappingProxyType
 from typing import Any, get_args
@@ -39,11 +39,12 @@ TOLERANCES: Mapping[str, float] = {"float32": 1e-4, "bfloat16": 3e-2, "float16":
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What the engine said of itself and to each question; it is closed, and its model let go."""
+    """What the engine said of itself and to each question."""
 
     info: ModelInfo
     device: Device
-    answers: tuple[Answers, ...]
+    # asyncio.run takes the repr of the task it ran: spelling the arrays out took longer than a small model's answers.
+    answers: tuple[Answers, ...] = field(repr=False)
 
 
 def verify_model(
@@ -74,7 +75,7 @@ def verify_model(
 def run_engine(
     settings: Settings, plugins: PluginSet, resolved: ResolvedModel, weights: WeightChain, made: Collection[OutputType]
 ) -> Served:
-    """Ask an engine that serves this model alone; it is closed when this returns.
+    """Ask an engine that serves this model alone; when this returns, it is closed and the model let go.
 
     Args:
         settings: Those in force, less the models to preload.
@@ -85,18 +86,29 @@ def run_engine(
     """
     alone = Catalog(1, MappingProxyType({resolved.id: resolved}))
     engine = Engine(settings.model_copy(update={"preload_models": ()}), plugins, alone, weights)
-    return asyncio.run(_asked(engine, resolved.id, made))
+    return asyncio.run(_run(engine, resolved.id, made))
 
 
-async def _asked(engine: Engine, model: str, made: Collection[OutputType]) -> Served:
+async def _run(engine: Engine, model: str, made: Collection[OutputType]) -> Served:
     await engine.start()
     try:
-        await engine.load(model)
-        info = engine.model(model)
-        asked = questions(info, made, _scored_by(info, made))
-        return Served(info, engine.device, tuple([await ask(engine.infer, model, question) for question in asked]))
+        return await ask_engine(engine, model, made)
     finally:
         await engine.close()
+
+
+async def ask_engine(engine: Engine, model: str, made: Collection[OutputType]) -> Served:
+    """Load a model in an engine that runs, and ask it everything there is to ask.
+
+    Args:
+        engine: An engine of this event loop.
+        model: The model's id in its catalog.
+        made: Outputs that postprocessors make of others, which no library gives.
+    """
+    await engine.load(model)
+    info = engine.model(model)
+    asked = questions(info, made, _scored_by(info, made))
+    return Served(info, engine.device, tuple([await ask(engine.infer, model, question) for question in asked]))
 
 
 def _scored_by(info: ModelInfo, made: Collection[OutputType]) -> OutputType | None:

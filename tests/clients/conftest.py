@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,13 +34,33 @@ class ClientEnvironment:
 
     def run(self, script: str, **ask: Any) -> Any:
         """Run one of `scripts/`, which reads `ask` as JSON and answers with JSON."""
-        variables = {name: value for name, value in os.environ.items() if not name.startswith("SIE_")}
-        command = [str(self.python), "-I", str(SCRIPTS / script)]
         done = subprocess.run(
-            command, input=json.dumps(ask), capture_output=True, text=True, timeout=LONGEST_RUN_S, env=variables
+            self._command(script),
+            input=json.dumps(ask),
+            capture_output=True,
+            text=True,
+            timeout=LONGEST_RUN_S,
+            env=_variables(),
         )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
+
+    @contextmanager
+    def start(self, script: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """Start one of `scripts/`, which reads and writes lines until it is killed."""
+        command, pipe = self._command(script, *arguments), subprocess.PIPE
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=_variables()) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def _command(self, script: str, *arguments: str) -> list[str]:
+        return [str(self.python), "-I", str(SCRIPTS / script), *arguments]
+
+
+def _variables() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("SIE_")}
 
 
 @pytest.fixture(scope="session")

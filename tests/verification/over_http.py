@@ -1,8 +1,8 @@
-"""A question asked of a server with our own client, as answers that can be compared."""
+"""A question asked of a server with a client, as answers that can be compared."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sie_sdk import SIEClient
@@ -11,9 +11,10 @@ from sie_sdk.types import Item as ClientItem
 from sie_core.contracts import Classification, Entity, Item, ItemOutput, Relation, SparseVector
 from sie_core.verification.asking import Answers
 from sie_core.verification.questions import Question
+from tests.clients.published import PublishedClient
 
 
-def ask(client: SIEClient, model: str, question: Question) -> Answers:
+def ask(client: SIEClient | PublishedClient, model: str, question: Question) -> Answers:
     items = [_item(each) for each in question.items]
     if question.operation == "score":
         assert question.query is not None
@@ -22,10 +23,10 @@ def ask(client: SIEClient, model: str, question: Question) -> Answers:
         outputs = [ItemOutput(score=scores[str(item.id)]) for item in question.items]
     elif question.operation == "extract":
         found = client.extract(model, items, labels=list(question.labels))
-        outputs = [_extracted(each) for each in found]
+        outputs = [_extracted(each) for each in _in_order(items, found)]
     else:
         encoded = client.encode(model, items, output_types=list(question.kinds), input_type=question.input_type)
-        outputs = [_vectors(each) for each in encoded]
+        outputs = [_vectors(each) for each in _in_order(items, encoded)]
     return Answers(question, outputs, outputs)
 
 
@@ -33,6 +34,11 @@ def _item(item: Item) -> ClientItem:
     if item.images:
         return ClientItem(id=str(item.id), images=[item.images[0].data])
     return ClientItem(id=str(item.id), text=str(item.text))
+
+
+def _in_order(items: Sequence[ClientItem], results: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    assert [each["id"] for each in results] == [each["id"] for each in items]
+    return results
 
 
 def _vectors(result: Mapping[str, Any]) -> ItemOutput:

@@ -26,7 +26,7 @@ from sie_pytorch.vision.images import Decoder
 
 from sie_core.contracts import ItemOutput
 from sie_core.engine import scoring
-from tests.verification.conftest import Verify
+from tests.verification.conftest import Reverify, Verify
 
 right: dict[str, Callable[..., Any]] = {
     "dense": DenseHead.compute,
@@ -131,26 +131,28 @@ FAULTS: dict[str, tuple[str, Any, str, Callable[..., Any]]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_seen(fault: str, verify: Verify, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_is_seen(fault: str, verified: Verify, verify: Reverify, monkeypatch: pytest.MonkeyPatch) -> None:
     model, place, name, wrong = FAULTS[fault]
+    assert verified(f"tiny/{model}").report.verdict == "verified"
     monkeypatch.setattr(place, name, wrong)
-    report = verify(f"tiny/{model}").report
+    report = verify(f"tiny/{model}")
     assert report.verdict == "differs", "\n".join(report.lines())
     assert any(row.deviation > 3 * row.tolerance for row in report.rows)
 
 
-def test_a_fault_of_batches_alone_is_seen(verify: Verify, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_batches_alone_is_seen(verified: Verify, verify: Reverify, monkeypatch: pytest.MonkeyPatch) -> None:
     def leaking(head: Any, states: torch.Tensor, *others: Any) -> Any:
         (vectors,) = right["dense"](head, states, *others)
         return (vectors + 1e-2 * (len(vectors) > 1),)
 
+    assert verified("tiny/dense-modernbert").report.verdict == "verified"
     monkeypatch.setattr(DenseHead, "compute", leaking)
-    assert verify("tiny/dense-modernbert").report.verdict == "differs"
+    assert verify("tiny/dense-modernbert").verdict == "differs"
 
 
-def test_numbers_that_are_none_are_told(verify: Verify, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_that_are_none_are_told(verify: Reverify, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DenseHead, "compute", lambda head, *rest: (right["dense"](head, *rest)[0] * float("nan"),))
-    report = verify("tiny/dense-bert").report
+    report = verify("tiny/dense-bert")
     assert report.verdict == "differs"
     assert "NON_FINITE_OUTPUT" in report.rows[0].note
     assert report.as_dict()["rows"][0]["deviation"] is None

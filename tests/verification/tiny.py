@@ -147,19 +147,6 @@ TINY: dict[str, Tiny] = {
 }
 """By the id each is served under."""
 
-ONE_A_HEAD = (
-    "tiny/dense-bert",
-    "tiny/sparse-distilbert",
-    "tiny/multivector-bert",
-    "tiny/bge-m3-xlm-roberta",
-    "tiny/pairs-deberta-v2",
-    "tiny/answers-qwen3",
-    "tiny/labels-bert",
-    "tiny/pictures-clip",
-    "tiny/gliner-span",
-    "tiny/gliner-relex-pairs",
-)
-
 
 class Shelf:
     """A folder of model configs whose weights are written when they are first wanted."""
