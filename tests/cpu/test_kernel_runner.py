@@ -26,6 +26,7 @@ from tests.pytorch.runners.support import (
     batch_for,
     build,
     deviation,
+    filled_up,
     forward,
     packed_batch,
     padded_states,
@@ -59,8 +60,8 @@ def kernel_build(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 def serve(kernel_build: Build) -> Callable[..., BuiltRunner]:
     """Build the runner of a checkpoint, in the build's precision."""
 
-    def make(folder: Path, threads: int = 2) -> BuiltRunner:
-        runner = build(folder, SPECS, precision=kernel_build.precision, threads=threads)
+    def make(folder: Path, threads: int = 2, **arguments: Any) -> BuiltRunner:
+        runner = build(folder, SPECS, precision=kernel_build.precision, threads=threads, **arguments)
         assert runner.info.name == "cpu-kernels", runner.info.reason
         assert runner.info.precision == kernel_build.precision
         return runner
@@ -87,6 +88,28 @@ def test_its_states_equal_the_padded_model(
     assert error <= limit
     if kernel_build.precision == "bfloat16":
         assert error < deviation(padded_states(model.to(torch.bfloat16), batch).float(), expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tokens_that_nothing_attends_to_change_nothing_but_themselves(
+    name: str, checkpoint: Callable[[str], Path], serve: Callable, limit: float
+) -> None:
+    runner, batch = serve(checkpoint(name), fills_up=True), filled_up(batch_for(name))
+    expected = padded_states(reference_model(name, checkpoint(name), "sdpa"), batch)
+    states = forward(runner, batch)
+    error = deviation(states, expected)
+    assert error <= limit
+    assert deviation(forward(runner, replace(batch, key_lengths=None)), expected) > max(10 * TOLERANCE, 2 * error)
+    if name in {"bert", "modernbert"}:  # others' embeddings depend on the rows beside them in their last bits
+        assert torch.equal(states, alone(runner, batch))
+
+
+def test_a_sequence_that_sees_none_of_its_tokens_loses_no_number(
+    checkpoint: Callable[[str], Path], serve: Callable, limit: float
+) -> None:
+    batch = replace(packed_batch((40, 7, 20)), key_lengths=torch.tensor([0, 7, 0]))
+    expected = padded_states(reference_model("modernbert", checkpoint("modernbert"), "sdpa"), batch)
+    assert deviation(forward(serve(checkpoint("modernbert")), batch), expected) <= limit
 
 
 def test_every_row_of_the_table_is_tested() -> None:

@@ -15,6 +15,12 @@ from tests.flash.plain import PLAIN
 
 LENGTHS = (5, 5, 1, 40, 12, 12, 23)
 BOUNDS = torch.tensor([0, *LENGTHS]).cumsum(0)
+CPU = Transfers(torch.device("cpu"))
+KEYS = {
+    "some see less": torch.tensor([5, 2, 1, 33, 12, 4, 23]),
+    "one sees nothing": torch.tensor([5, 0, 1, 40, 3, 12, 23]),
+    "all see all": torch.tensor(LENGTHS),
+}
 
 
 def states(*heads: int, size: int = 8, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
@@ -24,8 +30,8 @@ def states(*heads: int, size: int = 8, dtype: torch.dtype = torch.float32) -> li
     ]
 
 
-def layout() -> VarlenLayout:
-    return lay_out(PLAIN, Transfers(torch.device("cpu")), BOUNDS)
+def layout(key_lengths: torch.Tensor | None = None) -> VarlenLayout:
+    return lay_out(PLAIN, CPU, BOUNDS, key_lengths)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -45,9 +51,31 @@ def test_a_kernel_is_asked_for_what_the_packed_runner_computes(
 
 def test_the_bounds_and_the_longest_sequence_are_those_of_the_batch() -> None:
     made = layout()
-    assert made.cu_seqlens.dtype == torch.int32
-    assert made.cu_seqlens.tolist() == BOUNDS.tolist()
-    assert made.longest == max(LENGTHS)
+    assert made.bounds.cu_seqlens.dtype == torch.int32
+    assert made.bounds.cu_seqlens.tolist() == BOUNDS.tolist()
+    assert made.bounds.longest == max(LENGTHS)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [None, 2, 7, 12, 13, 39, 40, 10_000])
+@pytest.mark.parametrize("keys", KEYS)
+def test_tokens_that_nothing_attends_to_are_kept_from_the_kernel(causal: bool, window: int | None, keys: str) -> None:
+    given = states(4, 2, 2)
+    ours = layout(KEYS[keys]).attend(*given, causal=causal, window=window, scale=None)
+    expected = PackedLayout.of(BOUNDS, KEYS[keys], CPU).attend(*given, causal=causal, window=window, scale=None)
+    assert ours.is_contiguous()
+    torch.testing.assert_close(ours, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("causal", "window", "calls"), [(False, None, 1), (False, 12, 1), (False, 11, 0), (True, None, 0)]
+)
+def test_the_kernel_serves_where_its_windows_mean_the_same(causal: bool, window: int | None, calls: int) -> None:
+    made = layout(torch.tensor([5, 2, 1, 40, 12, 4, 23]))
+    seen: list[int] = []
+    counted = replace(PLAIN, attend=lambda *arguments: seen.append(1) or PLAIN.attend(*arguments))
+    replace(made, kernel=counted).attend(*states(4, 4, 4), causal=causal, window=window, scale=None)
+    assert len(seen) == calls
 
 
 def test_states_that_lie_head_by_head_come_back_token_by_token() -> None:

@@ -14,7 +14,17 @@ from sie_pytorch.runners import INTERFACE
 
 from sie_core.contracts import RunnerSpec
 from tests.pytorch.models import ARCHITECTURES
-from tests.pytorch.runners.support import PACKED, TOLERANCE, batch_for, build, deviation, forward
+from tests.pytorch.runners.support import (
+    PACKED,
+    TOLERANCE,
+    batch_for,
+    build,
+    deviation,
+    filled_up,
+    forward,
+    padded_states,
+    reference_model,
+)
 
 PLAIN = RunnerSpec("plain", INTERFACE, "tests.flash.plain:PlainRunner", priority=30)
 NAMES = [name for name, architecture in ARCHITECTURES.items() if architecture.packed]
@@ -25,6 +35,17 @@ def test_states_equal_the_padded_model(name: str, checkpoint: Callable[[str], Pa
     runner = build(checkpoint(name), [PLAIN, *PACKED])
     assert runner.info.name == "plain", runner.info.reason
     assert deviation(forward(runner, batch_for(name)), padded(name, "eager")) <= TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["bert", "modernbert", "jina-v3", "qwen3", "embeddinggemma"])
+def test_tokens_that_nothing_attends_to_change_nothing_but_themselves(
+    name: str, checkpoint: Callable[[str], Path]
+) -> None:
+    runner, batch = build(checkpoint(name), [PLAIN, *PACKED], fills_up=True), filled_up(batch_for(name))
+    assert runner.info.name == "plain", runner.info.reason
+    expected = padded_states(reference_model(name, checkpoint(name), "sdpa"), batch)
+    assert deviation(forward(runner, batch), expected) <= TOLERANCE
+    assert deviation(forward(runner, replace(batch, key_lengths=None)), expected) > 10 * TOLERANCE
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if ARCHITECTURES[name].window])

@@ -21,7 +21,7 @@ from sie_pytorch.transfers import Transfers
 
 from sie_core.contracts import ModelCard
 from tests.pytorch.models import ARCHITECTURES, HIDDEN
-from tests.pytorch.runners.support import PackedBatch, batch_for, forward
+from tests.pytorch.runners.support import PackedBatch, batch_for, filled_up, forward
 
 META = torch.device("meta")
 NAMES = [name for name, architecture in ARCHITECTURES.items() if architecture.packed]
@@ -38,7 +38,7 @@ def context(name: str, dtype: torch.dtype = torch.bfloat16) -> RunnerContext:
 
 def on_meta(batch: PackedBatch) -> PackedBatch:
     segments = None if batch.segment_ids is None else batch.segment_ids.to(META)
-    return PackedBatch(batch.ids.to(META), batch.positions.to(META), segments, batch.cu_seqlens)
+    return PackedBatch(batch.ids.to(META), batch.positions.to(META), segments, batch.cu_seqlens, batch.key_lengths)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -49,6 +49,14 @@ def test_a_forward_pass_never_waits_for_the_device(name: str, runner: Any) -> No
     states = forward(runner(context(name)), batch)
     assert states.shape == (len(batch.ids), HIDDEN)
     assert states.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("name", ["bert", "modernbert", "qwen3"])
+@pytest.mark.parametrize("runner", [TorchVarlenRunner, PackedRunner])
+@torch.inference_mode()
+def test_nor_does_one_over_tokens_that_nothing_attends_to(name: str, runner: Any) -> None:
+    batch = on_meta(filled_up(batch_for(name)))
+    assert forward(runner(context(name)), batch).shape == (len(batch.ids), HIDDEN)
 
 
 @pytest.mark.parametrize("mode", POOLERS)

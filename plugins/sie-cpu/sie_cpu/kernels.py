@@ -9,6 +9,7 @@ import ctypes
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 FOLDER = Path(__file__).parent
 CPUINFO = Path("/proc/cpuinfo")
@@ -34,7 +35,7 @@ BUILDS = (
 ACTIVATIONS = {"gelu": 1, "gelu_new": 2, "gelu_pytorch_tanh": 2, "relu": 3, "silu": 4}
 """transformers' names of the activations the kernels know, and the kernels' own."""
 
-INTERFACE = 3
+INTERFACE = 4
 """What `sie_interface` of a library must return for the structures below to be its own."""
 
 STAGES = (
@@ -143,17 +144,29 @@ class Kernels:
         self.pack = library.sie_pack
         self.pack.argtypes = (_pointer, _int, _int, _pointer)
         self.pack.restype = None
-        self.workspace_bytes = library.sie_workspace_bytes
-        self.workspace_bytes.argtypes = (_pointer, _pointer, _int, _int, _int)
-        self.workspace_bytes.restype = _int
-        self.encode = library.sie_encode
-        self.encode.argtypes = (
-            *(_pointer, _pointer, _pointer, _int),  # encoder, states, offsets, sequences
+        self._encode = library.sie_encode
+        self._encode.argtypes = (
+            *(_pointer, _pointer, _pointer, _pointer, _int),  # encoder, states, offsets, keys, sequences
             _pointer,  # angles
             *(_pointer, _int),  # low-rank factors, the widest
-            *(_pointer, _int, _pointer),  # workspace, threads, counters
+            *(_int, _pointer),  # threads, counters
+            *(_pointer, _int),  # workspace, its bytes
         )
-        self.encode.restype = None
+        self._encode.restype = _int
+
+    def encode(self, *arguments: Any) -> int:
+        """Run all layers, with the arguments of `sie_encode`.
+
+        Returns:
+            0, or where the workspace is too small for it the bytes wanted, and nothing is done.
+
+        Raises:
+            MemoryError: There is no memory for the plan of the batch.
+        """
+        wanted: int = self._encode(*arguments)
+        if wanted < 0:
+            raise MemoryError("the kernels found no memory for the plan of a batch")
+        return wanted
 
 
 @cache

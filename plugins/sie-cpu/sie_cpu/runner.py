@@ -101,35 +101,42 @@ class KernelRunner:
         segment_ids: torch.Tensor | None,
         cu_seqlens: torch.Tensor,
         low_rank: LowRank | None = None,
+        key_lengths: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Compute the last hidden states, in float32; see `Runner.forward`."""
+        """Compute the last hidden states, in float32; see `Runner.forward`.
+
+        Raises:
+            MemoryError: There is no memory for the plan of the batch.
+        """
         states, angles = self._enter(ids, positions, segment_ids, cu_seqlens)
         turns = [tuple(part.float().contiguous() for part in each) for each in angles]
         rotary = [RotaryAngles(cosine.data_ptr(), sine.data_ptr(), cosine.shape[1]) for cosine, sine in turns]
         offsets = cu_seqlens.to(torch.int64)
-        handle, sequences = ctypes.addressof(self._encoder), len(offsets) - 1
         factors = None if low_rank is None else self._packed(low_rank)
         self._set_windows()
-        lowered = 0 if factors is None else factors.widest
-        wanted = self._kernels.workspace_bytes(handle, offsets.data_ptr(), sequences, lowered, self._threads)
-        workspace = self._workspace
-        if len(workspace) < wanted:
-            workspace = torch.empty(wanted, dtype=torch.uint8)
-            if wanted <= WORKSPACE_KEPT:
-                self._workspace = workspace
-        self._kernels.encode(
-            handle,
+        self._encode(
+            ctypes.addressof(self._encoder),
             states.data_ptr(),
             offsets.data_ptr(),
-            sequences,
+            None if key_lengths is None else key_lengths.data_ptr(),
+            len(offsets) - 1,
             (RotaryAngles * len(rotary))(*rotary) if rotary else None,
             None if factors is None else factors.layers,
-            lowered,
-            workspace.data_ptr(),
+            0 if factors is None else factors.widest,
             self._threads,
             self._stopwatch,
         )
         return states
+
+    def _encode(self, *arguments: Any) -> None:
+        """Call the kernels, with a larger workspace where they want one."""
+        workspace = self._workspace
+        wanted = self._kernels.encode(*arguments, workspace.data_ptr(), len(workspace))
+        if wanted:
+            workspace = torch.empty(wanted, dtype=torch.uint8)
+            if wanted <= WORKSPACE_KEPT:
+                self._workspace = workspace
+            self._kernels.encode(*arguments, workspace.data_ptr(), wanted)
 
     def _enter(
         self, ids: torch.Tensor, positions: torch.Tensor, segment_ids: torch.Tensor | None, cu_seqlens: torch.Tensor

@@ -17,6 +17,16 @@ Window = tuple[int, int]
 """Keys a query sees to its left and to its right beside its own place; -1 is no limit. Causal is 0 to the right."""
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Where sequences lie."""
+
+    cu_seqlens: torch.Tensor
+    """int32 `[sequences + 1]` on the device: where each starts, the number of all tokens last."""
+    longest: int
+    """Tokens of the longest."""
+
+
 class Attend(Protocol):
     """What a kernel computes."""
 
@@ -25,8 +35,8 @@ class Attend(Protocol):
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        cu_seqlens: torch.Tensor,
-        longest: int,
+        queries: Bounds,
+        keys: Bounds,
         scale: float | None,
         window: Window,
     ) -> torch.Tensor:
@@ -34,12 +44,13 @@ class Attend(Protocol):
 
         Args:
             query: `[total, heads, head_dim]`; the last dimension contiguous, as in `key` and `value`.
-            key: `[total, key_heads, head_dim]`; `heads` is a multiple of `key_heads`.
+            key: `[total_keys, key_heads, head_dim]`; `heads` is a multiple of `key_heads`.
             value: As `key`.
-            cu_seqlens: int32 `[sequences + 1]` on the device: where each sequence starts, `total` last.
-            longest: Tokens of the longest sequence.
+            queries: Where the sequences lie in `query`.
+            keys: Where they lie in `key` and `value`.
             scale: What scores are multiplied by; None means `head_dim ** -0.5`.
-            window: What each query sees.
+            window: What each query sees. Kernels count it from the end of a sequence: where a sequence has fewer keys
+                than queries, its last query stands at its last key.
 
         Returns:
             `[total, heads, head_dim]`.
@@ -90,8 +101,8 @@ def flash_attn() -> Kernel:
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        cu_seqlens: torch.Tensor,
-        longest: int,
+        queries: Bounds,
+        keys: Bounds,
         scale: float | None,
         window: Window,
     ) -> torch.Tensor:
@@ -99,10 +110,10 @@ def flash_attn() -> Kernel:
             query,
             key,
             value,
-            cu_seqlens,
-            cu_seqlens,
-            longest,
-            longest,
+            queries.cu_seqlens,
+            keys.cu_seqlens,
+            queries.longest,
+            keys.longest,
             softmax_scale=scale,
             causal=window[1] == 0,
             window_size=window,
@@ -129,8 +140,8 @@ def torch_varlen() -> Kernel:
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        cu_seqlens: torch.Tensor,
-        longest: int,
+        queries: Bounds,
+        keys: Bounds,
         scale: float | None,
         window: Window,
     ) -> torch.Tensor:
@@ -139,10 +150,10 @@ def torch_varlen() -> Kernel:
             query,
             key,
             value,
-            cu_seqlens,
-            cu_seqlens,
-            longest,
-            longest,
+            queries.cu_seqlens,
+            keys.cu_seqlens,
+            queries.longest,
+            keys.longest,
             scale=scale,
             window_size=window,
             enable_gqa=grouped,

@@ -9,9 +9,25 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from sie_pytorch.runners.layout import PackedLayout, seen_tokens
 from sie_pytorch.transfers import Transfers
 
-from sie_flash.kernels import Kernel, Window
+from sie_flash.kernels import Bounds, Kernel, Window
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of a batch in which some tokens are not attended to."""
+
+    rows: torch.Tensor
+    """int64 `[total_keys]` on the device: the tokens that are."""
+    bounds: Bounds
+    """Where their sequences lie among them."""
+    longest: int
+    """Tokens of the longest sequence that has more than keys."""
+    masked: PackedLayout
+    """Attends where a kernel, which counts windows from the end of a sequence, cannot."""
 
 
 @dataclass(slots=True)
@@ -19,10 +35,10 @@ class VarlenLayout:
     """An `AttentionLayout` of sie-pytorch: one kernel call a layer, whatever the lengths are."""
 
     kernel: Kernel
-    cu_seqlens: torch.Tensor
-    """int32 `[sequences + 1]` on the device."""
-    longest: int
-    """Tokens of the longest sequence."""
+    bounds: Bounds
+    """Where the sequences lie."""
+    keys: Keys | None = None
+    """What is attended to; None for all."""
     calls: int = 0
     """Attention layers that ran so far."""
 
@@ -43,19 +59,40 @@ class VarlenLayout:
         """
         self.calls += 1
         self.kernel.require(query, key, value)
+        keys = self.keys
+        if keys is not None and (causal or (window is not None and window < keys.longest)):
+            return keys.masked.attend(query, key, value, causal=causal, window=window, scale=scale)
         query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))
-        sides = self._sides(causal, window)
-        states = self.kernel.attend(query, key, value, self.cu_seqlens, self.longest, scale, sides)
+        seen = self.bounds
+        if keys is not None:
+            key, value, seen = key[keys.rows], value[keys.rows], keys.bounds
+        states = self.kernel.attend(query, key, value, self.bounds, seen, scale, self._sides(causal, window))
         return states.contiguous()[None]
 
     def _sides(self, causal: bool, window: int | None) -> Window:
         """Say how far a query sees; a window no sequence reaches beyond is none, which is faster."""
-        reach = -1 if window is None or window >= self.longest else window - 1
+        reach = -1 if window is None or window >= self.bounds.longest else window - 1
         return (reach, 0 if causal else reach)
 
 
-def lay_out(kernel: Kernel, transfers: Transfers, cu_seqlens: torch.Tensor) -> VarlenLayout:
-    """Bring a batch's `cu_seqlens` to the device; the longest sequence is found here, on the host, without a wait."""
-    bounds = cu_seqlens.numpy()
-    (there,) = transfers.upload([bounds.astype(np.int32)])
-    return VarlenLayout(kernel, there, int(np.diff(bounds).max()))
+def lay_out(
+    kernel: Kernel, transfers: Transfers, cu_seqlens: torch.Tensor, key_lengths: torch.Tensor | None
+) -> VarlenLayout:
+    """Bring a batch's bounds to the device; the longest sequence is found here, on the host, without a wait."""
+    bounds = _bounds(transfers, cu_seqlens.numpy())
+    if key_lengths is None:
+        return VarlenLayout(kernel, bounds)
+    lengths, seen = cu_seqlens.diff().numpy(), key_lengths.numpy()
+    (rows,) = transfers.upload([np.flatnonzero(seen_tokens(cu_seqlens, key_lengths).numpy())])
+    keys = Keys(
+        rows,
+        _bounds(transfers, np.concatenate(([0], np.cumsum(seen)))),
+        int(lengths[seen < lengths].max(initial=0)),
+        PackedLayout.of(cu_seqlens, key_lengths, transfers),
+    )
+    return VarlenLayout(kernel, bounds, keys)
+
+
+def _bounds(transfers: Transfers, cu_seqlens: NDArray[np.integer]) -> Bounds:
+    (there,) = transfers.upload([cu_seqlens.astype(np.int32)])
+    return Bounds(there, int(np.diff(cu_seqlens).max()))

@@ -39,7 +39,6 @@ from sie_pytorch.transfers import HostCopy, Transfers
 
 if TYPE_CHECKING:
     from sie_pytorch.runners import BuiltRunner
-    from sie_pytorch.runners.filled import FilledPass
 
 Computed = tuple[Any, list[HostCopy]]
 """What a head laid out of a batch, and its tensors on their way to the host."""
@@ -51,8 +50,6 @@ class Choice:
 
     told: tuple[tuple[OutputType, Hashable], ...]
     """The outputs asked for, and what each head was told."""
-    filled: bool = False
-    """Whether rows may be filled up with tokens that nothing attends to, which takes another forward pass."""
     lora: Lora | None = None
 
 
@@ -66,7 +63,6 @@ class TextEncoder(Adapter):
         heads: Mapping[OutputType, Head],
         device: torch.device,
         threads: int,
-        filled_pass: FilledPass | None = None,
     ) -> None:
         """Keep the parts.
 
@@ -76,7 +72,6 @@ class TextEncoder(Adapter):
             heads: From states to vectors, by output.
             device: Where runner and heads are.
             threads: CPU threads PyTorch may use.
-            filled_pass: The forward pass of queries; None where the runner's serves.
         """
         self._preparation = preparation
         self._runner = runner
@@ -84,7 +79,6 @@ class TextEncoder(Adapter):
         self._device = device
         self._transfers = Transfers(device)
         self._threads = threads
-        self._filled_pass = filled_pass
 
     @classmethod
     def load(cls, context: LoadContext) -> Adapter:
@@ -136,16 +130,14 @@ class TextEncoder(Adapter):
             # A thread that used PyTorch before the load keeps the number it had then.
             torch.set_num_threads(self._threads)
         batch = PackedRows.of([unit.payload for unit in units])
-        choice = _choice(units)
+        choice, key_lengths = _choice(units), batch.key_lengths
+        seen = None if key_lengths is None else torch.from_numpy(key_lengths)
         upload, download = self._transfers.upload, self._transfers.download
         with memory_errors(), torch.inference_mode():
             ids, places = upload([batch.ids, batch.positions])
             layouts = [self._heads[output].lay_out(batch, upload) for output, _ in choice.told]
-            if choice.filled and self._filled_pass is not None:
-                states = self._filled_pass.forward(ids, batch.cu_seqlens, batch.seen)
-            else:
-                low_rank = None if choice.lora is None else choice.lora.payload
-                states = self._runner.forward(ids, places, None, torch.from_numpy(batch.cu_seqlens), low_rank)
+            low_rank = None if choice.lora is None else choice.lora.payload
+            states = self._runner.forward(ids, places, None, torch.from_numpy(batch.cu_seqlens), low_rank, seen)
             return [
                 (layout, [download(tensor) for tensor in self._heads[output].compute(states, layout, told)])
                 for (output, told), layout in zip(choice.told, layouts, strict=True)
@@ -181,14 +173,14 @@ class TextEncoder(Adapter):
 
     def unload(self) -> None:
         """Free the weights now, and PyTorch's cache of them."""
-        del self._runner, self._heads, self._filled_pass
+        del self._runner, self._heads
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
     def _choose(self, task: Task) -> Choice:
         refuse_foreign(task, self._heads)
         told = tuple((output, self._heads[output].choose(task)) for output in task.output_types)
-        return Choice(told, filled=self._filled_pass is not None and task.input_type == "query", lora=task.lora)
+        return Choice(told, lora=task.lora)
 
 
 def _choice(units: Sequence[Unit]) -> Choice:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from sie_core.contracts import LoadContext, ModelCard, ModelFacts
+from sie_core.contracts import LoadContext, ModelFacts
 from sie_pytorch.device import memory_errors
 from sie_pytorch.facts import declared_outputs, matryoshka_dims, missing_outputs, needed_card, sequence_lengths
 from sie_pytorch.heads import build_heads
@@ -21,7 +21,6 @@ from sie_pytorch.weights import require_weights
 
 if TYPE_CHECKING:
     from sie_pytorch.adapter import TextEncoder
-    from sie_pytorch.runners.filled import FilledPass
 
 
 def load_text_encoder(family: type[TextEncoder], context: LoadContext) -> TextEncoder:
@@ -41,13 +40,12 @@ def load_text_encoder(family: type[TextEncoder], context: LoadContext) -> TextEn
     tokenizer = load_tokenizer(card, recipe, trust_remote_code=config.trust_remote_code)
     filling = _read_filling(recipe, tokenizer)
     stages.done("tokenizer")
-    runner = runner_for(context, card)
+    runner = runner_for(context, card, fills_up=filling is not None and not filling.attended)
     stages.done("weights")
     device = torch.device(str(context.device))
     with memory_errors():
         info = runner.info
         heads = build_heads(recipe, card.path, tokenizer, info.hidden_size, info.precision, device)
-        filled_pass = _build_filled_pass(recipe, card, info.precision, device)
     lengths, length_note = sequence_lengths(config, card, recipe, tokenizer, info.max_sequence_length)
     preparation = Preparation(
         context.model.id,
@@ -58,7 +56,7 @@ def load_text_encoder(family: type[TextEncoder], context: LoadContext) -> TextEn
         takes_ids=config.accept_token_ids,
         filling=filling,
     )
-    encoder = family(preparation, runner, heads, device, context.threads, filled_pass)
+    encoder = family(preparation, runner, heads, device, context.threads)
     dims = warm_up(encoder, context, tuple(heads))
     stages.done("warm")
     notes = {"prompts": prompts.note, "max_sequence_length": length_note, "outputs": missing_outputs(config, heads)}
@@ -68,11 +66,9 @@ def load_text_encoder(family: type[TextEncoder], context: LoadContext) -> TextEn
         dims=dims,
         matryoshka_dims=matryoshka_dims(config, card, dims["dense"]) if "dense" in dims else (),
         max_sequence_length=lengths.default,
-        memory_bytes=info.memory_bytes
-        + sum(head.memory_bytes for head in heads.values())
-        + (filled_pass.memory_bytes if filled_pass else 0),
+        memory_bytes=info.memory_bytes + sum(head.memory_bytes for head in heads.values()),
         precision=info.precision,
-        takes_lora=filled_pass is None,
+        takes_lora=True,
         notes={**info.notes, **{name: note for name, note in notes.items() if note}},
     )
     return encoder
@@ -80,14 +76,6 @@ def load_text_encoder(family: type[TextEncoder], context: LoadContext) -> TextEn
 
 def _read_filling(recipe: Recipe, tokenizer: TextTokenizer) -> Filling | None:
     expansion = recipe.multivector and recipe.multivector.expansion
-    return Filling(expansion.length, filling_token(tokenizer, expansion.token)) if expansion else None
-
-
-def _build_filled_pass(recipe: Recipe, card: ModelCard, precision: str, device: torch.device) -> FilledPass | None:
-    """Load what queries need whose filling nothing attends to; None for all other models."""
-    expansion = recipe.multivector and recipe.multivector.expansion
-    if not expansion or expansion.attended:
+    if not expansion:
         return None
-    from sie_pytorch.runners.filled import FilledPass
-
-    return FilledPass(card.path, precision, device)
+    return Filling(expansion.length, filling_token(tokenizer, expansion.token), expansion.attended)

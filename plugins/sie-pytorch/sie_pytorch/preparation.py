@@ -6,7 +6,7 @@ It runs on CPU threads, several at once, and knows no tensor and no device.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -33,6 +33,8 @@ class TokenRow:
     """Whether it is a query."""
     filled: int = 0
     """How many tokens at its end fill it up."""
+    attended: bool = True
+    """Whether tokens attend to what fills it up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ class Filling:
 
     length: int
     token: int
+    attended: bool
+    """Whether tokens attend to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,11 +195,13 @@ class Preparation:
 
     def _framed(self, content: Ids, excluded: int, task: Task, truncated: Truncation | None = None) -> TokenRow:
         """Put the special tokens around a text, and fill a short query up."""
-        ids, filled, query = self.tokenizer.frame(content), 0, task.input_type == "query"
-        if query and self._filling is not None and len(ids) < self._filling.length:
-            filled = self._filling.length - len(ids)
-            ids = np.concatenate((ids, np.full(filled, self._filling.token, dtype=np.int64)))
-        return TokenRow(ids, excluded, truncated, task.options.get("max_active_dims"), query, filled)
+        ids, query, filling = self.tokenizer.frame(content), task.input_type == "query", self._filling
+        row = TokenRow(ids, excluded, truncated, task.options.get("max_active_dims"), query)
+        if not query or filling is None or len(ids) >= filling.length:
+            return row
+        filled = filling.length - len(ids)
+        ids = np.concatenate((ids, np.full(filled, filling.token, dtype=np.int64)))
+        return replace(row, ids=ids, filled=filled, attended=filling.attended)
 
 
 def _tokenize_prompt(tokenizer: TextTokenizer, text: str) -> Ids:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from sie_pytorch.runners import BuiltRunner
 
 
-def runner_for(context: LoadContext, card: ModelCard) -> BuiltRunner:
-    """Build the runner of a checkpoint.
+def runner_for(context: LoadContext, card: ModelCard, *, fills_up: bool = False) -> BuiltRunner:
+    """Build the runner of a checkpoint; `fills_up` as `build_runner` takes it.
 
     Raises:
         ModelLoadError: The checkpoint is damaged, or asks for what is not installed.
@@ -34,6 +34,7 @@ def runner_for(context: LoadContext, card: ModelCard) -> BuiltRunner:
             context.attention_backend,
             context.runners,
             context.threads,
+            fills_up=fills_up,
         )
     except ModelLoadError as error:
         if error.failure == "CONFIG" or context.model.config.trust_remote_code:

@@ -74,8 +74,7 @@ def test_queries_are_filled_up_as_the_files_say(
         assert (max(lengths) == expansion["length"]) == (expansion["strategy"] == "fixed")
         assert queries.units[1].tokens < queries.units[1].cost == expansion["length"]
     documents = ask(encoder, TEXTS, input_type="document", **MANY)
-    unattended = expansion is not None and not expansion["attend"]
-    assert (queries.units[0].key == documents.units[0].key) == (not unattended)
+    assert queries.units[0].key == documents.units[0].key
 
 
 def test_lengths_of_queries_and_documents_are_the_files(checkpoint: Checkpoint, tmp_path: Path) -> None:

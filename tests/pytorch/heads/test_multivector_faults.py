@@ -10,13 +10,13 @@ import pytest
 import sie_pytorch.preparation as preparation
 from sie_pytorch.heads.multivector import MultivectorHead
 from sie_pytorch.heads.steps import UnitLengthStep
-from sie_pytorch.runners.filled import FilledPass
+from sie_pytorch.runners import BuiltRunner
 
 from tests.pytorch.encoders import ask, serve
 from tests.pytorch.heads.colbert import EXPANSION, encode, furthest, save_colbert
 from tests.pytorch.heads.test_multivector import BOUND, MANY, TEXTS
 
-right_kept, right_pass = MultivectorHead._kept, FilledPass.forward
+right_kept, right_pass = MultivectorHead._kept, BuiltRunner.forward
 right_frame = preparation.Preparation._framed
 
 
@@ -33,8 +33,8 @@ def not_scaled(step: Any, vectors: Any) -> Any:
     return vectors
 
 
-def filling_attended(filled: Any, ids: Any, cu_seqlens: Any, seen: Any) -> Any:
-    return right_pass(filled, ids, cu_seqlens, np.diff(cu_seqlens))
+def filling_attended(runner: Any, *arguments: Any) -> Any:
+    return right_pass(runner, *arguments[:5])
 
 
 def not_filled_up(self: Any, *arguments: Any) -> Any:
@@ -46,7 +46,7 @@ FAULTS: dict[str, tuple[type, str, Callable[..., Any], str]] = {
     "the skip list is forgotten": (MultivectorHead, "_kept", nothing_skipped, "document"),
     "the skip list drops tokens of queries": (MultivectorHead, "_kept", queries_skipped_too, "query"),
     "vectors are not scaled": (UnitLengthStep, "forward", not_scaled, "document"),
-    "tokens see the filling": (FilledPass, "forward", filling_attended, "query"),
+    "tokens see the filling": (BuiltRunner, "forward", filling_attended, "query"),
     "queries are not filled up": (preparation.Preparation, "_framed", not_filled_up, "query"),
 }
 

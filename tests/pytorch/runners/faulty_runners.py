@@ -39,6 +39,13 @@ class NoWindow(PackedRunner):
             return super().forward(*arguments)
 
 
+class SeesFilling(PackedRunner):
+    """Has tokens attend to those that nothing attends to."""
+
+    def forward(self, *arguments: Any, **others: Any) -> torch.Tensor:
+        return super().forward(*arguments)
+
+
 class NotANumber(PaddedRunner):
     """Loses its numbers."""
 

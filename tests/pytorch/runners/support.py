@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import transformers as tf
 from sie_pytorch.runner_specs import RUNNERS
-from sie_pytorch.runners import BuiltRunner, build_runner
+from sie_pytorch.runners import BuiltRunner, LowRank, build_runner
 
 from sie_core.contracts import Device, ModelCard, RunnerSpec
 from tests.pytorch.models import ARCHITECTURES, POSITIONS, VOCABULARY
@@ -32,6 +32,7 @@ class PackedBatch:
     positions: torch.Tensor
     segment_ids: torch.Tensor | None
     cu_seqlens: torch.Tensor
+    key_lengths: torch.Tensor | None = None
 
     @property
     def places(self) -> list[slice]:
@@ -39,8 +40,9 @@ class PackedBatch:
 
     def one(self, place: slice) -> PackedBatch:
         segments = None if self.segment_ids is None else self.segment_ids[place]
+        keys = None if self.key_lengths is None else self.key_lengths[[self.places.index(place)]]
         length = place.stop - place.start
-        return PackedBatch(self.ids[place], self.positions[place], segments, torch.tensor([0, length]))
+        return PackedBatch(self.ids[place], self.positions[place], segments, torch.tensor([0, length]), keys)
 
 
 def packed_batch(lengths: Sequence[int], *, types: int = 0, seed: int = 1) -> PackedBatch:
@@ -59,14 +61,22 @@ def batch_for(name: str) -> PackedBatch:
     return packed_batch(lengths, types=2 if takes_types else 0)
 
 
+def filled_up(batch: PackedBatch) -> PackedBatch:
+    """Let nothing attend to the last third of every other sequence, beyond every window of the first tokens."""
+    lengths = batch.cu_seqlens.diff()
+    return replace(batch, key_lengths=lengths - lengths // 3 * (torch.arange(len(lengths)) % 2 == 0))
+
+
 def build(folder: Path, runner_specs: Sequence[RunnerSpec] = PACKED, **arguments: Any) -> BuiltRunner:
     card = ModelCard(folder, json.loads((folder / "config.json").read_text()))
     arguments = {"precision": "float32", **arguments}
     return build_runner(folder, card, Device("cpu"), runner_specs=runner_specs, **arguments)
 
 
-def forward(runner: Any, batch: PackedBatch) -> torch.Tensor:
-    return runner.forward(batch.ids, batch.positions, batch.segment_ids, batch.cu_seqlens)
+def forward(runner: Any, batch: PackedBatch, low_rank: LowRank | None = None) -> torch.Tensor:
+    return runner.forward(
+        batch.ids, batch.positions, batch.segment_ids, batch.cu_seqlens, low_rank, key_lengths=batch.key_lengths
+    )
 
 
 def reference_model(name: str, folder: Path, attention: str = "eager") -> Any:
@@ -78,16 +88,17 @@ def reference_model(name: str, folder: Path, attention: str = "eager") -> Any:
 
 @torch.inference_mode()
 def padded_states(model: Any, batch: PackedBatch) -> torch.Tensor:
-    """Run the batch padded to the right with an attention mask, and lay the states out flat."""
+    """Run the batch padded to the right with an attention mask, and lay the states of its tokens out flat."""
     pad = model.config.pad_token_id or 0
     rows = [batch.ids[place] for place in batch.places]
     ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=pad)
-    mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
-    arguments = {"input_ids": ids, "attention_mask": mask}
+    real = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+    seen = batch.cu_seqlens.diff() if batch.key_lengths is None else batch.key_lengths
+    arguments = {"input_ids": ids, "attention_mask": (torch.arange(ids.shape[1]) < seen[:, None]).long()}
     if batch.segment_ids is not None:
         types = [batch.segment_ids[place] for place in batch.places]
         arguments["token_type_ids"] = torch.nn.utils.rnn.pad_sequence(types, batch_first=True)
-    return model(**arguments).last_hidden_state[mask.bool()]
+    return model(**arguments).last_hidden_state[real.bool()]
 
 
 def deviation(states: torch.Tensor, expected: torch.Tensor) -> float:

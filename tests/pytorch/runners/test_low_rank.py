@@ -14,7 +14,16 @@ from sie_pytorch.runner_specs import RUNNERS
 from sie_pytorch.runners import BuiltRunner, Factors, LowRank
 
 from tests.pytorch.models import ARCHITECTURES
-from tests.pytorch.runners.support import TOLERANCE, batch_for, build, deviation, padded_states, reference_model
+from tests.pytorch.runners.support import (
+    TOLERANCE,
+    batch_for,
+    build,
+    deviation,
+    filled_up,
+    forward,
+    padded_states,
+    reference_model,
+)
 
 SPECS = {spec.name: spec for spec in (*RUNNERS, *sie_runners())}
 TABLED = [name for name, architecture in ARCHITECTURES.items() if architecture.config().model_type in ROWS]
@@ -43,8 +52,7 @@ def factors_for(names: Iterable[str], shapes: dict[str, tuple[int, int]], seed: 
 
 
 def states(runner: BuiltRunner, name: str, low_rank: LowRank | None) -> torch.Tensor:
-    batch = batch_for(name)
-    return runner.forward(batch.ids, batch.positions, batch.segment_ids, batch.cu_seqlens, low_rank)
+    return forward(runner, batch_for(name), low_rank)
 
 
 def merged(name: str, folder: Path, low_rank: LowRank) -> Any:
@@ -69,6 +77,15 @@ def test_states_equal_those_of_merged_weights(runner: str, name: str, checkpoint
         assert deviation(states(built, name, low_rank), expected) <= 2 * TOLERANCE
         assert deviation(plain, expected) > 10 * TOLERANCE
     assert torch.equal(states(built, name, None), plain)
+
+
+@pytest.mark.parametrize("runner", ["", "packed", "encoder-loop", "cpu-kernels"])
+def test_factors_and_tokens_that_nothing_attends_to_go_together(runner: str, checkpoint: Callable[[str], Path]) -> None:
+    built, batch = serve(runner, checkpoint("bert")), filled_up(batch_for("bert"))
+    shapes = dict(built.linear_shapes)
+    low_rank = factors_for(shapes, shapes, seed=1)
+    expected = padded_states(merged("bert", checkpoint("bert"), low_rank), batch)
+    assert deviation(forward(built, batch, low_rank), expected) <= 2 * TOLERANCE
 
 
 @pytest.mark.parametrize("runner", ["", "packed", "encoder-loop", "cpu-kernels"])

@@ -13,7 +13,6 @@ static inline int64_t round_up(int64_t value, int64_t multiple) { return (value 
 struct Scratch { // a thread's own, for sequences up to the longest
     element *keys, *values, *weights;
     float *scores;
-    element *lowered; // rows of a chunk in low rank
 };
 
 // The panels of a matrix `wide` columns wide: `body(column, vectors)` with the number of vectors at compile time.
@@ -95,20 +94,21 @@ static inline float softmax(float *scores, element *weights, int64_t first, int6
 }
 
 // Attends for one head. `query`, `key` and `value` point at its first token's elements, `stride` apart, `width` wide
-// (a multiple of LANES); the result is written the same way at `output`, `output_stride` apart. With a `window`, token
-// i sees token j where |i - j| < window; 0 is none.
+// (a multiple of LANES); the result is written the same way at `output`, `output_stride` apart. Of the `length` tokens
+// the first `keys` are seen. With a `window`, token i sees token j where |i - j| < window; 0 is none. A token that sees
+// nothing gets zeros.
 static inline void attend(const element *query, const element *key, const element *value, int64_t stride,
-                          int64_t length, int64_t width, int64_t window, float scale, const Scratch &scratch,
-                          element *output, int64_t output_stride) {
-    const int64_t padded = round_up(length, LANES);
-    transpose_keys(key, stride, length, width, scratch.keys);
-    interleave_values(value, stride, length, width, scratch.values);
+                          int64_t length, int64_t keys, int64_t width, int64_t window, float scale,
+                          const Scratch &scratch, element *output, int64_t output_stride) {
+    const int64_t padded = round_up(keys, LANES);
+    transpose_keys(key, stride, keys, width, scratch.keys);
+    interleave_values(value, stride, keys, width, scratch.values);
     if (!window) window = length;
     for_tiles(length, [&](auto height, int64_t start) {
         // The panels that the first and the last row of the tile see between them.
         const int64_t low = std::max<int64_t>(0, start - window + 1) / PANEL * PANEL;
-        const int64_t high = std::min(padded, round_up(std::min(length, start + height() - 1 + window), LANES));
-        const int64_t seen = high - low;
+        const int64_t high = std::min(padded, round_up(std::min(keys, start + height() - 1 + window), LANES));
+        const int64_t seen = std::max<int64_t>(0, high - low);
         for_panels(padded, [&](int64_t first, auto vectors) {
             if (first < low || first >= high) return;
             vec sums[height()][vectors()];
@@ -121,9 +121,11 @@ static inline void attend(const element *query, const element *key, const elemen
         float shares[height()];
         for (int row = 0; row < height(); row++) {
             const int64_t first = std::max<int64_t>(0, start + row - window + 1) - low;
-            const int64_t last = std::min(length, start + row + window) - low;
-            shares[row] =
-                softmax(scratch.scores + row * padded, scratch.weights + row * padded, first, last, seen, scale);
+            const int64_t last = std::min(keys, start + row + window) - low;
+            element *weights = scratch.weights + row * padded;
+            shares[row] = 0;
+            if (first < last) shares[row] = softmax(scratch.scores + row * padded, weights, first, last, seen, scale);
+            else std::memset(weights, 0, seen * sizeof(element));
         }
         for_panels(width, [&](int64_t first, auto vectors) {
             vec sums[height()][vectors()];

@@ -48,14 +48,6 @@ Plan make_plan(const int64_t *offsets, int64_t sequences, int threads) {
     return plan;
 }
 
-int64_t workspace_of(const Encoder &encoder, const Plan &plan, int64_t lowered, int threads) {
-    const Widths widths(encoder);
-    Arena buffers(nullptr), scratch(nullptr);
-    take_buffers(buffers, widths, plan.rows);
-    take_scratch(scratch, encoder, plan.longest, plan.rows * lowered);
-    return buffers.used() * (plan.shared ? 1 : threads) + scratch.used() * threads + 64;
-}
-
 // Adds up the nanoseconds of each kind of stage, over all threads; does nothing where nobody asks.
 class Stopwatch {
   public:
@@ -72,18 +64,56 @@ class Stopwatch {
     int64_t *const spent_;
 };
 
+struct Workspace {
+    std::vector<Buffers> buffers; // of each thread, or one that all share
+    std::vector<Scratch> scratch; // of each thread
+    Workspace(Arena &arena, const Batch &batch, const Plan &plan, int64_t lowered, int64_t threads) {
+        for (int64_t place = 0; place < threads; place++) {
+            if (place == 0 || !plan.shared) buffers.push_back(take_buffers(arena, batch.widths, plan.rows, lowered));
+            scratch.push_back(take_scratch(arena, batch.encoder, plan.longest));
+        }
+    }
+};
+
+void run_all(const Batch &batch, const Plan &plan, const Workspace &workspace, int64_t threads,
+             const Stopwatch &watch) {
+    const Stages stages(batch);
+    const int64_t chunks = (int64_t)plan.chunks.size();
+    const auto run_stage = [&](const ChunkRun &run, int64_t stage, int64_t item, int64_t items, int place) {
+        watch.time(stages.kind(stage), [&] { run.run(stage, item, items, workspace.scratch[place]); });
+    };
+    const auto run_of = [&](int64_t chunk, int place) {
+        return ChunkRun(batch, stages, workspace.buffers[place], plan.chunks[chunk]);
+    };
+    if (plan.shared) {
+        const int64_t items = threads * SHARES;
+        Pool::shared().run(std::make_shared<Job>(std::vector<int64_t>(chunks * stages.count(), items), (int)threads,
+                                                 [&](int64_t phase, int64_t item, int place) {
+                                                     run_stage(run_of(phase / stages.count(), 0),
+                                                               phase % stages.count(), item, items, place);
+                                                 }));
+    } else {
+        Pool::shared().run(std::make_shared<Job>(std::vector<int64_t>(1, chunks), (int)threads,
+                                                 [&](int64_t, int64_t chunk, int place) {
+                                                     const ChunkRun run = run_of(chunk, place);
+                                                     for (int64_t stage = 0; stage < stages.count(); stage++)
+                                                         run_stage(run, stage, 0, 1, place);
+                                                 }));
+    }
+}
+
 } // namespace
 
 #pragma GCC visibility push(default)
 extern "C" {
 
 // Raised with every change of a structure or a signature: a library built before it is refused, not called.
-int64_t sie_interface() { return 3; }
+int64_t sie_interface() { return 4; }
 
 int64_t sie_lanes() { return LANES; }
 int64_t sie_panel() { return PANEL; }
 int64_t sie_step() { return STEP; }
-int64_t sie_stage_kinds() { return ChunkRun::KINDS; }
+int64_t sie_stage_kinds() { return KINDS; }
 int64_t sie_element_bytes() { return sizeof(element); }
 
 // Lays a float32 weight `[columns, inner]` out in panels; both sizes already padded.
@@ -96,54 +126,30 @@ void sie_pack(const float *weight, int64_t columns, int64_t inner, void *panels)
                     *to++ = to_element(weight[(panel + column) * inner + k + step]);
 }
 
-// `lowered`: the widest low-rank product, padded to PANEL; 0 for none.
-int64_t sie_workspace_bytes(const void *encoder, const int64_t *offsets, int64_t sequences, int64_t lowered,
-                            int64_t threads) {
-    return workspace_of(*(const Encoder *)encoder, make_plan(offsets, sequences, (int)threads), lowered, (int)threads);
-}
-
-// Runs all layers over `states`, float32 `[tokens, hidden]`, in place. `angles` are those that layers
-// name, or null; `low_rank`, where given, is of each layer.
-// `spent`, where given, holds sie_stage_kinds() counters of nanoseconds, and one more for the whole call.
-void sie_encode(const void *handle, float *states, const int64_t *offsets, int64_t sequences, const void *angles,
-                const void *low_rank, int64_t lowered, void *workspace, int64_t threads, int64_t *spent) {
+// Runs all layers over `states`, float32 `[tokens, hidden]`, in place. Of each sequence the first `keys` tokens are
+// seen, all where that is null. `angles` are those that layers name, or null; `low_rank`, where given, is of each
+// layer, and `lowered` its widest product, padded to PANEL, or 0. `spent`, where given, holds sie_stage_kinds()
+// counters of nanoseconds, and one more for the whole call.
+//
+// Returns 0, or without having done anything the bytes of a workspace that suffices, or -1 where memory is short.
+int64_t sie_encode(const void *handle, float *states, const int64_t *offsets, const int64_t *keys, int64_t sequences,
+                   const void *angles, const void *low_rank, int64_t lowered, int64_t threads, int64_t *spent,
+                   void *workspace, int64_t workspace_bytes) try {
     const Encoder &encoder = *(const Encoder *)handle;
-    const Widths widths(encoder);
+    const Batch batch{
+        encoder, Widths(encoder), states, offsets, keys, (const Angles *)angles, (const LayerLowRank *)low_rank};
     const Plan plan = make_plan(offsets, sequences, (int)threads);
-    const int64_t stages = ChunkRun::stages(encoder), chunks = (int64_t)plan.chunks.size();
+    Arena counted(nullptr);
+    Workspace(counted, batch, plan, lowered, threads);
+    const int64_t wanted = counted.used() + 64;
+    if (wanted > workspace_bytes) return wanted;
     Arena arena((char *)(((uintptr_t)workspace + 63) / 64 * 64));
-    std::vector<Buffers> buffers;
-    std::vector<Scratch> scratch;
-    for (int place = 0; place < threads; place++) {
-        if (place == 0 || !plan.shared) buffers.push_back(take_buffers(arena, widths, plan.rows));
-        scratch.push_back(take_scratch(arena, encoder, plan.longest, plan.rows * lowered));
-    }
+    const Workspace pieces(arena, batch, plan, lowered, threads);
     const Stopwatch watch(spent);
-    const auto run_stage = [&](const ChunkRun &run, int64_t stage, int64_t item, int64_t items, int place) {
-        watch.time(ChunkRun::kind(encoder, stage), [&] { run.run(stage, item, items, scratch[place]); });
-    };
-    const auto run_of = [&](int64_t chunk, int place) {
-        return ChunkRun(encoder, widths, buffers[place], plan.chunks[chunk], states, offsets, (const Angles *)angles,
-                        (const LayerLowRank *)low_rank);
-    };
-    const auto run_all = [&] {
-        if (plan.shared) {
-            const int64_t items = threads * SHARES;
-            Pool::shared().run(std::make_shared<Job>(std::vector<int64_t>(chunks * stages, items), (int)threads,
-                                                     [&](int64_t phase, int64_t item, int place) {
-                                                         run_stage(run_of(phase / stages, 0), phase % stages, item,
-                                                                   items, place);
-                                                     }));
-        } else {
-            Pool::shared().run(std::make_shared<Job>(std::vector<int64_t>(1, chunks), (int)threads,
-                                                     [&](int64_t, int64_t chunk, int place) {
-                                                         const ChunkRun run = run_of(chunk, place);
-                                                         for (int64_t stage = 0; stage < stages; stage++)
-                                                             run_stage(run, stage, 0, 1, place);
-                                                     }));
-        }
-    };
-    watch.time(ChunkRun::KINDS, run_all);
+    watch.time(KINDS, [&] { run_all(batch, plan, pieces, threads, watch); });
+    return 0;
+} catch (const std::bad_alloc &) {
+    return -1;
 }
 }
 #pragma GCC visibility pop

@@ -51,7 +51,7 @@ struct Range { // the part of a stage that one item of work covers
 
 struct Buffers { // activations of one chunk; the scratch is each thread's own
     float *states, *sums;
-    element *inputs, *joined, *attended, *inner;
+    element *inputs, *joined, *attended, *inner, *lowered; // lowered: what low rank makes of the input of a product
 };
 
 struct Widths { // row strides of the buffers
@@ -76,20 +76,20 @@ class Arena { // hands out aligned pieces of one block; with no block it only co
     int64_t used_ = 0;
 };
 
-static inline Buffers take_buffers(Arena &arena, const Widths &widths, int64_t rows) {
+static inline Buffers take_buffers(Arena &arena, const Widths &widths, int64_t rows, int64_t lowered) {
     return {arena.take<float>(rows * widths.hidden),     arena.take<float>(rows * widths.hidden),
             arena.take<element>(rows * widths.hidden),   arena.take<element>(rows * widths.joined),
-            arena.take<element>(rows * widths.attended), arena.take<element>(rows * widths.inner)};
+            arena.take<element>(rows * widths.attended), arena.take<element>(rows * widths.inner),
+            arena.take<element>(rows * lowered)};
 }
 
-static inline Scratch take_scratch(Arena &arena, const Encoder &encoder, int64_t longest, int64_t lowered) {
+static inline Scratch take_scratch(Arena &arena, const Encoder &encoder, int64_t longest) {
     const int64_t padded = round_up(longest, LANES);
     Scratch scratch;
     scratch.keys = arena.take<element>(padded * encoder.head_width);
     scratch.values = arena.take<element>(padded * encoder.head_width);
     scratch.weights = arena.take<element>(ROWS * padded);
     scratch.scores = arena.take<float>(ROWS * padded);
-    scratch.lowered = arena.take<element>(lowered);
     return scratch;
 }
 
@@ -136,43 +136,90 @@ static inline void rotate(element *row, int64_t heads, int64_t head_width, const
     }
 }
 
+// What every chunk of a batch has in common.
+struct Batch {
+    const Encoder &encoder;
+    const Widths widths;
+    float *const states;
+    const int64_t *const offsets;       // where each sequence starts
+    const int64_t *const keys;          // how many tokens of each are seen; null: all
+    const Angles *const angles;         // null where positions are not rotary
+    const LayerLowRank *const low_rank; // of each layer, or null
+};
+
+// The parts of a layer in their order; those that lower compute what low rank adds to the product that follows.
+enum Part {
+    LOWER_JOINED,
+    JOIN,
+    TURN,
+    ATTEND,
+    LOWER_OUTPUT,
+    OUTPUT,
+    ATTENTION_NORM,
+    LOWER_UP,
+    UP,
+    LOWER_DOWN,
+    DOWN,
+    OUTPUT_NORM,
+    PARTS
+};
+constexpr int64_t KIND[PARTS] = {1, 1, 2, 3, 4, 4, 5, 6, 6, 7, 7, 8}; // what a part's time counts as
+constexpr int64_t KINDS = 9;                                          // with entering and leaving, which is 0
+
+// The stages of a batch: to enter, the parts of each layer that it needs, to leave. They have to follow each other;
+// the items of one stage may run in any order, at once.
+class Stages {
+  public:
+    explicit Stages(const Batch &batch) : layers_(batch.encoder.layer_count) {
+        for (int part = 0; part < PARTS; part++) {
+            const bool lowers = part == LOWER_JOINED || part == LOWER_OUTPUT || part == LOWER_UP || part == LOWER_DOWN;
+            if ((batch.low_rank || !lowers) && (batch.angles || part != TURN)) parts_[a_layer_++] = (Part)part;
+        }
+    }
+    int64_t count() const { return 2 + layers_ * a_layer_; }
+    bool enters(int64_t stage) const { return stage == 0; }
+    bool leaves(int64_t stage) const { return stage == count() - 1; }
+    int64_t layer(int64_t stage) const { return (stage - 1) / a_layer_; }
+    Part part(int64_t stage) const { return parts_[(stage - 1) % a_layer_]; }
+    int64_t kind(int64_t stage) const { return enters(stage) || leaves(stage) ? 0 : KIND[part(stage)]; }
+
+  private:
+    const int64_t layers_;
+    Part parts_[PARTS];
+    int64_t a_layer_ = 0;
+};
+
 // One chunk on its way through the layers. Every stage takes the part of it that an item covers: panels of a product,
 // heads, or rows.
 class ChunkRun {
   public:
-    static constexpr int64_t LAYER_STAGES = 8, KINDS = 1 + LAYER_STAGES;
-
-    ChunkRun(const Encoder &encoder, const Widths &widths, const Buffers &buffers, const Chunk &chunk, float *states,
-             const int64_t *offsets, const Angles *angles, const LayerLowRank *low_rank)
-        : encoder_(encoder), widths_(widths), buffers_(buffers), chunk_(chunk), states_(states), offsets_(offsets),
-          angles_(angles), low_rank_(low_rank) {}
-
-    // Stages 0 to stages() - 1 have to follow each other; the items of one stage may run in any order, at once.
-    static int64_t stages(const Encoder &encoder) { return 2 + encoder.layer_count * LAYER_STAGES; }
-
-    // What a stage does, below KINDS: 0 enters or leaves, the others are a layer's stages in their order.
-    static int64_t kind(const Encoder &encoder, int64_t stage) {
-        return stage == 0 || stage == stages(encoder) - 1 ? 0 : 1 + (stage - 1) % LAYER_STAGES;
-    }
+    ChunkRun(const Batch &batch, const Stages &stages, const Buffers &buffers, const Chunk &chunk)
+        : batch_(batch), stages_(stages), encoder_(batch.encoder), widths_(batch.widths), buffers_(buffers),
+          chunk_(chunk) {}
 
     void run(int64_t stage, int64_t item, int64_t items, const Scratch &scratch) const {
         const Range rows = Range::part(chunk_.rows, item, items);
-        if (stage == 0) return enter(rows);
-        if (stage == stages(encoder_) - 1) return leave(rows);
+        if (stages_.enters(stage)) return enter(rows);
+        if (stages_.leaves(stage)) return leave(rows);
         static const LayerLowRank none{};
-        const Layer &layer = encoder_.layers[(stage - 1) / LAYER_STAGES];
-        const LayerLowRank &low = low_rank_ ? low_rank_[(stage - 1) / LAYER_STAGES] : none;
+        const Layer &layer = encoder_.layers[stages_.layer(stage)];
+        const LayerLowRank &low = batch_.low_rank ? batch_.low_rank[stages_.layer(stage)] : none;
         const auto panels = [&](const Matrix &matrix) { return Range::part(matrix.columns / PANEL, item, items); };
-        switch ((stage - 1) % LAYER_STAGES) {
-        case 0: return join(layer.joined, low.joined, panels(layer.joined), scratch);
-        case 1: return turn(layer, rows);
-        case 2: return attend_heads(layer, Range::part(encoder_.heads, item, items), scratch);
-        case 3:
+        switch (stages_.part(stage)) {
+        case LOWER_JOINED: return lower(low.joined, buffers_.inputs, widths_.hidden, rows);
+        case JOIN: return join(layer.joined, low.joined, panels(layer.joined));
+        case TURN: return turn(layer, rows);
+        case ATTEND: return attend_heads(layer, Range::part(encoder_.heads, item, items), scratch);
+        case LOWER_OUTPUT: return lower(low.attention_output, buffers_.attended, widths_.attended, rows);
+        case OUTPUT:
             return project(layer.attention_output, low.attention_output, buffers_.attended, widths_.attended,
-                           panels(layer.attention_output), scratch);
-        case 4: return norm(layer.attention_norm_weight, layer.attention_norm_bias, encoder_.pre_norm, rows);
-        case 5: return widen_by_activation(layer.up, low.up, panels(layer.up), scratch);
-        case 6: return project(layer.down, low.down, buffers_.inner, widths_.inner, panels(layer.down), scratch);
+                           panels(layer.attention_output));
+        case ATTENTION_NORM:
+            return norm(layer.attention_norm_weight, layer.attention_norm_bias, encoder_.pre_norm, rows);
+        case LOWER_UP: return lower(low.up, buffers_.inputs, widths_.hidden, rows);
+        case UP: return widen_by_activation(layer.up, low.up, panels(layer.up));
+        case LOWER_DOWN: return lower(low.down, buffers_.inner, widths_.inner, rows);
+        case DOWN: return project(layer.down, low.down, buffers_.inner, widths_.inner, panels(layer.down));
         default:
             const bool last = &layer == encoder_.layers + encoder_.layer_count - 1;
             return norm(layer.output_norm_weight, layer.output_norm_bias, encoder_.pre_norm && !last, rows);
@@ -182,7 +229,7 @@ class ChunkRun {
   private:
     void enter(const Range &rows) const {
         for (int64_t row = rows.begin; row < rows.end; row++) {
-            const float *from = states_ + (chunk_.start + row) * encoder_.hidden;
+            const float *from = batch_.states + (chunk_.start + row) * encoder_.hidden;
             float *to = buffers_.states + row * widths_.hidden;
             element *input = buffers_.inputs + row * widths_.hidden;
             for (int64_t i = 0; i < encoder_.hidden; i++) to[i] = from[i], input[i] = to_element(from[i]);
@@ -192,26 +239,31 @@ class ChunkRun {
 
     void leave(const Range &rows) const {
         for (int64_t row = rows.begin; row < rows.end; row++)
-            std::memcpy(states_ + (chunk_.start + row) * encoder_.hidden, buffers_.states + row * widths_.hidden,
+            std::memcpy(batch_.states + (chunk_.start + row) * encoder_.hidden, buffers_.states + row * widths_.hidden,
                         encoder_.hidden * sizeof(float));
     }
 
-    // The chunk's rows through the first of two low-rank factors, into the thread's own memory.
-    Correction lower(const LowRank &low, const element *from, int64_t stride, const Scratch &scratch) const {
-        if (!low.rank) return {};
+    // Rows through the first of two low-rank factors.
+    void lower(const LowRank &low, const element *from, int64_t stride, const Range &rows) const {
+        if (!low.rank) return;
         const int64_t columns = low.lower.columns;
         for (int64_t panel = 0; panel < columns / PANEL; panel++)
-            panel_product(from, stride, chunk_.rows, low.lower, panel, {}, [&](int64_t row, vec(&sums)[VECTORS]) {
-                element *to = scratch.lowered + row * columns + panel * PANEL;
-                for (int v = 0; v < VECTORS; v++) store(to + v * LANES, sums[v]);
-            });
-        return {scratch.lowered, columns, low.upper, low.rank};
+            panel_product(from + rows.begin * stride, stride, rows.end - rows.begin, low.lower, panel, {},
+                          [&](int64_t row, vec(&sums)[VECTORS]) {
+                              element *to = buffers_.lowered + (rows.begin + row) * columns + panel * PANEL;
+                              for (int v = 0; v < VECTORS; v++) store(to + v * LANES, sums[v]);
+                          });
     }
 
-    void join(const Matrix &matrix, const LowRank &low, const Range &panels, const Scratch &scratch) const {
-        const Correction correction = lower(low, buffers_.inputs, widths_.hidden, scratch);
+    // What the second adds to a product, of rows that are lowered.
+    Correction correction(const LowRank &low) const {
+        if (!low.rank) return {};
+        return {buffers_.lowered, low.lower.columns, low.upper, low.rank};
+    }
+
+    void join(const Matrix &matrix, const LowRank &low, const Range &panels) const {
         for (int64_t panel = panels.begin; panel < panels.end; panel++)
-            panel_product(buffers_.inputs, widths_.hidden, chunk_.rows, matrix, panel, correction,
+            panel_product(buffers_.inputs, widths_.hidden, chunk_.rows, matrix, panel, correction(low),
                           [&](int64_t row, vec(&sums)[VECTORS]) {
                               element *to = buffers_.joined + row * widths_.joined + panel * PANEL;
                               for (int v = 0; v < VECTORS; v++) store(to + v * LANES, sums[v]);
@@ -219,8 +271,7 @@ class ChunkRun {
     }
 
     void turn(const Layer &layer, const Range &rows) const {
-        if (!angles_) return;
-        const Angles &angles = angles_[layer.angles];
+        const Angles &angles = batch_.angles[layer.angles];
         for (int64_t row = rows.begin; row < rows.end; row++) {
             const int64_t place = (chunk_.start + row) * angles.width;
             rotate(buffers_.joined + row * widths_.joined, 2 * encoder_.heads, encoder_.head_width,
@@ -231,11 +282,12 @@ class ChunkRun {
     void attend_heads(const Layer &layer, const Range &heads, const Scratch &scratch) const {
         const int64_t third = encoder_.heads * encoder_.head_width;
         for (int64_t sequence = chunk_.first; sequence < chunk_.last; sequence++) {
-            const int64_t start = offsets_[sequence] - chunk_.start;
-            const int64_t length = offsets_[sequence + 1] - offsets_[sequence];
+            const int64_t start = batch_.offsets[sequence] - chunk_.start;
+            const int64_t length = batch_.offsets[sequence + 1] - batch_.offsets[sequence];
+            const int64_t keys = batch_.keys ? batch_.keys[sequence] : length;
             for (int64_t head = heads.begin; head < heads.end; head++) {
                 const element *query = buffers_.joined + start * widths_.joined + head * encoder_.head_width;
-                attend(query, query + third, query + 2 * third, widths_.joined, length, encoder_.head_width,
+                attend(query, query + third, query + 2 * third, widths_.joined, length, keys, encoder_.head_width,
                        layer.window, encoder_.scale, scratch,
                        buffers_.attended + start * widths_.attended + head * encoder_.head_width, widths_.attended);
             }
@@ -243,15 +295,15 @@ class ChunkRun {
     }
 
     // Adds a product to the states it came from.
-    void project(const Matrix &matrix, const LowRank &low, const element *from, int64_t stride, const Range &panels,
-                 const Scratch &scratch) const {
-        const Correction correction = lower(low, from, stride, scratch);
+    void project(const Matrix &matrix, const LowRank &low, const element *from, int64_t stride,
+                 const Range &panels) const {
         for (int64_t panel = panels.begin; panel < panels.end; panel++)
-            panel_product(from, stride, chunk_.rows, matrix, panel, correction, [&](int64_t row, vec(&sums)[VECTORS]) {
-                const int64_t place = row * widths_.hidden + panel * PANEL;
-                for (int v = 0; v < VECTORS; v++)
-                    store(buffers_.sums + place + v * LANES, sums[v] + load(buffers_.states + place + v * LANES));
-            });
+            panel_product(
+                from, stride, chunk_.rows, matrix, panel, correction(low), [&](int64_t row, vec(&sums)[VECTORS]) {
+                    const int64_t place = row * widths_.hidden + panel * PANEL;
+                    for (int v = 0; v < VECTORS; v++)
+                        store(buffers_.sums + place + v * LANES, sums[v] + load(buffers_.states + place + v * LANES));
+                });
     }
 
     // Normalises the sums into what enters the next product, and into the states unless those keep the sums.
@@ -264,11 +316,9 @@ class ChunkRun {
         }
     }
 
-    template <int activation>
-    void widen(const Matrix &matrix, const LowRank &low, const Range &panels, const Scratch &scratch) const {
-        const Correction correction = lower(low, buffers_.inputs, widths_.hidden, scratch);
+    template <int activation> void widen(const Matrix &matrix, const LowRank &low, const Range &panels) const {
         for (int64_t panel = panels.begin; panel < panels.end; panel++)
-            panel_product(buffers_.inputs, widths_.hidden, chunk_.rows, matrix, panel, correction,
+            panel_product(buffers_.inputs, widths_.hidden, chunk_.rows, matrix, panel, correction(low),
                           [&](int64_t row, vec(&sums)[VECTORS]) {
                               element *to = buffers_.inner + row * widths_.inner;
                               if (encoder_.gated) { // a panel holds as many columns of the gate beside its own
@@ -283,23 +333,20 @@ class ChunkRun {
                           });
     }
 
-    void widen_by_activation(const Matrix &matrix, const LowRank &low, const Range &panels,
-                             const Scratch &scratch) const {
+    void widen_by_activation(const Matrix &matrix, const LowRank &low, const Range &panels) const {
         switch (encoder_.activation) {
-        case GELU: return widen<GELU>(matrix, low, panels, scratch);
-        case GELU_TANH: return widen<GELU_TANH>(matrix, low, panels, scratch);
-        case RELU: return widen<RELU>(matrix, low, panels, scratch);
-        case SILU: return widen<SILU>(matrix, low, panels, scratch);
-        default: return widen<NONE>(matrix, low, panels, scratch);
+        case GELU: return widen<GELU>(matrix, low, panels);
+        case GELU_TANH: return widen<GELU_TANH>(matrix, low, panels);
+        case RELU: return widen<RELU>(matrix, low, panels);
+        case SILU: return widen<SILU>(matrix, low, panels);
+        default: return widen<NONE>(matrix, low, panels);
         }
     }
 
+    const Batch &batch_;
+    const Stages &stages_;
     const Encoder &encoder_;
     const Widths &widths_;
     const Buffers buffers_;
     const Chunk chunk_;
-    float *const states_;
-    const int64_t *const offsets_;
-    const Angles *const angles_;         // null where positions are not rotary
-    const LayerLowRank *const low_rank_; // of each layer, or null
 };

@@ -7,12 +7,12 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <exception>
 #include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <sched.h>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -76,8 +76,8 @@ class Pool {
             std::lock_guard<std::mutex> hold(lock_);
             try {
                 for (; helpers_ < job->places - 1; helpers_++) std::thread([this] { help(); }).detach();
-            } catch (const std::system_error &) {
-                // The system grants no more threads: those there are help, and the caller never depends on them.
+            } catch (const std::exception &) {
+                // The system grants no more threads or memory: those there are help, and the caller depends on none.
             }
             jobs_.push_back(job);
         }

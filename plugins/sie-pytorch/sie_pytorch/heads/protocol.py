@@ -42,10 +42,10 @@ class PackedRows:
         return lengths
 
     @property
-    def seen(self) -> Index:
-        """`[sequences]`: how many tokens each has without what fills it up."""
-        seen: Index = self.lengths - np.array([row.filled for row in self.rows], dtype=np.int64)
-        return seen
+    def key_lengths(self) -> Index | None:
+        """`[sequences]`: how many tokens of each are attended to; None where all are."""
+        unseen = [0 if row.attended else row.filled for row in self.rows]
+        return self.lengths - np.array(unseen, dtype=np.int64) if any(unseen) else None
 
     @property
     def positions(self) -> Index:

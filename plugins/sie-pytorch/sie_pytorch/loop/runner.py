@@ -14,9 +14,10 @@ import torch.nn.functional as F
 from sie_pytorch.loop.entry import Angles, EncoderEntry, activation_of, linear_shapes, row_of
 from sie_pytorch.loop.linear import PackedLinear, require_prepacking, row_count
 from sie_pytorch.loop.table import ROWS, LayerRow
-from sie_pytorch.runners.layout import PackedLayout, runs_of
+from sie_pytorch.runners.layout import PackedLayout
 from sie_pytorch.runners.low_rank import low_rank_part
 from sie_pytorch.runners.protocol import LowRank, RunnerContext, RunnerUnfitError, weight_bytes
+from sie_pytorch.transfers import Transfers
 
 
 class _Norm:
@@ -124,6 +125,7 @@ class EncoderLoop:
         except AttributeError as error:
             raise RunnerUnfitError(f"its layers are not those of its row: {error}") from error
         self._eager = context.attention_backend == "eager"
+        self._transfers = Transfers(context.device)
         self.memory_bytes = weight_bytes(model)  # packed, a weight is as large as before
 
     def forward(
@@ -133,13 +135,14 @@ class EncoderLoop:
         segment_ids: torch.Tensor | None,
         cu_seqlens: torch.Tensor,
         low_rank: LowRank | None = None,
+        key_lengths: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Compute the last hidden states; see `Runner.forward`."""
         total = len(ids)
         states, angles = self._entry(ids, positions, segment_ids)
         turns = angles[0] if angles else None
         states = F.pad(states, (0, 0, 0, row_count(total) - total))
-        layout = PackedLayout(runs_of(cu_seqlens), eager=self._eager)
+        layout = PackedLayout.of(cu_seqlens, key_lengths, self._transfers, eager=self._eager)
         for number, layer in enumerate(self._layers):
             added = _nothing if low_rank is None else self._adder(low_rank, number)
             states = layer(states, total, layout, turns, added)

@@ -21,7 +21,7 @@ from sie_pytorch.runners.checkpoint import load_model, out_of_memory
 from sie_pytorch.runners.padded import PaddedRunner
 from sie_pytorch.runners.positions import position_limit
 from sie_pytorch.runners.precision import LEAST_COSINE, precisions
-from sie_pytorch.runners.proof import Probe, Proof, make_probe, narrow_windows, prove, states_alone
+from sie_pytorch.runners.proof import Probe, Proof, fill_up, make_probe, narrow_windows, prove, states_alone
 from sie_pytorch.runners.protocol import LowRank, Runner, RunnerContext, RunnerInfo, RunnerUnfitError
 
 logger = logging.getLogger(__name__)
@@ -47,13 +47,16 @@ class BuiltRunner:
         segment_ids: torch.Tensor | None,
         cu_seqlens: torch.Tensor,
         low_rank: LowRank | None = None,
+        key_lengths: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Compute the last hidden states; see `Runner.forward`."""
         ids = ids.to(self._device, non_blocking=True)
         positions = positions.to(self._device, non_blocking=True)
         if segment_ids is not None:
             segment_ids = segment_ids.to(self._device, non_blocking=True)
-        return self._runner.forward(ids, positions, segment_ids, cu_seqlens, low_rank)
+        if key_lengths is None:
+            return self._runner.forward(ids, positions, segment_ids, cu_seqlens, low_rank)
+        return self._runner.forward(ids, positions, segment_ids, cu_seqlens, low_rank, key_lengths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,8 @@ def build_runner(
     attention_backend: str = "auto",
     runner_specs: Sequence[RunnerSpec] = (),
     threads: int = 1,
+    *,
+    fills_up: bool = False,
 ) -> BuiltRunner:
     """Load a checkpoint's base model and pick what runs it.
 
@@ -104,6 +109,7 @@ def build_runner(
         attention_backend: `auto`, `sdpa`, `eager`, or one that a registered runner names.
         runner_specs: Every registered runner; those of other interfaces are passed over.
         threads: CPU threads the forward pass may use, for runners that start their own.
+        fills_up: Whether sequences may have tokens that nothing attends to (`key_lengths`): proven then too.
 
     Raises:
         ModelLoadError: The checkpoint cannot be served: `CONFIG`, `CORRUPT`, `DEPENDENCY`.
@@ -119,7 +125,7 @@ def build_runner(
                 model = load_model(model_folder, plan.weights, place)
                 context = RunnerContext(model, model_folder, card, place, plan.compute, attention_backend, threads)
                 fit = [spec for spec in ours if spec.serves(model.config.model_type, device.kind, attention_backend)]
-                return _built(context, _choose(context, fit), plan.note and plan.note + lost)
+                return _built(context, _choose(context, fit, fills_up), plan.note and plan.note + lost)
         except _PrecisionLost as reason:
             lost = f": {reason}"
         except (RuntimeError, MemoryError) as error:
@@ -143,7 +149,7 @@ class _PrecisionLost(Exception):
     """The states do not survive the precision."""
 
 
-def _choose(context: RunnerContext, specs: Sequence[RunnerSpec]) -> _Choice:
+def _choose(context: RunnerContext, specs: Sequence[RunnerSpec], fills_up: bool) -> _Choice:
     """Try every candidate and keep the first that proves itself.
 
     Raises:
@@ -154,13 +160,14 @@ def _choose(context: RunnerContext, specs: Sequence[RunnerSpec]) -> _Choice:
     probe = make_probe(model, position_limit(model), context.device)
     refused: list[str] = []
     with narrow_windows(model):
-        expected = _reference(model, probe)
+        trials = [(each, _reference(model, each)) for each in ([probe, fill_up(probe)] if fills_up else [probe])]
+        expected = trials[0][1]
         narrowed = context.dtype is not expected.dtype
         if context.dtype is torch.float16 and not bool(expected.isfinite().all()):
             raise _PrecisionLost("its states overflow in float16")
         for candidate in _candidates(context, specs):
             try:
-                runner, proof = _try(candidate, context, probe, expected)
+                runner, proof = _try(candidate, context, trials)
             except RunnerUnfitError as reason:
                 refused.append(f"not {candidate.name}: {reason}")
             except Exception as fault:  # a runner may be anyone's: its fault costs only itself
@@ -189,8 +196,9 @@ def _reference(model: Any, probe: Probe) -> torch.Tensor:
     except Exception as fault:
         if out_of_memory(fault):
             raise
+        taken = "token ids alone" if probe.key_lengths is None else "an attention mask"
         raise ModelLoadError(
-            "CONFIG", f"{type(model).__name__} does not run on token ids alone; it is no text encoder to sie-pytorch."
+            "CONFIG", f"{type(model).__name__} does not run on {taken}; it is no text encoder to sie-pytorch."
         ) from fault
     if expected.shape != (len(probe.ids), model.config.hidden_size):
         raise ModelLoadError("CONFIG", f"{type(model).__name__} does not return one state a token.")
@@ -217,10 +225,13 @@ def _load_target(spec: RunnerSpec, context: RunnerContext) -> Runner:
     return runner
 
 
-def _try(candidate: _Candidate, context: RunnerContext, probe: Probe, expected: torch.Tensor) -> tuple[Runner, Proof]:
-    """Make a runner and have it prove itself."""
+def _try(
+    candidate: _Candidate, context: RunnerContext, trials: Sequence[tuple[Probe, torch.Tensor]]
+) -> tuple[Runner, Proof]:
+    """Make a runner and have it prove itself on every probe; the proof is the worst."""
     runner = candidate.make(replace(context, attention_backend=candidate.backend))
-    return runner, prove(runner, probe, expected, context.dtype)
+    proofs = [prove(runner, probe, expected, context.dtype) for probe, expected in trials]
+    return runner, Proof(max(proof.error for proof in proofs), min(proof.cosine for proof in proofs))
 
 
 def _built(context: RunnerContext, choice: _Choice, precision_note: str | None) -> BuiltRunner:

@@ -12,6 +12,8 @@ from typing import Protocol
 import torch
 import torch.nn.functional as F
 
+from sie_pytorch.transfers import Transfers
+
 WINDOW_BLOCK = 128
 """Least number of queries a windowed sequence is cut into; a block looks at its own keys and a window on each side."""
 
@@ -50,6 +52,13 @@ def runs_of(cu_seqlens: torch.Tensor) -> tuple[Run, ...]:
         else:
             runs.append(Run(start, 1, length))
     return tuple(runs)
+
+
+def seen_tokens(cu_seqlens: torch.Tensor, key_lengths: torch.Tensor) -> torch.Tensor:
+    """Say of each token whether its sequence attends to it: bool `[total_tokens]`; see `Runner.forward`."""
+    lengths = cu_seqlens.diff()
+    places = torch.arange(int(cu_seqlens[-1])) - cu_seqlens[:-1].repeat_interleave(lengths)
+    return places < key_lengths.repeat_interleave(lengths)
 
 
 class AttentionLayout(Protocol):
@@ -94,9 +103,27 @@ class PackedLayout:
     runs: tuple[Run, ...]
     eager: bool = False
     """Whether attention is spelled out instead of PyTorch's fused function."""
+    seen: tuple[torch.Tensor | None, ...] | None = None
+    """For each run which keys its sequences see, bool `[count, 1, 1, length]`; None where they see all."""
     calls: int = 0
     """Attention layers that ran so far."""
     _masks: dict[tuple[int, ...], torch.Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, cu_seqlens: torch.Tensor, key_lengths: torch.Tensor | None, transfers: Transfers, *, eager: bool = False
+    ) -> PackedLayout:
+        """Lay out a batch; what of it the device needs is brought there without a wait."""
+        runs = runs_of(cu_seqlens)
+        if key_lengths is None:
+            return cls(runs, eager)
+        keys = seen_tokens(cu_seqlens, key_lengths)
+        (there,) = transfers.upload([keys.numpy()])
+        seen = tuple(
+            None if keys[run.start : run.stop].all() else there[run.start : run.stop].view(run.count, 1, 1, run.length)
+            for run in runs
+        )
+        return cls(runs, eager, seen)
 
     def attend(
         self,
@@ -110,12 +137,13 @@ class PackedLayout:
     ) -> torch.Tensor:
         """Attend as `AttentionLayout.attend` says; it refuses nothing."""
         self.calls += 1
+        seen = self.seen or (None,) * len(self.runs)
         if len(self.runs) == 1:
-            output = self._run(query, key, value, self.runs[0], causal, window, scale)
-            return output.transpose(1, 2).reshape(1, query.shape[2], query.shape[1], value.shape[3])
+            output = self._run(query, key, value, self.runs[0], seen[0], causal, window, scale)
+            return output.transpose(1, 2).reshape(1, query.shape[2], query.shape[1], value.shape[3]).contiguous()
         packed = query.new_empty((1, query.shape[2], query.shape[1], value.shape[3]))
-        for run in self.runs:
-            output = self._run(query, key, value, run, causal, window, scale)
+        for run, keys in zip(self.runs, seen, strict=True):
+            output = self._run(query, key, value, run, keys, causal, window, scale)
             rows = packed[0, run.start : run.stop].view(run.count, run.length, *packed.shape[2:])
             rows.copy_(output.transpose(1, 2))
         return packed
@@ -126,6 +154,7 @@ class PackedLayout:
         key: torch.Tensor,
         value: torch.Tensor,
         run: Run,
+        seen: torch.Tensor | None,
         causal: bool,
         window: int | None,
         scale: float | None,
@@ -136,7 +165,9 @@ class PackedLayout:
             for states in (query, key, value)
         )
         if window is None or window >= run.length:
-            return self._kernel(q, k, v, None, causal, scale)
+            if seen is None or not causal:
+                return self._kernel(q, k, v, seen, causal, scale)
+            window = run.length
         block = max(WINDOW_BLOCK, window)
         parts = []
         for start in range(0, run.length, block):
@@ -144,6 +175,8 @@ class PackedLayout:
             low = max(0, start - window + 1)
             high = stop if causal else min(run.length, stop + window - 1)
             mask = self._band(start - low, stop - start, high - low, causal, window, q.device)
+            if seen is not None:
+                mask = mask & seen[..., low:high]
             parts.append(self._kernel(q[:, :, start:stop], k[:, :, low:high], v[:, :, low:high], mask, False, scale))
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
 
@@ -171,11 +204,16 @@ class PackedLayout:
         scale: float | None,
     ) -> torch.Tensor:
         if self.eager:
-            return _eager(query, key, value, mask, causal, scale)
-        grouped = query.shape[1] != key.shape[1]
-        return F.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=grouped
-        )
+            states = _eager(query, key, value, mask, causal, scale)
+        else:
+            grouped = query.shape[1] != key.shape[1]
+            states = F.scaled_dot_product_attention(
+                query, key, value, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=grouped
+            )
+        if self.seen is None or mask is None:
+            return states
+        # What sees no key gets zeros: not every kernel gives them.
+        return states.masked_fill(~mask.any(dim=-1, keepdim=True), 0)
 
 
 def _eager(

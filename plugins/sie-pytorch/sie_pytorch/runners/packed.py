@@ -13,10 +13,11 @@ import torch
 from transformers import AttentionInterface
 
 from sie_pytorch.runners.checkpoint import forward_arguments
-from sie_pytorch.runners.layout import AttentionLayout, PackedLayout, runs_of
+from sie_pytorch.runners.layout import AttentionLayout, PackedLayout
 from sie_pytorch.runners.low_rank import applied, shapes_of
 from sie_pytorch.runners.positions import position_rule
 from sie_pytorch.runners.protocol import LowRank, RunnerContext, RunnerUnfitError, weight_bytes
+from sie_pytorch.transfers import Transfers
 
 ATTENTION = "sie_packed"
 """The name of the attention function among transformers' own.
@@ -79,8 +80,8 @@ def packed_attention(
 AttentionInterface.register(ATTENTION, packed_attention)
 
 
-LayOut = Callable[[torch.Tensor], AttentionLayout]
-"""From the `cu_seqlens` of a batch, on the CPU, to what attends within its sequences."""
+LayOut = Callable[[torch.Tensor, torch.Tensor | None], AttentionLayout]
+"""From `cu_seqlens` and `key_lengths` of a batch, on the CPU, to what attends within its sequences."""
 
 
 class PackedRunner:
@@ -102,7 +103,8 @@ class PackedRunner:
             raise RunnerUnfitError(f"{type(model).__name__} takes no position_ids")
         self._positions = position_rule(model)
         self._layers = int(model.config.num_hidden_layers)
-        self._lay_out = lay_out or partial(_grouped, eager=context.attention_backend == "eager")
+        eager = context.attention_backend == "eager"
+        self._lay_out = lay_out or partial(PackedLayout.of, transfers=Transfers(context.device), eager=eager)
         self._model = model
         model.set_attn_implementation(ATTENTION)
         if model.config._attn_implementation != ATTENTION:
@@ -125,13 +127,14 @@ class PackedRunner:
         segment_ids: torch.Tensor | None,
         cu_seqlens: torch.Tensor,
         low_rank: LowRank | None = None,
+        key_lengths: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Compute the last hidden states; see `Runner.forward`.
 
         Raises:
             RunnerUnfitError: The model did not attend exactly once a layer through the attention function.
         """
-        layout = self._lay_out(cu_seqlens)
+        layout = self._lay_out(cu_seqlens, key_lengths)
         arguments = {"input_ids": ids[None], "position_ids": self._positions(ids, positions)[None], "packed": layout}
         if segment_ids is not None and "token_type_ids" in self._arguments:
             arguments["token_type_ids"] = segment_ids[None]
@@ -140,7 +143,3 @@ class PackedRunner:
         if layout.calls != self._layers:
             raise RunnerUnfitError(f"its {self._layers} layers called the attention function {layout.calls} times")
         return states
-
-
-def _grouped(cu_seqlens: torch.Tensor, *, eager: bool) -> PackedLayout:
-    return PackedLayout(runs_of(cu_seqlens), eager=eager)

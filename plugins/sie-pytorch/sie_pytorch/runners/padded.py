@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from sie_pytorch.runners.checkpoint import forward_arguments
+from sie_pytorch.runners.layout import seen_tokens
 from sie_pytorch.runners.low_rank import applied, shapes_of
 from sie_pytorch.runners.protocol import LowRank, RunnerContext, weight_bytes
 
@@ -56,30 +57,46 @@ class PaddedRunner:
         segment_ids: torch.Tensor | None,
         cu_seqlens: torch.Tensor,
         low_rank: LowRank | None = None,
+        key_lengths: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Compute the last hidden states; see `Runner.forward`. The model numbers positions itself."""
         with applied(self._model, low_rank):
-            return self._forward(ids, segment_ids, cu_seqlens)
+            return self._forward(ids, segment_ids, cu_seqlens, key_lengths)
 
-    def _forward(self, ids: torch.Tensor, segment_ids: torch.Tensor | None, cu_seqlens: torch.Tensor) -> torch.Tensor:
+    def _forward(
+        self,
+        ids: torch.Tensor,
+        segment_ids: torch.Tensor | None,
+        cu_seqlens: torch.Tensor,
+        key_lengths: torch.Tensor | None,
+    ) -> torch.Tensor:
+        seen = None if key_lengths is None else seen_tokens(cu_seqlens, key_lengths).to(ids.device)
         bounds: list[int] = cu_seqlens.tolist()
         lengths = [stop - start for start, stop in pairwise(bounds)]
         parts, order = [], []
         for batch in group_by_length(lengths, exact=self._exact):
             rows = _rows(batch, bounds, lengths)
             real = (rows >= 0).flatten().nonzero()[:, 0]
-            parts.append(self._run(ids, segment_ids, rows.to(ids.device)).flatten(0, 1)[real.to(ids.device)])
+            states = self._run(ids, segment_ids, seen, rows.to(ids.device)).flatten(0, 1)
+            parts.append(states[real.to(ids.device)])
             order.append(rows.flatten()[real])
         places = torch.empty(bounds[-1], dtype=torch.int64)
         places[torch.cat(order)] = torch.arange(bounds[-1])
         return torch.cat(parts)[places.to(ids.device)]
 
-    def _run(self, ids: torch.Tensor, segment_ids: torch.Tensor | None, rows: torch.Tensor) -> torch.Tensor:
-        """Run one padded batch: `rows` `[sequences, longest]` numbers its tokens, -1 is padding."""
+    def _run(
+        self, ids: torch.Tensor, segment_ids: torch.Tensor | None, seen: torch.Tensor | None, rows: torch.Tensor
+    ) -> torch.Tensor:
+        """Run one padded batch: `rows` `[sequences, longest]` numbers its tokens, -1 is padding.
+
+        Of its tokens those are attended to that are `seen`, bool `[total_tokens]`; None means all.
+        """
         real = rows >= 0
         safe = rows.clamp(min=0)
         arguments: dict[str, Any] = {"input_ids": ids[safe].masked_fill(~real, self._pad_token)}
-        if "attention_mask" in self._arguments and not self._exact:
+        if seen is not None:
+            arguments["attention_mask"] = (real & seen[safe]).long()
+        elif "attention_mask" in self._arguments and not self._exact:
             arguments["attention_mask"] = real.long()
         if segment_ids is not None and "token_type_ids" in self._arguments:
             arguments["token_type_ids"] = segment_ids[safe].masked_fill(~real, 0)

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import torch
 
 from sie_pytorch.runners.checkpoint import forward_arguments
+from sie_pytorch.runners.layout import seen_tokens
 from sie_pytorch.runners.precision import least_cosine
 from sie_pytorch.runners.protocol import Runner, RunnerUnfitError
 
 PROBE_LENGTHS = (41, 7, 24, 24, 1, 3)
 """Tokens of the probe sequences: longer than the windows of the proof, shorter, equal neighbours, a single token."""
+PROBE_FILLING = (4, 3, 4, 0, 0, 1)
+"""How many of them nothing attends to, where a model has such tokens; few enough that each sees one in a window."""
 PROBE_WINDOW = 16
 """What windows are narrowed to while a runner proves itself, so that short probes reach beyond them."""
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.05}
@@ -33,6 +36,7 @@ class Probe:
     positions: torch.Tensor
     segment_ids: torch.Tensor | None
     cu_seqlens: torch.Tensor
+    key_lengths: torch.Tensor | None = None
 
     def sequences(self) -> Iterator[slice]:
         """Give the place of each sequence."""
@@ -68,11 +72,20 @@ def make_probe(model: Any, limit: int | None, device: torch.device) -> Probe:
     return Probe(ids.to(device), positions.to(device), segments, cu_seqlens)
 
 
+def fill_up(probe: Probe) -> Probe:
+    """Let nothing attend to the last tokens of some of the probe sequences."""
+    lengths = probe.cu_seqlens.diff().long()
+    return replace(probe, key_lengths=(lengths - torch.tensor(PROBE_FILLING)).clamp(min=1))
+
+
 def states_alone(model: Any, probe: Probe) -> torch.Tensor:
     """Run each probe sequence alone through the model's own forward pass: `[total_tokens, hidden]`."""
+    seen = None if probe.key_lengths is None else seen_tokens(probe.cu_seqlens, probe.key_lengths).to(probe.ids.device)
     parts = []
     for place in probe.sequences():
         arguments = {"input_ids": probe.ids[place][None]}
+        if seen is not None:
+            arguments["attention_mask"] = seen[place][None].long()
         if probe.segment_ids is not None:
             arguments["token_type_ids"] = probe.segment_ids[place][None]
         parts.append(model(**arguments).last_hidden_state[0])
@@ -85,10 +98,15 @@ def prove(runner: Runner, probe: Probe, expected: torch.Tensor, dtype: torch.dty
     Raises:
         RunnerUnfitError: The error is beyond the precision's tolerance.
     """
-    states = runner.forward(probe.ids, probe.positions, probe.segment_ids, probe.cu_seqlens)
+    arguments, filled = (probe.ids, probe.positions, probe.segment_ids, probe.cu_seqlens), ""
+    if probe.key_lengths is None:
+        states = runner.forward(*arguments)
+    else:
+        states = runner.forward(*arguments, key_lengths=probe.key_lengths)
+        filled = " where nothing attends to its last tokens"
     error = relative_error(states, expected)
     if not error <= TOLERANCE[dtype]:
-        raise RunnerUnfitError(f"its states differ from each sequence alone by {error:.1e}")
+        raise RunnerUnfitError(f"its states differ from each sequence alone{filled} by {error:.1e}")
     return Proof(error, least_cosine(states, expected, [place.stop - place.start for place in probe.sequences()]))
 
 

@@ -113,6 +113,7 @@ class Runner(Protocol):
         segment_ids: torch.Tensor | None,
         cu_seqlens: torch.Tensor,
         low_rank: LowRank | None = None,
+        key_lengths: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Compute the last hidden states of every token, final norm included.
 
@@ -125,6 +126,11 @@ class Runner(Protocol):
                 last. No sequence is empty.
             low_rank: What every weight it names has added to it for this batch, None for nothing. Its names and shapes
                 are those of `linear_shapes`.
+            key_lengths: int64 `[sequences]` on the CPU: how many leading tokens of each sequence its tokens attend to,
+                from none to all. The others attend to those and nothing attends to them, themselves included (the
+                filling of ColBERT's queries, arXiv 2004.12832). A token that sees nothing gets zeros from attention.
+                None means all; it is given only to runners of models with such a filling, which proved that they heed
+                it.
 
         Returns:
             `[total_tokens, hidden]` on the runner's device in its precision, in the order of `ids`. On an asynchronous
