@@ -55,9 +55,8 @@ class Work:
 
     def reason(self) -> BaseException:
         """Say why the task was cancelled: for the reason given here, or by somebody who wants the whole task gone."""
-        if self._why is None or self._task.uncancel() > 0:
-            return asyncio.CancelledError()
-        return self._why
+        why, self._why = self._why, None  # kept, it and the frame that raises it would hold each other
+        return asyncio.CancelledError() if why is None or self._task.uncancel() > 0 else why
 
 
 async def _watch(receive: Receive, work: Work) -> None:

@@ -6,6 +6,7 @@ It must not know what a body holds or in which format.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from anyio import CapacityLimiter, to_thread
@@ -32,4 +33,26 @@ class Beside:
         """
         if size < LARGE:
             return work()
-        return await to_thread.run_sync(work, limiter=self._limiter)
+        outcome: list[Result | _Raised] = []
+        await to_thread.run_sync(lambda: outcome.append(_outcome(work)), limiter=self._limiter)
+        result = outcome.pop()
+        if not isinstance(result, _Raised):
+            return result
+        try:
+            raise result.error
+        finally:
+            del result
+
+
+@dataclass(frozen=True, slots=True)
+class _Raised:
+    """What the work raised. Raised on the thread, it and the frames it passes would hold each other, and the body."""
+
+    error: BaseException
+
+
+def _outcome(work: Callable[[], Result]) -> Result | _Raised:
+    try:
+        return work()
+    except BaseException as error:
+        return _Raised(error)

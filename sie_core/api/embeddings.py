@@ -18,7 +18,6 @@ from sie_core.api.call_headers import CallHeaders, read_call_headers
 from sie_core.api.context import Api
 from sie_core.api.embedding_input import FOREIGN_TOKEN_IDS, has_token_ids, param_of, read_input
 from sie_core.api.embeddings_schema import EmbeddingsBody, EmbeddingsReply
-from sie_core.api.errors import renamed
 from sie_core.api.json_list import dump_with_list
 from sie_core.api.model_id import check_model_id
 from sie_core.api.negotiation import JSON_TYPE, body_format, reply_type
@@ -57,9 +56,9 @@ def router(api: Api) -> APIRouter:
             reply = await answer(api.backend, api.gate, wanted, request.receive)
         except InferenceError as error:
             if error.param and error.param.startswith("items["):
-                raise renamed(error, param_of(error.param, body.input)) from error
+                raise error.about(param_of(error.param, body.input)) from error
             if error.param == "output_types":  # the body has none: the model is the wrong one
-                raise renamed(error, "model") from error
+                raise error.about("model") from error
             raise
         content = await api.beside.run(sum(map(len, reply.items)), lambda: embeddings_reply(body, reply))
         return Response(content, 200, reply_headers(reply, call), JSON_TYPE)

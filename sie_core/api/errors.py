@@ -20,12 +20,6 @@ from sie_core.contracts import InferenceError
 _HTTP_CODES: Final = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
 
 
-def renamed(error: InferenceError, param: str) -> InferenceError:
-    """Make the same error about a field under the name the client gave it."""
-    message = error.message.replace(error.param, param) if error.param else error.message
-    return InferenceError(error.code, message, param=param, retry_after_s=error.retry_after_s, details=error.details)
-
-
 def error_response(error: InferenceError, path: str, headers: dict[str, str] | None = None) -> Response:
     """Render `error` for a client of `path`, with `Retry-After` in whole seconds where it is worth a retry."""
     headers = dict(headers or {})

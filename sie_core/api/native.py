@@ -16,7 +16,6 @@ from sie_core.api.answering import answer
 from sie_core.api.body import decode_body, read_body
 from sie_core.api.call_headers import CallHeaders, read_call_headers
 from sie_core.api.context import Api
-from sie_core.api.errors import renamed
 from sie_core.api.item_schema import NativeBody, check_item_size
 from sie_core.api.model_id import check_model_id
 from sie_core.api.negotiation import body_format, reply_type
@@ -54,7 +53,7 @@ async def answer_native(
     try:
         reply = await answer(api.backend, api.gate, asked, request.receive)
     except InferenceError as error:
-        raise _told(error, schema) from error
+        raise _told(error, schema) from None
     content = await api.beside.run(sum(map(len, reply.items)), lambda: write(asked, reply, wanted))
     return Response(content, 200, reply_headers(reply, call), wanted)
 
@@ -64,4 +63,4 @@ def _told(error: InferenceError, schema: type[NativeBody]) -> InferenceError:
     field = re.match(r"\w+", error.param or "")
     if field is None or field[0] == "model" or "params" not in schema.model_fields or field[0] in schema.model_fields:
         return error
-    return renamed(error, f"params.{error.param}")
+    return error.about(f"params.{error.param}")

@@ -18,7 +18,6 @@ from sie_core.api.answering import answer
 from sie_core.api.body import decode_body, read_body
 from sie_core.api.call_headers import CallHeaders, read_call_headers
 from sie_core.api.context import Api
-from sie_core.api.errors import renamed
 from sie_core.api.model_id import check_model_id
 from sie_core.api.negotiation import JSON_TYPE, body_format, reply_type
 from sie_core.api.reply_headers import reply_headers
@@ -89,6 +88,6 @@ async def answer_read(api: Api, request: Request, shape: Shape[Any], data: bytes
     except InferenceError as error:
         if error.param is None:
             raise
-        raise renamed(error, shape.name(error.param, body)) from error
+        raise error.about(shape.name(error.param, body)) from error
     content = await api.beside.run(sum(map(len, reply.items)), lambda: shape.write(body, reply))
     return Response(content, 200, reply_headers(reply, call), JSON_TYPE)

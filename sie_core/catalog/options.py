@@ -63,6 +63,8 @@ def resolve_options(
     adapter_does: Operation | None = None,
     postprocessors: Mapping[str, Postprocessor] = NO_POSTPROCESSORS,
     wishes: Mapping[str, Any] = NO_WISHES,
+    *,
+    takes_lora: bool = True,
 ) -> EffectiveOptions:
     """Lay a request's `options` over the profile's `runtime` and check each. A null means "not said".
 
@@ -74,6 +76,7 @@ def resolve_options(
         adapter_does: What the adapter does for it, where that is another operation: its options are the family's.
         postprocessors: Those there are, by name.
         wishes: More options, under those of the request; unknown ones are passed over.
+        takes_lora: Whether the model takes LoRA adapters; the option is not offered by messages where it does not.
 
     Raises:
         InvalidInput: An option is unknown, of another operation, of the wrong type, out of range, or only read when the
@@ -81,7 +84,7 @@ def resolve_options(
     """
     given = _one_spelling({str(name): value for name, value in request.items()})
     profile = _select_profile(family, model, given.pop(SELECT_PROFILE, None), postprocessors)
-    known = _Known.of(family, operation, adapter_does or operation, postprocessors)
+    known = _Known.of(family, operation, adapter_does or operation, postprocessors, takes_lora)
     runtime = _one_spelling(profile.runtime)
     values = {name: value for name, value in runtime.items() if known.per_request(name)}
     given = {name: value for name, value in wishes.items() if known.per_request(name)} | given
@@ -142,6 +145,7 @@ class _Known:
     engine: frozenset[str]
     every: frozenset[str]
     """Those of other operations too."""
+    takes_lora: bool
 
     @classmethod
     def of(
@@ -150,6 +154,7 @@ class _Known:
         operation: Operation,
         adapter_does: Operation,
         postprocessors: Mapping[str, Postprocessor],
+        takes_lora: bool,
     ) -> _Known:
         """Gather them."""
         theirs = {each.name: each for each in profile_options(postprocessors.values())}
@@ -160,7 +165,7 @@ class _Known:
             if not option.operations or (operation if name in theirs else adapter_does) in option.operations
         }
         engine = frozenset(name for name, option in ENGINE_OPTIONS.items() if operation in option.operations)
-        return cls(operation, own, engine, frozenset({*every, *ENGINE_OPTIONS}))
+        return cls(operation, own, engine, frozenset({*every, *ENGINE_OPTIONS}), takes_lora)
 
     def per_request(self, name: str) -> bool:
         """Whether a request may set it."""
@@ -190,7 +195,7 @@ class _Known:
 
     def _named(self, name: str) -> str:
         own = (option.name for option in self.own.values() if option.stage != "load")
-        return _listed(name, [*own, *self.engine])
+        return _listed(name, [*own, *(self.engine if self.takes_lora else self.engine - {"lora"})])
 
 
 def _select_profile(

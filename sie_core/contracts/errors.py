@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -13,7 +14,8 @@ class InferenceError(Exception):
 
     Args:
         code: A code of the error table.
-        message: For the client. Never the text of a foreign exception, never a path.
+        message: For the client. Never the text of a foreign exception, never a path. One that names the field at fault
+            begins with it.
         param: The request field at fault, as a path like `items[3].text`.
         retry_after_s: Overrides the table's pause.
         details: Further fields of the error body.
@@ -35,6 +37,13 @@ class InferenceError(Exception):
         self.param = param
         self.retry_after_s = retry_after_s if retry_after_s is not None else self.spec.retry_after_s
         self.details = dict(details or {})
+
+    def about(self, param: str) -> InferenceError:
+        """Make the same error under the name that `param`, its field, has for somebody else."""
+        message = self.message
+        if self.param:
+            message = re.sub(rf"^(`?){re.escape(self.param)}(?![\w/-])", lambda found: found[1] + param, message)
+        return InferenceError(self.code, message, param=param, retry_after_s=self.retry_after_s, details=self.details)
 
 
 class InvalidInput(InferenceError):

@@ -89,7 +89,7 @@ def by_target(model: str, options: EffectiveOptions) -> dict[OutputType, Postpro
         other = found.setdefault(each.target, each)
         if other is not each:
             raise InvalidInput(
-                f"{model}: {other.name} and {each.name} both make the {each.target} output; turn one off with false.",
+                f"options.{each.name} and {other.name} both make the {each.target} output of {model}; turn one off.",
                 param=f"options.{each.name}",
             )
     return found
@@ -118,7 +118,7 @@ def needed(
                 raise InvalidInput(f"{model}: {error}.", param=param) from None
         elif said:
             raise InvalidInput(
-                f"{model}: {param} makes {target}, and the request asks for {', '.join(asked)}.", param=param
+                f"{param} makes {target} of {model}, and the request asks for {', '.join(asked)}.", param=param
             )
     return found
 

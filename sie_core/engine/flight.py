@@ -66,6 +66,7 @@ class Flight:
         self.assembly: Assembly | None = None
         self.settled = False
         self.error: InferenceError | None = None
+        """The like of what it was answered with, without the frames that one passed: they hold this flight."""
         self._loop = asyncio.get_running_loop()
         self.future: asyncio.Future[InferenceReply] = self._loop.create_future()
         self._lock = threading.Lock()
@@ -78,12 +79,16 @@ class Flight:
     def fail(self, error: InferenceError) -> None:
         """Answer with `error`, unless something else was quicker."""
         if self._settle():
-            self.error = error
+            self.error = InferenceError(error.code, error.message)
             self._tell(error)
 
     def abandon(self) -> bool:
         """Say that nobody waits any more; False where the flight was settled before."""
         return self._settle()
+
+    def forget(self) -> None:
+        """Let the answer go, once somebody has it: an error and this flight would hold each other."""
+        del self.future
 
     def ran(self, started: float, ended: float) -> None:
         """Note that a batch with units of this flight ran."""

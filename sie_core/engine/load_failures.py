@@ -51,11 +51,16 @@ class FailedLoad:
 
     def error(self, now: float) -> InferenceError:
         """Make the 502 a request gets meanwhile."""
-        once = "Once that is put right, it" if self.permanent else "It"
-        then = f" {once} is tried again in {max(1.0, self.retry_at - now):.0f} s."
+        pause = max(1.0, self.retry_at - now)
+        then = f"The first request from {pause:.0f} s on tries again."
+        if self.permanent:
+            then = (
+                "Trying again does not help until an operator puts that right. A changed config is followed at once, "
+                f"anything else found by the first request from {pause:.0f} s on, or after a restart."
+            )
         return InferenceError(
             "MODEL_LOAD_FAILED",
-            f"{self.model} could not be loaded: {self.message}{then}",
+            f"{self.model} could not be loaded: {self.message.removesuffix('.')}. {then}",
             details={"error_class": self.error_class, "permanent": self.permanent, "attempts": self.attempts},
         )
 

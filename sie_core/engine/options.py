@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, get_args
 
 from sie_core.catalog import EffectiveOptions, resolve_options
+from sie_core.catalog.wording import short
 from sie_core.contracts import (
     Converter,
     InferenceRequest,
@@ -62,6 +63,7 @@ def resolve_task(request: InferenceRequest, model: LoadedModel, dtypes: Mapping[
         None if native else "encode",
         model.converters.postprocessors,
         request.wishes,
+        takes_lora=facts.takes_lora,
     )
     outputs = _outputs(request, options, model, native)
     converters = needed(request, outputs, options, model.id, model.converters)
@@ -78,7 +80,7 @@ def resolve_task(request: InferenceRequest, model: LoadedModel, dtypes: Mapping[
         query=request.query,
         options=options.family,
     )
-    dtype = _dtype(request.output_dtype or options.output_dtype or DEFAULT_DTYPE, dtypes)
+    dtype = _dtype(request, options, dtypes)
     if options.lora is not None and not facts.takes_lora:
         raise _invalid(model, "options.lora", "takes no LoRA adapters; leave the option out")
     return Asked(task, Leaving(dtype, outputs, converters), options.lora)
@@ -98,11 +100,12 @@ def _outputs(
 
 
 def _output_types(request: InferenceRequest, options: EffectiveOptions, model: LoadedModel) -> tuple[OutputType, ...]:
-    asked = options.output_types if "output_types" in request.options else request.output_types or options.output_types
+    by_option = request.options.get("output_types") is not None
+    asked = options.output_types if by_option else request.output_types or options.output_types
     have = _allowed(options, model)
     if asked is None:
         asked = (DEFAULT_OUTPUT,) if DEFAULT_OUTPUT in have else tuple(have[:1])
-    _require(asked, have, "output_types", model)
+    _require(asked, have, "options.output_types" if by_option else "output_types", model)
     return tuple(name for name in OUTPUT_TYPES if name in asked)
 
 
@@ -145,18 +148,19 @@ def _dimensions(
     converters: Mapping[OutputType, Converter],
 ) -> int | None:
     wanted = request.dimensions or options.dimensions
-    if request.operation != "encode" and request.options.get("dimensions") is None and "dense" not in outputs:
-        return None  # a profile's size is of the vectors it returns, and this compares others or none
-    if wanted is None:
-        return None
+    said = request.dimensions or request.options.get("dimensions")
+    if wanted is None or ("dense" not in outputs and said is None):
+        return None  # a profile's size is of the dense vectors it gives, and the request asks for others
+    param = "dimensions" if request.dimensions else "options.dimensions"
     if "dense" not in outputs:
-        raise _invalid(model, "dimensions", "shortens dense vectors only, and the request asks for none")
+        raise InvalidInput(
+            f"{param} is {wanted}, and shortens dense vectors only: the request asks {model.id} for none.", param=param
+        )
     made = converters.get("dense")
     allowed = {made.dims} if made else {*model.facts.matryoshka_dims, *_native(model.facts)}
     if wanted not in allowed:
-        raise _invalid(
-            model, "dimensions", f"gives dense vectors of {_listed(sorted(allowed))} dimensions, not {wanted}"
-        )
+        there = f"{model.id} gives dense vectors of {_listed(sorted(allowed))} dimensions"
+        raise InvalidInput(f"{param} is {wanted}, and {there}.", param=param)
     return wanted
 
 
@@ -164,9 +168,11 @@ def _native(facts: ModelFacts) -> tuple[int, ...]:
     return (facts.dims["dense"],) if "dense" in facts.dims else ()
 
 
-def _dtype(name: str, dtypes: Mapping[str, OutputDtype]) -> OutputDtype:
+def _dtype(request: InferenceRequest, options: EffectiveOptions, dtypes: Mapping[str, OutputDtype]) -> OutputDtype:
+    name = request.output_dtype or options.output_dtype or DEFAULT_DTYPE
     if name not in dtypes:
-        raise InvalidInput(f"output_dtype {name!r} is unknown; there are {_listed(dtypes)}.", param="output_dtype")
+        param = "output_dtype" if request.output_dtype else "options.output_dtype"
+        raise InvalidInput(f"{param} is {short(name)}; there are {_listed(dtypes)}.", param=param)
     return dtypes[name]
 
 
@@ -176,10 +182,12 @@ def _labels(request: InferenceRequest, model: LoadedModel) -> tuple[str, ...]:
     if request.labels and facts.takes_labels == "no":
         raise _invalid(model, "labels", "looks for what its weights say and takes no labels; leave them out")
     if request.operation == "extract" and not request.labels and facts.takes_labels == "required":
-        raise _invalid(model, "labels", 'needs `labels`, what to look for, e.g. ["person", "place"]')
+        raise InvalidInput(
+            f'labels is missing: tell {model.id} what to look for, e.g. ["person", "place"].', param="labels"
+        )
     for place, label in enumerate(request.labels):
         if not label.strip():
-            raise _invalid(model, f"labels[{place}]", f"got a blank label, labels[{place}]; leave it out")
+            raise InvalidInput(f"labels[{place}] is blank; leave it out.", param=f"labels[{place}]")
     if request.output_schema is not None and not facts.takes_schema:
         raise _invalid(model, "output_schema", "takes no output_schema; leave it out")
     return tuple(dict.fromkeys(request.labels))
@@ -201,7 +209,7 @@ def _check_query(query: Item | None, refused: Sequence[tuple[str, str]], model: 
         query.images or query.audio or query.video or query.document or query.token_ids or (query.text or "").strip()
     )
     if not holds:
-        raise _invalid(model, "query.text", "cannot score against an empty query; query.text is blank")
+        raise InvalidInput(f"query.text is blank, and {model.id} cannot score against nothing.", param="query.text")
 
 
 def _check_item(item: Item, refused: Sequence[tuple[str, str]], where: str, model: LoadedModel) -> None:

@@ -107,6 +107,7 @@ class Pipeline:
                 timer.cancel()
             if flight.abandon() or flight.error is not None:
                 self._drop(flight)
+            flight.forget()
 
     async def tokenize(self, request: TokenizeRequest, model: LoadedModel) -> Tokens:
         """List the tokens of texts; the device takes no part in it.
@@ -182,6 +183,7 @@ class Pipeline:
             if failure.code == "NON_FINITE_OUTPUT":
                 run.model.metrics.non_finite.inc()
             flight.fail(failure)
+            del failure  # it and this frame would hold each other, and the request
 
     def _reply(self, flight: Flight, assembly: Assembly) -> None:
         items, usage, truncated = assembly.items(), assembly.usage(), assembly.truncated()

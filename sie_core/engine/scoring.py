@@ -98,6 +98,5 @@ def _query_units(adapter: Adapter, query: Item, task: Task) -> list[Unit]:
     except InvalidInput as error:
         param = error.param or ""
         if param.startswith("items[0]"):
-            message = error.message.replace("items[0]", "query")
-            raise InvalidInput(message, param=f"query{param.removeprefix('items[0]')}", code=error.code) from error
+            raise error.about(f"query{param.removeprefix('items[0]')}") from error
         raise

@@ -1,7 +1,11 @@
 """Large bodies are worked on beside the event loop: others are answered meanwhile."""
 
 import asyncio
+import contextlib
+import gc
 import threading
+import weakref
+from functools import partial
 
 import httpx
 import numpy as np
@@ -10,7 +14,7 @@ import pytest
 from sie_sdk import wire
 
 from sie_core.api import create_app, embeddings, encode, native
-from sie_core.api.beside import LARGE
+from sie_core.api.beside import LARGE, Beside
 from sie_core.api.json_list import dump_with_list
 from sie_core.settings import Settings
 
@@ -81,6 +85,30 @@ async def test_a_large_body_with_a_mistake_is_refused_like_a_small_one(client):
     reply = await client.post(ENCODE, json={"items": [*({"text": "x"} for _ in range(MANY * 5)), {"text": 5}]})
     assert len(reply.request.content) > LARGE
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, f"items[{MANY * 5}].text")
+
+
+async def test_what_a_failed_body_held_is_let_go_at_once():
+    """Not only when garbage is collected, which is rare: bodies are large."""
+
+    class Held:
+        pass
+
+    held = Held()
+    seen = weakref.ref(held)
+
+    def fail(body):
+        raise ValueError(f"{body!r} is wrong")
+
+    gc.disable()
+    try:
+        with contextlib.suppress(ValueError):
+            await Beside().run(LARGE, partial(fail, held))
+        del held
+        async with asyncio.timeout(BOUND_S):
+            while seen() is not None:  # noqa: ASYNC110 - the thread lets go of its work as it goes idle
+                await asyncio.sleep(0.002)
+    finally:
+        gc.enable()
 
 
 async def test_a_large_reply_is_the_same_in_both_formats(client):

@@ -145,7 +145,7 @@ async def test_images_are_counted_in_the_usage(client: httpx.AsyncClient) -> Non
         (SCORE, {"query": {"images": [{"data": "AAAA"}]}, "items": DOCUMENTS}, "query.images", "takes text, no image"),
         (SCORE, {"query": QUERY, "items": DOCUMENTS, "truncate": "start", "options": {"overflow_policy": "error"}},
          "truncate", "give one of them"),
-        (EXTRACT, {"items": DOCUMENTS}, "params.labels", "needs `params.labels`"),
+        (EXTRACT, {"items": DOCUMENTS}, "params.labels", "params.labels is missing"),
         (EXTRACT, {"items": DOCUMENTS, "params": {"labels": ["x", ""]}}, "params.labels[1]", "blank"),
         (EXTRACT, {"items": DOCUMENTS, "params": {"labels": "x"}}, "params.labels", "list"),
         (EXTRACT, {"items": DOCUMENTS, "params": {"labels": ["x"] * (MAX_LABELS + 1)}}, "params.labels", "1000"),

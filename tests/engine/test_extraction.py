@@ -84,7 +84,7 @@ async def test_audio_costs_its_samples_by_the_chunk(engines):
 @pytest.mark.parametrize(
     ("model", "item", "fields", "param", "told"),
     [
-        ("sie-fake/extractor", "a", {}, "labels", "needs `labels`"),
+        ("sie-fake/extractor", "a", {}, "labels", "labels is missing"),
         ("sie-fake/extractor", "a", {"labels": ("a", " ")}, "labels[1]", "blank"),
         (
             "sie-fake/extractor",

@@ -9,6 +9,7 @@ import weakref
 
 import pytest
 from sie_fake.adapter import FakeAdapter
+from sie_fake.memory import MEMORY
 from sie_fake.record import RECORD
 
 from sie_core.contracts import InferenceError, ModelFamily
@@ -111,7 +112,8 @@ async def test_a_permanent_failure_that_was_put_right_is_found_without_a_restart
     model = engines.model(f"mended-{failure}", load_failure=failure, load_failure_times=2)
     engine = await engines.start()
     error = await refusal(engine, model)
-    assert "tried again in 600 s" in error.message
+    assert "does not help" in error.message
+    assert "from 600 s on" in error.message
     now = time.monotonic()
     monkeypatch.setattr(lifecycle, "clock", lambda: now + 601)
     error = await refusal(engine, model)
@@ -128,7 +130,7 @@ async def test_a_transient_failure_cools_down_and_is_then_tried_again(engines, m
     engine = await engines.start()
     error = await refusal(engine, model)
     assert error.details == {"error_class": "NETWORK", "permanent": False, "attempts": 1}
-    assert "tried again in 30 s" in error.message
+    assert error.message.endswith("The first request from 30 s on tries again.")
     assert (await refusal(engine, model)).details["attempts"] == 1  # still cooling down
     monkeypatch.setitem(load_failures.COOLDOWN_S, "NETWORK", 0.0)
     assert (await refusal(engine, model)).details["attempts"] == 2
@@ -205,6 +207,36 @@ async def test_a_request_that_may_wait_outlasts_an_unload_and_the_next_load(engi
     hold.off()
     await bounded(asyncio.gather(running, unload, late))
     assert [event.kind for event in RECORD.events(model)] == ["run", "unload", "load", "run"]
+
+
+async def test_an_unload_during_a_load_waits_for_it_and_those_who_had_it_loaded_are_answered(engines):
+    hold = engines.hold()
+    model = engines.model("slow", load_hold=str(hold))
+    engine = await engines.start()
+    asked = asyncio.create_task(engine.infer(request(model, "text")))
+    await until(lambda: engine.model(model).state == "loading")
+    unload = asyncio.create_task(engine.unload(model))
+    await asyncio.sleep(0)
+    hold.off()
+    assert len((await bounded(asked)).items) == 1
+    assert await bounded(unload)
+    assert [event.kind for event in RECORD.events(model)][-1] == "unload"
+    assert engine.model(model).state == "available"
+
+
+async def test_a_load_that_fails_after_the_adapter_is_there_gives_its_memory_back(engines):
+    def broken(limits):
+        raise RuntimeError("no policy for anybody")
+
+    model = engines.model("model", memory_bytes=100_000_000)
+    engine = await engines.start(
+        lambda plugins: dataclasses.replace(plugins, batch_policies={"former": broken}),
+        device="fake",
+        batch_policy="former",
+    )
+    assert (await refusal(engine, model)).details["error_class"] == "UNKNOWN"
+    assert MEMORY.used == 0
+    assert [event.kind for event in RECORD.events(model)] == ["load", "unload"]
 
 
 async def test_an_unloaded_model_leaves_nothing_in_memory(engines, monkeypatch):

@@ -35,7 +35,7 @@ def test_cooldowns_double_up_to_half_an_hour_and_the_eighth_failure_is_permanent
         wait = min(base * 2 ** (attempt - 1), LONGEST_COOLDOWN_S)
         assert before.retry_at == 1000.0 + wait
         assert (before.may_retry(999.0 + wait), before.may_retry(1000.0 + wait)) == (False, True)
-        assert f"tried again in {wait:.0f} s" in before.error(1000.0).message
+        assert f"from {wait:.0f} s on" in before.error(1000.0).message
     assert before.retry_at == 1000.0 + LONGEST_COOLDOWN_S
 
 

@@ -134,7 +134,7 @@ async def test_usage_and_truncation_count_the_query(engines):
         (Item(text="a"), {"options": {"output_dtype": "int8"}}, "options.output_dtype"),
         (Item(text="a"), {"options": {"is_query": True}}, "options.is_query"),
         (Item(text="a"), {"options": {"threshold": 0.5}}, "options.threshold"),
-        (Item(text="a"), {"options": {"dimensions": 4}}, "dimensions"),
+        (Item(text="a"), {"options": {"dimensions": 4}}, "options.dimensions"),
     ],
 )
 async def test_what_cannot_be_scored_is_refused_by_name(served, query, fields, param):
