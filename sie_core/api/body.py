@@ -14,7 +14,7 @@ from sie_sdk import wire
 from starlette.requests import ClientDisconnect, Request
 
 from sie_core.api import strict_json
-from sie_core.api.limits import MAX_BODY_S
+from sie_core.api.limits import MAX_BODY_S, MAX_BODY_VALUES
 from sie_core.api.negotiation import BodyFormat
 from sie_core.contracts import InferenceError
 
@@ -75,7 +75,7 @@ def decode_body(data: bytes, body: BodyFormat, schema: type[Schema]) -> Schema:
         value = strict_json.loads(data)
     else:
         try:
-            value = wire.unpack(data)
+            value = wire.unpack(data, most=MAX_BODY_VALUES)
         except wire.WireError as error:
             raise InferenceError("INVALID_INPUT", f"The body is not valid msgpack: {error}.") from None
     if not isinstance(value, dict):

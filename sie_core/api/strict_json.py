@@ -1,16 +1,21 @@
-"""Strict JSON: UTF-8, no NaN, no duplicate keys, bounded nesting.
+"""Strict JSON: UTF-8, no NaN, no duplicate keys, bounded nesting, a bounded number of values.
 
 It knows no route and no schema.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
 import orjson
 
-from sie_core.api.limits import MAX_JSON_DEPTH
+from sie_core.api.limits import MAX_BODY_VALUES, MAX_JSON_DEPTH
 from sie_core.contracts import InferenceError
+
+_STRING_OR_BEGIN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,:\[{]', re.DOTALL)
+"""A string, ended or not, so that none is looked at twice; or what stands before a value."""
+_QUOTE: Final = ord('"')
 
 
 def loads(data: bytes) -> Any:
@@ -19,6 +24,7 @@ def loads(data: bytes) -> Any:
     Raises:
         InferenceError: `INVALID_INPUT`, with the line and column at fault.
     """
+    _refuse_many(data)
     try:
         parsed = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -26,6 +32,21 @@ def loads(data: bytes) -> Any:
         raise InferenceError("INVALID_INPUT", f"The body is not valid JSON at {where}: {error.msg}.") from None
     _refuse_lost_strings(data, parsed)
     return parsed
+
+
+def _refuse_many(data: bytes) -> None:
+    """Refuse too many values before memory is spent on them.
+
+    Strings hold commas too, so that only texts with more commas than that are looked at closely.
+    """
+    if len(data) <= MAX_BODY_VALUES or sum(map(data.count, (b",", b":", b"[", b"{"))) <= MAX_BODY_VALUES:
+        return
+    left = MAX_BODY_VALUES
+    for found in _STRING_OR_BEGIN.finditer(data):
+        left -= data[found.start()] != _QUOTE
+        if left < 0:
+            message = f"The body holds more than {MAX_BODY_VALUES} values; send several requests."
+            raise InferenceError("INVALID_INPUT", message)
 
 
 def _refuse_lost_strings(data: bytes, parsed: Any) -> None:

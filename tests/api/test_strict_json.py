@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sie_core.api.limits import MAX_BODY_VALUES
 from sie_core.api.strict_json import loads
 from sie_core.contracts import InferenceError
 
@@ -50,3 +51,19 @@ def test_what_is_no_json_is_a_400_that_names_the_place(data: bytes) -> None:
 def test_deep_nesting_is_refused(depth: int) -> None:
     with pytest.raises(InferenceError):
         loads(b"[" * depth + b"]" * depth)
+
+
+@pytest.mark.parametrize("value", [b"[]", b'{"a":1}', b'""', b"7"])
+def test_more_values_than_a_body_may_hold_are_refused_before_they_are_built(value: bytes) -> None:
+    with pytest.raises(InferenceError, match="more than 1000000 values"):
+        loads(b"[" + b",".join([value] * (MAX_BODY_VALUES + 2)) + b"]")
+
+
+def test_a_long_text_of_commas_is_one_value() -> None:
+    text = ',"\\:[{' * (MAX_BODY_VALUES // 4)
+    assert loads(json.dumps([text]).encode()) == [text]
+
+
+def test_a_string_without_an_end_is_looked_at_once() -> None:
+    with pytest.raises(InferenceError, match="not valid JSON"):
+        loads(b'["' + b'\\",' * (MAX_BODY_VALUES // 2))

@@ -217,3 +217,11 @@ def test_a_leaf_loads_its_own_needs_and_no_more(module, loads):
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     assert set(run.stdout.split()) == loads
+
+
+@pytest.mark.parametrize("value", [[[]] * 9, [{"a": 1}] * 4, {str(key): 0 for key in range(5)}, [1] * 10])
+def test_a_reader_may_bound_how_many_values_a_message_holds(value):
+    message = wire.pack([value, "x" * 99])
+    assert wire.unpack(message, most=14) == [value, "x" * 99]
+    with pytest.raises(wire.WireError, match="more than 10 values"):
+        wire.unpack(message, most=10)

@@ -85,17 +85,24 @@ def pack_with_items(head: Mapping[str, object], items: Sequence[bytes], key: str
     )
 
 
-def unpack(data: bytes | bytearray | memoryview) -> object:
+def unpack(data: bytes | bytearray | memoryview, *, most: int | None = None) -> object:
     """Decode one message: its maps are dicts with str keys, its lists are lists, its arrays read-only views.
 
+    Args:
+        data: The message.
+        most: How many values and keys its maps and lists may hold altogether; None for any number. A byte of a message
+            may be seventy of memory.
+
     Raises:
-        WireError: The bytes are cut short, go on after the message, nest too deep, are too many in one map or list,
-            hold an extension type, a key that is no string, or an array whose parts contradict each other.
+        WireError: The bytes are cut short, go on after the message, nest too deep, are too many, in one map or list or
+            altogether, hold an extension type, a key that is no string, or an array whose parts contradict each other.
     """
+    count = None if most is None or len(data) <= most else _Count(most)
     try:
         value: object = msgpack.unpackb(
             data,
-            object_hook=_decode_map,
+            object_hook=_decode_map if count is None else count.map,
+            list_hook=None if count is None else count.list,
             ext_hook=_refuse_extension,
             strict_map_key=True,
             max_array_len=MAX_LENGTH,
@@ -108,6 +115,27 @@ def unpack(data: bytes | bytearray | memoryview) -> object:
         raise WireError(_explain(error)) from error
     _check_depth(value)
     return value
+
+
+class _Count:
+    """Counts what the maps and lists of a message hold; called as each of them ends."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._left = most
+
+    def map(self, fields: dict[str | bytes, Any]) -> object:
+        self._take(2 * len(fields))
+        return _decode_map(fields)
+
+    def list(self, entries: list[Any]) -> list[Any]:
+        self._take(len(entries))
+        return entries
+
+    def _take(self, entries: int) -> None:
+        self._left -= entries
+        if self._left < 0:
+            raise WireError(f"the message holds more than {self._most} values")
 
 
 def _encode_numpy(value: object) -> dict[bytes, object]:
