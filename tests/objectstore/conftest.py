@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
-import huggingface_hub.constants
 import pytest
+from sie_objectstore import store as module
 from sie_objectstore.store import BucketStore
 
-from tests.cache.fake_hub import FakeHub, run_hub
+from tests.cache.conftest import disk, hub
 from tests.objectstore.proxy import Faults, run_proxy
 from tests.objectstore.seaweed import BUCKET, KEY, SECRET, run_s3
 
+__all__ = ["disk", "hub"]
+
 _prefixes = itertools.count()
+
+
+def variables(url: str) -> dict[str, str]:
+    """Name the variables of AWS that lead to a gateway."""
+    return {"AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
 
 
 @pytest.fixture(scope="session")
@@ -28,9 +34,8 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def proxy(s3: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Faults]:
     """The only way to the gateway, and the variables of AWS that lead there."""
     with run_proxy(s3) as faults:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", faults.url)
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+        for name, value in variables(faults.url).items():
+            monkeypatch.setenv(name, value)
         yield faults
 
 
@@ -46,9 +51,12 @@ def store(proxy: Faults, bucket: str) -> BucketStore:
     return BucketStore(bucket)
 
 
+Impatient = Callable[[str], BucketStore]
+
+
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeHub]:
-    """A Hub on a local port that has the repository `org/m`."""
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    with run_hub() as served:
-        yield served
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Impatient:
+    """Make stores that ask twice in all, for tests of what comes of it and not of how often is asked."""
+    monkeypatch.setattr(module, "ATTEMPTS", 2)
+    monkeypatch.setattr(module, "RETRIES", 0)
+    return BucketStore

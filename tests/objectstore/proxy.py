@@ -23,12 +23,14 @@ class Faults:
     """Every second request is answered 503, or its connection broken, in turn."""
     cut: bool = False
     """Every answer of more than a kilobyte breaks off in the middle."""
-    cut_once: bool = False
-    """The next such answer alone."""
+    cut_firsts: bool = False
+    """The first such answer of each path breaks off."""
     gone: bool = False
     """Connections are closed before anything is answered."""
     asked: list[str] = field(default_factory=list)
     failed: int = 0
+    broken_off: list[str] = field(default_factory=list)
+    """The paths whose answers were cut."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def fault(self) -> str | None:
@@ -41,12 +43,12 @@ class Faults:
                 return "503" if self.failed % 2 else "break"
             return None
 
-    def cuts(self, size: int) -> bool:
+    def cuts(self, path: str, size: int) -> bool:
         """Decide whether an answer breaks off."""
         with self.lock:
-            cut = (self.cut or self.cut_once) and size > 1024
-            self.cut_once = self.cut_once and not cut
-            self.failed += cut
+            cut = size > 1024 and (self.cut or (self.cut_firsts and path not in self.broken_off))
+            if cut:
+                self.broken_off.append(path)
             return cut
 
 
@@ -90,7 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
         size = headers.get("Content-Length", "0") if self.command == "HEAD" else str(len(body))
         self.send_header("Content-Length", size)
         self.end_headers()
-        cut = self.faults.cuts(len(body))
+        cut = self.faults.cuts(self.path, len(body))
         with contextlib.suppress(ConnectionError):  # the client may have given up
             self.wfile.write(body[: len(body) // 2] if cut else body)
         self.close_connection = self.close_connection or cut

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import save
-from sie_objectstore import store as module
 from sie_objectstore.store import BucketStore
 
 from sie_core.cache import ClusterTier, DiskCache, DiskLimits, HubTier, LocalTier, WeightChain, store_layout
 from sie_core.contracts import ModelLoadError, WeightRequest
 from tests.cache.fake_hub import COMMIT, FILES, TENSORS, FakeHub
+from tests.objectstore.conftest import Impatient
 from tests.objectstore.proxy import Faults
 
 REQUEST = WeightRequest("org/m")
@@ -98,18 +98,17 @@ def test_half_of_the_requests_may_fail(filled: BucketStore, proxy: Faults, tmp_p
 def test_an_answer_cut_in_the_middle_of_a_file_is_asked_for_again(
     filled: BucketStore, proxy: Faults, tmp_path: Path
 ) -> None:
-    proxy.cut_once = True
+    proxy.cut_firsts = True
     folder = machine(tmp_path / "two", filled).fetch(REQUEST)
     assert (folder / "model.safetensors").read_bytes() == LARGE
-    assert proxy.failed == 1
+    assert len(proxy.broken_off) == 1
 
 
 def test_a_store_that_always_cuts_leaves_nothing_behind_and_recovers(
-    filled: BucketStore, proxy: Faults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    filled: BucketStore, proxy: Faults, tmp_path: Path, impatient: Impatient
 ) -> None:
-    monkeypatch.setattr(module, "ATTEMPTS", 1)
     proxy.cut = True
-    chain = machine(tmp_path / "two", filled)
+    chain = machine(tmp_path / "two", impatient(filled.url))
     assert refusal(chain).failure == "NETWORK"
     assert list(tmp_path.rglob("two/**/*.incomplete")) == []
     proxy.cut = False
@@ -117,13 +116,13 @@ def test_a_store_that_always_cuts_leaves_nothing_behind_and_recovers(
 
 
 def test_a_store_that_is_gone_is_a_network_error_and_recovers(
-    filled: BucketStore, proxy: Faults, tmp_path: Path, bucket: str
+    filled: BucketStore, proxy: Faults, tmp_path: Path, impatient: Impatient
 ) -> None:
-    chain = machine(tmp_path / "two", BucketStore(bucket, budget_s=0.2))
+    chain = machine(tmp_path / "two", impatient(filled.url))
     proxy.gone = True
     error = refusal(chain)
     assert error.failure == "NETWORK"
-    assert bucket in str(error)
+    assert filled.url in str(error)
     assert "AWS_ENDPOINT_URL" in str(error)
     proxy.gone = False
     assert (chain.fetch(REQUEST) / "model.safetensors").read_bytes() == LARGE

@@ -1,8 +1,12 @@
-"""A server that starts with an empty disk and no Hub: weights come from a real S3 gateway, and vectors are right."""
+"""Servers that start with an empty disk and no Hub: weights come from a real S3 gateway, and vectors are right or none.
+
+What failed is tried again after a pause; here it is too short to wait for.
+"""
 
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,15 +18,23 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules as st
 from sie_objectstore.store import BucketStore
 
-from sie_core.cache import ClusterTier, DiskCache
+from sie_core.cache import ClusterTier, DiskCache, store_layout
 from sie_core.contracts import WeightRequest
+from sie_core.engine import load_failures
+from tests.cache.conftest import make_read_only
+from tests.objectstore.conftest import Impatient
 from tests.objectstore.proxy import Faults
 from tests.pytorch.encoders import save_encoder
 from tests.pytorch.models import HIDDEN, write_checkpoint
 
 COMMIT = "c" * 40
 TEXTS = ["a red fox", "two blue cars and a very long road"]
-CONFIG = "sie_id: org/tiny\nhf_id: org/tiny\nprofiles: { default: {} }\n"
+WEIGHTS = f"models--org--tiny/snapshots/{COMMIT}/model.safetensors"
+CONFIG = """\
+sie_id: org/tiny
+hf_id: org/tiny
+profiles: { default: {}, second: { extends: default }, third: { extends: default } }
+"""
 
 
 @pytest.fixture(scope="module")
@@ -34,68 +46,152 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(shutil.copytree(folder / "whole", snapshot))
 
 
+@pytest.fixture(scope="module")
+def expected(encoder: Path) -> np.ndarray:
+    """The reference's vectors."""
+    return SentenceTransformer(str(encoder), device="cpu").encode(TEXTS)
+
+
 @pytest.fixture
-def start(sie_server: Callable[..., Any], store: BucketStore, encoder: Path, tmp_path: Path) -> Callable[[], str]:
+def start(
+    sie_server: Callable[..., Any],
+    store: BucketStore,
+    encoder: Path,
+    tmp_path: Path,
+    impatient: Impatient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., str]:
     """Start a server whose only weights are in the store; gives its URL."""
+    for failure in ("NETWORK", "STORAGE"):
+        monkeypatch.setitem(load_failures.COOLDOWN_S, failure, 0.0)  # type: ignore[index]
+    monkeypatch.setattr(load_failures, "PERMANENT_COOLDOWN_S", 0.0)
     ClusterTier(store, DiskCache(tmp_path / "none"), fills=True).fill(WeightRequest("org/tiny"), encoder)
     models = tmp_path / "models"
     models.mkdir()
     (models / "tiny.yaml").write_text(CONFIG)
 
-    def start() -> str:
-        settings = {"cluster_cache": store.url, "local_cache": tmp_path / "cache", "hf_fallback": False}
+    def start(cache: Path = tmp_path / "cache") -> str:
+        settings = {"cluster_cache": store.url, "local_cache": cache, "hf_fallback": False}
         url: str = sie_server(models_dir=models, default_compute_precision="float32", **settings).url
         return url
 
     return start
 
 
-def embed(url: str) -> httpx.Response:
-    return httpx.post(f"{url}/v1/embeddings", json={"model": "org/tiny", "input": TEXTS}, timeout=60)
+def embed(url: str, model: str = "org/tiny") -> httpx.Response:
+    body = {"items": [{"text": text} for text in TEXTS]}
+    return httpx.post(f"{url}/v1/encode/{model}", json=body, headers={"Prefer": "wait=60"}, timeout=60)
 
 
-def vectors(answer: httpx.Response) -> np.ndarray:
+def deviation(answer: httpx.Response, expected: np.ndarray) -> float:
     assert answer.status_code == 200, answer.text
-    return np.array([row["embedding"] for row in answer.json()["data"]], np.float32)
+    return float(np.abs(np.array([item["dense"]["values"] for item in answer.json()["items"]]) - expected).max())
 
 
-def test_a_cold_start_gives_the_references_vectors(start: Callable[[], str], encoder: Path) -> None:
-    expected = SentenceTransformer(str(encoder), device="cpu").encode(TEXTS)
-    assert np.abs(vectors(embed(start())) - expected).max() <= 1e-5
+def refusal(answer: httpx.Response, failure: str) -> str:
+    """Say why there is no vector."""
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (502, "MODEL_LOAD_FAILED"), answer.text
+    assert error["error_class"] == failure, error["message"]
+    return str(error["message"])
+
+
+def damaged(content: bytes) -> list[bytes]:
+    """Tamper with weights, and truncate them."""
+    return [content[:-1] + bytes([content[-1] ^ 64]), content[: len(content) // 2]]
+
+
+def test_a_cold_start_gives_the_references_vectors(start: Callable[[], str], expected: np.ndarray) -> None:
+    assert deviation(embed(start()), expected) <= 1e-5
 
 
 def test_a_cold_start_survives_a_store_that_fails_half_of_its_requests(
-    start: Callable[[], str], proxy: Faults, encoder: Path
+    start: Callable[[], str], proxy: Faults, expected: np.ndarray
 ) -> None:
-    expected = SentenceTransformer(str(encoder), device="cpu").encode(TEXTS)
     proxy.every_other_fails = True
-    assert np.abs(vectors(embed(start())) - expected).max() <= 1e-5
+    assert deviation(embed(start()), expected) <= 1e-5
     assert proxy.failed >= 3
 
 
-def test_a_store_that_is_gone_is_a_502_that_names_it_and_the_next_start_serves(
-    start: Callable[[], str], proxy: Faults, store: BucketStore
+def test_a_cold_start_survives_answers_cut_in_the_middle_of_a_file(
+    start: Callable[[], str], proxy: Faults, expected: np.ndarray
 ) -> None:
+    proxy.cut_firsts = True
+    assert deviation(embed(start()), expected) <= 1e-5
+    assert any(path.endswith("/model.safetensors") for path in proxy.broken_off)
+
+
+def test_a_store_that_is_gone_is_a_502_that_names_it_and_the_server_recovers_when_it_returns(
+    start: Callable[[], str], proxy: Faults, store: BucketStore, expected: np.ndarray
+) -> None:
+    url = start()
     proxy.gone = True
-    answer = embed(start())
-    assert answer.status_code == 502
-    assert "NETWORK" in answer.text
-    assert store.url in answer.text
+    assert store.url in refusal(embed(url), "NETWORK")
+    assert httpx.get(f"{url}/livez").text == httpx.get(f"{url}/readyz").text == "ok"
     proxy.gone = False
-    assert vectors(embed(start())).shape == (2, HIDDEN)
+    assert deviation(embed(url), expected) <= 1e-5
+
+
+def test_weights_damaged_in_the_store_never_make_a_wrong_vector(
+    start: Callable[[], str], store: BucketStore, encoder: Path, expected: np.ndarray
+) -> None:
+    url, key = start(), store_layout.file_key("org/tiny", COMMIT, "model.safetensors")
+    content = store.read(key)
+    for wrong in damaged(content):
+        store.write(key, wrong)
+        assert store.url in refusal(embed(url), "CORRUPT")
+    store.write(key, content)
+    assert deviation(embed(url), expected) <= 1e-5
 
 
 def test_weights_damaged_on_the_local_disk_never_make_a_wrong_vector(
-    start: Callable[[], str], proxy: Faults, tmp_path: Path
+    start: Callable[[], str], proxy: Faults, tmp_path: Path, expected: np.ndarray
 ) -> None:
-    expected = vectors(embed(start()))
-    weights = tmp_path / "cache/models--org--tiny/snapshots" / COMMIT / "model.safetensors"
-    content = weights.read_bytes()
-    for damaged in (content[:-1] + bytes([content[-1] ^ 64]), content[: len(content) // 2]):
-        weights.resolve().write_bytes(damaged)
+    url = start()
+    assert deviation(embed(url), expected) <= 1e-5
+    weights = (tmp_path / "cache" / WEIGHTS).resolve()
+    for wrong, profile in zip(damaged(weights.read_bytes()), ("second", "third"), strict=True):
+        weights.unlink()  # the model that is loaded keeps what it has mapped
+        weights.write_bytes(wrong)
         proxy.gone = True
-        answer = embed(start())
-        assert answer.status_code == 502
-        assert "model.safetensors of org/tiny in the local cache has" in answer.text
+        told = refusal(embed(url, f"org/tiny:{profile}"), "NETWORK")
+        assert "model.safetensors of org/tiny in the local cache has" in told
+        assert deviation(embed(url), expected) <= 1e-5
         proxy.gone = False
-        assert np.array_equal(vectors(embed(start())), expected)
+        assert deviation(embed(url, f"org/tiny:{profile}"), expected) <= 1e-5
+
+
+def test_a_full_local_cache_is_a_502_that_names_the_setting_and_serves_once_there_is_room(
+    start: Callable[..., str], disk: Callable[[str], Path], expected: np.ndarray
+) -> None:
+    cache = disk("64k")
+    url = start(cache)
+    assert "SIE_LOCAL_CACHE" in refusal(embed(url), "STORAGE")
+    assert httpx.get(f"{url}/livez").text == "ok"
+    subprocess.run(["mount", "-o", "remount,size=8m", str(cache)], check=True)
+    assert deviation(embed(url), expected) <= 1e-5
+
+
+def test_a_read_only_local_cache_is_a_502_that_names_the_setting_and_serves_once_it_can_be_written_to(
+    start: Callable[..., str], disk: Callable[[str], Path], expected: np.ndarray
+) -> None:
+    cache = disk("8m")
+    make_read_only(cache)
+    url = start(cache)
+    assert "SIE_LOCAL_CACHE" in refusal(embed(url), "STORAGE")
+    assert httpx.get(f"{url}/livez").text == "ok"
+    subprocess.run(["mount", "-o", "remount,rw", str(cache)], check=True)
+    assert deviation(embed(url), expected) <= 1e-5
+
+
+def test_a_read_only_local_cache_serves_what_it_has_without_the_store(
+    start: Callable[..., str], proxy: Faults, disk: Callable[[str], Path], encoder: Path, expected: np.ndarray
+) -> None:
+    cache = disk("8m")
+    repository = shutil.copytree(encoder.parents[1], cache / "models--org--tiny")
+    (repository / "refs").mkdir()
+    (repository / "refs/main").write_text(COMMIT)
+    make_read_only(cache)
+    url = start(cache)
+    proxy.gone = True
+    assert deviation(embed(url), expected) <= 1e-5

@@ -3,23 +3,45 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
 from sie_objectstore.store import BucketStore
 
-from tests.objectstore.proxy import Faults
+from tests.conftest import Server, run_server
+from tests.objectstore.conftest import variables
+from tests.objectstore.proxy import Faults, run_proxy
+from tests.objectstore.seaweed import BUCKET
 from tests.server.asking import BOUND_S, dims, fake_config, hammering, until
 
 
-@pytest.fixture
-def server(store: BucketStore, start_server: Callable[..., Any]) -> Any:
+class Site(NamedTuple):
+    """A server, the store it follows, and what lies between them alone."""
+
+    server: Server
+    store: BucketStore
+    proxy: Faults
+
+    @property
+    def url(self) -> str:
+        return self.server.url
+
+
+@pytest.fixture(scope="module")
+def site(s3: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A server that looks often, with the fake `test/steady` loaded."""
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in variables(s3).items():
+            environment.setenv(name, value)
+        store = BucketStore(f"s3://{BUCKET}/followed")
     write(store, "steady", 4)
-    env = {"SIE_MODELS_DIR": store.url, "SIE_MODELS_POLL_S": "0.1", "SIE_PLUGINS": "fake,objectstore"}
-    return start_server(env, ["--preload", "test/steady"])
+    with run_proxy(s3) as proxy:
+        own = {"SIE_MODELS_DIR": store.url, "SIE_MODELS_POLL_S": "0.1", "SIE_PLUGINS": "fake,objectstore"}
+        env = {**variables(proxy.url), **own}
+        with run_server(tmp_path_factory.mktemp("following"), env, ["--preload", "test/steady"]) as server:
+            yield Site(server, store, proxy)
 
 
 def write(store: BucketStore, name: str, dim: int) -> None:
@@ -38,44 +60,41 @@ def metric(url: str, name: str) -> float:
     return float(next(line.split()[1] for line in lines if line.startswith(f"{name} ")))
 
 
-def test_configs_are_followed_without_losing_a_request(server: Any, store: BucketStore) -> None:
-    with hammering(server.url, "steady", clients=4) as answers:
-        write(store, "added", 6)
-        until(server.url, "added", 6)
-        write(store, "steady", 5)
-        until(server.url, "steady", 5)
-        store.write("steady.yaml", b"sie_id: [")
-        store.delete("added.yaml")
-        until(server.url, "added", None)
-        body = until_health(server.url, lambda body: bool(body["problems"]))
-        assert dims(server.url, "steady") == 5
+def test_configs_are_followed_without_losing_a_request(site: Site) -> None:
+    with hammering(site.url, "steady", clients=4) as answers:
+        write(site.store, "added", 6)
+        until(site.url, "added", 6)
+        write(site.store, "steady", 5)
+        until(site.url, "steady", 5)
+        site.store.write("steady.yaml", b"sie_id: [")
+        site.store.delete("added.yaml")
+        until(site.url, "added", None)
+        body = until_health(site.url, lambda body: bool(body["problems"]))
+        assert dims(site.url, "steady") == 5
     assert set(answers) == {4, 5}
-    assert (body["status"], httpx.get(f"{server.url}/readyz").text) == ("degraded", "ok")
+    assert (body["status"], httpx.get(f"{site.url}/readyz").text) == ("degraded", "ok")
     assert "steady.yaml" in body["problems"][0]
-    assert metric(server.url, "sie_model_config_problems") == 1
-    assert f"model config {store.url}/steady.yaml: not valid YAML" in server.log()
-    assert "What it said before is served on." in server.log()
-    write(store, "steady", 7)
-    until(server.url, "steady", 7)
-    until_health(server.url, lambda body: body["status"] == "healthy")
+    assert metric(site.url, "sie_model_config_problems") == 1
+    assert f"model config {site.store.url}/steady.yaml: not valid YAML" in site.server.log()
+    assert "What it said before is served on." in site.server.log()
+    write(site.store, "steady", 4)
+    until(site.url, "steady", 4)
+    until_health(site.url, lambda body: body["status"] == "healthy")
 
 
-def test_a_store_that_goes_away_is_told_and_followed_again_when_it_returns(
-    server: Any, store: BucketStore, proxy: Faults, s3: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with hammering(server.url, "steady", clients=2) as answers:
-        proxy.gone = True
-        body = until_health(server.url, lambda body: bool(body["problems"]))
-        assert metric(server.url, "sie_models_folder_unfollowed") == 1
-        monkeypatch.setenv("AWS_ENDPOINT_URL", s3)
-        write(BucketStore(store.url), "added", 6)
-        assert dims(server.url, "added") is None
-        proxy.gone = False
-        until(server.url, "added", 6)
-        until_health(server.url, lambda body: body["status"] == "healthy")
+def test_a_store_that_goes_away_is_told_and_followed_again_when_it_returns(site: Site) -> None:
+    with hammering(site.url, "steady", clients=2) as answers:
+        site.proxy.gone = True
+        body = until_health(site.url, lambda body: bool(body["problems"]))
+        assert metric(site.url, "sie_models_folder_unfollowed") == 1
+        write(site.store, "late", 6)
+        assert dims(site.url, "late") is None
+        site.proxy.gone = False
+        until(site.url, "late", 6)
+        until_health(site.url, lambda body: body["status"] == "healthy")
     assert set(answers) == {4}
     assert body["status"] == "degraded"
-    assert body["problems"][0].startswith(f"SIE_MODELS_DIR: {store.url} cannot be reached")
-    assert metric(server.url, "sie_models_folder_unfollowed") == 0
-    assert server.log().count("the models folder is not followed, what was served stays") == 1
-    assert "the models folder is followed again" in server.log()
+    assert body["problems"][0].startswith(f"SIE_MODELS_DIR: {site.store.url} cannot be reached")
+    assert metric(site.url, "sie_models_folder_unfollowed") == 0
+    assert site.server.log().count("the models folder is not followed, what was served stays") == 1
+    assert "the models folder is followed again" in site.server.log()

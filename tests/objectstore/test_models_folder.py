@@ -14,6 +14,7 @@ from sie_core.catalog.store_folder import LARGEST, StoreFolder
 from sie_core.contracts import PluginError
 from sie_core.plugins import PluginSet
 from sie_core.settings import SettingsError, load_settings
+from tests.objectstore.conftest import Impatient
 from tests.objectstore.proxy import Faults
 from tests.server.asking import fake_config
 
@@ -120,9 +121,11 @@ def test_half_of_the_requests_may_fail(store: BucketStore, proxy: Faults, build:
     assert proxy.failed >= 3
 
 
-def test_a_store_that_is_gone_cannot_be_read_and_the_next_time_can(proxy: Faults, bucket: str, tmp_path: Path) -> None:
+def test_a_store_that_is_gone_cannot_be_read_and_the_next_time_can(
+    proxy: Faults, bucket: str, impatient: Impatient, tmp_path: Path
+) -> None:
     settings = load_settings(models_dir=bucket, local_cache=tmp_path / "cache")
-    folder = StoreFolder(BucketStore(bucket, budget_s=0.2), 1.0)
+    folder = StoreFolder(impatient(bucket), 1.0)
     proxy.gone = True
     with pytest.raises(SettingsError, match=f"SIE_MODELS_DIR: {bucket} cannot be reached.*AWS_ENDPOINT_URL") as raised:
         build_catalog(settings, PLUGINS, folder=folder)

@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
-from sie_objectstore import store as module
 from sie_objectstore.plugin import SCHEMES, sie_object_stores
 from sie_objectstore.store import RANGE, BucketStore
 
 from sie_core.contracts import ObjectStoreError
+from tests.objectstore.conftest import Impatient
 from tests.objectstore.proxy import Faults
 
 LARGE = os.urandom(2 * RANGE + 12_345)
@@ -74,23 +74,26 @@ def test_half_of_the_requests_may_fail(store: BucketStore, proxy: Faults, tmp_pa
 
 def test_an_answer_that_breaks_off_is_asked_for_again(store: BucketStore, proxy: Faults, tmp_path: Path) -> None:
     store.write("large", LARGE)
-    proxy.cut_once = True
+    proxy.cut_firsts = True
     assert download(store, "large", len(LARGE), tmp_path) == LARGE
-    assert proxy.failed == 1
+    assert len(proxy.broken_off) == 1
 
 
 def test_answers_that_always_break_off_are_given_up(
-    store: BucketStore, proxy: Faults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: BucketStore, proxy: Faults, tmp_path: Path, impatient: Impatient
 ) -> None:
-    monkeypatch.setattr(module, "ATTEMPTS", 3)
-    store.write("large", LARGE)
+    content = bytes(4096)
+    store.write("cut", content)
     proxy.cut = True
-    error = refusal(lambda: download(store, "large", len(LARGE), tmp_path))
+    error = refusal(lambda: download(impatient(store.url), "cut", len(content), tmp_path))
     assert error.failure == "UNAVAILABLE"
+    assert len(proxy.broken_off) == 2
 
 
-def test_a_store_that_is_gone_is_unavailable_and_works_when_it_returns(proxy: Faults, bucket: str) -> None:
-    store = BucketStore(bucket, budget_s=0.2)
+def test_a_store_that_is_gone_is_unavailable_and_works_when_it_returns(
+    proxy: Faults, bucket: str, impatient: Impatient
+) -> None:
+    store = impatient(bucket)
     store.write("a", b"1")
     proxy.gone = True
     error = refusal(lambda: store.read("a"))

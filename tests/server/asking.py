@@ -27,8 +27,11 @@ def fake_config(name: str, dim: int) -> str:
 
 @functools.cache
 def _client() -> httpx.Client:
-    """Return the one client of every thread: to make one takes longer than a request."""
-    return httpx.Client()
+    """Return the one client of every thread: to make one takes longer than a request.
+
+    It keeps no connection open, for which a server would wait when it stops.
+    """
+    return httpx.Client(headers={"Connection": "close"})
 
 
 def dims(url: str, name: str) -> int | None:

@@ -16,7 +16,7 @@ def test_configs_are_followed_without_losing_a_request(start_server, tmp_path: P
     models = tmp_path / "models"
     models.mkdir()
     write(models, "steady", 4)
-    server = start_server({"SIE_MODELS_DIR": str(models)}, ["--preload", "test/steady"])
+    server = start_server({"SIE_MODELS_DIR": str(models), "SIE_PLUGINS": "fake"}, ["--preload", "test/steady"])
     with hammering(server.url, "steady") as answers:
         write(models, "added", 6)
         until(server.url, "added", 6)
