@@ -1,0 +1,51 @@
+"""Where the system refuses memory, the kernels say so: nothing of C++ unwinds into Python, and the process lives on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from sie_cpu.kernels import BUILDS, FOLDER, processor_flags
+
+RUNNABLE = [build.library for build in BUILDS if build.flags <= processor_flags() and (FOLDER / build.library).exists()]
+SCRIPT = """
+import ctypes, resource, sys
+import torch
+from sie_cpu.kernels import BUILDS, Encoder, Kernels, Layer
+from sie_core.contracts import OutOfDeviceMemory
+from sie_pytorch.device import memory_errors
+
+layers = (Layer * 1)()
+encoder = Encoder(layers, 1, 64, 1, 64, 1)
+offsets = torch.arange(4_000_000) * 100  # each a chunk of the plan, which is more than the limit below leaves
+
+def wanted(kernels, sequences):
+    with memory_errors():
+        return kernels.encode(
+            ctypes.addressof(encoder), None, offsets.data_ptr(), None, sequences, None, None, 0, 1, None, None, 0
+        )
+
+for build in BUILDS:
+    if build.library not in sys.argv:
+        continue
+    kernels = Kernels(build)
+    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + (16 << 20), hard))
+    try:
+        wanted(kernels, len(offsets) - 1)
+    except OutOfDeviceMemory:
+        print("refused")
+    assert wanted(kernels, 10) > 0
+    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    assert wanted(kernels, len(offsets) - 1) > 0
+    print("served")
+"""
+
+
+@pytest.mark.skipif(not RUNNABLE, reason="no build of the kernels runs here")
+def test_a_refused_allocation_is_out_of_memory_and_no_end_of_the_process() -> None:
+    command = [sys.executable, "-c", SCRIPT, *RUNNABLE]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout.split(), done.returncode) == (["refused", "served"] * len(RUNNABLE), 0), done.stderr
