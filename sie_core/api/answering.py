@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable
+from typing import TypeVar
 
 from starlette.types import Receive
 
 from sie_core.api.gate import Gate
-from sie_core.contracts import InferenceBackend, InferenceError, InferenceReply, InferenceRequest
+from sie_core.contracts import InferenceError
+
+Answer = TypeVar("Answer")
 
 
-async def answer(backend: InferenceBackend, gate: Gate, request: InferenceRequest, receive: Receive) -> InferenceReply:
-    """Have `backend` answer `request`; a client that leaves or a deadline that passes cancels the work.
+async def answer(asked: Awaitable[Answer], gate: Gate, receive: Receive, deadline: float | None) -> Answer:
+    """Wait for what a backend was `asked`; a client that leaves or a deadline that passes cancels it.
 
     The work is done in the task of the caller, so that a request costs one task, not two, beside that of its client.
 
@@ -25,10 +29,10 @@ async def answer(backend: InferenceBackend, gate: Gate, request: InferenceReques
     """
     work = Work()
     client = asyncio.create_task(_watch(receive, work))
-    timer = None if request.deadline is None else _end_at(request.deadline, work)
+    timer = None if deadline is None else _end_at(deadline, work)
     gate.track(work)
     try:
-        return await backend.infer(request)
+        return await asked
     except asyncio.CancelledError:
         raise work.reason() from None
     finally:

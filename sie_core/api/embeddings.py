@@ -53,7 +53,7 @@ def router(api: Api) -> APIRouter:
             raise InvalidInput(FOREIGN_TOKEN_IDS, param="input")
         wanted = inference_request(body, items, call, fields.request_id, api.settings.model_wait_s)
         try:
-            reply = await answer(api.backend, api.gate, wanted, request.receive)
+            reply = await answer(api.backend.infer(wanted), api.gate, request.receive, wanted.deadline)
         except InferenceError as error:
             if error.param and error.param.startswith("items["):
                 raise error.about(param_of(error.param, body.input)) from error

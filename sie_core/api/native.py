@@ -51,7 +51,7 @@ async def answer_native(
 
     asked = await api.beside.run(len(data), read)
     try:
-        reply = await answer(api.backend, api.gate, asked, request.receive)
+        reply = await answer(api.backend.infer(asked), api.gate, request.receive, asked.deadline)
     except InferenceError as error:
         raise _told(error, schema) from None
     content = await api.beside.run(sum(map(len, reply.items)), lambda: write(asked, reply, wanted))

@@ -82,12 +82,14 @@ async def answer_read(api: Api, request: Request, shape: Shape[Any], data: bytes
     try:
         if asked.items[0].token_ids is not None and not api.backend.accepts_token_ids(asked.model):
             raise InvalidInput(shape.token_ids, param="items")
-        if shape.amend is not None:
-            asked = await shape.amend(body, asked)
-        reply = await answer(api.backend, api.gate, asked, request.receive)
+        reply = await answer(_amend_and_infer(api, shape, body, asked), api.gate, request.receive, asked.deadline)
     except InferenceError as error:
         if error.param is None:
             raise
         raise error.about(shape.name(error.param, body)) from error
     content = await api.beside.run(sum(map(len, reply.items)), lambda: shape.write(body, reply))
     return Response(content, 200, reply_headers(reply, call), JSON_TYPE)
+
+
+async def _amend_and_infer(api: Api, shape: Shape[Any], body: BaseModel, asked: InferenceRequest) -> InferenceReply:
+    return await api.backend.infer(asked if shape.amend is None else await shape.amend(body, asked))

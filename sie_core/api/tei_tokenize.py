@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, Field, RootModel, WithJsonSchem
 from starlette.requests import Request
 from starlette.responses import Response
 
+from sie_core.api.answering import answer
 from sie_core.api.body import decode_body
 from sie_core.api.context import Api
 from sie_core.api.item_schema import STRICT
@@ -95,7 +96,7 @@ async def answer_tokenize(api: Api, request: Request, model: str) -> Response:
         )
 
     asked = await api.beside.run(len(data), read)
-    tokens = await tokenizing(api.backend).tokenize(asked)
+    tokens = await answer(tokenizing(api.backend).tokenize(asked), api.gate, request.receive, asked.deadline)
     content = await api.beside.run(len(data), lambda: dump_list([asdict(each) for each in text] for text in tokens))
     return Response(content, media_type=JSON_TYPE)
 

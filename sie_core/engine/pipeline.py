@@ -23,7 +23,7 @@ from sie_core.engine.request_errors import OUT_OF_MEMORY, deadline_exceeded, req
 from sie_core.engine.runs import Run, flight_of
 from sie_core.engine.scheduler import Scheduler
 from sie_core.engine.scoring import assemble
-from sie_core.engine.tokenizing import Tokens, tokenize
+from sie_core.engine.tokenizing import Tokenizing, Tokens
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +57,7 @@ class Pipeline:
         self._preparing = CpuPool("sie-prepare", threads)
         self._seeing = CpuPool("sie-image", image_threads)
         self._finishing = CpuPool("sie-finish", threads)
+        self._tokenizing = Tokenizing()
         self._flights: set[Flight] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._free_up = free_up
@@ -68,12 +69,12 @@ class Pipeline:
     def start(self) -> None:
         """Start every thread; called on the event loop."""
         self._loop = asyncio.get_running_loop()
-        for part in (self._preparing, self._seeing, self._finishing, self.device):
+        for part in (self._preparing, self._seeing, self._finishing, self._tokenizing, self.device):
             part.start()
 
     def close(self, timeout_s: float) -> bool:
         """Join every thread; False where one was still at work after `timeout_s` each."""
-        parts = (self.device, self._preparing, self._seeing, self._finishing)
+        parts = (self.device, self._preparing, self._seeing, self._finishing, self._tokenizing)
         joined = [part.close(timeout_s) for part in parts]
         return all(joined)
 
@@ -115,7 +116,7 @@ class Pipeline:
         Raises:
             InferenceError: Any failure, with its code.
         """
-        return await tokenize(self._preparing, model, request)
+        return await self._tokenizing.tokens(model, request)
 
     def _deadline(self, flight: Flight) -> asyncio.TimerHandle | None:
         if flight.request.deadline is None:

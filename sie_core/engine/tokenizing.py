@@ -1,53 +1,88 @@
-"""Shows the tokens of texts with a loaded model's own tokenizer, on a thread. It must not know the device."""
+"""Shows the tokens of texts with a loaded model's own tokenizer, on a thread of its own. It must not know the device.
+
+Beside the threads that prepare requests: showing tokens makes an object of each, so that a few clients that ask for them
+would hold up everybody's requests.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Sequence
+from typing import Final
 
-from sie_core.contracts import InvalidInput, Token, TokenizeRequest
+from sie_core.contracts import InferenceError, InvalidInput, Token, TokenizeRequest
 from sie_core.engine.loaded import LoadedModel
 from sie_core.engine.pool import CpuPool
 from sie_core.engine.request_errors import deadline_exceeded, request_error
 
 Tokens = Sequence[Sequence[Token]]
 
+MOST_WAITING: Final = 32
+"""Requests that wait for the thread or are on it; each takes up to a few tenths of a second."""
+
 clock = time.monotonic
 
 
-async def tokenize(pool: CpuPool, model: LoadedModel, request: TokenizeRequest) -> Tokens:
-    """Tokenise on a thread of `pool`, unless nobody waits for it any more; see `TokenizingBackend.tokenize`."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Tokens] = loop.create_future()
+class Tokenizing:
+    """One thread for all models. Its methods are called on the event loop."""
 
-    def settle(tokens: Tokens, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(tokens)
-        else:
-            future.set_exception(error)
+    def __init__(self) -> None:
+        self._pool = CpuPool("sie-tokenize", 1)
+        self._waiting = 0
 
-    def work() -> None:
-        tokens, failure = ([], None) if future.done() else _tokens(model, request)
-        model.use.leave()
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(settle, tokens, failure)
+    def start(self) -> None:
+        """Start the thread."""
+        self._pool.start()
 
-    model.use.enter()
-    pool.submit(work)
-    try:
-        async with asyncio.timeout(None if request.deadline is None else request.deadline - clock()):
-            return await future
-    except TimeoutError:
-        raise deadline_exceeded() from None
+    def close(self, timeout_s: float) -> bool:
+        """Join the thread; False where it was still at work after `timeout_s`."""
+        return self._pool.close(timeout_s)
+
+    async def tokens(self, model: LoadedModel, request: TokenizeRequest) -> Tokens:
+        """List them, unless nobody waits for them any more; see `TokenizingBackend.tokenize`."""
+        if self._waiting >= MOST_WAITING:
+            raise InferenceError("QUEUE_FULL", f"{MOST_WAITING} requests for tokens wait already; retry shortly.")
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(None if request.deadline is None else request.deadline - clock()):
+                return await self._submit(model, request)
+        except TimeoutError:
+            raise deadline_exceeded() from None
+        finally:
+            self._waiting -= 1
+
+    def _submit(self, model: LoadedModel, request: TokenizeRequest) -> asyncio.Future[Tokens]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Tokens] = loop.create_future()
+
+        def settle(tokens: Tokens, error: BaseException | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(tokens)
+            else:
+                future.set_exception(error)
+
+        def work() -> None:
+            tokens, failure = ([], None) if future.done() else _tokens(model, request)
+            model.use.leave()
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(settle, tokens, failure)
+
+        model.use.enter()
+        self._pool.submit(work)
+        return future
 
 
 def _tokens(model: LoadedModel, request: TokenizeRequest) -> tuple[Tokens, BaseException | None]:
     try:
         return model.adapter.tokenize(request.texts, special=request.special, most=request.most), None
     except NotImplementedError:
-        return [], InvalidInput(f"{model.id} shows no tokens: its adapter has no tokenizer to ask.", param="model")
+        message = (
+            f"{model.id} shows no tokens: its family has no tokenizer of whole texts to ask. Use the tokenizer in its "
+            "weights' folder, or leave it to the model, which cuts texts itself (`truncate`)."
+        )
+        return [], InvalidInput(message, param="model")
     except BaseException as error:
         return [], request_error(error, "tokenisation", request.request_id, model.id)

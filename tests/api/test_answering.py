@@ -8,7 +8,7 @@ import pytest
 
 from sie_core.api import Gate
 from sie_core.api.answering import answer
-from sie_core.contracts import InferenceError, InferenceRequest, Item
+from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, Item
 
 URL = "/v1/encode/org/model"
 BODY = {"items": [{"text": "x"}]}
@@ -17,6 +17,10 @@ BOUND_S = 10
 
 def request(deadline: float | None = None) -> InferenceRequest:
     return InferenceRequest("org/model", "encode", [Item(text="x")], "r1", deadline=deadline)
+
+
+async def ask(backend, gate: Gate, wanted: InferenceRequest, receive) -> InferenceReply:
+    return await answer(backend.infer(wanted), gate, receive, wanted.deadline)
 
 
 async def never(*_: object) -> None:
@@ -30,7 +34,7 @@ async def test_a_client_that_leaves_cancels_its_work(backend) -> None:
         return {"type": "http.disconnect"}
 
     with pytest.raises(InferenceError) as raised:
-        await answer(backend, Gate(1), request(), receive)
+        await ask(backend, Gate(1), request(), receive)
     assert raised.value.code == "CLIENT_CLOSED_REQUEST"
     await asyncio.wait_for(backend.cancelled.wait(), BOUND_S)
 
@@ -50,7 +54,7 @@ async def test_the_backend_learns_the_deadline(client: httpx.AsyncClient, backen
 async def test_a_past_deadline_is_not_too_early_for_504(backend) -> None:
     backend.act = never
     with pytest.raises(InferenceError) as raised:
-        await answer(backend, Gate(1), request(deadline=time.monotonic() - 1), never)
+        await ask(backend, Gate(1), request(deadline=time.monotonic() - 1), never)
     assert raised.value.code == "DEADLINE_EXCEEDED"
 
 
@@ -62,7 +66,7 @@ async def test_cancelling_the_answer_cancels_the_work(backend) -> None:
         await never()
 
     backend.act = begin
-    answering = asyncio.create_task(answer(backend, Gate(1), request(), never))
+    answering = asyncio.create_task(ask(backend, Gate(1), request(), never))
     await asyncio.wait_for(begun.wait(), BOUND_S)
     answering.cancel()
     await asyncio.wait_for(backend.cancelled.wait(), BOUND_S)
@@ -128,7 +132,7 @@ async def test_the_first_of_several_reasons_is_the_answer_and_the_task_goes_on(b
         return {"type": "http.disconnect"}
 
     with pytest.raises(InferenceError) as raised:
-        await answer(backend, gate, request(deadline=time.monotonic() - 1), receive)
+        await ask(backend, gate, request(deadline=time.monotonic() - 1), receive)
     assert raised.value.code == "QUEUE_UNAVAILABLE"
     assert asyncio.current_task().cancelling() == 0
     await asyncio.sleep(0)
@@ -142,7 +146,7 @@ async def test_a_task_cancelled_from_outside_stays_cancelled(backend, gate) -> N
         await never()
 
     backend.act = begin
-    answering = asyncio.create_task(answer(backend, gate, request(), never))
+    answering = asyncio.create_task(ask(backend, gate, request(), never))
     await asyncio.wait_for(begun.wait(), BOUND_S)
     answering.cancel()
     gate.abandon()

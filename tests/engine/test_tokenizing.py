@@ -1,22 +1,24 @@
 """Tokens are listed for those who still wait for them, and a model is held no longer than that."""
 
+import asyncio
 import threading
 import time
 
 import pytest
 
 from sie_core.contracts import InferenceError, TokenizeRequest
+from sie_core.engine.tokenizing import MOST_WAITING
 
-from .conftest import BOUND_S, bounded
+from .conftest import BOUND_S, bounded, request
 
 
 async def test_a_deadline_ends_the_wait_for_a_thread_and_lets_the_model_go(engines):
     model = engines.model("words")
-    engine = await engines.start(load=[model], preprocessor_workers=1)
+    engine = await engines.start(load=[model])
     asked = TokenizeRequest(model, ["red fox"], "r1")
     assert [token.text for token in (await bounded(engine.tokenize(asked)))[0]] == ["red", "fox"]
     free = threading.Event()
-    engine._pipeline._preparing.submit(free.wait, BOUND_S)
+    engine._pipeline._tokenizing._pool.submit(free.wait, BOUND_S)
     try:
         late = TokenizeRequest(model, ["red fox"], "r2", deadline=time.monotonic() + 0.05)
         with pytest.raises(InferenceError) as refused:
@@ -25,3 +27,23 @@ async def test_a_deadline_ends_the_wait_for_a_thread_and_lets_the_model_go(engin
     finally:
         free.set()
     assert await bounded(engine.unload(model))
+
+
+async def test_what_waits_for_the_thread_is_bounded_and_holds_up_no_inference(engines):
+    model = engines.model("words")
+    engine = await engines.start(load=[model])
+    free = threading.Event()
+    engine._pipeline._tokenizing._pool.submit(free.wait, BOUND_S)
+    waiting = [asyncio.create_task(engine.tokenize(TokenizeRequest(model, ["a"], "r"))) for _ in range(MOST_WAITING)]
+    try:
+        await asyncio.sleep(0)  # each is begun
+        with pytest.raises(InferenceError) as refused:
+            await bounded(engine.tokenize(TokenizeRequest(model, ["a"], "r")))
+        assert refused.value.code == "QUEUE_FULL"
+        assert len((await bounded(engine.infer(request(model, "red fox")))).items) == 1
+        waiting.pop().cancel()
+        await asyncio.sleep(0)
+        waiting.append(asyncio.create_task(engine.tokenize(TokenizeRequest(model, ["a"], "r"))))
+    finally:
+        free.set()
+    assert all(len(tokens[0]) == 1 for tokens in await bounded(asyncio.gather(*waiting)))
