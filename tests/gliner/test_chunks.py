@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sie_gliner.chunks import MOST_PADDING, PASS, chunks
+from sie_gliner.chunks import FEW, MOST_PADDING, PASS, SHARE, chunks, shares
 from sie_gliner.rows import Row
 
 from sie_core.contracts import Item
@@ -36,3 +36,19 @@ def test_rows_of_like_length_share_a_pass_and_a_long_row_has_its_own(row: Callab
     assert list(chunks([row(30)] * 64)) == [list(range(64))]
     assert list(chunks([row(20), row(500), row(21)])) == [[0, 2], [1]]
     assert list(chunks([row(9)])) == [[0]]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_every_row_is_in_one_share_and_shares_are_nearly_equal(row: Callable[[int], Row], threads: int) -> None:
+    lengths = random.Random(3).choices(range(5, 200), k=90)
+    found = shares([row(length) for length in lengths], threads)
+    assert sorted(place for share in found for place in share) == list(range(90))
+    assert len(found) % threads == 0
+    tokens = [sum(lengths[place] for place in share) for share in found]
+    assert max(tokens) - min(tokens) <= 2 * max(lengths)
+    assert max(tokens) <= SHARE + max(lengths)
+
+
+def test_a_few_rows_are_one_pass(row: Callable[[int], Row]) -> None:
+    assert shares([row(20), row(500), row(21)], 2) == [[0, 2, 1]]
+    assert len(shares([row(20)] * 2 * FEW, 2)) == 2

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 from sie_gliner.batches import tensors
-from sie_gliner.grid import grid_logits, scores_ends
+from sie_gliner.grid import EndScorer, scores_ends
 
 from sie_core.contracts import Item
 from tests.gliner.checkpoints import KINDS
-from tests.gliner.loading import asking, load
+from tests.gliner.loading import asking, load, reference
 
 TEXTS = ("old note of a city with a river", "the new animal in Berlin and the food", "place")
 FLOAT32 = 5e-6
@@ -25,25 +25,26 @@ def test_the_logits_of_spans_are_gliner_s(checkpoint: Callable[..., Path], kind:
     adapter = load(checkpoint(kind, encoder))
     forward = adapter._forward
     rows = [unit.payload for unit in adapter.prepare([Item(text=text) for text in TEXTS], asking(["city", "new old"]))]
-    exact = copy.deepcopy(forward.model).double()
+    model = reference(checkpoint(kind, encoder)).model
+    exact = copy.deepcopy(model).double()
     assert scores_ends(exact)
     with torch.inference_mode():
         arguments = tensors(rows, forward.layout, forward.device)
         expected = exact(**arguments).logits
         inside = arguments["span_mask"].view(expected.shape[:3])
         largest = expected[inside].abs().max()
-        for model, close in ((exact, 1e-14), (forward.model, FLOAT32)):
-            found = grid_logits(model, arguments)
+        for scorer, close in ((EndScorer(exact), 1e-14), (EndScorer(model), FLOAT32), (forward.ends, FLOAT32)):
+            found = scorer(arguments)
             assert found.shape == expected.shape
             assert (found - expected)[inside].abs().max() <= close * largest
 
 
 @pytest.mark.parametrize("kind", sorted(kind for kind in KINDS if kind not in {"span", "span-mean", "bi-span"}))
 def test_other_models_run_their_own_forward_pass(checkpoint: Callable[..., Path], kind: str) -> None:
-    assert not scores_ends(load(checkpoint(kind, "bert"))._forward.model)
+    assert load(checkpoint(kind, "bert"))._forward.ends is None
 
 
 def test_another_representation_of_spans_is_left_to_gliner(checkpoint: Callable[..., Path]) -> None:
-    model = load(checkpoint("span", "bert"))._forward.model
+    model = reference(checkpoint("span", "bert")).model
     model.span_rep_layer.span_rep_layer.out_project.append(torch.nn.ReLU())
     assert not scores_ends(model)

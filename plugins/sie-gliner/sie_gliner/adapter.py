@@ -14,7 +14,8 @@ import torch
 from sie_core.contracts import Adapter, Item, ItemOutput, LoadContext, ModelFacts, OutOfDeviceMemory, Task, Unit
 from sie_gliner.batches import OnHost
 from sie_gliner.building import build
-from sie_gliner.chunks import chunks
+from sie_gliner.chunks import chunks, shares
+from sie_gliner.encoders import packed_encoder
 from sie_gliner.forward import Forward
 from sie_gliner.merging import Found, merge
 from sie_gliner.reading import read
@@ -71,9 +72,9 @@ class GlinerExtractor(Adapter):
         return units
 
     def run(self, units: Sequence[Unit]) -> list[Pass]:
-        """Run one batch of windows; on a CPU, where padding costs as much as text does, rows of like length together.
+        """Run one batch of windows; on a CPU in passes, each on a thread of its own.
 
-        Each pass then has a thread of its own: one operation of a pass is too small to be shared between threads.
+        One operation of a pass is too small to be shared between threads, unless there is but one pass.
 
         Raises:
             OutOfDeviceMemory: The device has no room for it.
@@ -82,7 +83,7 @@ class GlinerExtractor(Adapter):
             # A thread that used PyTorch before the load keeps the number it had then.
             torch.set_num_threads(self._threads)
         rows: list[Row] = [unit.payload for unit in units]
-        together = list(chunks(rows)) if self._forward.device.type == "cpu" else [list(range(len(rows)))]
+        together = self._together(rows)
 
         def run_pass(places: list[int]) -> Pass:
             return places, self._forward([rows[place] for place in places])
@@ -94,6 +95,13 @@ class GlinerExtractor(Adapter):
         except (RuntimeError, MemoryError) as error:
             _raise_out_of_memory(error)
             raise
+
+    def _together(self, rows: Sequence[Row]) -> list[list[int]]:
+        """Cut a batch into passes; on a CPU padding costs as much as text does."""
+        if self._forward.device.type != "cpu":
+            return [list(range(len(rows)))]
+        padded = packed_encoder(self._forward.model) is None
+        return list(chunks(rows)) if padded else shares(rows, self._threads)
 
     def finish(self, units: Sequence[Unit], raw: list[Pass]) -> Sequence[ItemOutput]:
         """Read each window's entities, at its own threshold."""

@@ -16,6 +16,7 @@ from torch import nn
 from sie_core.contracts import InvalidInput, Item, LoadContext, ModelFacts, ModelLoadError, Task
 from sie_gliner.batches import Layout
 from sie_gliner.checkpoint import Checkpoint, load_checkpoint
+from sie_gliner.encoders import packed_encoder, replace_encoder
 from sie_gliner.forward import Forward
 from sie_gliner.precision import place
 from sie_gliner.prompts import LabelReader, Markers, PromptWriter
@@ -50,7 +51,12 @@ def build(context: LoadContext) -> tuple[RowMaker, Forward, ModelFacts]:
     model, precision, note = place(
         checkpoint.model, context.precision, device, lambda each, on: Forward(each, layout, on, relations)(probe)
     )
+    memory_bytes = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
+    kept = replace_encoder(model) if device.type == "cpu" else None
+    if (packed := packed_encoder(model)) is not None:
+        memory_bytes += packed.added_bytes
     forward = Forward(model, layout, device, relations)
+    forward.release()
     forward(probe)
     context.stage("warm", time.perf_counter() - loaded)
     limits = rows.limits
@@ -59,12 +65,13 @@ def build(context: LoadContext) -> tuple[RowMaker, Forward, ModelFacts]:
         "window": f"{limits.words} words and {limits.tokens} tokens with the labels; neighbours share {limits.overlap} "
         "words",
         "precision": note,
+        "encoder": f"as transformers runs it: {kept}" if kept else None,
         "unused tensors": checkpoint.note,
     }
     facts = ModelFacts(
         operations=("extract",),
         takes_labels="required",
-        memory_bytes=sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers())),
+        memory_bytes=memory_bytes,
         precision=precision,
         notes={name: text for name, text in notes.items() if text},
     )

@@ -1,7 +1,8 @@
-"""Cuts a batch into passes of rows of like length, so that little of a pass is padding. It knows rows, no tensor."""
+"""Cuts a batch into passes: rows of like length where they are padded, equal shares where not. It knows no tensor."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from sie_gliner.rows import Row
@@ -10,6 +11,10 @@ MOST_PADDING = 0.05
 """Which part of a pass may be padding."""
 PASS = 32
 """How many tokens of padding cost no more than one pass more does; measured on a CPU, with DeBERTa inside."""
+SHARE = 1024
+"""How many tokens of a pass without padding are enough; more gain nothing and take memory."""
+FEW = 4
+"""From how many rows a thread on equal shares come out nearly equal."""
 
 
 def chunks(rows: Sequence[Row]) -> Iterator[list[int]]:
@@ -29,3 +34,23 @@ def chunks(rows: Sequence[Row]) -> Iterator[list[int]]:
         chunk.append(place)
         filled += length
     yield chunk
+
+
+def shares(rows: Sequence[Row], threads: int) -> list[list[int]]:
+    """Give the places of the rows of each pass, of about as many tokens each and as many for every thread.
+
+    A few rows are one pass, for all threads together: shares of them would leave a thread without work. Every pass of
+    a bi-encoder encodes the labels anew, so it must be worth that.
+    """
+    lengths = [len(row.ids) for row in rows]
+    order = sorted(range(len(rows)), key=lengths.__getitem__)
+    if len(rows) < FEW * threads:
+        return [order]
+    total, worth = sum(lengths), max(SHARE, 4 * sum(len(label) for label in rows[0].prompt.rows))
+    passes: list[list[int]] = [[] for _ in range(threads * math.ceil(total / (threads * worth)))]
+    before = 0
+    for place in order:
+        middle = before + lengths[place] / 2
+        passes[int(middle * len(passes) / total)].append(place)
+        before += lengths[place]
+    return [each for each in passes if each]

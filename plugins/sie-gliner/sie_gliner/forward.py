@@ -6,43 +6,47 @@ It knows tensors and the shapes of gliner's results, no text.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
 from sie_gliner.batches import Layout, OnHost, tensors, to_host
-from sie_gliner.grid import grid_logits, scores_ends
+from sie_gliner.grid import EndScorer, scores_ends
 from sie_gliner.rows import Row
 
 NOTHING = 2.0
 """A threshold that no span is above: no pair of entities is looked at."""
 
 
-@dataclass(frozen=True, slots=True)
 class Forward:
-    """A model on its device."""
+    """A model on its device; `relations` says whether it finds them."""
 
-    model: nn.Module
-    layout: Layout
-    device: torch.device
-    relations: bool
-    """Whether the model finds relations."""
+    def __init__(self, model: nn.Module, layout: Layout, device: torch.device, relations: bool) -> None:
+        self.model = model
+        self.layout = layout
+        self.device = device
+        self._relations = relations
+        self.ends = EndScorer(model) if scores_ends(model) else None
+
+    def release(self) -> None:
+        """Let go of weights that are kept in another layout."""
+        if self.ends is not None:
+            del self.model.span_rep_layer
 
     def __call__(self, rows: Sequence[Row]) -> OnHost:
         """Run rows of equal key."""
         with torch.inference_mode():
             arguments = tensors(rows, self.layout, self.device)
-            if scores_ends(self.model):
-                return to_host([("grid", torch.sigmoid(grid_logits(self.model, arguments).float()))])
+            if self.ends is not None:
+                return to_host([("grid", torch.sigmoid(self.ends(arguments).float()))])
             asked = bool(rows[0].choice.relation_labels)
             output = self.model(**arguments, **self._thresholds(rows, asked))
             return to_host(self._results(output, asked))
 
     def _thresholds(self, rows: Sequence[Row], asked: bool) -> dict[str, Any]:
         """Give what the model selects spans by, before anything is read from them."""
-        if self.relations:
+        if self._relations:
             threshold = rows[0].choice.threshold if asked else NOTHING
             return {"threshold": threshold, "adjacency_threshold": threshold}
         if self.layout.widths is None:
