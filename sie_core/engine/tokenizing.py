@@ -1,7 +1,7 @@
 """Shows the tokens of texts with a loaded model's own tokenizer, on a thread of its own. It must not know the device.
 
-Beside the threads that prepare requests: showing tokens makes an object of each, so that a few clients that ask for them
-would hold up everybody's requests.
+Beside the threads that prepare requests: showing tokens makes an object of each, so that a few clients that ask for
+them would hold up everybody's requests.
 """
 
 from __future__ import annotations
