@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import peft
 import pytest
 import torch
 from sentence_transformers.base.modules import Normalize
@@ -26,6 +27,7 @@ from tests.pytorch.heads.colbert import (
     save_stanford,
 )
 from tests.pytorch.models import ARCHITECTURES, write_checkpoint
+from tests.pytorch.test_lora import write_lora
 
 BOUND = 1e-5
 TEXTS = ["", "a", "a query, a document.", *make_texts(12, 12, seed=13)]
@@ -250,3 +252,30 @@ def test_options_of_other_vectors_are_refused_by_name(checkpoint: Checkpoint, tm
     for option, value in (("pooling", "cls"), ("max_active_dims", 3)):
         with pytest.raises(InvalidInput, match="gives multivector"):
             ask(serve(tmp_path), TEXTS, options={option: value}, **MANY)
+
+
+def test_filled_queries_and_documents_share_a_batch(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    model = save_colbert(checkpoint("modernbert"), tmp_path, expansion=EXPANSION)
+    encoder = serve(tmp_path)
+    queries, documents = (ask(encoder, TEXTS, input_type=input_type, **MANY) for input_type in ("query", "document"))
+    units = [unit for pair in zip(queries.units, documents.units, strict=True) for unit in pair]
+    outputs = encoder.finish(units, encoder.run(units))
+    for ours, input_type in ((outputs[::2], "query"), (outputs[1::2], "document")):
+        vectors = [output.multivector for output in ours if output.multivector is not None]
+        assert furthest(vectors, encode(model, TEXTS, input_type)) <= BOUND
+
+
+@pytest.mark.parametrize("name", ["bert", "modernbert", "mpnet"])
+def test_lora_serves_queries_whose_filling_nothing_attends_to(
+    name: str, checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    model = save_colbert(checkpoint(name), tmp_path / "model", expansion=EXPANSION)
+    encoder = serve(tmp_path / "model")
+    adapter = write_lora(checkpoint(name), tmp_path / "lora", 1, target_modules="all-linear")
+    lora = encoder.load_lora("legal", adapter)
+    plain = encode(model, TEXTS, "query")
+    model[0].model = peft.PeftModel.from_pretrained(model[0].model, str(adapter))
+    for input_type in ("query", "document"):
+        ours = ask(encoder, TEXTS, input_type=input_type, lora=lora, **MANY)
+        assert furthest(ours, encode(model, TEXTS, input_type)) <= 10 * BOUND
+    assert furthest(ask(encoder, TEXTS, input_type="query", lora=lora, **MANY), plain) > 100 * BOUND
