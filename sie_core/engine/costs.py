@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sie_core.contracts import Device, DeviceMemory, ModelCard
+from sie_core.engine.gauge import UNKNOWN
 from sie_core.memory import weight_bytes
 
 
@@ -30,27 +31,32 @@ class Costs:
         wanted = weight_bytes(card.path, card.files, "float32" if self._device.kind == "cpu" else precision)
         return wanted, True
 
-    def record(
-        self, model: str, family: str, before: DeviceMemory, after: DeviceMemory, weights: int, estimate: int
-    ) -> int:
-        """Note the memory before and after a load; return what the model costs.
+    def record(self, model: str, family: str, grown: int | None, weights: int, estimate: int) -> int:
+        """Note what a load took; return what the model costs.
 
-        The first load of a family also imports its libraries, which stay when the model goes: it is not measured but
-        counted, where that can be done.
+        Two loads are not measured: the first of a family also imports its libraries, which stay when the model goes,
+        and beside one that was not alone something else took or gave back memory. What was measured before counts then,
+        else what the weights take.
 
         Args:
             model: Its id.
             family: The id of its family.
-            before: The device's memory before the load.
-            after: The same once it was done.
-            weights: What the adapter says its weights take.
+            grown: By how much the use of the device grew; None where it cannot be told, or not of the load alone.
+            weights: What the adapter says its weights take; 0 where it does not.
             estimate: What was known before the load; 0 where nothing was.
         """
-        grown = after.used - before.used
-        if before.own is not None and after.own is not None:
-            grown = after.own - before.own
-        counted = weights or estimate
+        known = self._measured.get(model) or weights or estimate
         first = family not in self._families
         self._families.add(family)
-        self._measured[model] = counted if first and counted else max(grown, weights, 0)
+        unmeasured = known and (first or grown is None)
+        self._measured[model] = known if unmeasured else max(grown or 0, weights)
         return self._measured[model]
+
+
+def growth(before: DeviceMemory, after: DeviceMemory) -> int | None:
+    """Return by how many bytes the use of a device grew, this process's own where the probe tells; None if unknown."""
+    if UNKNOWN in (before, after):
+        return None
+    if before.own is not None and after.own is not None:
+        return after.own - before.own
+    return after.used - before.used

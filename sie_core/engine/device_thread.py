@@ -68,6 +68,7 @@ class DeviceThread:
         """Runs the device has not ended."""
         self._watched: set[Run] = set()
         """Runs whose outputs are not finished."""
+        self._launched = 0
         self._last_end = 0.0
         self._closing = False
         self._death: str | None = None
@@ -122,6 +123,11 @@ class DeviceThread:
         """Return the units and the cost units that wait."""
         with self._wake:
             return self._scheduler.queued_units, self._scheduler.queued_cost
+
+    def activity(self) -> tuple[int, int]:
+        """Return what changes with every batch that begins or ends: how many began so far, and how many are at work."""
+        with self._wake:
+            return self._launched, len(self._watched)
 
     def problem(self) -> str | None:
         """Say what is wrong: the thread is dead, or a batch runs far too long. Takes no lock that either could hold."""
@@ -211,6 +217,7 @@ class DeviceThread:
                     run = self._choose(now := clock())
                     if run is not None:
                         run.started = now
+                        self._launched += 1
                         self._flying.add(run)
                         self._watched.add(run)
                         return run

@@ -104,7 +104,13 @@ class Engine:
         self._keeper = self._make_keeper(settings, gauge, unloader)
         turns = Turns(self._keeper)
         loader = Loader(settings, plugins, weights, self.device, compute_threads(budget), self.metrics, turns)
-        placing = Placing(loader, turns, self._keeper, Costs(self.device))
+        placing = Placing(
+            loader,
+            turns,
+            self._keeper,
+            Costs(self.device),
+            lambda: (self._pipeline.device.activity(), unloader.given_back),
+        )
         self._lifecycle = Lifecycle(self._slots, loader, placing, unloader, self._pipeline.device, self.metrics)
         self._following = Following(self._slots, self._lifecycle)
         self._preload = Preload(settings.preload_models, catalog, self._lifecycle)

@@ -105,6 +105,12 @@ class MemoryKeeper:
             while True:
                 memory = await self.measure()
                 room = self._room(wanted, memory, [held for held in self._held() if held.id not in stuck])
+                leaving = self._slots.leaving(unused=room.fits)
+                if room == Room():
+                    return
+                if leaving and clock() < until:
+                    await asyncio.wait(leaving, timeout=until - clock(), return_when=asyncio.FIRST_COMPLETED)
+                    continue
                 if not room.fits and not sure:
                     return
                 if not room.fits or clock() > until:
@@ -112,10 +118,8 @@ class MemoryKeeper:
                 if room.evict is not None:
                     if not await self._evict(room.evict, "load", DRAIN_LIMIT_S):
                         stuck.add(room.evict)
-                elif room.wait_s is not None:
-                    await asyncio.sleep(max(0.0, room.wait_s))
                 else:
-                    return
+                    await asyncio.sleep(max(0.0, room.wait_s or 0.0))
         finally:
             self._making_room = False
 

@@ -57,7 +57,7 @@ class LoraLoader:
         held, wanted = await on_thread(f"sie-fetch-{name}", lambda: _fetch(config, self.weights))
         with held:
             who = f"the LoRA adapter {name} of {self.model}"
-            async with self.turns.take(who, wanted, sure=True, beside=self.model):
+            async with self.turns.take(who, lambda: (wanted, True), beside=self.model):
                 started = clock()
                 lora = await self._attempt(name, held.folder)
                 if lora is None and await self.turns.free_up(self.model):

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
+from functools import partial
 
 from sie_core.contracts import OutOfDeviceMemory
-from sie_core.engine.costs import Costs
+from sie_core.engine.costs import Costs, growth
 from sie_core.engine.heap import trim_heap
 from sie_core.engine.keeper import MemoryKeeper
 from sie_core.engine.loaded import LoadedModel
@@ -24,13 +26,24 @@ clock = time.monotonic
 
 
 class Placing:
-    """Loads models when it is their turn."""
+    """Loads models when it is their turn.
 
-    def __init__(self, loader: Loader, turns: Turns, keeper: MemoryKeeper, costs: Costs) -> None:
+    Args:
+        loader: Loads them.
+        turns: Gives the device, with room made.
+        keeper: Measures it.
+        costs: Told what each took.
+        activity: Returns what changes whenever anything but a load takes or gives back memory of the device.
+    """
+
+    def __init__(
+        self, loader: Loader, turns: Turns, keeper: MemoryKeeper, costs: Costs, activity: Callable[[], object]
+    ) -> None:
         self._loader = loader
         self._turns = turns
         self._keeper = keeper
         self._costs = costs
+        self._activity = activity
 
     async def place(self, fetched: Fetched, report: StageReport) -> tuple[LoadedModel, int]:
         """Load a model when its turn comes and there is room; return it with the bytes it takes.
@@ -40,27 +53,27 @@ class Placing:
             OutOfDeviceMemory: The device had no room after all, even after another model was unloaded.
         """
         asked, model = clock(), fetched.resolved.id
-        wanted, sure = self._costs.estimate(model, fetched.card, fetched.precision)
-        async with self._turns.take(model, wanted, sure=sure):
+        estimate = partial(self._costs.estimate, model, fetched.card, fetched.precision)
+        async with self._turns.take(model, estimate) as known:
             report("room", clock() - asked)
-            return await self._load(fetched, report, wanted if sure else 0)
+            return await self._load(fetched, report, known)
 
     def problem(self) -> str | None:
         """Say which load hangs, if one does."""
         return self._turns.problem()
 
-    async def _load(self, fetched: Fetched, report: StageReport, wanted: int) -> tuple[LoadedModel, int]:
+    async def _load(self, fetched: Fetched, report: StageReport, known: int) -> tuple[LoadedModel, int]:
         model = fetched.resolved.id
-        before = await self._keeper.measure()
+        seen, before = self._activity(), await self._keeper.measure()
         loaded = await self._attempt(fetched, report)
         if loaded is None and await self._turns.free_up(model):
-            before = await self._keeper.measure()
+            seen, before = self._activity(), await self._keeper.measure()
             loaded = await self._attempt(fetched, report)
         if loaded is None:
             raise OutOfDeviceMemory
         after = await self._keeper.measure()
-        family, weights = loaded.family.id, loaded.facts.memory_bytes
-        return loaded, self._costs.record(model, family, before, after, weights, wanted)
+        grown = growth(before, after) if self._activity() == seen else None
+        return loaded, self._costs.record(model, loaded.family.id, grown, loaded.facts.memory_bytes, known)
 
     async def _attempt(self, fetched: Fetched, report: StageReport) -> LoadedModel | None:
         """Load; None where the device has no room. The error ends here: its frames keep alive what must be freed."""

@@ -114,6 +114,14 @@ class Slots:
         """Describe every loaded model to a memory manager."""
         return [held for slot in self if (held := slot.held()) is not None]
 
+    def leaving(self, *, unused: bool) -> list[asyncio.Task[None]]:
+        """List the unloads under way; `unused` leaves out those that wait for requests to be answered."""
+        return [
+            slot.change
+            for slot in self
+            if slot.state == "unloading" and slot.change and not (unused and slot.loaded and slot.loaded.use.count)
+        ]
+
     def held_loras(self) -> list[HeldModel]:
         """Describe the LoRA adapters of every loaded model to a memory manager."""
         loaded = [slot.loaded for slot in self if slot.state == "loaded" and slot.loaded is not None]

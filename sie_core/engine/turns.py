@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from sie_core.engine.keeper import MemoryKeeper
 
 LOAD_LIMIT_S = 600.0
 """How long a load may work on the device before it counts as hung: nothing else can be loaded meanwhile."""
+
+Estimate = tuple[int, bool]
+"""Bytes that a load will take, and whether that is known; where it is guessed, the load shows whether it fits."""
 
 clock = time.monotonic
 
@@ -27,23 +30,23 @@ class Turns:
         self._at_work: tuple[str, float] | None = None
 
     @asynccontextmanager
-    async def take(self, who: str, wanted: int, *, sure: bool, beside: str | None = None) -> AsyncIterator[None]:
-        """Hold the device from when it is this load's turn and there is room.
+    async def take(self, who: str, estimate: Callable[[], Estimate], beside: str | None = None) -> AsyncIterator[int]:
+        """Hold the device from when it is this load's turn and there is room; gives the bytes known of, 0 for none.
 
         Args:
             who: What is loaded, for people.
-            wanted: The bytes it will take.
-            sure: Whether that is known; where it is guessed, the load shows whether it fits.
+            estimate: Says what it will take; asked when the turn comes, as others' loads teach what models take.
             beside: The model it is of no use without, which therefore stays.
 
         Raises:
             ModelLoadError: `OOM`: no room could be made.
         """
         async with self._lock:
+            wanted, sure = estimate()
             await self._keeper.make_room(wanted, sure=sure, beside=beside)
             self._at_work = (who, clock())
             try:
-                yield
+                yield wanted if sure else 0
             finally:
                 self._at_work = None
 

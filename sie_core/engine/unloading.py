@@ -43,6 +43,8 @@ class Unloader:
         self._gauge = gauge
         self._metrics = metrics
         self._left_behind: set[asyncio.Task[None]] = set()
+        self.given_back = 0
+        """How many models have given back what they held."""
 
     async def unload(self, slot: ModelSlot, wait_s: float | None = None, *, evict: bool = False) -> bool:
         """Unload a loaded model once nobody uses it; new requests are turned away meanwhile.
@@ -101,6 +103,7 @@ class Unloader:
         adapters, slot.loaded = [slot.loaded.adapter], None
         self._metrics.unloads.labels(slot.resolved.id).inc()
         await on_thread(f"sie-unload-{slot.resolved.id}", lambda: how(slot, adapters))
+        self.given_back += 1
 
     def _unload_and_free(self, slot: ModelSlot, adapters: list[Adapter]) -> None:
         expected, before = slot.memory_bytes or 0, self._gauge.held()

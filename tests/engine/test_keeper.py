@@ -160,6 +160,52 @@ async def test_two_clients_of_models_that_do_not_fit_together_share_a_bounded_nu
     assert loads < 100
 
 
+async def test_all_who_wait_for_models_that_do_not_fit_together_are_answered_with_one_load_of_each(engines):
+    a, b, c = models = [engines.model(name, memory_bytes=200 * MB) for name in "abc"]
+    engine = await engines.start(device="fake", memory_limit_bytes=300 * MB)
+    MEMORY.peak = 0
+    waiting = [engine.infer(request(model, f"text {number}")) for number in range(30) for model in models]
+    assert [len(reply.items) for reply in await bounded(asyncio.gather(*waiting))] == [1] * 90
+    assert [len(RECORD.events(model, "load")) for model in (a, b, c)] == [1, 1, 1]
+    assert MEMORY.peak <= 300 * MB
+
+
+async def test_an_idle_model_with_a_request_under_way_stays_until_it_is_answered(engines, hurried, monkeypatch):
+    monkeypatch.setattr(keeper, "MONITOR_S", 0.005)
+    looks, relieve = [], LeastRecentlyUsed.relieve
+    monkeypatch.setattr(LeastRecentlyUsed, "relieve", lambda *asked: looks.append(asked[2]) or relieve(*asked))
+    hold = engines.hold()
+    model = engines.model("held", run_hold=str(hold))
+    engine = await engines.start(device="fake", load=[model], idle_evict_s=0.01)
+    running = asyncio.create_task(engine.infer(request(model, "text")))
+    await until(lambda: RECORD.runs(model))
+    looks.clear()
+    await until(lambda: len(looks) > 10)
+    assert {held.uses > 0 for models in looks for held in models} == {True}
+    assert engine.model(model).state == "loaded"
+    hold.off()
+    assert len((await bounded(running)).items) == 1
+    await until(lambda: engine.model(model).state == "available")
+    assert [event.kind for event in RECORD.events(model)] == ["run", "unload"]
+
+
+async def test_requests_and_evictions_that_race_lose_no_request_and_leave_one_model_at_most(engines, monkeypatch):
+    monkeypatch.setattr(lru, "UNSERVED_S", 0.0)
+    monkeypatch.setattr(keeper, "MONITOR_S", 0.001)
+    models = [engines.model(name, memory_bytes=200 * MB) for name in "abc"]
+    engine = await engines.start(device="fake", memory_limit_bytes=300 * MB, idle_evict_s=0.001)
+    MEMORY.peak = 0
+
+    async def client(number):
+        for turn in range(15):
+            await serve(engine, models[(number + turn) % 3])
+
+    await bounded(asyncio.gather(*(client(number) for number in range(8))))
+    assert MEMORY.peak <= 200 * MB
+    await until(lambda: MEMORY.used == 0)
+    assert not loaded(engine)
+
+
 async def test_idle_models_are_unloaded_in_the_background_and_load_again(engines, hurried, monkeypatch):
     monkeypatch.setattr(keeper, "MONITOR_S", 0.01)
     model, pinned = engines.model("a", memory_bytes=100 * MB), engines.model("pinned")
