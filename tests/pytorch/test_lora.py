@@ -210,6 +210,26 @@ async def test_an_evicted_adapter_is_freed(world: World) -> None:
     assert len(world.adapter._runner._runner._low_ranks) <= LIMIT
 
 
+async def test_what_the_runner_keeps_of_an_adapter_counts_in_the_model_s_memory(world: World) -> None:
+    await world.infer(None)
+    alone = world.engine.model(MODEL).memory_bytes
+    assert alone is not None
+    runner = world.adapter._runner._runner
+    load = world.adapter.load_lora
+    packed: list[int] = []
+    world.adapter.load_lora = lambda *asked: (load(*asked), packed.append(len(runner._low_ranks)))[0]
+    await world.infer("l0")
+    assert packed == [1], "the first batch packs it, on the device's thread"
+    (copies,) = runner._low_ranks.values()
+    slot = world.engine._lifecycle.slot(world.engine._catalog.resolve(MODEL))
+    assert slot.loaded is not None
+    async with slot.loaded.loras.use("l0", 0) as lora:
+        factors = [part for factors in lora.payload.factors.values() for part in (factors.lower, factors.upper)]
+    size = sum(part.nbytes for part in (*factors, *copies.memory))
+    assert sum(part.nbytes for part in copies.memory) > 0
+    assert world.engine.model(MODEL).memory_bytes == alone + size
+
+
 WRONG: dict[str, dict[str, Any]] = {
     "DoRA": {"use_dora": True},
     "biases": {"bias": "all"},

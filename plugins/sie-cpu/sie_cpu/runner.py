@@ -160,6 +160,10 @@ class KernelRunner:
             for layer, kind in zip(self._layers, self._kinds, strict=True):
                 layer.window = width if kind == SLIDING else 0
 
+    def pack_low_rank(self, low_rank: LowRank) -> int:
+        """Pack factors ahead of the first batch with them; see `LowRankPacker`."""
+        return sum(part.nbytes for part in self._packed(low_rank).memory)
+
     def _packed(self, low_rank: LowRank) -> _PackedLowRank:
         """Pack factors once, for as long as they live."""
         packed = self._low_ranks.get(low_rank)

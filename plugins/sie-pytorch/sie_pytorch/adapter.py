@@ -161,7 +161,7 @@ class TextEncoder(Adapter):
             OutOfDeviceMemory: The device has no room.
         """
         with memory_errors():
-            return load_lora(name, folder, self._runner.linear_shapes, self._device)
+            return load_lora(name, folder, self._runner, self._device)
 
     def tokenize(self, texts: Sequence[str], *, special: bool, most: int | None = None) -> Sequence[Sequence[Token]]:
         """List the tokens of texts.

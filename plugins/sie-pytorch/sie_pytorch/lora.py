@@ -15,7 +15,7 @@ import torch
 from sie_core.contracts import Lora, ModelLoadError
 
 if TYPE_CHECKING:
-    from sie_pytorch.runners import Factors
+    from sie_pytorch.runners import BuiltRunner, Factors
 
 LOWER, UPPER = ".lora_A.weight", ".lora_B.weight"
 UNREAD = ".pooler.dense"
@@ -37,11 +37,12 @@ VARIANTS = (
 """Fields of PEFT's config that each make another computation of the factors."""
 
 
-def load_lora(name: str, folder: Path, shapes: Mapping[str, tuple[int, int]], device: torch.device) -> Lora:
-    """Read the adapter in `folder` for a model whose linear layers have `shapes` (out, in), by dotted name.
+def load_lora(name: str, folder: Path, runner: BuiltRunner, device: torch.device) -> Lora:
+    """Read the adapter in `folder` for the layers that `runner` runs.
 
     Returns:
-        A `Lora` whose payload is a `LowRank` on `device`, in float32, scaling included.
+        A `Lora` whose payload is a `LowRank` on `device`, in float32, scaling included. What the runner keeps of it in
+        a form of its own counts in its size.
 
     Raises:
         ModelLoadError: `CONFIG`: it is no plain LoRA (DoRA, biases, whole modules, embeddings), or does not fit the
@@ -53,12 +54,14 @@ def load_lora(name: str, folder: Path, shapes: Mapping[str, tuple[int, int]], de
     config, weights = _read(folder)
     _refuse_other_kinds(config)
     factors = {}
+    shapes = runner.linear_shapes
     for key, layer in _layers(weights, shapes).items():
         lower, upper = weights[key + LOWER].float(), weights[key + UPPER].float()
         _check_shapes(layer, lower, upper, shapes[layer])
         factors[layer] = _scaled(lower, upper, _scale(config, key, len(lower)), device)
     payload = LowRank(factors)
-    return Lora(name, payload, sum(part.lower.nbytes + part.upper.nbytes for part in factors.values()))
+    size = sum(part.lower.nbytes + part.upper.nbytes for part in factors.values())
+    return Lora(name, payload, size + runner.pack_low_rank(payload))
 
 
 def _read(folder: Path) -> tuple[Any, dict[str, torch.Tensor]]:

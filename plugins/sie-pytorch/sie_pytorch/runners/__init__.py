@@ -8,6 +8,7 @@ from sie_pytorch.runners.build import BuiltRunner, build_runner
 from sie_pytorch.runners.protocol import (
     Factors,
     LowRank,
+    LowRankPacker,
     Runner,
     RunnerContext,
     RunnerInfo,
@@ -20,6 +21,7 @@ __all__ = [
     "BuiltRunner",
     "Factors",
     "LowRank",
+    "LowRankPacker",
     "Runner",
     "RunnerContext",
     "RunnerInfo",

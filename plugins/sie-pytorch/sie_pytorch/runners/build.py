@@ -22,7 +22,14 @@ from sie_pytorch.runners.padded import PaddedRunner
 from sie_pytorch.runners.positions import position_limit
 from sie_pytorch.runners.precision import LEAST_COSINE, precisions
 from sie_pytorch.runners.proof import Probe, Proof, fill_up, make_probe, narrow_windows, prove, states_alone
-from sie_pytorch.runners.protocol import LowRank, Runner, RunnerContext, RunnerInfo, RunnerUnfitError
+from sie_pytorch.runners.protocol import (
+    LowRank,
+    LowRankPacker,
+    Runner,
+    RunnerContext,
+    RunnerInfo,
+    RunnerUnfitError,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +64,11 @@ class BuiltRunner:
         if key_lengths is None:
             return self._runner.forward(ids, positions, segment_ids, cu_seqlens, low_rank)
         return self._runner.forward(ids, positions, segment_ids, cu_seqlens, low_rank, key_lengths)
+
+    @torch.inference_mode()
+    def pack_low_rank(self, low_rank: LowRank) -> int:
+        """Have the runner pack factors where it does; see `LowRankPacker.pack_low_rank`."""
+        return self._runner.pack_low_rank(low_rank) if isinstance(self._runner, LowRankPacker) else 0
 
 
 @dataclass(frozen=True, slots=True)

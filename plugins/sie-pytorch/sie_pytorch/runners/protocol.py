@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -135,5 +135,20 @@ class Runner(Protocol):
         Returns:
             `[total_tokens, hidden]` on the runner's device in its precision, in the order of `ids`. On an asynchronous
             device it may return before the device is done.
+        """
+        ...
+
+
+@runtime_checkable
+class LowRankPacker(Protocol):
+    """A runner that keeps low-rank factors in a form of its own."""
+
+    def pack_low_rank(self, low_rank: LowRank) -> int:
+        """Bring the factors into that form ahead of the first batch with them.
+
+        Called on a loader thread, while `forward` may run on another.
+
+        Returns:
+            The bytes that this takes for as long as `low_rank` lives.
         """
         ...
