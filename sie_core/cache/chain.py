@@ -71,12 +71,13 @@ class WeightChain:
             ModelLoadError: No tier gave them. The message names each tier and what it said; the class is that of the
                 farthest tier that failed, or `NOT_FOUND` where none has the model.
         """
-        lease = None if self.cache is None else self.cache.use(request.repo_id)
+        # No lock file for what is not there: ids come from clients too, and lock files stay.
+        there = self.cache is not None and self.cache.has(request.repo_id)
+        lease = self.cache.use(request.repo_id) if self.cache is not None and there else None
         held = HeldWeights(self._ask(request), lease)
         if self.cache is None or not held.folder.is_relative_to(self.cache.folder):
             held.release()
         elif lease is None:
-            # Only this fetch made the cache's folder, so nothing could be held before.
             held = HeldWeights(held.folder, self.cache.use(request.repo_id))
             if not held.folder.is_dir():
                 return self.hold(request)

@@ -15,7 +15,7 @@ from pathlib import Path
 from sie_core.cache import hub_layout, store_layout
 from sie_core.cache.disk import DiskCache, disk_cache, storage_error
 from sie_core.cache.local import LocalTier
-from sie_core.cache.proofs import Expected, Record, digest, state_of, write_record
+from sie_core.cache.proofs import Expected, Record, digest, flush, state_of, write_record
 from sie_core.cache.store_layout import Manifest, StoredFile
 from sie_core.cache.writing import beside, link_whole
 from sie_core.contracts import (
@@ -118,9 +118,12 @@ class ClusterTier:
         return None
 
     def _pull(self, manifest: Manifest, progress: Progress | None) -> Path:
-        self.cache.make_room(manifest.repo_id, manifest.size)
-        count = _Count(manifest.size, progress)
         repo = hub_layout.repo_folder(self.cache.folder, manifest.repo_id)
+        lacking = [
+            each.size for each in manifest.files.values() if not _has_size(repo / "blobs" / each.sha256, each.size)
+        ]
+        self.cache.make_room(manifest.repo_id, sum(lacking))
+        count = _Count(manifest.size, progress)
         try:
             (repo / "blobs").mkdir(parents=True, exist_ok=True)
             for name, file in manifest.files.items():
@@ -133,7 +136,7 @@ class ClusterTier:
         self, manifest: Manifest, name: str, file: StoredFile, blob: Path, progress: Callable[[int], None]
     ) -> None:
         """Have one file's contents in the cache, right to the last bit."""
-        if blob.is_file() and blob.stat().st_size == file.size and digest(blob) == file.sha256:
+        if _has_size(blob, file.size) and digest(blob) == file.sha256:
             progress(file.size)
             return
         new = beside(blob)
@@ -147,6 +150,7 @@ class ClusterTier:
                     manifest.commit,
                     f"{name} has the SHA-256 {found}, its manifest says {file.sha256}",
                 )
+            flush(new)
             new.replace(blob)
         finally:
             new.unlink(missing_ok=True)
@@ -205,6 +209,10 @@ def _snapshot(repo: Path, manifest: Manifest) -> Path:
     if new != folder:
         new.replace(folder)
     return folder
+
+
+def _has_size(file: Path, size: int) -> bool:
+    return file.is_file() and file.stat().st_size == size
 
 
 def _found(ask: Callable[[], bytes]) -> bytes | None:

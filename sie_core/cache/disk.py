@@ -73,6 +73,10 @@ class DiskCache:
         self.locks = Locks(folder)
         self.proofs = Proofs()
 
+    def has(self, repo_id: str) -> bool:
+        """Whether anything of a repository is here."""
+        return os.path.isdir(hub_layout.repo_folder(self.folder, repo_id))  # noqa: PTH112 - Path raises for long names
+
     def use(self, repo_id: str) -> Lease | None:
         """Keep a repository from being removed until the lease is released."""
         return self.locks.share(_name(repo_id)) if self.folder.is_dir() else None
@@ -93,16 +97,30 @@ class DiskCache:
                 raise storage_error(repo_id, error) from error
             if lease := self.use(repo_id):
                 held.callback(lease.release)
-            fresh = not repo.exists()
-            try:
+            with self._marked(repo_id, repo):
                 yield
-            finally:
-                if fresh and repo.is_dir():
-                    with contextlib.suppress(OSError):
-                        write_whole(repo / RECORDS / STORED, b"")
+        if self.limits is not None:
+            # What others pulled meanwhile found the same room; the last to let go finds nobody else's in use.
+            self.shrink(self.limits, spared=repo_id)
+
+    @contextlib.contextmanager
+    def _marked(self, repo_id: str, repo: Path) -> Iterator[None]:
+        """Mark a repository that nobody had as SIE's own: before it is pulled, for a process may die while it pulls."""
+        if repo.exists():
+            yield
+            return
+        try:
+            write_whole(repo / RECORDS / STORED, b"")
+        except OSError as error:
+            raise storage_error(repo_id, error) from error
+        try:
+            yield
+        finally:
+            if [each.name for each in _entries(repo)] == [RECORDS]:
+                shutil.rmtree(repo, ignore_errors=True)
 
     def make_room(self, repo_id: str, size: int) -> None:
-        """Remove the longest unused repositories until `size` more bytes are within the limits.
+        """Remove the longest unused repositories until `size` bytes more of `repo_id` are within the limits.
 
         Raises:
             ModelLoadError: `STORAGE`: they do not fit on the disk, or into the limit in bytes, with all removed that
@@ -130,8 +148,8 @@ class DiskCache:
                 f"there takes {megabytes(held)}: raise SIE_DISK_CACHE_MAX_BYTES, or unload models",
             )
 
-    def shrink(self, limits: DiskLimits, size: int = 0) -> list[CachedRepository]:
-        """Remove the longest unused repositories until the cache, with `size` bytes more, is within `limits`.
+    def shrink(self, limits: DiskLimits, size: int = 0, spared: str | None = None) -> list[CachedRepository]:
+        """Remove the longest unused repositories but `spared` until the cache, with `size` bytes more, is in `limits`.
 
         Returns:
             What was removed.
@@ -147,7 +165,7 @@ class DiskCache:
                 for each in sorted(entries, key=lambda it: it.last_used):
                     if not self._over(limits, held + size, size):
                         break
-                    if self._remove(each):
+                    if each.repo_id != spared and self._remove(each):
                         held -= each.size
                         removed.append(each)
         except OSError as error:

@@ -14,11 +14,12 @@ from sie_core.cache.disk import DiskCache, disk_cache, storage_error
 from sie_core.cache.formats import no_safetensors
 from sie_core.cache.hub_retries import PATIENT, HubRetries, TooLongAPause, asked_pause_s, bound_pauses, status_of
 from sie_core.cache.local import check
+from sie_core.cache.proofs import Expected, Record, known_digest, read_record, write_record
 from sie_core.contracts import ModelLoadError, TierContext, WeightRequest, WeightTierFactory, is_pickled
 from sie_core.contracts.weights import Progress
 
 if TYPE_CHECKING:
-    from huggingface_hub.hf_api import ModelInfo
+    from huggingface_hub.hf_api import ModelInfo, RepoSibling
 
 _METADATA_TIMEOUT_S = 10.0
 
@@ -80,13 +81,14 @@ class HubTier:
 
     def _pull(self, request: WeightRequest, info: ModelInfo) -> Path:
         commit = str(info.sha)
-        there = hub_layout.snapshot(self.cache.folder, request.repo_id, commit)
-        if there is not None:
-            self._clear_faults(there)
-            if hub_layout.missing(there) is None:
-                return self._named(request, there)
         files = [file for file in info.siblings or () if hub_layout.wanted(file.rfilename)]
-        self.cache.make_room(request.repo_id, sum(file.size or 0 for file in files))
+        there = hub_layout.repo_folder(self.cache.folder, request.repo_id) / "snapshots" / commit
+        # Before any file is there: only with the list can a part be told from the whole, whatever the client records.
+        write_record(there, Record({file.rfilename: _expected(file) for file in files}, read_record(there).proved))
+        if there.is_dir() and not self._clear_faults(there) and hub_layout.missing(there) is None:
+            return self._named(request, there)
+        lacking_files = [file for file in files if not (there / file.rfilename).exists()]
+        self.cache.make_room(request.repo_id, sum(file.size or 0 for file in lacking_files))
         folder = self.retries.call(lambda: self._download(request, commit))
         lacking = hub_layout.missing(folder)
         if lacking is not None:
@@ -94,13 +96,19 @@ class HubTier:
         check(self.cache, request.repo_id, folder)
         return self._named(request, folder)
 
-    def _clear_faults(self, folder: Path) -> None:
-        """Unlink wrong files of a snapshot, which the Hub's client would keep; who has them open is not disturbed."""
-        for name in self.cache.proofs.faults(folder):
+    def _clear_faults(self, folder: Path) -> bool:
+        """Unlink wrong files of a snapshot, which the Hub's client would keep; who has them open is not disturbed.
+
+        Returns:
+            Whether there were any, or one was missing.
+        """
+        faults = self.cache.proofs.faults(folder)
+        for name in faults:
             file = folder / name
             if file.is_symlink():
                 (file.parent / file.readlink()).unlink(missing_ok=True)
             file.unlink(missing_ok=True)
+        return bool(faults)
 
     def _named(self, request: WeightRequest, folder: Path) -> Path:
         """Have the local cache know the commit by the branch or tag that was asked for."""
@@ -120,6 +128,13 @@ class HubTier:
             tqdm_class=None if request.progress is None else _progress_bar(request.progress),
         )
         return Path(folder)
+
+
+def _expected(file: RepoSibling) -> Expected:
+    """Read what the Hub says of a file. The id of a large file's blob is that of a pointer to it, so it counts not."""
+    large = file.lfs is not None or file.rfilename.endswith(".safetensors")
+    digest = (file.lfs.sha256 if file.lfs else None) if large else file.blob_id
+    return Expected(file.size, known_digest(digest))
 
 
 def _progress_bar(progress: Progress) -> type[Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -64,7 +65,7 @@ def snapshot(cache: Path, repo_id: str, revision: str | None) -> Path | None:
     except (OSError, ValueError):
         commit = name
     folder = repo / "snapshots" / commit
-    return folder if commit and folder.is_dir() else None
+    return folder if commit and os.path.isdir(folder) else None  # noqa: PTH112 - Path raises for names too long
 
 
 def write_ref(cache: Path, repo_id: str, revision: str | None, commit: str) -> None:

@@ -10,6 +10,7 @@ from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 
+from sie_core.cache.proofs import state_of
 from sie_core.contracts import ModelLoadError, TierContext, WeightPackage, WeightRequest, WeightTierFactory
 
 
@@ -20,7 +21,7 @@ class PackagesTier:
 
     def __init__(self, packages: Sequence[WeightPackage]) -> None:
         self.packages = tuple(packages)
-        self._hashes: dict[tuple[str, int, int], str] = {}
+        self._hashes: dict[tuple[Path, tuple[int, ...]], str] = {}
         self._lock = threading.Lock()
 
     def fetch(self, request: WeightRequest) -> Path | None:
@@ -63,9 +64,8 @@ class PackagesTier:
             raise ModelLoadError("CORRUPT", f"{name} has the SHA-256 {found}, expected is {expected}. {reinstall}")
 
     def _sha256(self, file: Path) -> str:
-        """Hash a file once for as long as its size and time stay what they were."""
-        state = file.stat()
-        key = (str(file), state.st_size, state.st_mtime_ns)
+        """Hash a file once for as long as it stays what it was."""
+        key = (file, tuple(state_of(file)))
         with self._lock:
             if key not in self._hashes:
                 with file.open("rb") as stream:

@@ -6,8 +6,10 @@ from the name of a blob, which is its hash. It must not know where the files cam
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
 import re
 import threading
 from collections.abc import Mapping
@@ -80,6 +82,7 @@ class Proofs:
                 known = proved.get(name) or self._proved.get(file)
             if known != state:
                 found = digest(file, like=expected.digest)
+                flush(file)
                 if found != expected.digest:
                     return f"has the hash {found}, expected is {expected.digest}"
         except OSError as error:
@@ -95,7 +98,7 @@ def expectations(folder: Path, record: Record | None = None) -> dict[str, Expect
     listed = record.files or _listed(folder)
     there = (file.relative_to(folder).as_posix() for file in folder.rglob("*") if not file.is_dir())
     names = sorted({*listed, *(name for name in there if hub_layout.wanted(name))})
-    return {name: listed.get(name) or _by_blob(folder / name) for name in names}
+    return {name: _expected(listed.get(name), folder / name) for name in names}
 
 
 def digest(file: Path, like: str = "0" * 64) -> str:
@@ -111,6 +114,12 @@ def digest(file: Path, like: str = "0" * 64) -> str:
     # A mirror may name small files by their plain SHA-1.
     plain = hashlib.sha1(content, usedforsecurity=False).hexdigest()
     return plain if plain == like else hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+def flush(file: Path) -> None:
+    """Have the disk hold what was hashed: after a power cut its time and size may stand without its contents."""
+    with contextlib.suppress(OSError), file.open("rb") as stream:
+        os.fsync(stream.fileno())
 
 
 def read_record(folder: Path) -> Record:
@@ -153,18 +162,22 @@ def _listed(folder: Path) -> dict[str, Expected]:
     for name, entry in hub_layout.recorded(folder).items():
         if hub_layout.wanted(name) and isinstance(entry, dict):
             size, sha256, git = (entry.get(each) for each in ("size", "lfs_sha256", "blob_id"))
-            found = _known(sha256) or _known(git)
+            found = known_digest(sha256) or known_digest(git)
             if found is not None:
                 listed[name] = Expected(size if isinstance(size, int) else None, found)
     return listed
 
 
-def _by_blob(file: Path) -> Expected:
-    """Take the hash from the blob that a file of a snapshot is a link to."""
-    return Expected(digest=_known(file.readlink().name)) if file.is_symlink() else Expected()
+def _expected(listed: Expected | None, file: Path) -> Expected:
+    """Take a hash that nobody listed from the blob that the file is a link to."""
+    if listed is not None and listed.digest is not None:
+        return listed
+    by_blob = known_digest(file.readlink().name) if file.is_symlink() else None
+    return Expected(None if listed is None else listed.size, by_blob)
 
 
-def _known(value: Any) -> str | None:
+def known_digest(value: Any) -> str | None:
+    """Return a digest that can be checked; None for anything else."""
     return value if isinstance(value, str) and (_SHA256.fullmatch(value) or _SHA1.fullmatch(value)) else None
 
 

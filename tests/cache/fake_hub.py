@@ -110,7 +110,11 @@ def blob_name(name: str, data: bytes) -> str:
 
 
 def _sibling(name: str, data: bytes) -> dict[str, Any]:
-    return {"rfilename": name, "size": len(data), "blobId": _git_id(data)}
+    entry = {"rfilename": name, "size": len(data), "blobId": _git_id(data)}
+    if name.endswith(".safetensors"):
+        lfs = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 130}
+        return {**entry, "blobId": _git_id(b"a pointer"), "lfs": lfs}
+    return entry
 
 
 def _tree_entry(name: str, data: bytes) -> dict[str, Any]:

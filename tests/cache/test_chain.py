@@ -11,6 +11,7 @@ from sie_core.cache import (
     HUB_TIER,
     LOCAL_TIER,
     PACKAGES_TIER,
+    DiskCache,
     HubTier,
     LocalTier,
     PackagesTier,
@@ -150,3 +151,13 @@ def test_a_weightless_model_asks_nobody(tmp_path: Path) -> None:
     assert fetch_weights(ModelConfig("m", weightless=True), WeightChain([shelf])) is None
     assert find_weights(ModelConfig("m", weightless=True), WeightChain([shelf])) is None
     assert shelf.asked == []
+
+
+def test_ids_that_clients_invent_leave_no_files(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path / "cache")
+    chain = WeightChain([LocalTier(cache)], cache)
+    for name in ("org/nobody", "org/" + "x" * 300, "org/null\0"):
+        with pytest.raises(ModelLoadError) as raised:
+            chain.hold(WeightRequest(name))
+        assert raised.value.failure == "NOT_FOUND"
+    assert list(tmp_path.iterdir()) == []

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from sie_core.cache import DiskCache, HubTier, LocalTier, WeightChain
+from sie_core.cache import DiskCache, DiskLimits, HubTier, LocalTier, WeightChain
 from sie_core.cache.hub_retries import HubRetries
 from sie_core.contracts import ModelLoadError, WeightRequest
 from tests.cache.conftest import make_read_only
-from tests.cache.fake_hub import COMMIT, FakeHub
+from tests.cache.fake_hub import COMMIT, FILES, FakeHub
 
 REQUEST = WeightRequest("org/m")
 LIMITED = 429, {"Retry-After": "7"}
@@ -148,3 +150,61 @@ def test_weights_that_a_chain_gives_are_held_even_where_it_made_the_cache(hub: F
     with WeightChain([HubTier(cache, hub.url)], cache).hold(REQUEST):
         assert cache.in_use("org/m")
     assert not cache.in_use("org/m")
+
+
+def test_a_damaged_file_is_replaced_within_a_limit_that_holds_the_model_once(hub: FakeHub, tmp_path: Path) -> None:
+    hub.files["org/m"]["model.safetensors"] = large = save({"weight": np.ones(2**18, np.float32)})
+    cache = DiskCache(tmp_path / "cache", DiskLimits(max_bytes=int(1.5 * len(large))), dedicated=True)
+    chain = WeightChain([LocalTier(cache), HubTier(cache, hub.url)], cache)
+    folder = chain.fetch(REQUEST)
+    (folder / "config.json").resolve().write_bytes(b"[]")
+    assert chain.fetch(REQUEST) == folder
+    assert files_of(folder)["config.json"] == hub.files["org/m"]["config.json"]
+
+
+def test_pulls_at_once_leave_the_cache_within_its_limit(hub: FakeHub, tmp_path: Path) -> None:
+    large = save({"weight": np.ones(2**18, np.float32)})
+    names = [f"org/{letter}" for letter in "abcd"]
+    hub.files.update({name: {**FILES, "model.safetensors": large} for name in names})
+    limit = int(2.5 * len(large))
+    cache = DiskCache(tmp_path / "cache", DiskLimits(max_bytes=limit), dedicated=True)
+    tier = HubTier(cache, hub.url)
+    with ThreadPoolExecutor(len(names)) as threads:
+        assert None not in list(threads.map(lambda name: tier.fetch(WeightRequest(name)), names))
+    assert 0 < sum(each.size for each in cache.repositories()) <= limit
+
+
+def test_what_a_process_pulled_that_was_killed_may_still_be_removed(hub: FakeHub, tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path / "cache")
+    script = (
+        "import sys; from pathlib import Path; from sie_core.cache import DiskCache\n"
+        "with DiskCache(Path(sys.argv[1])).pulling('org/m'): print('pulling', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", script, str(cache.folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "pulling\n"
+        other.kill()
+    HubTier(cache, hub.url).fetch(REQUEST)
+    assert [(each.repo_id, each.removable) for each in cache.repositories()] == [("org/m", True)]
+
+
+def test_a_pull_that_got_nothing_leaves_nothing(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path / "cache")
+    with pytest.raises(ConnectionError), cache.pulling("org/m"):
+        raise ConnectionError
+    assert cache.repositories() == []
+
+
+def test_a_part_of_a_download_is_told_from_the_whole_by_any_client_of_the_hub(hub: FakeHub, tmp_path: Path) -> None:
+    """Older clients keep no list of a commit's files, and a vocabulary is named by no other file."""
+    hub.refused = {"vocab.txt": (403, {})}
+    cache = DiskCache(tmp_path / "cache")
+    tiers = [LocalTier(cache), HubTier(cache, hub.url)]
+    with pytest.raises(ModelLoadError):
+        tiers[1].fetch(REQUEST)
+    shutil.rmtree(cache.folder / "models--org--m/trees")
+    with pytest.raises(ModelLoadError, match=r"vocab\.txt"):
+        tiers[0].fetch(WeightRequest("org/m", COMMIT))
+    hub.refused = {}
+    assert "vocab.txt" in files_of(WeightChain(tiers, cache).fetch(REQUEST))
