@@ -25,6 +25,8 @@ class Faults:
     """Every answer of more than a kilobyte breaks off in the middle."""
     cut_firsts: bool = False
     """The first such answer of each path breaks off."""
+    unsigned: bool = False
+    """Requests are passed on without their signatures."""
     gone: bool = False
     """Connections are closed before anything is answered."""
     asked: list[str] = field(default_factory=list)
@@ -77,19 +79,22 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
             for name, value in self.headers.items():
+                if self.faults.unsigned and name.lower() == "authorization":
+                    continue
                 connection.putheader(name, value)
             connection.endheaders(body)
             reply = connection.getresponse()
-            self._answer(reply.status, dict(reply.getheaders()), reply.read())
+            headers = {name.lower(): value for name, value in reply.getheaders()}
+            self._answer(reply.status, headers, reply.read())
         finally:
             connection.close()
 
     def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
         self.send_response_only(status)
         for name, value in headers.items():
-            if name.lower() not in ("content-length", "transfer-encoding", "connection"):
+            if name not in ("content-length", "transfer-encoding", "connection"):
                 self.send_header(name, value)
-        size = headers.get("Content-Length", "0") if self.command == "HEAD" else str(len(body))
+        size = headers.get("content-length", "0") if self.command == "HEAD" else str(len(body))
         self.send_header("Content-Length", size)
         self.end_headers()
         cut = self.faults.cuts(self.path, len(body))

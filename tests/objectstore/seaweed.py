@@ -1,4 +1,7 @@
-"""A real S3 gateway for the tests: SeaweedFS in a process of its own, with one user and one bucket."""
+"""A real S3 gateway for the tests: SeaweedFS in a process of its own, with one bucket.
+
+One user may do anything; nobody may use the bucket too, for a protocol that is S3's but for its signatures.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,9 @@ PORTS = ("master", "volume", "filer", "s3")
 def run_s3(folder: Path) -> Iterator[str]:
     """Run the gateway until the block ends; gives its URL once the bucket is there."""
     config = folder / "s3.json"
-    credentials = [{"accessKey": KEY, "secretKey": SECRET}]
-    config.write_text(json.dumps({"identities": [{"name": "t", "credentials": credentials, "actions": ["Admin"]}]}))
+    user = {"name": "t", "credentials": [{"accessKey": KEY, "secretKey": SECRET}], "actions": ["Admin"]}
+    nobody = {"name": "anonymous", "actions": [f"{may}:{BUCKET}" for may in ("Read", "Write", "List")]}
+    config.write_text(json.dumps({"identities": [user, nobody]}))
     ports = _free_ports(2 * len(PORTS))
     command = [str(WEED), "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3"]
     command += [f"-s3.config={config}", "-s3.port.iceberg=0", "-s3.port.lance=0"]

@@ -24,6 +24,8 @@ _STATUS = re.compile(r"Server returned non-2xx status code: (\d{3})|HTTP status 
 def told(url: str, key: str) -> Iterator[None]:
     """Turn what obstore raises into the contract's error, with the store and the remedy named.
 
+    Without a `key` only the bucket itself may be missing.
+
     Raises:
         ObjectStoreError: Whatever failed in the store.
     """
@@ -32,15 +34,15 @@ def told(url: str, key: str) -> Iterator[None]:
     except FileNotFoundError as error:
         if error.errno is not None:  # of a local file
             raise
-        raise ObjectStoreError("NOT_FOUND", f"{url} has no {key}") from error
+        raise _missing(url, key) from error
     except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
         raise _denied(url) from error
     except exceptions.BaseError as error:
         if _REFUSED.search(str(error)):
             raise _denied(url) from error
         why = _why(error)
-        if why == "status 404":  # of an object it is a FileNotFoundError
-            raise ObjectStoreError("NOT_FOUND", f"{url} is not there: check the bucket's name") from error
+        if why == "status 404":
+            raise _missing(url, key) from error
         raise unavailable(url, why) from error
 
 
@@ -48,6 +50,11 @@ def unavailable(url: str, why: str) -> ObjectStoreError:
     """Say that a store cannot be reached, or fails."""
     endpoint = ENDPOINTS.get(_scheme(url), "")
     return ObjectStoreError("UNAVAILABLE", f"{url} cannot be reached ({why}): check the endpoint{endpoint}, or wait")
+
+
+def _missing(url: str, key: str) -> ObjectStoreError:
+    found = f"{url} has no {key}" if key else f"{url} is not there: check the bucket's name"
+    return ObjectStoreError("NOT_FOUND", found)
 
 
 def _denied(url: str) -> ObjectStoreError:

@@ -77,7 +77,7 @@ class BucketStore:
 
     def write(self, key: str, data: bytes) -> None:
         """Store a small object."""
-        self._retried(key, lambda: obstore.put(self._store, key, data))
+        self._retried("", lambda: obstore.put(self._store, key, data))
 
     def download(self, key: str, file: Path, size: int, progress: Callable[[int], None]) -> None:
         """Write an object to a new file, its ranges read by several threads at once."""
@@ -115,7 +115,7 @@ class BucketStore:
 
     def upload(self, key: str, file: Path) -> None:
         """Store a file, in parts where it is large."""
-        self._retried(key, lambda: obstore.put(self._store, key, file))
+        self._retried("", lambda: obstore.put(self._store, key, file))
 
     def size(self, key: str) -> int | None:
         """Return the bytes of an object, None where there is none."""
@@ -134,7 +134,7 @@ class BucketStore:
                 return obstore.list(self._store, prefix or None).collect()
             return obstore.list_with_delimiter(self._store, prefix or None)["objects"]
 
-        found = self._retried(prefix or "bucket", ask)
+        found = self._retried("", ask)
         for each in found:
             yield StoredObject(each["path"], each["size"], each["e_tag"] or each["last_modified"].isoformat())
 
@@ -147,7 +147,7 @@ class BucketStore:
                 raise
 
     def _retried(self, key: str, ask: Callable[[], Result]) -> Result:
-        """Ask again while the store cannot be reached or fails, within bounds."""
+        """Ask again while the store cannot be reached or fails, within bounds; `key` is what may not be there."""
         until = time.monotonic() + self.budget_s
         pause = _FIRST_PAUSE_S
         for attempt in range(1, ATTEMPTS + 1):

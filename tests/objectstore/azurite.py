@@ -1,0 +1,89 @@
+"""Microsoft's own emulator of its blob storage for the tests: built once below the repository, a process of its own.
+
+Where it cannot be had the tests that need it are a skip that says why.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from email.utils import formatdate
+from pathlib import Path
+
+import httpx
+import pytest
+from filelock import FileLock
+
+ACCOUNT = "devstoreaccount1"
+KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+"""Of every emulator, by its documentation."""
+PACKAGE = "azurite@3.35.0"
+HOME = Path(__file__).parents[2] / ".envs"
+START_S = 60.0
+
+
+@contextmanager
+def run_azurite(folder: Path, container: str) -> Iterator[str]:
+    """Run the emulator until the block ends; gives its URL once the container is there."""
+    program = _installed()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [str(program), "--blobPort", str(port), "--inMemoryPersistence", "--silent", "--disableTelemetry"]
+    log = folder / "azurite.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*command, "--skipApiVersionCheck"], stdout=output, stderr=subprocess.STDOUT, cwd=folder
+        )
+    try:
+        url = f"http://127.0.0.1:{port}"
+        _make_container(url, container, process, log)
+        yield url
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _installed() -> Path:
+    npm, folder = shutil.which("npm"), HOME / "azurite"
+    program = folder / "node_modules/.bin/azurite-blob"
+    HOME.mkdir(exist_ok=True)
+    with FileLock(HOME / "azurite.lock"):
+        stamp = folder / ".package"
+        if not (stamp.exists() and stamp.read_text() == PACKAGE):
+            if npm is None:
+                pytest.skip(f"{PACKAGE}, the emulator of Azure's blob storage, needs npm, which is not installed")
+            folder.mkdir(exist_ok=True)
+            install = [npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", "--ignore-scripts", PACKAGE]
+            done = subprocess.run(install, capture_output=True, text=True, timeout=600)
+            if done.returncode:
+                last = (done.stderr.strip().splitlines() or ["no word of why"])[-1]
+                pytest.skip(f"{PACKAGE}, the emulator of Azure's blob storage, cannot be installed: {last}")
+            stamp.write_text(PACKAGE)
+    return program
+
+
+def _make_container(url: str, container: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Make the container as soon as the emulator answers; a store only ever uses one."""
+    date = formatdate(usegmt=True)
+    signed = f"PUT{12 * chr(10)}x-ms-date:{date}\nx-ms-version:2021-08-06\n"
+    signed += f"/{ACCOUNT}/{ACCOUNT}/{container}\nrestype:container"
+    signature = base64.b64encode(hmac.digest(base64.b64decode(KEY), signed.encode(), hashlib.sha256)).decode()
+    headers = {"x-ms-date": date, "x-ms-version": "2021-08-06", "Authorization": f"SharedKey {ACCOUNT}:{signature}"}
+    end = time.monotonic() + START_S
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            answer = httpx.put(f"{url}/{ACCOUNT}/{container}", params={"restype": "container"}, headers=headers)
+        except httpx.TransportError:
+            time.sleep(0.1)
+            continue
+        if answer.status_code == 201:
+            return
+        raise RuntimeError(f"no container could be made: {answer.text}")
+    raise RuntimeError(f"the emulator did not start:\n{log.read_text(errors='replace')[-3000:]}")
