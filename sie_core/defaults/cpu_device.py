@@ -21,15 +21,25 @@ UNLIMITED = 1 << 60
 """cgroup v1 writes "no limit" as a number near 2**63."""
 
 
-class CacheRows(NamedTuple):
-    """The rows of `memory.stat` that tell the page cache: the parts of it, and how much some process maps."""
+class GroupFiles(NamedTuple):
+    """The files of a memory cgroup."""
 
-    parts: tuple[str, str]
+    limits: tuple[str, ...]
+    """The tightest counts: above the one the kernel kills, above the other it stops every allocation to reclaim."""
+    used: str
+    cache: tuple[str, str]
+    """The rows of `memory.stat` that make up the page cache."""
     mapped: str
+    """The row that tells how much of it some process maps."""
 
 
-V2_CACHE = CacheRows(("inactive_file", "active_file"), "file_mapped")
-V1_CACHE = CacheRows(("total_inactive_file", "total_active_file"), "total_mapped_file")
+V2 = GroupFiles(("memory.max", "memory.high"), "memory.current", ("inactive_file", "active_file"), "file_mapped")
+V1 = GroupFiles(
+    ("memory.limit_in_bytes",),
+    "memory.usage_in_bytes",
+    ("total_inactive_file", "total_active_file"),
+    "total_mapped_file",
+)
 
 
 class CpuProbe:
@@ -50,7 +60,11 @@ class CpuProbe:
         return [Device("cpu", name=self._name())]
 
     def memory(self, device: Device) -> DeviceMemory:
-        """Measure memory in bytes. Page cache that no process maps counts as free: the kernel drops it when asked."""
+        """Measure memory in bytes. Page cache that no process maps counts as free: the kernel drops it when asked.
+
+        What a process maps counts as used, its weights among it: the kernel could drop that too, and every batch would
+        read it from the disk again.
+        """
         machine = psutil.virtual_memory()
         own = psutil.Process().memory_info().rss
         tightest = DeviceMemory(machine.total - machine.available, machine.total, own)
@@ -74,23 +88,22 @@ class CpuProbe:
         for line in _lines(self._root / "proc/self/cgroup"):
             number, controllers, path = line.split(":", 2)
             if number == "0" and not controllers:
-                mount, files = "sys/fs/cgroup", ("memory.max", "memory.current", V2_CACHE)
+                mount, files = "sys/fs/cgroup", V2
             elif "memory" in controllers.split(","):
-                mount = "sys/fs/cgroup/memory"
-                files = ("memory.limit_in_bytes", "memory.usage_in_bytes", V1_CACHE)
+                mount, files = "sys/fs/cgroup/memory", V1
             else:
                 continue
             yield from self._climb(self._root / mount, path, files)
 
-    def _climb(self, mount: Path, path: str, files: tuple[str, str, CacheRows]) -> Iterator[DeviceMemory]:
-        limit_file, use_file, cache = files
+    def _climb(self, mount: Path, path: str, files: GroupFiles) -> Iterator[DeviceMemory]:
         folder = mount / path.lstrip("/")
         # Inside a container the path may be the host's; what the container may see then lies at the mount.
         folder = folder if folder.is_dir() and mount in (folder, *folder.parents) else mount
         while folder == mount or mount in folder.parents:
-            limit, used = _number(folder / limit_file), _number(folder / use_file)
-            if limit is not None and used is not None and limit < UNLIMITED:
-                yield DeviceMemory(max(0, used - _droppable(folder / "memory.stat", cache)), limit)
+            limits = [limit for name in files.limits if (limit := _number(folder / name)) is not None]
+            limit, used = min(limits, default=UNLIMITED), _number(folder / files.used)
+            if used is not None and limit < UNLIMITED:
+                yield DeviceMemory(max(0, used - _droppable(folder / "memory.stat", files)), limit)
             folder = folder.parent
 
 
@@ -106,11 +119,11 @@ def _number(path: Path) -> int | None:
     return int(lines[0]) if lines and lines[0].isdigit() else None
 
 
-def _droppable(stat: Path, rows: CacheRows) -> int:
+def _droppable(stat: Path, files: GroupFiles) -> int:
     """Count the page cache that no process maps: of weights just unloaded, for example."""
     values = dict(line.split(" ", 1) for line in _lines(stat) if " " in line)
-    cached = sum(int(values.get(part, 0)) for part in rows.parts)
-    return max(0, cached - int(values.get(rows.mapped, 0)))
+    cached = sum(int(values.get(row, 0)) for row in files.cache)
+    return max(0, cached - int(values.get(files.mapped, 0)))
 
 
 @hookimpl

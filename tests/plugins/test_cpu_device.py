@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import subprocess
+import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
-from sie_core.contracts import Device
+from sie_core.contracts import Device, DeviceMemory, HeldModel, MemoryLimits, Room
 from sie_core.defaults.cpu_device import CpuProbe
+from sie_core.memory import LeastRecentlyUsed
+from tests.soak.many.serving import memory_group
 
 GIB = 2**30
 CPU = Device("cpu")
@@ -48,6 +53,61 @@ def test_a_limit_of_cgroup_2_counts_and_page_cache_that_nobody_maps_does_not(tmp
     )
 
     assert measured(probe) == (65_000_000, GIB // 4)
+
+
+def test_the_limit_from_which_the_kernel_throttles_counts_where_it_is_the_tighter(tmp_path):
+    group = "sys/fs/cgroup/app"
+    files = {"proc/self/cgroup": "0::/app", f"{group}/memory.max": GIB // 4, f"{group}/memory.current": 7}
+
+    assert measured(write(tmp_path, {**files, f"{group}/memory.high": "max"})) == (7, GIB // 4)
+    assert measured(write(tmp_path, {**files, f"{group}/memory.high": GIB // 8})) == (7, GIB // 8)
+    assert measured(write(tmp_path, {**files, f"{group}/memory.max": "max"})) == (7, GIB // 8)
+
+
+READER = """
+import mmap, sys
+from sie_core.contracts import Device
+from sie_core.defaults.cpu_device import CpuProbe
+
+def show():
+    memory = CpuProbe().memory(Device("cpu"))
+    print(memory.used, memory.total)
+
+show()
+with open(sys.argv[1], "rb") as file:
+    while file.read(1 << 20):
+        pass
+    show()
+    file.seek(0)
+    with mmap.mmap(file.fileno(), 100_000_000, prot=mmap.PROT_READ) as mapped:
+        sum(mapped[::4096])
+        show()
+    show()
+"""
+
+
+def test_page_cache_that_fills_a_real_cgroup_is_no_pressure_and_weights_count_while_they_are_mapped(tmp_path):
+    limit = 200_000_000 // 4096 * 4096
+    weights = tmp_path / "weights"
+    with weights.open("wb") as file:
+        file.truncate(2 * limit)
+    with memory_group(limit) as group:
+        if group is None:
+            pytest.skip("this machine lets the tests make no memory cgroup")
+        enter = ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh"]
+        done = subprocess.run(
+            [*enter, sys.executable, "-c", READER, str(weights)], capture_output=True, text=True, timeout=60, check=True
+        )
+    start, read, mapped, unmapped = [DeviceMemory(*map(int, line.split())) for line in done.stdout.splitlines()]
+    assert {memory.total for memory in (start, read, mapped, unmapped)} == {limit}
+    assert read.used < start.used + 20_000_000
+    assert mapped.used > start.used + 80_000_000
+    assert unmapped.used < start.used + 20_000_000
+    model = HeldModel("m", 1000, 0.0, 1.0, 0.0, uses=0, served=True, pinned=False)
+    manager = LeastRecentlyUsed(MemoryLimits(pressure=0.85, idle_s=None))
+    used_later = dataclasses.replace(model, id="later", last_used=1.0)
+    assert not manager.relieve(read, [model, used_later], 1000.0)
+    assert manager.make_room(50_000_000, read, [model, used_later], 1000.0) == Room()
 
 
 def test_the_tightest_limit_above_the_process_counts(tmp_path):

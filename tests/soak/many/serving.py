@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -45,7 +46,7 @@ def until(condition: Callable[[], object], what: str) -> None:
 def memory_group(limit: int) -> Iterator[Path | None]:
     """Make a memory cgroup with a limit, v1 or v2, below the process's own; None where that is not allowed."""
     folder = _own_group()
-    group = folder / "sie-soak" if folder else None
+    group = folder / f"sie-{os.getpid()}" if folder else None
     try:
         if group is not None:
             group.mkdir(exist_ok=True)
