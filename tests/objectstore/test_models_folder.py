@@ -6,14 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from sie_objectstore.plugin import sie_object_stores
 from sie_objectstore.store import BucketStore
 
 from sie_core.catalog import Catalog, build_catalog, open_folder
 from sie_core.catalog.store_folder import LARGEST, StoreFolder
+from sie_core.cli import main
 from sie_core.contracts import PluginError
 from sie_core.plugins import PluginSet
 from sie_core.settings import SettingsError, load_settings
+from tests.conftest import run_server
 from tests.objectstore.conftest import Impatient
 from tests.objectstore.proxy import Faults
 from tests.server.asking import fake_config
@@ -134,13 +137,20 @@ def test_a_store_that_is_gone_cannot_be_read_and_the_next_time_can(
     assert build_catalog(settings, PLUGINS, folder=folder).problems == ()
 
 
-def test_wrong_credentials_name_the_variables_to_check(
-    proxy: Faults, bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    settings = load_settings(models_dir=bucket)
-    with pytest.raises(SettingsError, match=r"SIE_MODELS_DIR.*refuses these credentials.*AWS_SECRET_ACCESS_KEY"):
-        build_catalog(settings, PLUGINS)
+def test_a_server_with_wrong_credentials_ends_at_once_and_names_the_variables(proxy: Faults, tmp_path: Path) -> None:
+    env = {"SIE_MODELS_DIR": "s3://weights/models", "AWS_SECRET_ACCESS_KEY": "wrong", "SIE_PLUGINS": "objectstore"}
+    ended = r"ended with 2:(?s:.*)SIE_MODELS_DIR: s3://weights/models refuses these credentials.*AWS_SECRET_ACCESS_KEY"
+    with pytest.raises(RuntimeError, match=ended), run_server(tmp_path, env):
+        pass
+
+
+def test_no_config_is_pinned_into_a_store(store: BucketStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIE_MODELS_DIR", store.url)
+    store.write("own.yaml", b"sie_id: own/model\nhf_id: own/model\n")
+    shipped = CliRunner().invoke(main, ["models", "pin", "BAAI/bge-m3"])
+    assert (shipped.exit_code, "is an object store: name a local folder by --dir" in shipped.output) == (1, True)
+    own = CliRunner().invoke(main, ["models", "pin", "own/model", "--dir", str(tmp_path)])
+    assert (own.exit_code, f"its config is {store.url}/own.yaml" in own.output) == (1, True)
 
 
 def test_a_bucket_that_is_not_there_is_named(proxy: Faults) -> None:

@@ -40,8 +40,8 @@ class FolderStore:
     def size(self, key):
         return len(self.read(key)) if (self._root / key).is_file() else None
 
-    def list(self, prefix):
-        for file in (self._root / prefix).rglob("*"):
+    def list(self, prefix, *, below=True):
+        for file in (self._root / prefix).glob("**/*" if below else "*"):
             if file.is_file():
                 yield StoredObject(str(file.relative_to(self._root)), file.stat().st_size, str(file.stat().st_mtime_ns))
 
