@@ -28,6 +28,8 @@ log = logging.getLogger("sie_core.http")
 
 INFERENCE_PATHS: Final = ("/v1/encode/", "/v1/score/", "/v1/extract/", "/v1/embeddings", "/v1/rerank", "/v2/rerank")
 """Prefixes of the paths that pass the gate; of TEI's paths, what is posted to."""
+PIECE: Final = 1_048_576
+"""Bytes of a body that are handed to the connection at once."""
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -54,8 +56,18 @@ class Exchange:
             if not self.gate.is_open:
                 message["headers"].append((b"connection", b"close"))
         else:
-            self.size += len(message.get("body", b""))
+            body = message.get("body", b"")
+            self.size += len(body)
+            if len(body) > PIECE:
+                await self._send_pieces(memoryview(body))
+                message = {**message, "body": b""}
         await self.send(message)
+
+    async def _send_pieces(self, body: memoryview) -> None:
+        """Send a large body as fast as the client takes it: until then its request counts as in flight."""
+        for start in range(0, len(body), PIECE):
+            piece = body[start : start + PIECE]
+            await self.send({"type": "http.response.body", "body": piece, "more_body": True})
 
 
 class RequestMiddleware:

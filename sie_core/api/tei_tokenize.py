@@ -5,8 +5,7 @@ It must not know which backend answers; one without tokenizers refuses.
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, BeforeValidator, Field, RootModel, WithJsonSchema
 from starlette.requests import Request
@@ -23,6 +22,9 @@ from sie_core.api.negotiation import JSON_TYPE
 from sie_core.api.shaped import read_json
 from sie_core.contracts import InferenceBackend, InvalidInput, TokenizeRequest, TokenizingBackend
 from sie_core.logs import request_fields
+
+TOKEN_BYTES: Final = 64
+"""About how many bytes of the reply a token takes."""
 
 
 def _listed(value: Any) -> Any:
@@ -97,7 +99,7 @@ async def answer_tokenize(api: Api, request: Request, model: str) -> Response:
 
     asked = await api.beside.run(len(data), read)
     tokens = await answer(tokenizing(api.backend).tokenize(asked), api.gate, request.receive, asked.deadline)
-    content = await api.beside.run(len(data), lambda: dump_list([asdict(each) for each in text] for text in tokens))
+    content = await api.beside.run(sum(map(len, tokens)) * TOKEN_BYTES, lambda: dump_list(tokens))
     return Response(content, media_type=JSON_TYPE)
 
 

@@ -22,6 +22,7 @@ from sie_core.catalog import build_catalog, open_folder
 from sie_core.engine import Engine
 from sie_core.engine.reloading import CatalogWatch
 from sie_core.plugins import PluginSet
+from sie_core.server.connections import Connection
 from sie_core.server.listening import BACKLOG, listen, url_of
 from sie_core.server.stopping import Stopping
 from sie_core.settings import Settings
@@ -113,7 +114,7 @@ class _Server(uvicorn.Server):
     def __init__(self, app: Any) -> None:
         config = uvicorn.Config(
             app,
-            http="httptools",
+            http=Connection,
             ws="none",
             lifespan="off",
             access_log=False,

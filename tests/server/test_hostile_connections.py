@@ -1,0 +1,135 @@
+"""What a client cannot do to a server over one connection: each ends in a typed answer, or in the connection's end."""
+
+import asyncio
+import contextlib
+import json
+import socket
+from typing import Any
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from sie_core.server import connections
+from sie_core.server.connections import MAX_HEADERS_BYTES, MAX_PIPELINED, Connection
+
+from .test_connections import BOUND_S, connect, exchange
+
+PATH = b"/v1/encode/sie-fake/embedder"
+BODY = b'{"items":[{"text":"a"}]}'
+HEAD = b"Host: sie\r\nContent-Length: %d\r\n" % len(BODY)
+
+
+def error_of(reply: bytes) -> tuple[int, str]:
+    return int(reply.split()[1]), json.loads(reply.partition(b"\r\n\r\n")[2])["error"]["code"]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00" + b"\r\n" * 9,
+        b"POST %s HTTP/1.1\r\nHost: sie\r\nContent-Length: -5\r\n\r\n" % PATH,
+        b"POST %s HTTP/1.1\r\nHost: sie\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n" % PATH,
+    ],
+)
+def test_what_is_no_request_gets_a_typed_400(fake_server: str, request_: bytes) -> None:
+    assert error_of(exchange(fake_server, request_)) == (400, "INVALID_INPUT")
+
+
+@pytest.mark.parametrize("header", [b"X-A: " + b"y" * MAX_HEADERS_BYTES, b"X-A: y\r\n" * (MAX_HEADERS_BYTES // 4)])
+def test_headers_beyond_the_limit_are_refused(fake_server: str, header: bytes) -> None:
+    request = b"POST %s HTTP/1.1\r\nHost: sie\r\n%s\r\n\r\n" % (PATH, header.removesuffix(b"\r\n"))
+    assert error_of(exchange(fake_server, request)) == (413, "PAYLOAD_TOO_LARGE")
+
+
+def test_headers_that_never_end_are_cut_off(fake_server: str) -> None:
+    header = b"X-A: %s\r\n" % (b"y" * 60_000)
+    with connect(fake_server) as connection, pytest.raises(OSError, match=r"reset|Broken pipe"):
+        connection.sendall(b"POST %s HTTP/1.1\r\n" % PATH + header * 1_000)
+
+
+@pytest.mark.parametrize("wish", [b"h2c", b"websocket"])
+def test_a_wish_for_another_protocol_is_passed_over_with_its_body_read(fake_server: str, wish: bytes) -> None:
+    head = b"Connection: Upgrade, close\r\nUpgrade: %s\r\n" % wish
+    reply = exchange(fake_server, b"POST %s HTTP/1.1\r\n%s%s\r\n%s" % (PATH, HEAD, head, BODY))
+    assert reply.startswith(b"HTTP/1.1 200")
+
+
+def test_many_pipelined_requests_are_all_answered(fake_server: str) -> None:
+    request = b"POST %s HTTP/1.1\r\n%s\r\n%s" % (PATH, HEAD, BODY)
+    last = request.replace(b"Host", b"Connection: close\r\nHost")
+    many = 10 * MAX_PIPELINED
+    assert exchange(fake_server, request * many + last).count(b"HTTP/1.1 200") == many + 1
+
+
+@pytest.fixture
+async def serve():
+    """Serve an ASGI application on a real socket; gives its address."""
+    servers = []
+
+    async def begin(app: Any) -> tuple[str, int]:
+        config = uvicorn.Config(app, log_config=None, ws="none", lifespan="off")
+        config.load()
+        state, loop = ServerState(), asyncio.get_running_loop()
+        server = await loop.create_server(lambda: Connection(config, state, {}), "127.0.0.1", 0)
+        servers.append(server)
+        return server.sockets[0].getsockname()[:2]
+
+    yield begin
+    for server in servers:
+        server.close()
+
+
+async def nothing(scope, receive, send) -> None:
+    raise AssertionError("no request was complete")
+
+
+async def test_headers_that_take_too_long_get_a_typed_504(serve, monkeypatch) -> None:
+    monkeypatch.setattr(connections, "MAX_HEADERS_S", 0.05)
+    reader, writer = await asyncio.open_connection(*await serve(nothing))
+    writer.write(b"POST /v1/enc")
+    assert error_of(await asyncio.wait_for(reader.read(), BOUND_S)) == (504, "DEADLINE_EXCEEDED")
+    writer.close()
+
+
+async def test_a_client_that_takes_nothing_of_its_answer_is_left(serve, monkeypatch) -> None:
+    monkeypatch.setattr(connections, "MAX_STALL_S", 0.05)
+    left = asyncio.Event()
+
+    async def answering(scope, receive, send) -> None:
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % 10**8)]})
+        await send({"type": "http.response.body", "body": b"x" * 10**7, "more_body": True})
+        assert (await receive())["type"] == "http.disconnect"
+        left.set()
+
+    with socket.create_connection(await serve(answering), timeout=BOUND_S) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: sie\r\n\r\n")
+        await asyncio.wait_for(left.wait(), BOUND_S)
+
+
+async def test_reading_stops_while_many_requests_wait_for_an_earlier_one(serve) -> None:
+    go_on, made = asyncio.Event(), []
+
+    async def held(scope, receive, send) -> None:
+        made.append(scope)
+        await receive()
+        watching = asyncio.create_task(receive())
+        await go_on.wait()
+        watching.cancel()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    reader, writer = await asyncio.open_connection(*await serve(held))
+    many = 50 * MAX_PIPELINED
+    writer.write((b"GET / HTTP/1.1\r\nHost: sie\r\nX-A: %s\r\n\r\n" % (b"y" * 30_000)) * many)
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(writer.drain(), 0.3)
+    waiting = writer.transport.get_write_buffer_size()
+    assert len(made) == 1
+    assert waiting > many * 30_000 / 3
+    go_on.set()
+    for _ in range(many):
+        assert b"200" in await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), BOUND_S)
+    writer.close()
