@@ -37,7 +37,14 @@ MAX_BODY_VALUES: Final = 1_000_000
 MAX_JSON_DEPTH: Final = 254
 """Levels of nesting of a JSON body: what orjson writes as well as reads."""
 
-
+MAX_HEADERS_BYTES: Final = 65_536
+"""Bytes of a request's line and headers."""
+MAX_HEADERS_S: Final = 30
+"""Seconds in which they must come, counted from the first of them."""
+MAX_PIPELINED: Final = 16
+"""Requests of one connection that wait for an earlier one; reading stops there until it is answered."""
+MAX_STALL_S: Final = 60
+"""Seconds after which a client that takes nothing of its answer is left."""
 MAX_BODY_S: Final = 120
 """Seconds a client may take to send a body: its request holds a place among those in flight meanwhile."""
 
@@ -76,6 +83,8 @@ class Limit:
 
 
 LIMITS: Final = (
+    Limit("request line and headers, bytes", "PAYLOAD_TOO_LARGE", MAX_HEADERS_BYTES),
+    Limit("time to send the headers, s", "DEADLINE_EXCEEDED", MAX_HEADERS_S),
     Limit("request body, bytes", "PAYLOAD_TOO_LARGE", setting="max_request_body_bytes"),
     Limit("time to send the body, s", "DEADLINE_EXCEEDED", MAX_BODY_S),
     Limit("text and metadata of one item, bytes", "INVALID_INPUT", setting="max_item_text_bytes"),

@@ -13,16 +13,9 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from sie_core.api.errors import error_response
+from sie_core.api.limits import MAX_HEADERS_BYTES, MAX_HEADERS_S, MAX_PIPELINED, MAX_STALL_S
 from sie_core.contracts import InferenceError
 
-MAX_HEADERS_BYTES: Final = 65_536
-"""Bytes of a request's line and headers."""
-MAX_HEADERS_S: Final = 30.0
-"""Seconds in which they must come, counted from the first of them."""
-MAX_PIPELINED: Final = 16
-"""Requests of one connection that wait for an earlier one; reading stops there until it is answered."""
-MAX_STALL_S: Final = 60.0
-"""Seconds after which a client that takes nothing of its answer is left."""
 _UPGRADE: Final = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
 
 
@@ -123,7 +116,7 @@ class Connection(HttpToolsProtocol):
             self._watch(waiting)
 
     def _headers_overdue(self) -> None:
-        self._refuse(InferenceError("DEADLINE_EXCEEDED", f"The headers did not come within {MAX_HEADERS_S:g} s."))
+        self._refuse(InferenceError("DEADLINE_EXCEEDED", f"The headers did not come within {MAX_HEADERS_S} s."))
 
     def _refuse(self, why: InferenceError) -> None:
         self._refusal = why
