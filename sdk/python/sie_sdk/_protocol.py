@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from sie_sdk._endpoint import resolve_api_key, resolve_base_url
 from sie_sdk._exchange import Operation, Response, Send, Sleep, TransportFailure
@@ -32,6 +32,8 @@ from sie_sdk.types import (
 )
 
 log = logging.getLogger("sie_sdk")
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,6 @@ class Protocol:
         truncate: Truncate | None,
     ) -> Operation[EncodeResult | list[EncodeResult]]:
         """Encode one item or a list of them."""
-        maps, single = as_items(items)
         chosen = self._chosen(options)
         if is_query is not None:
             chosen["is_query"] = is_query
@@ -97,11 +98,8 @@ class Protocol:
             truncate=truncate,
             options=chosen or None,
         )
-        body = {"items": maps, "params": params} if params else {"items": maps}
         retries = self._retries(model, chosen, gpu, wait_for_capacity, provision_timeout_s, max_oom_retries)
-        response = yield from self._post("encode", body, retries)
-        results = read_encode(response, [item.get("id") for item in maps])
-        return results[0] if single else results
+        return (yield from self._of_items("encode", items, params, retries, read_encode))
 
     def score(
         self,
@@ -143,7 +141,6 @@ class Protocol:
         truncate: Truncate | None,
     ) -> Operation[ExtractResult | list[ExtractResult]]:
         """Extract from one item or a list of them."""
-        maps, single = as_items(items)
         if isinstance(labels, str):
             raise TypeError(f"labels is the string {labels!r}; give a list of labels")
         chosen = self._chosen(options)
@@ -154,11 +151,8 @@ class Protocol:
             truncate=truncate,
             options=chosen or None,
         )
-        body = {"items": maps, "params": params} if params else {"items": maps}
         retries = self._retries(model, chosen, gpu, wait_for_capacity, provision_timeout_s, max_oom_retries)
-        response = yield from self._post("extract", body, retries)
-        results = read_extract(response, [item.get("id") for item in maps])
-        return results[0] if single else results
+        return (yield from self._of_items("extract", items, params, retries, read_extract))
 
     def list_models(self) -> Operation[list[ModelInfo]]:
         """List the models the server knows."""
@@ -190,6 +184,21 @@ class Protocol:
             DEFAULT_BUDGET_S if provision_timeout_s is None else provision_timeout_s,
             max_oom_retries,
         )
+
+    def _of_items(
+        self,
+        operation: str,
+        items: ItemLike | Sequence[ItemLike],
+        params: Mapping[str, Any],
+        retries: Retries,
+        read: Callable[[Response, list[Any]], list[Result]],
+    ) -> Operation[Result | list[Result]]:
+        """Have each item answered, and give one result where one item was given."""
+        maps, single = as_items(items)
+        body = {"items": maps, "params": params} if params else {"items": maps}
+        response = yield from self._post(operation, body, retries)
+        results = read(response, [item.get("id") for item in maps])
+        return results[0] if single else results
 
     def _post(self, operation: str, body: Mapping[str, Any], retries: Retries) -> Operation[Response]:
         """Send a body to an operation of the model that the retries are of."""
