@@ -1,4 +1,4 @@
-"""A real S3 gateway for the tests: SeaweedFS in a process of its own, with one bucket.
+"""A real S3 gateway for the tests: SeaweedFS in processes of its own, with one bucket.
 
 One user may do anything; nobody may use the bucket too, for a protocol that is S3's but for its signatures.
 """
@@ -10,10 +10,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import httpx
 import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
@@ -22,7 +23,6 @@ WEED = Path(sys.executable).with_name("weed")
 KEY, SECRET = "test-key", "test-secret"
 BUCKET = "weights"
 START_S = 60.0
-PORTS = ("master", "volume", "filer", "s3")
 
 
 @contextmanager
@@ -32,29 +32,62 @@ def run_s3(folder: Path) -> Iterator[str]:
     user = {"name": "t", "credentials": [{"accessKey": KEY, "secretKey": SECRET}], "actions": ["Admin"]}
     nobody = {"name": "anonymous", "actions": [f"{may}:{BUCKET}" for may in ("Read", "Write", "List")]}
     config.write_text(json.dumps({"identities": [user, nobody]}))
-    ports = _free_ports(2 * len(PORTS))
-    command = [str(WEED), "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3"]
-    command += [f"-s3.config={config}", "-s3.port.iceberg=0", "-s3.port.lance=0"]
-    command += ["-s3.autoCreateBucket", "-volume.max=4", "-master.volumeSizeLimitMB=64"]
-    for place, name in enumerate(PORTS):
-        command += [f"-{name}.port={ports[2 * place]}", f"-{name}.port.grpc={ports[2 * place + 1]}"]
-    url = f"http://127.0.0.1:{ports[-2]}"
-    log = folder / "weed.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=folder)
+    ports = _free_ports(8)
+    master, master_grpc, volume, volume_grpc, filer, filer_grpc, s3, s3_grpc = ports
+    serve = ["server", "-master=false", f"-master.peers=127.0.0.1:{master}.{master_grpc}", f"-dir={folder}", "-s3"]
+    serve += [f"-s3.config={config}", "-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.autoCreateBucket"]
+    serve += [f"-volume.port={volume}", f"-volume.port.grpc={volume_grpc}", "-volume.max=4"]
+    serve += [f"-filer.port={filer}", f"-filer.port.grpc={filer_grpc}", f"-s3.port={s3}", f"-s3.port.grpc={s3_grpc}"]
+    lead = ["master", f"-mdir={folder}", f"-port={master}", f"-port.grpc={master_grpc}", "-volumeSizeLimitMB=64"]
     try:
-        _make_bucket(url, process, log)
-        yield url
+        # One process for all may ask its master before that leads, and asks again after five seconds.
+        with _weed(folder, lead) as leading:
+            _wait(lambda: _leads(master), leading, folder)
+            with _weed(folder, serve) as serving:
+                url = f"http://127.0.0.1:{s3}"
+                _wait(lambda: _makes_bucket(url), serving, folder)
+                yield url
     finally:
-        process.kill()
-        process.wait()
         for port in ports:
             for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
                 left.unlink(missing_ok=True)
 
 
-def _make_bucket(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Store an object as soon as the gateway can; it makes the bucket."""
+@contextmanager
+def _weed(folder: Path, arguments: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    with (folder / "weed.log").open("ab") as output:
+        process = subprocess.Popen(
+            [str(WEED), *arguments, "-ip=127.0.0.1", "-ip.bind=127.0.0.1"],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _wait(ready: Callable[[], bool], process: subprocess.Popen[bytes], folder: Path) -> None:
+    end = time.monotonic() + START_S
+    while time.monotonic() < end and process.poll() is None:
+        if ready():
+            return
+        time.sleep(0.05)
+    log = (folder / "weed.log").read_text(errors="replace")
+    raise RuntimeError(f"the S3 gateway did not start:\n{log[-3000:]}")
+
+
+def _leads(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/cluster/status").json().get("IsLeader", False) is True
+    except httpx.TransportError:
+        return False
+
+
+def _makes_bucket(url: str) -> bool:
+    """Store an object if the gateway can; it makes the bucket."""
     store = S3Store(
         BUCKET,
         endpoint=url,
@@ -63,15 +96,11 @@ def _make_bucket(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
         client_options={"allow_http": True},
         retry_config={"max_retries": 0},
     )
-    end = time.monotonic() + START_S
-    while time.monotonic() < end and process.poll() is None:
-        try:
-            obstore.put(store, "ready", b"1")
-        except BaseError:
-            time.sleep(0.1)
-        else:
-            return
-    raise RuntimeError(f"the S3 gateway did not start:\n{log.read_text(errors='replace')[-3000:]}")
+    try:
+        obstore.put(store, "ready", b"1")
+    except BaseError:
+        return False
+    return True
 
 
 def _free_ports(count: int) -> list[int]:

@@ -21,7 +21,6 @@ from sie_objectstore.store import BucketStore
 from sie_core.cache import ClusterTier, DiskCache, store_layout
 from sie_core.contracts import WeightRequest
 from sie_core.engine import load_failures
-from tests.cache.conftest import make_read_only
 from tests.objectstore.conftest import Impatient
 from tests.objectstore.proxy import Faults
 from tests.pytorch.encoders import save_encoder
@@ -96,6 +95,10 @@ def refusal(answer: httpx.Response, failure: str) -> str:
     return str(error["message"])
 
 
+def remount(disk: Path, option: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{option}", str(disk)], check=True)
+
+
 def damaged(content: bytes) -> list[bytes]:
     """Tamper with weights, and truncate them."""
     return [content[:-1] + bytes([content[-1] ^ 64]), content[: len(content) // 2]]
@@ -161,26 +164,20 @@ def test_weights_damaged_on_the_local_disk_never_make_a_wrong_vector(
         assert deviation(embed(url, f"org/tiny:{profile}"), expected) <= 1e-5
 
 
-def test_a_full_local_cache_is_a_502_that_names_the_setting_and_serves_once_there_is_room(
-    start: Callable[..., str], disk: Callable[[str], Path], expected: np.ndarray
+@pytest.mark.parametrize(
+    ("size", "broken", "mended"),
+    [("64k", "size=64k", "size=8m"), ("8m", "ro", "rw")],
+    ids=["full", "read-only"],
+)
+def test_a_local_cache_that_takes_nothing_is_a_502_that_names_the_setting_and_serves_once_it_does(
+    start: Callable[..., str], disk: Callable[[str], Path], expected: np.ndarray, size: str, broken: str, mended: str
 ) -> None:
-    cache = disk("64k")
+    cache = disk(size)
+    remount(cache, broken)
     url = start(cache)
     assert "SIE_LOCAL_CACHE" in refusal(embed(url), "STORAGE")
     assert httpx.get(f"{url}/livez").text == "ok"
-    subprocess.run(["mount", "-o", "remount,size=8m", str(cache)], check=True)
-    assert deviation(embed(url), expected) <= 1e-5
-
-
-def test_a_read_only_local_cache_is_a_502_that_names_the_setting_and_serves_once_it_can_be_written_to(
-    start: Callable[..., str], disk: Callable[[str], Path], expected: np.ndarray
-) -> None:
-    cache = disk("8m")
-    make_read_only(cache)
-    url = start(cache)
-    assert "SIE_LOCAL_CACHE" in refusal(embed(url), "STORAGE")
-    assert httpx.get(f"{url}/livez").text == "ok"
-    subprocess.run(["mount", "-o", "remount,rw", str(cache)], check=True)
+    remount(cache, mended)
     assert deviation(embed(url), expected) <= 1e-5
 
 
@@ -191,7 +188,7 @@ def test_a_read_only_local_cache_serves_what_it_has_without_the_store(
     repository = shutil.copytree(encoder.parents[1], cache / "models--org--tiny")
     (repository / "refs").mkdir()
     (repository / "refs/main").write_text(COMMIT)
-    make_read_only(cache)
+    remount(cache, "ro")
     url = start(cache)
     proxy.gone = True
     assert deviation(embed(url), expected) <= 1e-5

@@ -14,6 +14,7 @@ from sie_core.catalog import Catalog, build_catalog, open_folder
 from sie_core.catalog.store_folder import LARGEST, StoreFolder
 from sie_core.cli import main
 from sie_core.contracts import PluginError
+from sie_core.engine.reloading import CatalogWatch
 from sie_core.plugins import PluginSet
 from sie_core.settings import SettingsError, load_settings
 from tests.conftest import run_server
@@ -135,6 +136,41 @@ def test_a_store_that_is_gone_cannot_be_read_and_the_next_time_can(
     assert "127.0.0.1" not in str(raised.value)
     proxy.gone = False
     assert build_catalog(settings, PLUGINS, folder=folder).problems == ()
+
+
+async def test_looks_become_rarer_while_the_store_is_gone_and_a_change_is_looked_at_twice(
+    proxy: Faults, bucket: str, impatient: Impatient, tmp_path: Path
+) -> None:
+    settings = load_settings(models_dir=bucket, local_cache=tmp_path / "cache")
+    store = impatient(bucket)
+    folder = StoreFolder(store, 10.0)
+    served = [build_catalog(settings, PLUGINS, folder=folder)]
+    told: list[str | None] = []
+    watch = CatalogWatch(
+        folder,
+        lambda before: build_catalog(settings, PLUGINS, folder=folder, before=before),
+        lambda: served[-1],
+        served.append,
+        told.append,
+    )
+
+    async def looks(count: int) -> list[float]:
+        pauses = []
+        for _ in range(count):
+            await watch.look()
+            pauses.append(watch.pause_s())
+        return pauses
+
+    assert await looks(2) == [10, 10]
+    proxy.gone = True
+    assert await looks(5) == [20, 40, 80, 80, 80]
+    assert str(told[-1]).startswith(f"SIE_MODELS_DIR: {bucket} cannot be reached")
+    proxy.gone = False
+    assert await looks(1) == [10]
+    assert told[-1] is None
+    store.write("a.yaml", fake_config("a", 4).encode())
+    assert await looks(2) == [1, 10]
+    assert [list(catalog.entries) for catalog in served] == [[], ["test/a"]]
 
 
 def test_a_server_with_wrong_credentials_ends_at_once_and_names_the_variables(proxy: Faults, tmp_path: Path) -> None:
