@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from sie_core.contracts import Adapter, Item, ItemOutput, LoadContext, ModelFacts, OutOfDeviceMemory, Task, Unit
+from sie_core.contracts import Adapter, Item, ItemOutput, LoadContext, ModelFacts, OutOfDeviceMemory, Task, Token, Unit
 from sie_gliner.batches import OnHost
 from sie_gliner.building import build
 from sie_gliner.chunks import chunks, shares
@@ -21,6 +21,7 @@ from sie_gliner.merging import Found, merge
 from sie_gliner.reading import read
 from sie_gliner.relations import merge_relations
 from sie_gliner.rows import Row, RowMaker
+from sie_gliner.showing import show_tokens
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 """How a CPU's and MPS's allocators say it; both raise a plain RuntimeError."""
@@ -120,6 +121,14 @@ class GlinerExtractor(Adapter):
         entities = merge(windows, flat=rows[0].choice.flat)
         relations = merge_relations([output.relations for output in outputs], entities)
         return ItemOutput(entities=tuple(entities), relations=relations)
+
+    def tokenize(self, texts: Sequence[str], *, special: bool, most: int | None = None) -> Sequence[Sequence[Token]]:
+        """List the tokens of texts, without labels.
+
+        Raises:
+            InvalidInput: A text is not Unicode.
+        """
+        return show_tokens(self._rows.words, self._rows.tokens, texts, special=special, most=most)
 
     def unload(self) -> None:
         """Free the weights now, and PyTorch's cache of them."""

@@ -60,7 +60,7 @@ class WordReader:
         """
         where = f"items[{index}].text"
         text = _text(item, where, self._model)
-        found = self._words(text)
+        found = self.split(text)
         ids, counts = self._tokens.words([word for word, _, _ in found])
         starts = np.array([start for _, start, _ in found], dtype=np.int64)
         ends = np.array([end for _, _, end in found], dtype=np.int64)
@@ -71,7 +71,8 @@ class WordReader:
             raise InvalidInput(f"{where} is blank: {self._model} finds no word in it; leave it out.", param=where)
         return Words(text, starts[seen], ends[seen], self._tokens.plain(ids), counts[seen])
 
-    def _words(self, text: str) -> list[tuple[str, int, int]]:
+    def split(self, text: str) -> list[tuple[str, int, int]]:
+        """Split a text into words, each with where it begins and ends in the text."""
         if self._lock is None:
             return list(self._split(text))
         with self._lock:
