@@ -37,7 +37,7 @@ def create_app(
         gate: What the owner closes to drain. None makes one of `settings`.
         machine_profile: What this server is, for clients that ask for a machine.
     """
-    gate = gate or Gate(settings.max_concurrent_requests)
+    gate = gate or Gate.of(settings)
     api = Api(backend, settings, gate, registry or CollectorRegistry(), machine_profile)
     inference = [group.router(api) for group in (encode, score, extract, embeddings, rerank, tei)]
     lookups = [group.router(api) for group in (models, plugins, health, metrics)] + [tei.lookups(api)]

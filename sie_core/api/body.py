@@ -14,6 +14,7 @@ from sie_sdk import wire
 from starlette.requests import ClientDisconnect, Request
 
 from sie_core.api import strict_json
+from sie_core.api.gate import Gate
 from sie_core.api.limits import MAX_BODY_S, MAX_BODY_VALUES
 from sie_core.api.negotiation import BodyFormat
 from sie_core.contracts import InferenceError
@@ -21,18 +22,23 @@ from sie_core.contracts import InferenceError
 Schema = TypeVar("Schema", bound=BaseModel)
 
 
-async def read_body(request: Request, limit: int, deadline: float | None = None) -> bytes:
+HELD = "sie.body_bytes"
+"""Where a request's scope says how many bytes the gate holds for it."""
+
+
+async def read_body(request: Request, limit: int, gate: Gate, deadline: float | None = None) -> bytes:
     """Read the whole body.
 
     Args:
         request: Whose body it is.
         limit: The most bytes it may have.
+        gate: Told of every byte, as soon as it came.
         deadline: `time.monotonic()` seconds after which nobody wants the answer.
 
     Raises:
         InferenceError: `PAYLOAD_TOO_LARGE` as soon as more than `limit` bytes are announced or came;
             `UNSUPPORTED_MEDIA_TYPE` for a compressed body; `CLIENT_CLOSED_REQUEST` if the client went away;
-            `DEADLINE_EXCEEDED` if it took too long.
+            `DEADLINE_EXCEEDED` if it took too long; `QUEUE_FULL` if the bodies of others take too much memory.
     """
     encoding = request.headers.get("content-encoding", "identity")
     if encoding.lower() not in ("identity", ""):
@@ -51,6 +57,8 @@ async def read_body(request: Request, limit: int, deadline: float | None = None)
                 size += len(chunk)
                 if size > limit:
                     raise _too_large(limit)
+                gate.hold(len(chunk))
+                request.scope[HELD] = size
                 chunks.append(chunk)
     except TimeoutError:
         message = f"The body was not sent in time: within X-SIE-Timeout-Ms, or {MAX_BODY_S} s."

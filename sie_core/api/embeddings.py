@@ -40,7 +40,7 @@ def router(api: Api) -> APIRouter:
         call = read_call_headers(request.headers, api.machine_profile)
         given = body_format(request.headers.get("content-type", ""), msgpack=False)
         reply_type(request.headers.get("accept", ""), given, msgpack=False)
-        data = await read_body(request, api.settings.max_request_body_bytes, call.deadline)
+        data = await read_body(request, api.settings.max_request_body_bytes, api.gate, call.deadline)
         fields = request_fields()
 
         def read() -> tuple[EmbeddingsBody, list[Item]]:

@@ -1,4 +1,4 @@
-"""The gate every inference request passes: how many are in flight, and whether new ones are taken.
+"""The gate every inference request passes: how many are in flight, how large, and whether new ones are taken.
 
 It must not know routes or why the server stops.
 """
@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+from sie_core.api.limits import MOST_BODIES
 from sie_core.contracts import InferenceError
+from sie_core.settings import Settings
 
 
 class Endable(Protocol):
@@ -23,15 +25,23 @@ class Gate:
 
     Args:
         limit: Requests admitted at once.
+        most_bytes: Bytes of bodies that they may have altogether; None for no limit.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, most_bytes: int | None = None) -> None:
         self._limit = limit
+        self._most_bytes = most_bytes
+        self._bytes = 0
         self._open = True
         self._in_flight = 0
         self._idle = asyncio.Event()
         self._idle.set()
         self._work: set[Endable] = set()
+
+    @classmethod
+    def of(cls, settings: Settings) -> Gate:
+        """Make the gate that the settings ask for."""
+        return cls(settings.max_concurrent_requests, MOST_BODIES * settings.max_request_body_bytes)
 
     @property
     def is_open(self) -> bool:
@@ -57,9 +67,21 @@ class Gate:
         self._in_flight += 1
         self._idle.clear()
 
-    def leave(self) -> None:
-        """Count an admitted request as answered."""
+    def hold(self, size: int) -> None:
+        """Count `size` more bytes of the body of an admitted request, until it leaves.
+
+        Raises:
+            InferenceError: `QUEUE_FULL`: those in flight have too many already.
+        """
+        if self._most_bytes is not None and self._bytes + size > self._most_bytes:
+            message = f"The requests in flight have {self._bytes} bytes of bodies already; retry shortly."
+            raise InferenceError("QUEUE_FULL", message)
+        self._bytes += size
+
+    def leave(self, size: int = 0) -> None:
+        """Count an admitted request as answered, and the `size` bytes held of its body as gone."""
         self._in_flight -= 1
+        self._bytes -= size
         if not self._in_flight:
             self._idle.set()
 

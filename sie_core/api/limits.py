@@ -18,6 +18,8 @@ MAX_ITEMS: Final = 16_384
 """Items of one `encode` or `extract`."""
 MAX_DOCUMENTS: Final = 1_000
 """Documents of one `score`."""
+MOST_BODIES: Final = 16
+"""Bodies of the largest size whose bytes the requests in flight may have altogether."""
 MAX_LABELS: Final = 1_000
 """Labels of one `extract`."""
 MAX_LABEL_CHARS: Final = 1_000
@@ -106,6 +108,7 @@ LIMITS: Final = (
     Limit("nesting of a msgpack body", "INVALID_INPUT", wire.MAX_DEPTH),
     Limit("entries of one msgpack list or map", "INVALID_INPUT", wire.MAX_LENGTH),
     Limit("requests in flight", "QUEUE_FULL", setting="max_concurrent_requests"),
+    Limit("bytes of the bodies of all requests in flight", "QUEUE_FULL", f"{MOST_BODIES} of the largest bodies"),
     Limit("cost units queued", "QUEUE_FULL", setting="max_queued_cost", default="64 batches"),
     Limit(
         "wait for a model to load on OpenAI-, Cohere- and TEI-shaped routes, s", "MODEL_LOADING", setting="model_wait_s"

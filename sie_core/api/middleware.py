@@ -16,6 +16,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sie_core import __version__
+from sie_core.api.body import HELD
 from sie_core.api.context import Api
 from sie_core.api.envelopes import TEI_PATHS, TEI_PREFIX
 from sie_core.api.errors import error_response
@@ -109,7 +110,7 @@ class RequestMiddleware:
             try:
                 await self._app(exchange.scope, receive, exchange.reply)
             finally:
-                self._api.gate.leave()
+                self._api.gate.leave(exchange.scope.get(HELD, 0))
         except InferenceError as error:
             await self._refuse(exchange, receive, error)
         except Exception:

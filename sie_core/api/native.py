@@ -41,7 +41,7 @@ async def answer_native(
     given = body_format(request.headers.get("content-type", ""))
     wanted = reply_type(request.headers.get("accept", ""), given)
     check_model_id(model)
-    data = await read_body(request, api.settings.max_request_body_bytes, call.deadline)
+    data = await read_body(request, api.settings.max_request_body_bytes, api.gate, call.deadline)
 
     def read() -> InferenceRequest:
         body = decode_body(data, given, schema)

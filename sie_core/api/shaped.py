@@ -53,7 +53,7 @@ async def read_json(api: Api, request: Request) -> tuple[bytes, CallHeaders]:
     call = read_call_headers(request.headers, api.machine_profile)
     given = body_format(request.headers.get("content-type", ""), msgpack=False)
     reply_type(request.headers.get("accept", ""), given, msgpack=False)
-    data = await read_body(request, api.settings.max_request_body_bytes, call.deadline)
+    data = await read_body(request, api.settings.max_request_body_bytes, api.gate, call.deadline)
     if call.load_wait_s is None:
         call = replace(call, load_wait_s=api.settings.model_wait_s)
     return data, call

@@ -66,7 +66,7 @@ async def _serve(settings: Settings, plugins: PluginSet, listener: socket.socket
     folder = open_folder(settings, plugins)
     catalog = build_catalog(settings, plugins, folder=folder)
     engine = Engine(settings, plugins, catalog, build_chain(settings, plugins))
-    gate = Gate(settings.max_concurrent_requests)
+    gate = Gate.of(settings)
     registry = engine.metrics.registry
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=registry)
