@@ -78,6 +78,19 @@ def test_bags_of_words_and_static_embeddings_are_served(checkpoint: Checkpoint, 
         assert "64" in encoder.facts.notes["max_sequence_length"]
 
 
+def test_a_transformer_without_a_pooling_is_refused_as_the_library_cannot_encode_with_it(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    transformer = st.Transformer(str(checkpoint("bert")))
+    SentenceTransformer(modules=[transformer], device="cpu").save_pretrained(str(tmp_path), create_model_card=False)
+    with pytest.raises(KeyError, match="sentence_embedding"):
+        reference(tmp_path).encode(TEXTS)
+    for family in ("pytorch", "sentence-transformers"):
+        with pytest.raises(ModelLoadError, match=r"chains Transformer, .* Add the Pooling module") as caught:
+            serve(tmp_path, family)
+        assert caught.value.failure == "CONFIG"
+
+
 def test_a_model_with_one_encoder_for_queries_and_one_for_documents_is_served(
     checkpoint: Checkpoint, tmp_path: Path
 ) -> None:

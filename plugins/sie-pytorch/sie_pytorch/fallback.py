@@ -39,6 +39,8 @@ from sie_pytorch.weights import refuse_pickled
 logger = logging.getLogger(__name__)
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+VECTOR = "sentence_embedding"
+"""What the library calls the vector of a text among its modules' outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,12 @@ class SentenceTransformersEncoder(Adapter):
         last = type(model[-1]).__name__
         self._ends_in_unit_length = last == "Normalize" and model.truncate_dim is None
         self._always_normalizes = last == "Normalize"
-        dims = warm_up(self, context)["dense"]
+        try:
+            dims = warm_up(self, context)["dense"]
+        except KeyError as error:
+            if error.args != (VECTOR,):
+                raise
+            raise _without_vector(context.model.id, card) from error
         notes = {"runner": "sentence-transformers (fallback)", "runner_reason": f"padded batches: {reason}"}
         ours = {"prompts": prompts.note, "max_sequence_length": length_note}
         self.facts = ModelFacts(
@@ -217,6 +224,17 @@ def _limit_length(model: Any, length: int | None, card: ModelCard) -> str | None
         model.max_seq_length = length
         return None
     return f"not the {length} tokens its config asks for: its input module has a limit of {own}"
+
+
+def _without_vector(name: str, card: ModelCard) -> ModelLoadError:
+    """Say that none of the modules makes one vector of a text's states."""
+    kinds = " → ".join(module.kind for module in card.modules)
+    return ModelLoadError(
+        "CONFIG",
+        f"The modules.json of {name} chains {kinds}, which gives a state for each token and none for a text; "
+        "sentence-transformers cannot encode with it either. Add the Pooling module the model was trained with (its "
+        "`1_Pooling` folder), or remove modules.json to have the mean.",
+    )
 
 
 def _load_model(context: LoadContext, folder: str) -> Any:
