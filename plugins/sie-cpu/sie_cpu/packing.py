@@ -5,19 +5,32 @@ It knows the parts of a layer by the names of a `KernelRow`, and no architecture
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from sie_pytorch.runners import Factors, RunnerUnfitError
+from sie_pytorch.runners import UNMAPPED, Factors, MappedFiles, RunnerUnfitError, outside_heap
 
 from sie_cpu.kernels import Kernels, Layer, LayerLowRank, LowRankMatrix, Matrix
 from sie_cpu.table import KernelRow
+
+OWN_MAPPING = 1 << 18
+"""Bytes from which on panels lie outside the heap."""
 
 
 def round_up(value: int, multiple: int) -> int:
     """Round up to a multiple."""
     return -(-value // multiple) * multiple
+
+
+@dataclass(frozen=True, slots=True)
+class Arranged:
+    """A weight or bias in the order the kernels want; written where it is wanted, so that it is nowhere else."""
+
+    shape: tuple[int, ...]
+    write: Callable[[torch.Tensor], None]
+    """Writes it into zeros of `shape` and of any precision."""
 
 
 class Packer:
@@ -26,13 +39,23 @@ class Packer:
     Rows and columns are arranged the same way for a weight and for what low-rank factors add to it.
     """
 
-    def __init__(self, kernels: Kernels, row: KernelRow, heads: int) -> None:
+    def __init__(self, kernels: Kernels, row: KernelRow, heads: int, mapped: MappedFiles = UNMAPPED) -> None:
+        """Keep what the layout depends on.
+
+        Args:
+            kernels: The build that reads the weights.
+            row: Where the parts of a layer are.
+            heads: Of the attention.
+            mapped: The files the weights may be views of: the pages of a layer go back once it is packed.
+        """
         self.memory: list[torch.Tensor] = []
         self.widest = 0
         """Columns of the widest low-rank product packed, padded to a panel."""
         self._kernels = kernels
         self._row = row
         self._heads = heads
+        self._mapped = mapped
+        self._scratch = torch.empty(0)
 
     def layer(self, module: torch.nn.Module, output_norm: torch.nn.Module) -> Layer:
         """Pack one layer, which sees everything and has the first kind of angles.
@@ -45,99 +68,141 @@ class Packer:
         output, down = _linear(module, row.attention_output), _linear(module, row.down)
 
         def weights(parts: Sequence[torch.nn.Linear]) -> list[torch.Tensor]:
-            return [_weight(part) for part in parts]
+            return [part.weight.detach() for part in parts]
 
         def biases(parts: Sequence[torch.nn.Linear]) -> list[torch.Tensor]:
             return [_bias(part) for part in parts]
 
-        return Layer(
+        packed = Layer(
             self._matrix(self._join(_thirds(weights(joined))), self._join(_thirds(biases(joined)))),
-            self._matrix(self._from_heads(_weight(output)), _bias(output)),
+            self._matrix(self._from_heads(output.weight.detach()), _plain(_bias(output))),
             self._matrix(self._beside(weights(ups)), self._beside(biases(ups))),
-            self._matrix(self._from_inner(_weight(down)), _bias(down)),
+            self._matrix(self._from_inner(down.weight.detach()), _plain(_bias(down))),
             *self._norm(module.get_submodule(row.attention_norm)),
             *self._norm(output_norm),
         )
+        self._mapped.release(module.parameters())
+        return packed
 
     def layer_low_rank(self, factors: Mapping[str, Factors], shapes: Mapping[str, tuple[int, int]]) -> LayerLowRank:
         """Pack what is added to one layer; names and shapes (out, in) are those within the layer."""
         row = self._row
         lowers, uppers = _blocks(row.joined, factors, shapes)
-        joined = self._low_rank(lowers, self._join(_thirds(uppers)))
+        joined = self._low_rank(_plain(lowers), self._join(_thirds(uppers)))
         lowers, uppers = _blocks([row.attention_output], factors, shapes)
-        output = self._low_rank(self._from_heads(lowers), uppers[0])
+        output = self._low_rank(self._from_heads(lowers), _plain(uppers[0]))
         lowers, uppers = _blocks(row.up, factors, shapes)
-        up = self._low_rank(lowers, self._beside(uppers))
+        up = self._low_rank(_plain(lowers), self._beside(uppers))
         lowers, uppers = _blocks([row.down], factors, shapes)
-        return LayerLowRank(joined, output, up, self._low_rank(self._from_inner(lowers), uppers[0]))
+        return LayerLowRank(joined, output, up, self._low_rank(self._from_inner(lowers), _plain(uppers[0])))
 
-    def _join(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    def _join(self, parts: Sequence[torch.Tensor]) -> Arranged:
         """Put the rows of queries, keys and values under each other, those of a head padded to whole vectors."""
-        return torch.cat([self._by_head(part) for part in parts])
+        spread = [self._by_head(part) for part in parts]
 
-    def _from_heads(self, weight: torch.Tensor) -> torch.Tensor:
+        def write(into: torch.Tensor) -> None:
+            start = 0
+            for each in spread:
+                each.write(into[start : start + each.shape[0]])
+                start += each.shape[0]
+
+        return Arranged((sum(each.shape[0] for each in spread), *spread[0].shape[1:]), write)
+
+    def _from_heads(self, weight: torch.Tensor) -> Arranged:
         """Pad the columns that read the heads as the heads are padded."""
-        return self._by_head(weight.T).T
+        spread = self._by_head(weight.T)
+        return Arranged((spread.shape[1], spread.shape[0]), lambda into: spread.write(into.T))
 
-    def _by_head(self, rows: torch.Tensor) -> torch.Tensor:
-        parts = rows.reshape(self._heads, rows.shape[0] // self._heads, *rows.shape[1:])
-        missing = -parts.shape[1] % self._kernels.lanes
-        padded = F.pad(parts, (0, 0) * (parts.dim() - 2) + (0, missing))
-        return padded.reshape(self._heads * padded.shape[1], *rows.shape[1:])
+    def _by_head(self, rows: torch.Tensor) -> Arranged:
+        width = len(rows) // self._heads
+        size = self._heads * round_up(width, self._kernels.lanes)
 
-    def _beside(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        def write(into: torch.Tensor) -> None:
+            _split(into, self._heads, -1)[:, :width] = _split(rows, self._heads, width)
+
+        return Arranged((size, *rows.shape[1:]), write)
+
+    def _beside(self, parts: Sequence[torch.Tensor]) -> Arranged:
         """Arrange the rows of the widening weight; a gate's lie beside those they multiply, half a panel each."""
         if not self._row.gated:
-            return parts[0]
+            return _plain(parts[0])
         if len(parts) == 1:
             gate, up = parts[0].chunk(2)
             parts = [up, gate]
         half = self._kernels.panel // 2
-        missing = -parts[0].shape[0] % half
-        rest = parts[0].shape[1:]
-        blocks = [F.pad(part, (0, 0) * len(rest) + (0, missing)) for part in parts]
-        count = len(blocks[0]) // half
-        beside = torch.stack([block.reshape(count, half, *rest) for block in blocks], dim=1)
-        return beside.reshape(2 * count * half, *rest)
+        whole, rest = divmod(len(parts[0]), half)
 
-    def _from_inner(self, weight: torch.Tensor) -> torch.Tensor:
+        def write(into: torch.Tensor) -> None:
+            blocks = _split(into, -1, 2, half)
+            for place, part in enumerate(parts):
+                blocks[:whole, place] = _split(part[: whole * half], whole, half)
+                if rest:
+                    blocks[whole, place, :rest] = part[whole * half :]
+
+        return Arranged((2 * round_up(len(parts[0]), half), *parts[0].shape[1:]), write)
+
+    def _from_inner(self, weight: torch.Tensor) -> Arranged:
         """Pad the columns that read the widened states as those are padded."""
-        multiple = self._kernels.panel // 2 if self._row.gated else self._kernels.panel
-        return F.pad(weight, (0, -weight.shape[1] % multiple))
+        inner = round_up(weight.shape[1], self._kernels.panel // 2 if self._row.gated else self._kernels.panel)
 
-    def _matrix(self, weight: torch.Tensor, bias: torch.Tensor) -> Matrix:
+        def write(into: torch.Tensor) -> None:
+            into[:, : weight.shape[1]] = weight
+
+        return Arranged((len(weight), inner), write)
+
+    def _matrix(self, weight: Arranged, bias: Arranged) -> Matrix:
         """Pack `weight`, `[columns, inner]`."""
         panels, columns, inner = self._panels(weight)
-        return Matrix(panels, self._numbers(F.pad(bias, (0, columns - len(bias)))), inner, columns)
+        numbers = torch.zeros(columns)
+        bias.write(numbers[: bias.shape[0]])
+        return Matrix(panels, self._keep(numbers), inner, columns)
 
-    def _low_rank(self, lower: torch.Tensor, upper: torch.Tensor) -> LowRankMatrix:
-        if not len(lower):
+    def _low_rank(self, lower: Arranged, upper: Arranged) -> LowRankMatrix:
+        if not lower.shape[0]:
             return LowRankMatrix()
-        matrix = self._matrix(lower, torch.zeros(0))
+        matrix = self._matrix(lower, _plain(torch.zeros(0)))
         self.widest = max(self.widest, matrix.columns)
         panels, _, rank = self._panels(upper)
         return LowRankMatrix(matrix, panels, rank)
 
-    def _panels(self, weight: torch.Tensor) -> tuple[int, int, int]:
+    def _panels(self, weight: Arranged) -> tuple[int, int, int]:
         """Lay `[columns, inner]` out; return where, and both sizes padded."""
         columns = round_up(weight.shape[0], self._kernels.panel)
         inner = round_up(weight.shape[1], self._kernels.step)
-        source = F.pad(weight.float(), (0, inner - weight.shape[1], 0, columns - weight.shape[0])).contiguous()
-        panels = torch.empty(columns * inner * self._kernels.element_bytes, dtype=torch.uint8)
+        if columns * inner > len(self._scratch):
+            self._scratch = _memory(4 * columns * inner).view(torch.float32)
+        source = self._scratch[: columns * inner].zero_().view(columns, inner)
+        weight.write(source[: weight.shape[0], : weight.shape[1]])
+        panels = _memory(columns * inner * self._kernels.element_bytes)
         self._kernels.pack(source.data_ptr(), columns, inner, panels.data_ptr())
-        self.memory.append(panels)
-        return panels.data_ptr(), columns, inner
+        return self._keep(panels), columns, inner
 
     def _norm(self, norm: torch.nn.Module) -> Sequence[int]:
         if not isinstance(norm, torch.nn.LayerNorm) or norm.weight is None:
             raise RunnerUnfitError(f"it normalises with {type(norm).__name__}, not LayerNorm with a weight")
         bias = torch.zeros(len(norm.weight)) if norm.bias is None else norm.bias.detach()
-        return self._numbers(norm.weight.detach()), self._numbers(bias)
+        return [self._keep(each.float().clone()) for each in (norm.weight.detach(), bias)]
 
-    def _numbers(self, values: torch.Tensor) -> int:
-        kept = values.float().contiguous().clone()
-        self.memory.append(kept)
-        return kept.data_ptr()
+    def _keep(self, memory: torch.Tensor) -> int:
+        self.memory.append(memory)
+        return memory.data_ptr()
+
+
+def _memory(size: int) -> torch.Tensor:
+    """Allocate bytes: many outside the heap, few, as of low-rank factors, within."""
+    return (outside_heap if size >= OWN_MAPPING else torch.empty)((size,), dtype=torch.uint8)
+
+
+def _split(rows: torch.Tensor, *sizes: int) -> torch.Tensor:
+    split: torch.Tensor = rows.unflatten(0, sizes)  # type: ignore[no-untyped-call]
+    return split
+
+
+def _plain(values: torch.Tensor) -> Arranged:
+    def write(into: torch.Tensor) -> None:
+        into[:] = values
+
+    return Arranged(tuple(values.shape), write)
 
 
 def _blocks(
@@ -165,10 +230,6 @@ def _linear(module: torch.nn.Module, name: str) -> torch.nn.Linear:
     if type(part) is not torch.nn.Linear:
         raise RunnerUnfitError(f"its {name} is a {type(part).__name__}, not a plain linear layer")
     return part
-
-
-def _weight(linear: torch.nn.Linear) -> torch.Tensor:
-    return linear.weight.detach()
 
 
 def _bias(linear: torch.nn.Linear) -> torch.Tensor:

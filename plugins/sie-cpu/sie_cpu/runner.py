@@ -46,7 +46,7 @@ class KernelRunner:
             self._kernels = load_kernels(str(context.dtype).removeprefix("torch."))
         except OSError as error:
             raise RunnerUnfitError(str(error)) from error
-        packer = Packer(self._kernels, row, heads)
+        packer = Packer(self._kernels, row, heads, context.mapped)
         try:
             self._entry = EncoderEntry(model)
             modules = list(model.get_submodule(row.layers))

@@ -16,7 +16,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
 from sie_core.contracts import ModelLoadError
-from sie_pytorch.runners.checkpoint import load_config, out_of_memory
+from sie_pytorch.runners.checkpoint import load_config, out_of_memory, placement
 
 
 class _GivenStates(nn.Module):
@@ -76,6 +76,7 @@ def load_masked_language_head(folder: Path, dtype: torch.dtype, device: torch.de
             folder,
             config=config,
             dtype=dtype,
+            device_map=placement(device),
             use_safetensors=True,
             local_files_only=True,
             attn_implementation="eager",

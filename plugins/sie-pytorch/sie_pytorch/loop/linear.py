@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 from transformers.activations import ACT2FN
 
+from sie_pytorch.runners.mapping import outside_heap
 from sie_pytorch.runners.protocol import RunnerUnfitError
 
 ACTIVATIONS = {
@@ -47,11 +48,18 @@ def row_count(tokens: int) -> int:
     return -(-tokens // step) * step
 
 
+def _side_by_side(weights: Sequence[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
+    if len(weights) == 1 and weights[0].dtype is dtype:
+        return weights[0].contiguous()
+    rows = sum(len(weight) for weight in weights)
+    return torch.cat(list(weights), out=outside_heap((rows, weights[0].shape[1]), dtype))
+
+
 class PackedLinear:
     """One or more linear layers over the same input as one product: `[rows, in] → [rows, sum of outs]`."""
 
-    def __init__(self, layers: Sequence[torch.nn.Linear], activation: str | None = None) -> None:
-        """Take the weights of `layers` side by side; `activation` is a name of `ACTIVATIONS`.
+    def __init__(self, layers: Sequence[torch.nn.Linear], dtype: torch.dtype, activation: str | None = None) -> None:
+        """Take the weights of `layers` side by side, in `dtype`; `activation` is a name of `ACTIVATIONS`.
 
         Raises:
             RunnerUnfitError: Some of the layers have a bias and others none, or the activation cannot be fused.
@@ -60,11 +68,9 @@ class PackedLinear:
         present = [bias for bias in biases if bias is not None]
         if present and len(present) < len(biases):
             raise RunnerUnfitError("only some of its joined projections have a bias")
-        weight = (
-            torch.cat([layer.weight.detach() for layer in layers]) if len(layers) > 1 else layers[0].weight.detach()
-        )
-        self._bias = torch.cat([bias.detach() for bias in present]) if present else None
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
+        weight = _side_by_side([layer.weight.detach() for layer in layers], dtype)
+        self._bias = torch.cat([bias.detach() for bias in present]).to(dtype) if present else None
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight)
         self._activation = activation
         if activation is None:
             self._fused, self._algorithm = "none", ""

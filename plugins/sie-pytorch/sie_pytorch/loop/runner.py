@@ -23,10 +23,11 @@ from sie_pytorch.transfers import Transfers
 class _Norm:
     """A LayerNorm's numbers, called without a module's overhead."""
 
-    def __init__(self, module: torch.nn.Module) -> None:
+    def __init__(self, module: torch.nn.Module, dtype: torch.dtype) -> None:
         if not isinstance(module, torch.nn.LayerNorm):
             raise RunnerUnfitError(f"it normalises with {type(module).__name__}, not LayerNorm")
-        self._arguments = (module.normalized_shape, module.weight, module.bias, module.eps)
+        weight, bias = (each if each is None else each.detach().to(dtype) for each in (module.weight, module.bias))
+        self._arguments = (module.normalized_shape, weight, bias, module.eps)
 
     def __call__(self, states: torch.Tensor) -> torch.Tensor:
         shape, weight, bias, eps = self._arguments
@@ -44,7 +45,7 @@ def _nothing(*_: object) -> None:
 class _Layer:
     """One layer: attention and feed-forward part, each added to its input and normalised after."""
 
-    def __init__(self, layer: torch.nn.Module, row: LayerRow, heads: int, activation: str) -> None:
+    def __init__(self, layer: torch.nn.Module, row: LayerRow, heads: int, activation: str, dtype: torch.dtype) -> None:
         def linear(name: str) -> torch.nn.Linear:
             module = layer.get_submodule(name)
             if type(module) is not torch.nn.Linear:
@@ -57,13 +58,13 @@ class _Layer:
         self._row = row
         self._heads = heads
         self._head_dim = query.out_features // heads
-        self._qkv = PackedLinear((query, key, value))
-        self._attention_output = PackedLinear((linear(row.attention_output),))
-        self._attention_norm = _Norm(layer.get_submodule(row.attention_norm))
-        self._up = PackedLinear((linear(row.up),), None if row.gate else activation)
-        self._gate = PackedLinear((linear(row.gate),), activation) if row.gate else None
-        self._down = PackedLinear((linear(row.down),))
-        self._output_norm = _Norm(layer.get_submodule(row.output_norm))
+        self._qkv = PackedLinear((query, key, value), dtype)
+        self._attention_output = PackedLinear((linear(row.attention_output),), dtype)
+        self._attention_norm = _Norm(layer.get_submodule(row.attention_norm), dtype)
+        self._up = PackedLinear((linear(row.up),), dtype, None if row.gate else activation)
+        self._gate = PackedLinear((linear(row.gate),), dtype, activation) if row.gate else None
+        self._down = PackedLinear((linear(row.down),), dtype)
+        self._output_norm = _Norm(layer.get_submodule(row.output_norm), dtype)
 
     def __call__(
         self, states: torch.Tensor, total: int, layout: PackedLayout, angles: Angles | None, added: Added
@@ -103,6 +104,14 @@ def _rotate(states: torch.Tensor, angles: Angles) -> torch.Tensor:
     return states * cosine + torch.cat((-second, first), dim=-1) * sine
 
 
+def _taken(layer: torch.nn.Module, row: LayerRow, context: RunnerContext) -> _Layer:
+    """Pack one layer, and give back what its weights took."""
+    config = context.model.config
+    packed = _Layer(layer, row, config.num_attention_heads, activation_of(config), context.dtype)
+    context.mapped.release(layer.parameters())
+    return packed
+
+
 class EncoderLoop:
     """Runs the layers of a BERT-like encoder on a CPU over weights packed once, at load."""
 
@@ -113,20 +122,22 @@ class EncoderLoop:
             RunnerUnfitError: The model is not what its table row says, or PyTorch lacks the operators.
         """
         require_prepacking()
-        model, config = context.cast_model(), context.model.config
+        model, config = context.model, context.model.config
         row = row_of(config, ROWS)
         try:
+            layers = model.get_submodule(row.layers)
+            for name, part in model.named_children():
+                if name != row.layers.partition(".")[0]:
+                    context.cast(part)
             self._entry = EncoderEntry(model)
             self._path, self.linear_shapes = row.layers, linear_shapes(model, row.layers, row.linear)
-            self._layers = [
-                _Layer(layer, row, config.num_attention_heads, activation_of(config))
-                for layer in model.get_submodule(row.layers)
-            ]
+            self._layers = [_taken(layer, row, context) for layer in layers]
         except AttributeError as error:
             raise RunnerUnfitError(f"its layers are not those of its row: {error}") from error
         self._eager = context.attention_backend == "eager"
         self._transfers = Transfers(context.device)
-        self.memory_bytes = weight_bytes(model)  # packed, a weight is as large as before
+        weights = sum(weight.numel() for weight in layers.parameters()) * context.dtype.itemsize
+        self.memory_bytes = weight_bytes(self._entry.embeddings) + weights  # packed, a weight is as large as before
 
     def forward(
         self,

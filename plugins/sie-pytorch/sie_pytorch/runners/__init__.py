@@ -5,6 +5,7 @@ Nothing here knows a tokenizer, a pooling or a request.
 
 from sie_pytorch.runner_specs import INTERFACE
 from sie_pytorch.runners.build import BuiltRunner, build_runner
+from sie_pytorch.runners.mapping import UNMAPPED, MappedFiles, outside_heap
 from sie_pytorch.runners.protocol import (
     Factors,
     LowRank,
@@ -18,14 +19,17 @@ from sie_pytorch.runners.protocol import (
 
 __all__ = [
     "INTERFACE",
+    "UNMAPPED",
     "BuiltRunner",
     "Factors",
     "LowRank",
     "LowRankPacker",
+    "MappedFiles",
     "Runner",
     "RunnerContext",
     "RunnerInfo",
     "RunnerUnfitError",
     "build_runner",
+    "outside_heap",
     "weight_bytes",
 ]

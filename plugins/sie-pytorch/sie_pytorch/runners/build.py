@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
@@ -18,6 +19,8 @@ import torch
 from sie_core.contracts import Device, ModelCard, ModelLoadError, OutOfDeviceMemory, RunnerSpec
 from sie_pytorch.runner_specs import INTERFACE
 from sie_pytorch.runners.checkpoint import load_model, out_of_memory
+from sie_pytorch.runners.halves import Widened
+from sie_pytorch.runners.mapping import MappedFiles
 from sie_pytorch.runners.padded import PaddedRunner
 from sie_pytorch.runners.positions import position_limit
 from sie_pytorch.runners.precision import LEAST_COSINE, precisions
@@ -135,7 +138,10 @@ def build_runner(
         try:
             with torch.inference_mode():
                 model = load_model(model_folder, plan.weights, place)
-                context = RunnerContext(model, model_folder, card, place, plan.compute, attention_backend, threads)
+                mapped = MappedFiles.of(model_folder)
+                context = RunnerContext(
+                    model, model_folder, card, place, plan.compute, attention_backend, threads, mapped
+                )
                 fit = [spec for spec in ours if spec.serves(model.config.model_type, device.kind, attention_backend)]
                 return _built(context, _choose(context, fit, fills_up), plan.note and plan.note + lost)
         except _PrecisionLost as reason:
@@ -204,7 +210,8 @@ def _reference(model: Any, probe: Probe) -> torch.Tensor:
         ModelLoadError: `CONFIG`: it does not turn token ids into one state a token.
     """
     try:
-        expected = states_alone(model, probe)
+        with Widened() if probe.ids.device.type == "cpu" else nullcontext():
+            expected = states_alone(model, probe)
     except Exception as fault:
         if out_of_memory(fault):
             raise

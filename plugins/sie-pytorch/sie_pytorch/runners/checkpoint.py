@@ -20,6 +20,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from sie_core.contracts import ModelLoadError
 from sie_pytorch.runners.dialects import translate
+from sie_pytorch.runners.halves import half_of, widen_small_weights
 from sie_pytorch.runners.lean_import import import_losses
 
 TEXT_ENCODER = ("vocab_size", "hidden_size", "num_hidden_layers")
@@ -68,11 +69,22 @@ def load_config(folder: Path) -> Any:
 def load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
     """Load the base model without pooler or head, eager, in evaluation mode.
 
-    Weights are cast to `dtype` as they are read. Attention runs spelled out (`eager`) until a runner says otherwise.
+    Weights that the files have in `dtype` are views of them on a CPU; others are cast, and copied to another device,
+    each by itself. A CPU keeps most of half precision as it is in the files where `dtype` is float32: see `halves`.
+    Attention runs spelled out (`eager`) until a runner says otherwise.
 
     Raises:
         ModelLoadError: `CONFIG`, `CORRUPT`: no class, no safetensors, or weights that do not fit the class.
     """
+    half = half_of(folder) if device.type == "cpu" and dtype is torch.float32 else None
+    if half is not None:
+        model = _load(folder, half, device)
+        if widen_small_weights(model):
+            return model
+    return _load(folder, dtype, device)
+
+
+def _load(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
     config = load_config(folder)
     model_class = _model_class(config)
     if not any(folder.glob("*.safetensors")):
@@ -85,6 +97,7 @@ def load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
             folder,
             config=config,
             dtype=dtype,
+            device_map=placement(device),
             use_safetensors=True,
             local_files_only=True,
             attn_implementation="eager",
@@ -99,6 +112,11 @@ def load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
         ) from error
     account_for(model, report)
     return model.eval().requires_grad_(False).to(device)
+
+
+def placement(device: torch.device) -> dict[str, torch.device] | None:
+    """Give the `device_map` with which weights go to `device` one by one, not by way of a whole model on the CPU."""
+    return None if device.type == "cpu" else {"": device}
 
 
 def forward_arguments(model: Any) -> frozenset[str]:

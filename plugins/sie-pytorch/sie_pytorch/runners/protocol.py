@@ -13,6 +13,8 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from sie_core.contracts import ModelCard
+from sie_pytorch.runners.halves import WideTable
+from sie_pytorch.runners.mapping import UNMAPPED, MappedFiles
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,8 +65,9 @@ class RunnerContext:
     model: Any
     """The transformers base model on its device, in evaluation mode, without pooler or head.
 
-    A runner may drive it, or take the weights it needs and let go of it. Where `dtype` is narrower than the weights, a
-    CPU has them in float32 until a runner calls `cast_model`.
+    A runner may drive it once it has called `cast_model`, or take the weights it needs, bring each into its own
+    precision and let go of the model. On a CPU they are not in `dtype` before: most are views of the checkpoint's
+    files, in the files' precision.
     """
     folder: Path
     """The folder the weights were read from."""
@@ -75,10 +78,29 @@ class RunnerContext:
     """What `SIE_ATTENTION_BACKEND` says: `auto`, `sdpa`, `eager`, or another that a registered runner names."""
     threads: int
     """CPU threads the forward pass may use."""
+    mapped: MappedFiles = UNMAPPED
+    """The checkpoint's files in this process; a runner that took weights in another form may `release` them."""
 
     def cast_model(self) -> Any:
-        """Bring `model` into `dtype`, in place, and return it: for runners that drive it or take its weights as is."""
-        return self.model.to(self.dtype)
+        """Bring the weights of `model` into `dtype`, in place, and return it: for runners that drive it."""
+        self.cast(self.model)
+        return self.model
+
+    def cast(self, module: torch.nn.Module) -> None:
+        """Bring the weights of one module of `model` into `dtype`, in place.
+
+        One after another, so that none but the last is there twice. What a model keeps beside its weights, such as
+        rotary frequencies, stays as it is.
+        """
+        tables = [each for each in module.modules() if isinstance(each, WideTable)]
+        for table in tables:
+            table.dtype = self.dtype
+        kept = {id(table.weight) for table in tables}
+        for held in module.state_dict(keep_vars=True).values():
+            if held.is_floating_point() and held.dtype is not self.dtype and id(held) not in kept:
+                before = held.data
+                held.data = before.to(self.dtype)
+                self.mapped.release([before])
 
 
 def weight_bytes(module: torch.nn.Module) -> int:

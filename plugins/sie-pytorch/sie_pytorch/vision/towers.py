@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModel
 
 from sie_core.contracts import ModelLoadError
-from sie_pytorch.runners.checkpoint import account_for, out_of_memory
+from sie_pytorch.runners.checkpoint import account_for, out_of_memory, placement
 from sie_pytorch.transfers import Transfers
 from sie_pytorch.vision.layout import ARCHITECTURES
 from sie_pytorch.vision.pixels import LEVELS, Pixels
@@ -55,6 +55,7 @@ def load_model(folder: Path, config: Any, dtype: torch.dtype, device: torch.devi
             folder,
             config=config,
             dtype=dtype,
+            device_map=placement(device),
             use_safetensors=True,
             local_files_only=True,
             output_loading_info=True,
