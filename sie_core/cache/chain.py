@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -16,7 +17,7 @@ from sie_core.cache.disk import DiskCache, disk_cache
 from sie_core.cache.formats import broken_safetensors, holds_pickles, holds_safetensors, no_safetensors
 from sie_core.cache.leases import Lease
 from sie_core.contracts import ModelConfig, ModelLoadError, TierContext, WeightRequest, WeightTier
-from sie_core.contracts.weights import FillableTier
+from sie_core.contracts.weights import FillableTier, Progress
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings
 
@@ -156,8 +157,10 @@ def fetch_weights(config: ModelConfig, chain: WeightChain) -> Path | None:
         return held.folder
 
 
-def hold_weights(config: ModelConfig, chain: WeightChain) -> HeldWeights | None:
+def hold_weights(config: ModelConfig, chain: WeightChain, progress: Progress | None = None) -> HeldWeights | None:
     """Return a model's weights, held: its own `weights_path`, else what the chain gives; None if weightless.
+
+    `progress` is told of a download.
 
     Raises:
         ModelLoadError: `NOT_FOUND` where the named folder is missing, `CONFIG` where it holds pickled weights only,
@@ -166,7 +169,7 @@ def hold_weights(config: ModelConfig, chain: WeightChain) -> HeldWeights | None:
     if config.weightless:
         return None
     if config.weights_path is None:
-        return chain.hold(weight_request(config))
+        return chain.hold(replace(weight_request(config), progress=progress))
     folder = Path(config.weights_path)
     if not folder.is_dir():
         raise ModelLoadError("NOT_FOUND", f"The `weights_path` of {config.id} is not a folder on this machine.")

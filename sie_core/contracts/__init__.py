@@ -9,6 +9,7 @@ from sie_core.contracts.batching import Batch, BatchLimits, BatchPolicy, QueuedU
 from sie_core.contracts.card import ModelCard, ModuleCard
 from sie_core.contracts.device import Device, DeviceMemory, DeviceProbe
 from sie_core.contracts.errors import (
+    DeviceLost,
     InferenceError,
     InvalidInput,
     LoadFailure,
@@ -62,6 +63,7 @@ __all__ = [
     "Converter",
     "DetectedObject",
     "Device",
+    "DeviceLost",
     "DeviceMemory",
     "DeviceProbe",
     "Entity",

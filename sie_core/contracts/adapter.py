@@ -113,6 +113,7 @@ class Adapter(ABC):
         Raises:
             ModelLoadError: With the failure's class.
             OutOfDeviceMemory: The device has no room.
+            DeviceLost: Only a new process gets the device back.
         """
 
     @abstractmethod
@@ -134,6 +135,7 @@ class Adapter(ABC):
 
         Raises:
             OutOfDeviceMemory: The engine frees, splits and tries again.
+            DeviceLost: Only a new process gets the device back; every request is turned away.
         """
 
     @abstractmethod

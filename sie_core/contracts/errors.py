@@ -57,6 +57,13 @@ class OutOfDeviceMemory(Exception):
     """The device could not allocate. An adapter raises it from `load` or `run` in place of its library's own error."""
 
 
+class DeviceLost(Exception):
+    """The device does nothing for this process any more, whatever is asked; only a new process gets it back.
+
+    An adapter raises it from `load`, `run` or `finish` in place of its library's own error. Liveness turns red.
+    """
+
+
 LoadFailure = Literal[
     "GATED", "NOT_FOUND", "DEPENDENCY", "CONFIG", "CORRUPT", "OOM", "NETWORK", "TIMEOUT", "STORAGE", "UNKNOWN"
 ]

@@ -41,11 +41,17 @@ def describe(resolved: ResolvedModel, slot: ModelSlot | None, postprocessors: Ma
         last_used_at=None if slot is None or (used_at := slot.used_at()) is None else STARTED_AT + used_at,
         pinned=slot is not None and slot.pinned,
         precision=facts.precision if facts else None,
-        notes=dict(loaded.notes) if loaded else {},
+        notes=_notes(slot),
         operations=served_operations(facts.operations) if facts else declared_operations(resolved),
         loras=tuple(dict.fromkeys((*config.loras, *(loaded.loras.loaded if loaded else ())))),
         load_stages_s=dict(slot.stages_s) if slot else {},
     )
+
+
+def _notes(slot: ModelSlot | None) -> dict[str, str]:
+    if slot is not None and slot.fetching is not None:
+        return {"fetch": slot.fetching.problem() or slot.fetching.describe()}
+    return dict(slot.loaded.notes) if slot is not None and slot.loaded else {}
 
 
 def _adapter(resolved: ResolvedModel, loaded: LoadedModel | None) -> str | None:

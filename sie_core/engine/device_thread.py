@@ -14,7 +14,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from sie_core.contracts import Device, InferenceError
+from sie_core.contracts import Device, DeviceLost, InferenceError
+from sie_core.engine.failing import Failing
 from sie_core.engine.flight import Flight, FlightUnit
 from sie_core.engine.loaded import LoadedModel
 from sie_core.engine.request_errors import OUT_OF_MEMORY, deadline_exceeded, out_of_memory, request_error, unavailable
@@ -37,11 +38,11 @@ class DeviceThread:
         device: The device.
         scheduler: The queues; only ever touched under this object's lock.
         finish: Called on the device thread with a run and its raw outputs; must hand them on and return at once. Who
-            finishes calls `landed` and `finished` afterwards, or `failed`.
+            finishes calls `finishing` first, and `landed` and `finished` afterwards, or `failed`.
         short: Called with a run that ran out of memory and was set aside; must return at once. Who makes room calls
             `resume` afterwards.
         lost: Called when a model's queue, or with None every queue, is lost with all requests in it.
-        stall_limit_s: Seconds from which a batch may count as hung.
+        stall_limit_s: Seconds from which a batch may count as hung, and nothing but failures as a broken device.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class DeviceThread:
         """Runs the device has not ended."""
         self._watched: set[Run] = set()
         """Runs whose outputs are not finished."""
+        self._failing = Failing(stall_limit_s)
         self._launched = 0
         self._last_end = 0.0
         self._closing = False
@@ -91,11 +93,13 @@ class DeviceThread:
         """Serve a model's queue."""
         with self._wake:
             self._scheduler.add_model(model)
+            self._failing.add(model)
 
     def remove_model(self, model: LoadedModel) -> None:
         """Stop serving a model's queue; nothing may wait in it."""
         with self._wake:
             self._scheduler.remove_model(model)
+            self._failing.remove(model)
 
     def submit(self, model: LoadedModel, units: Sequence[FlightUnit]) -> None:
         """Queue the units of one request.
@@ -130,17 +134,31 @@ class DeviceThread:
             return self._launched, len(self._watched)
 
     def problem(self) -> str | None:
-        """Say what is wrong: the thread is dead, or a batch runs far too long. Takes no lock that either could hold."""
+        """Say what is wrong: the device is lost or fails whatever it is given, its thread is dead, or a batch hangs.
+
+        Takes no lock that any of these could hold.
+        """
         if self._death is not None:
-            return f"the thread of device {self.device} has died ({self._death})"
+            return self._death
         if self._thread.ident is not None and not self._thread.is_alive() and not self._closing:
             return f"the thread of device {self.device} has died"
+        if (failing := self._failing.device_problem()) is not None:
+            return f"device {self.device} seems broken: {failing}"
         now = clock()
-        for run in tuple(self._watched):
-            limit = run.stall_limit(self._stall_limit_s)
-            if now - run.started > limit:
-                return f"a batch of {run.model.id} has been running for {now - run.started:.0f} s, above {limit:.0f} s"
-        return None
+        hung = (run.problem(now, self._stall_limit_s) for run in tuple(self._watched))
+        return next(filter(None, hung), None)
+
+    def failing(self, model: LoadedModel) -> str | None:
+        """Say that requests to a model fail one after the other."""
+        return self._failing.problem(model)
+
+    def lose(self, error: DeviceLost) -> None:
+        """Give the device up, and every request; only a new process gets it back."""
+        self._die(f"device {self.device} is lost, the process must be restarted", error)
+
+    def finishing(self, run: Run) -> None:
+        """Note that somebody begins to finish a run: until now it waited, for long where many do."""
+        run.at_work_since = clock()
 
     def landed(self, run: Run) -> None:
         """Note that the device is through with a run, and learn how long it took; a second call changes nothing."""
@@ -162,14 +180,19 @@ class DeviceThread:
     def finished(self, run: Run) -> None:
         """Note that a run's outputs are finished."""
         with self._wake:
-            self._watched.discard(run)
-        run.model.use.leave()
+            self._failing.succeeded(run.model)
+        self._let_go(run)
 
     def failed(self, run: Run, error: BaseException) -> None:
         """Split a run that failed and try its parts again, or fail the one request that is left.
 
-        A run that is the first to lack memory is set aside until `resume`; it goes on holding its model.
+        A run that is the first to lack memory is set aside until `resume`; it goes on holding its model. With the
+        device lost every request is lost.
         """
+        if isinstance(error, DeviceLost):
+            self.lose(error)
+            self._let_go(run)
+            return
         if isinstance(error, OUT_OF_MEMORY) and run.leave_out_settled():
             run.model.metrics.out_of_memory.inc()
             log.warning("%s ran out of device memory in a batch of cost %d", run.model.id, run.batch.cost)
@@ -189,6 +212,9 @@ class DeviceThread:
             run.model.use.enter()
             with self._wake:
                 self._again.append(part)
+        self._let_go(run)
+
+    def _let_go(self, run: Run) -> None:
         self._forget(run)
         run.model.use.leave()
 
@@ -205,18 +231,26 @@ class DeviceThread:
                 del run  # an idle thread must not keep the last batch alive
         except BaseException as error:
             # Whatever came here is not a batch's failure: nothing runs any more, and everybody must learn it.
-            self._death = type(error).__name__
-            log.critical("the thread of device %s died", self.device, exc_info=True)
-            self._lost(None)
+            self._die(f"the thread of device {self.device} has died ({type(error).__name__})", error)
+
+    def _die(self, why: str, error: BaseException) -> None:
+        """Run nothing any more, and have everybody told; a second call changes nothing."""
+        with self._wake:
+            if self._death is not None:
+                return
+            self._death = why
+            self._wake.notify_all()
+        log.critical("%s", why, exc_info=error)
+        self._lost(None)
 
     def _next_run(self) -> Run | None:
         """Wait for the next batch; None when the engine closes."""
         with self._wake:
-            while not self._closing:
+            while not self._closing and self._death is None:
                 try:
                     run = self._choose(now := clock())
                     if run is not None:
-                        run.started = now
+                        run.started = run.at_work_since = now
                         self._launched += 1
                         self._flying.add(run)
                         self._watched.add(run)
@@ -264,9 +298,7 @@ class DeviceThread:
 
     def _execute(self, run: Run) -> None:
         if not run.leave_out_settled():
-            with self._wake:
-                self._flying.discard(run)
-            self.finished(run)
+            self._let_go(run)
             return
         failure: BaseException | None = None
         try:
@@ -277,9 +309,11 @@ class DeviceThread:
             failure = error
         if failure is not None:
             self.failed(run, failure)
+            failure = None  # it and this frame would hold each other, and the requests
             return
         if not self.device.asynchronous:
             self.landed(run)
+        run.at_work_since = None
         self._finish(run, raw)
 
     def _parts(self, run: Run, error: BaseException) -> list[Run]:
@@ -295,6 +329,9 @@ class DeviceThread:
             )
             return [Run(run.model, batch) for batch in batches]
         (flight,) = run.flights()
+        if not isinstance(error, InferenceError):
+            with self._wake:
+                self._failing.failed(run.model, clock())
         return self._fail(run, request_error(error, "its forward pass", flight.request.request_id, run.model.id))
 
     def _fail(self, run: Run, error: InferenceError) -> list[Run]:

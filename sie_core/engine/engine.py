@@ -115,7 +115,12 @@ class Engine:
         self._following = Following(self._slots, self._lifecycle)
         self._preload = Preload(settings.preload_models, catalog, self._lifecycle)
         self._admission = Admission(settings.max_concurrent_requests)
-        self.metrics.watch(lambda: self._admission.in_flight, self._pipeline.device.queued)
+        self.metrics.watch(
+            lambda: self._admission.in_flight,
+            self._pipeline.device.queued,
+            lambda: len(self._failing()),
+            lambda: len(self._lifecycle.notes()),
+        )
         log.info(
             "device %s (%s), %d threads a CPU stage, %d for images, CPU budget %s",
             self.device,
@@ -142,7 +147,7 @@ class Engine:
         self._admission.close("the engine is closed")
         self._preload.cancel()
         self._keeper.cancel()
-        self._pipeline.fail_all("the engine is closing")
+        self._pipeline.stop("the engine is closing")
         joined = await on_thread("sie-close", lambda: self._pipeline.close(CLOSE_TIMEOUT_S))
         if not joined:
             log.error("threads still at work were left behind: %s", self._pipeline.device.problem() or "a CPU stage")
@@ -242,16 +247,26 @@ class Engine:
 
     def health(self) -> Health:
         """Say what is wrong: with the device for liveness; also with preload and admission for readiness."""
-        live = self._pipeline.device.problem() or self._lifecycle.problem()
+        live = self._pipeline.problem() or self._lifecycle.problem()
         ready = live or self._admission.closed_because or self._preload.problem
-        return Health(live, ready, tuple(note for note in (self._note, self._catalog.note) if note))
+        notes = [note for note in (self._note, self._catalog.note) if note]
+        failing = [f"{model}: {problem}" for model, problem in self._failing().items()]
+        return Health(live, ready, (*notes, *failing, *self._lifecycle.notes(), *self._pipeline.notes()))
 
     def _adopt(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self.metrics.config_problems.set(len(catalog.problems))
 
     def _describe(self, resolved: ResolvedModel) -> ModelInfo:
-        return describe(resolved, self._slots.known(resolved.id), self._plugins.postprocessors)
+        slot = self._slots.known(resolved.id)
+        info = describe(resolved, slot, self._plugins.postprocessors)
+        failing = self._pipeline.device.failing(slot.loaded) if slot and slot.loaded else None
+        return info if failing is None else replace(info, notes={**info.notes, "failing": failing})
+
+    def _failing(self) -> dict[str, str]:
+        """Say of each loaded model that fails one request after the other that it does."""
+        loaded = [slot.loaded for slot in self._slots if slot.loaded is not None]
+        return {model.id: problem for model in loaded if (problem := self._pipeline.device.failing(model))}
 
     async def _make_way(self, model: str) -> bool:
         return await self._keeper.free_up_for_run(model)

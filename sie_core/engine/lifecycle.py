@@ -12,7 +12,8 @@ from collections import deque
 
 from sie_sdk.errors import error_spec
 
-from sie_core.contracts import InferenceError, ResolvedModel
+from sie_core.contracts import DeviceLost, InferenceError, ResolvedModel
+from sie_core.engine.fetching import Fetching
 from sie_core.engine.load_failures import failed_load
 from sie_core.engine.loaded import LoadedModel
 from sie_core.engine.loading import Loader
@@ -145,6 +146,11 @@ class Lifecycle:
         """Say which load hangs, if one does."""
         return self._placing.problem()
 
+    def notes(self) -> list[str]:
+        """List the loads that wait for weights of which nothing comes."""
+        fetches = [(slot.resolved.id, slot.fetching) for slot in self._slots if slot.fetching is not None]
+        return [f"{model}: {problem}" for model, fetching in fetches if (problem := fetching.problem())]
+
     def _start_load(self, slot: ModelSlot) -> asyncio.Task[None]:
         slot.state = "loading"
         slot.load_started = clock()
@@ -169,21 +175,26 @@ class Lifecycle:
     async def _load(self, slot: ModelSlot) -> None:
         model = slot.resolved.id
         try:
+            slot.fetching = fetching = Fetching()
             fetched = await on_thread(
-                f"sie-fetch-{model}", lambda: self._loader.fetch(slot.resolved, slot.stages_s.__setitem__)
+                f"sie-fetch-{model}",
+                lambda: self._loader.fetch(slot.resolved, slot.stages_s.__setitem__, fetching.moved),
             )
+            slot.fetching = None
             loaded, slot.memory_bytes = await self._placing.place(fetched, slot.stages_s.__setitem__)
         except asyncio.CancelledError:
             slot.state = "available"
             raise
         except BaseException as error:
+            if isinstance(error, DeviceLost):
+                self._queues.lose(error)
             slot.failure = failed_load(model, error, slot.failure, clock())
             slot.state = "failed"
             self._metrics.loads.labels(model, slot.failure.error_class).inc()
         else:
             self._loaded(slot, loaded)
         finally:
-            slot.change = None
+            slot.change = slot.fetching = None
 
     def _loaded(self, slot: ModelSlot, loaded: LoadedModel) -> None:
         slot.loaded_at = clock()

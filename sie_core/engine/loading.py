@@ -25,6 +25,7 @@ from sie_core.contracts import (
     ModelLoadError,
     ResolvedModel,
 )
+from sie_core.contracts.weights import Progress
 from sie_core.engine.converting import Converters, turned_on
 from sie_core.engine.loaded import LoadedModel
 from sie_core.engine.lora_loading import LoraLoader
@@ -87,14 +88,19 @@ class Loader:
         self._new_policy = plugins.batch_policy(settings.batch_policy)
         self._fetching = threading.BoundedSemaphore(FETCHES_AT_ONCE)
 
-    def fetch(self, resolved: ResolvedModel, report: StageReport) -> Fetched:
-        """Find the weights and the family; several models at once. `report` hears of each stage with its seconds.
+    def fetch(self, resolved: ResolvedModel, report: StageReport, progress: Progress) -> Fetched:
+        """Find the weights and the family; several models at once.
+
+        Args:
+            resolved: The model.
+            report: Hears of each stage with its seconds.
+            progress: Hears of a download under way.
 
         Raises:
             ModelLoadError: With the failure's class.
         """
         with self._fetching, _timed("fetch", report):
-            weights = hold_weights(resolved.config, self._weights)
+            weights = hold_weights(resolved.config, self._weights, progress)
             card = None if weights is None else read_card(weights.folder)
         choice = choose_family(self._plugins, resolved, card, self._device)
         ignored = check_profile(choice.family, resolved.profile, self._plugins.postprocessors)

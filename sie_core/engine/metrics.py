@@ -87,6 +87,10 @@ class EngineMetrics:
             "sie_device_memory_total_bytes", "Bytes of the device, or of the limit set for it.", registry=registry
         )
         self._in_flight = Gauge("sie_requests_in_flight", "Requests admitted and not yet answered.", registry=registry)
+        self._failing = Gauge("sie_models_failing", "Models whose last requests all failed.", registry=registry)
+        self._stalled_fetches = Gauge(
+            "sie_model_fetches_stalled", "Loads of whose weights nothing has come for minutes.", registry=registry
+        )
         self._queued_units = Gauge("sie_queue_units", "Units queued for the device.", registry=registry)
         self._queued_cost = Gauge("sie_queue_cost", "Cost units queued for the device.", registry=registry)
         if detailed:
@@ -107,8 +111,16 @@ class EngineMetrics:
         self._memory_used.set(memory.used)
         self._memory_total.set(memory.total)
 
-    def watch(self, in_flight: Callable[[], int], queued: Callable[[], tuple[int, int]]) -> None:
+    def watch(
+        self,
+        in_flight: Callable[[], int],
+        queued: Callable[[], tuple[int, int]],
+        failing: Callable[[], int],
+        stalled_fetches: Callable[[], int],
+    ) -> None:
         """Read the gauges from these functions at each collection; `queued` gives units and cost units."""
+        self._failing.set_function(failing)
+        self._stalled_fetches.set_function(stalled_fetches)
         self._in_flight.set_function(in_flight)
         self._queued_units.set_function(lambda: queued()[0])
         self._queued_cost.set_function(lambda: queued()[1])

@@ -19,13 +19,16 @@ from sie_core.engine.flight import Flight, FlightUnit
 from sie_core.engine.leaving import Leaving
 from sie_core.engine.loaded import LoadedModel
 from sie_core.engine.pool import CpuPool
-from sie_core.engine.request_errors import OUT_OF_MEMORY, deadline_exceeded, request_error, unavailable
+from sie_core.engine.request_errors import OUT_OF_MEMORY, deadline_exceeded, given_up, request_error, unavailable
 from sie_core.engine.runs import Run, flight_of
 from sie_core.engine.scheduler import Scheduler
 from sie_core.engine.scoring import assemble
 from sie_core.engine.tokenizing import Tokenizing, Tokens
 
 log = logging.getLogger(__name__)
+
+LOOKS_A_LIMIT = 4
+"""How often stages are looked at while one that hangs is waited for."""
 
 clock = time.monotonic
 
@@ -42,7 +45,8 @@ class Pipeline:
         image_threads: CPU threads that prepare requests with images.
         max_queued_cost: Cost units that may wait for the device.
         free_up: Makes room for a model, by its id, that ran out of memory; returns whether there is more than before.
-        stall_limit_s: Seconds from which a batch may count as hung.
+        stall_limit_s: Seconds from which a batch may count as hung; a request is given up beyond it whose preparation
+            does not end.
     """
 
     def __init__(
@@ -57,7 +61,9 @@ class Pipeline:
         self._preparing = CpuPool("sie-prepare", threads)
         self._seeing = CpuPool("sie-image", image_threads)
         self._finishing = CpuPool("sie-finish", threads)
-        self._tokenizing = Tokenizing()
+        self._stall_limit_s = stall_limit_s
+        self._watch: asyncio.Task[None] | None = None
+        self._tokenizing = Tokenizing(stall_limit_s)
         self._flights: set[Flight] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._free_up = free_up
@@ -71,6 +77,23 @@ class Pipeline:
         self._loop = asyncio.get_running_loop()
         for part in (self._preparing, self._seeing, self._finishing, self._tokenizing, self.device):
             part.start()
+        self._watch = asyncio.create_task(self._give_up_stalled())
+
+    def stop(self, why: str) -> None:
+        """Answer every request in flight with `QUEUE_UNAVAILABLE`; on the event loop, before `close`."""
+        if self._watch is not None:
+            self._watch.cancel()
+        self.fail_all(why)
+
+    def problem(self) -> str | None:
+        """Say what is wrong with the device, or which stage of every request hangs."""
+        hung = (pool.problem(self._stall_limit_s) for pool in (self._preparing, self._seeing))
+        return self.device.problem() or next(filter(None, hung), None)
+
+    def notes(self) -> list[str]:
+        """List the threads that hang, whether or not others do their work."""
+        pools = (self._preparing, self._seeing, self._tokenizing.pool)
+        return [note for pool in pools if (note := pool.note(self._stall_limit_s))]
 
     def close(self, timeout_s: float) -> bool:
         """Join every thread; False where one was still at work after `timeout_s` each."""
@@ -97,7 +120,7 @@ class Pipeline:
         self._flights.add(flight)
         model.use.enter()
         pool = self._seeing if _has_images(request) else self._preparing
-        pool.submit(self._prepare, flight)
+        pool.submit(self._prepare, flight, give_up=lambda at_work: self._give_up(flight, at_work))
         try:
             reply = await flight.future
             model.metrics.answered(reply)
@@ -117,6 +140,18 @@ class Pipeline:
             InferenceError: Any failure, with its code.
         """
         return await self._tokenizing.tokens(model, request)
+
+    async def _give_up_stalled(self) -> None:
+        """Have no request wait for ever for a thread that hangs."""
+        while True:
+            await asyncio.sleep(self._stall_limit_s / LOOKS_A_LIMIT)
+            for pool in (self._preparing, self._seeing, self._tokenizing.pool):
+                pool.give_up(self._stall_limit_s)
+
+    def _give_up(self, flight: Flight, at_work: bool) -> None:
+        if not flight.settled:
+            request_id, model = flight.request.request_id, flight.model.id
+            flight.fail(given_up(at_work, "preparation", request_id, model, self._stall_limit_s))
 
     def _deadline(self, flight: Flight) -> asyncio.TimerHandle | None:
         if flight.request.deadline is None:
@@ -151,6 +186,7 @@ class Pipeline:
         self._finishing.submit(self._finish, run, raw)
 
     def _finish(self, run: Run, raw: Any) -> None:
+        self.device.finishing(run)
         failure: BaseException | None = None
         try:
             outputs = run.model.adapter.finish([unit.unit for unit in run.units], raw)
@@ -163,6 +199,7 @@ class Pipeline:
         if failure is not None:
             del raw
             self.device.failed(run, failure)
+            failure = None  # it and this frame would hold each other, and the requests
             return
         self.device.landed(run)
         try:

@@ -1,7 +1,7 @@
 """A few threads for one CPU stage of the pipeline. It must not know what the work is.
 
 Beside `concurrent.futures` it makes no future for a task whose answer nobody fetches, and its threads are daemons: work
-that hangs cannot keep the process from ending.
+that hangs cannot keep the process from ending, and is seen to hang.
 """
 
 from __future__ import annotations
@@ -10,21 +10,39 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from queue import SimpleQueue
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import Any
 
 log = logging.getLogger(__name__)
 
-Work = tuple[Callable[..., None], tuple[Any, ...]]
+clock = time.monotonic
+
+GiveUp = Callable[[bool], None]
+"""Told that a call is not to be waited for: True where it is at work for too long, False where no thread is left."""
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """A call, and when it began."""
+
+    call: Callable[..., None]
+    arguments: tuple[Any, ...]
+    give_up: GiveUp | None
+    since: float = 0.0
 
 
 class CpuPool:
     """Runs calls on `threads` threads, first come first served. What it queues is bounded by what the engine admits."""
 
     def __init__(self, name: str, threads: int) -> None:
+        self._name = name
         self._queue: SimpleQueue[Work | None] = SimpleQueue()
+        self._at_work: list[Work | None] = [None] * threads
+        """What each thread does."""
         self._threads = [
-            threading.Thread(target=self._work, name=f"{name}-{number}", daemon=True) for number in range(threads)
+            threading.Thread(target=self._work, args=(number,), name=f"{name}-{number}", daemon=True)
+            for number in range(threads)
         ]
 
     def start(self) -> None:
@@ -32,25 +50,70 @@ class CpuPool:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Queue a call. It must handle its own errors: what it raises is only logged."""
-        self._queue.put((call, arguments))
+    def submit(self, call: Callable[..., None], *arguments: Any, give_up: GiveUp | None = None) -> None:
+        """Queue a call. It must handle its own errors: what it raises is only logged.
+
+        Args:
+            call: The call.
+            arguments: Its arguments.
+            give_up: Called by `give_up`, perhaps several times. The call itself goes on, or is made yet.
+        """
+        self._queue.put(Work(call, arguments, give_up))
 
     def close(self, timeout_s: float) -> bool:
         """Let queued work finish and join the threads; False where one was still at work after `timeout_s`."""
-        until = time.monotonic() + timeout_s
+        until = clock() + timeout_s
         started = [thread for thread in self._threads if thread.ident is not None]
         for _ in started:
             self._queue.put(None)
         for thread in started:
-            thread.join(max(0.0, until - time.monotonic()))
+            thread.join(max(0.0, until - clock()))
         return not any(thread.is_alive() for thread in started)
 
-    def _work(self) -> None:
+    def note(self, limit_s: float) -> str | None:
+        """Say how many threads have been at one call for more than `limit_s`; None where none has."""
+        held = len(self._overdue(limit_s))
+        if not held:
+            return None
+        return f"{held} of {len(self._threads)} {self._name} threads at work on one request for over {limit_s:g} s"
+
+    def problem(self, limit_s: float) -> str | None:
+        """Say so where it is every thread, and nothing is done any more."""
+        return self.note(limit_s) if len(self._overdue(limit_s)) == len(self._threads) else None
+
+    def give_up(self, limit_s: float) -> None:
+        """Tell those whose calls take longer than `limit_s`, and where that is every thread those that wait too."""
+        for work in self._overdue(limit_s):
+            _tell(work, at_work=True)
+        if self.problem(limit_s) is None:
+            return
+        waiting: list[Work | None] = []
+        try:
+            while True:
+                waiting.append(self._queue.get_nowait())
+        except Empty:
+            pass
+        for work_or_end in waiting:
+            if work_or_end is not None:
+                _tell(work_or_end, at_work=False)
+            self._queue.put(work_or_end)
+
+    def _overdue(self, limit_s: float) -> list[Work]:
+        now = clock()
+        return [work for work in self._at_work if work is not None and now - work.since > limit_s]
+
+    def _work(self, number: int) -> None:
         while (work := self._queue.get()) is not None:
-            call, arguments = work
+            work.since = clock()
+            self._at_work[number] = work
             try:
-                call(*arguments)
+                work.call(*work.arguments)
             except BaseException:
                 log.exception("a task of %s failed beyond its own handling", threading.current_thread().name)
-            del work, call, arguments  # an idle thread must not keep the last request alive
+            self._at_work[number] = None
+            del work  # an idle thread must not keep the last request alive
+
+
+def _tell(work: Work, *, at_work: bool) -> None:
+    if work.give_up is not None:
+        work.give_up(at_work)

@@ -24,6 +24,8 @@ class Run:
     """Whether its units ran out of memory before, and somebody was asked to free some."""
     started: float = 0.0
     ended: float = 0.0
+    at_work_since: float | None = None
+    """When the stage that is at work on it began; None while it waits for one."""
 
     @property
     def units(self) -> tuple[FlightUnit, ...]:
@@ -43,9 +45,12 @@ class Run:
             self.batch = part_of(self.batch, alive)
         return bool(alive)
 
-    def stall_limit(self, least: float) -> float:
-        """Return after how many seconds the batch counts as hung."""
-        return max(least, STALL_FACTOR * (self.batch.predicted_s or 0.0))
+    def problem(self, now: float, least_s: float) -> str | None:
+        """Say that a stage has been at work on it for more than `least_s`, and for far longer than was predicted."""
+        limit = max(least_s, STALL_FACTOR * (self.batch.predicted_s or 0.0))
+        if self.at_work_since is None or (took := now - self.at_work_since) <= limit:
+            return None
+        return f"a batch of {self.model.id} has been at work for {took:.0f} s, above {limit:.0f} s"
 
 
 def flight_of(unit: FlightUnit) -> Flight:

@@ -8,6 +8,7 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 
 from sie_core.contracts import HeldModel, ModelState, ResolvedModel
+from sie_core.engine.fetching import Fetching
 from sie_core.engine.load_failures import FailedLoad
 from sie_core.engine.loaded import LoadedModel
 
@@ -30,6 +31,8 @@ class ModelSlot:
     change: asyncio.Task[None] | None = None
     """The load or unload under way; it never raises."""
     load_started: float = 0.0
+    fetching: Fetching | None = None
+    """The fetch of its weights under way."""
     load_s: float | None = None
     """Seconds the last load took that succeeded."""
     stages_s: dict[str, float] = field(default_factory=dict)

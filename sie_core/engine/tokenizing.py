@@ -14,7 +14,7 @@ from typing import Final
 from sie_core.contracts import InferenceError, InvalidInput, Token, TokenizeRequest
 from sie_core.engine.loaded import LoadedModel
 from sie_core.engine.pool import CpuPool
-from sie_core.engine.request_errors import deadline_exceeded, request_error
+from sie_core.engine.request_errors import deadline_exceeded, given_up, request_error
 
 Tokens = Sequence[Sequence[Token]]
 
@@ -25,19 +25,24 @@ clock = time.monotonic
 
 
 class Tokenizing:
-    """One thread for all models. Its methods are called on the event loop."""
+    """One thread for all models. Its methods are called on the event loop.
 
-    def __init__(self) -> None:
-        self._pool = CpuPool("sie-tokenize", 1)
+    Args:
+        stall_limit_s: Seconds beyond which a request is given up.
+    """
+
+    def __init__(self, stall_limit_s: float) -> None:
+        self.pool = CpuPool("sie-tokenize", 1)
+        self._stall_limit_s = stall_limit_s
         self._waiting = 0
 
     def start(self) -> None:
         """Start the thread."""
-        self._pool.start()
+        self.pool.start()
 
     def close(self, timeout_s: float) -> bool:
         """Join the thread; False where it was still at work after `timeout_s`."""
-        return self._pool.close(timeout_s)
+        return self.pool.close(timeout_s)
 
     async def tokens(self, model: LoadedModel, request: TokenizeRequest) -> Tokens:
         """List them, unless nobody waits for them any more; see `TokenizingBackend.tokenize`."""
@@ -64,6 +69,10 @@ class Tokenizing:
             else:
                 future.set_exception(error)
 
+        def give_up(at_work: bool) -> None:
+            if not future.done():
+                settle([], given_up(at_work, "tokenisation", request.request_id, model.id, self._stall_limit_s))
+
         def work() -> None:
             tokens, failure = ([], None) if future.done() else _tokens(model, request)
             model.use.leave()
@@ -71,7 +80,7 @@ class Tokenizing:
                 loop.call_soon_threadsafe(settle, tokens, failure)
 
         model.use.enter()
-        self._pool.submit(work)
+        self.pool.submit(work, give_up=give_up)
         return future
 
 

@@ -18,7 +18,7 @@ async def test_a_deadline_ends_the_wait_for_a_thread_and_lets_the_model_go(engin
     asked = TokenizeRequest(model, ["red fox"], "r1")
     assert [token.text for token in (await bounded(engine.tokenize(asked)))[0]] == ["red", "fox"]
     free = threading.Event()
-    engine._pipeline._tokenizing._pool.submit(free.wait, BOUND_S)
+    engine._pipeline._tokenizing.pool.submit(free.wait, BOUND_S)
     try:
         late = TokenizeRequest(model, ["red fox"], "r2", deadline=time.monotonic() + 0.05)
         with pytest.raises(InferenceError) as refused:
@@ -33,7 +33,7 @@ async def test_what_waits_for_the_thread_is_bounded_and_holds_up_no_inference(en
     model = engines.model("words")
     engine = await engines.start(load=[model])
     free = threading.Event()
-    engine._pipeline._tokenizing._pool.submit(free.wait, BOUND_S)
+    engine._pipeline._tokenizing.pool.submit(free.wait, BOUND_S)
     waiting = [asyncio.create_task(engine.tokenize(TokenizeRequest(model, ["a"], "r"))) for _ in range(MOST_WAITING)]
     try:
         await asyncio.sleep(0)  # each is begun

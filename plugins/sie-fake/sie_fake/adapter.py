@@ -57,6 +57,7 @@ class FakeAdapter(Adapter):
         self.facts = _facts(context, length)
         self._device = context.device
         self._lora_hold = options.get("lora_hold")
+        self._prepare_hold = options.get("prepare_hold")
         self._bytes_per_cost = options.get("run_bytes_per_cost", 0)
         self._memory = allocate(self.facts.memory_bytes, context.device)
         self._note("load")
@@ -78,6 +79,7 @@ class FakeAdapter(Adapter):
         Raises:
             InvalidInput: An item holds nothing a fake reads, or a text is too long and `truncate` is `error`.
         """
+        wait_while_held(self._prepare_hold)
         query = self._reader.query(task)
         return [unit for position, item in enumerate(items) for unit in self._units(position, item, task, query)]
 
@@ -140,6 +142,7 @@ class FakeAdapter(Adapter):
 
     def tokenize(self, texts: Sequence[str], *, special: bool, most: int | None = None) -> Sequence[Sequence[Token]]:
         """List the words of texts; there are no special ones."""
+        wait_while_held(self._prepare_hold)
         return [show_words(text, most) for text in texts]
 
     def unload(self) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sie_core.contracts import ItemOutput, LoadContext, LoadFailure, ModelLoadError, OutOfDeviceMemory
+from sie_core.contracts import DeviceLost, ItemOutput, LoadContext, LoadFailure, ModelLoadError, OutOfDeviceMemory
 
 HOLD_LIMIT_S = 60.0
 
@@ -99,6 +99,7 @@ class RunFaults:
 
         Raises:
             OutOfDeviceMemory: The run is too large, its turn has come, or a text asks for it.
+            DeviceLost: A text asks for it.
             RuntimeError: A text asks for a crash.
         """
         wait_while_held(self.hold)
@@ -110,6 +111,8 @@ class RunFaults:
         for text in texts:
             if _contains(text, options.get("oom_text")):
                 raise OutOfDeviceMemory("a text asks for it")
+            if _contains(text, options.get("lost_text")):
+                raise DeviceLost("a text asks for it")
             crash(text, options.get("crash_text"), "run")
 
     def linger(self, cost: int, options: Mapping[str, Any]) -> None:

@@ -1,0 +1,168 @@
+"""A stage that hangs is told, and nobody waits for it for ever."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+from sie_fake.adapter import FakeAdapter
+from sie_fake.record import RECORD
+
+from sie_core.cache import WeightChain
+from sie_core.catalog import build_catalog
+from sie_core.contracts import InferenceError, Item, Media, TokenizeRequest
+from sie_core.defaults import BUILTINS
+from sie_core.engine import Engine, device_thread, fetching
+from sie_core.plugins import discover
+
+from .conftest import BOUND_S, bounded, request, sample, until
+
+
+async def refusal(waiting):
+    with pytest.raises(InferenceError) as caught:
+        await bounded(waiting)
+    return caught.value
+
+
+@pytest.mark.parametrize("option", ["prepare_hold", "image_hold"])
+async def test_a_preparation_that_hangs_answers_its_request_and_those_behind_it(engines, option):
+    hold = engines.hold()
+    model = engines.model("held", inputs=("text", "image"), **{option: str(hold)})
+    engine = await engines.start(load=[model], stall_limit_s=0.1, preprocessor_workers=1, image_workers=1)
+    item = Item(text="a", images=[Media(b"picture")])
+    hung = asyncio.create_task(engine.infer(request(model, items=[item])))
+    await until(lambda: any(work for pool in pools(engine) for work in pool._at_work))
+    behind = asyncio.create_task(engine.infer(request(model, items=[item])))
+    error = await refusal(hung)
+    assert (error.code, error.message) == (
+        "INFERENCE_ERROR",
+        f"{model} did not end the preparation of this request within 0.1 s.",
+    )
+    assert (await refusal(behind)).code == "QUEUE_UNAVAILABLE"
+    assert "1 of 1 sie-" in engine.health().live_problem
+    assert engine.health().ready_problem == engine.health().live_problem
+    hold.off()
+    await until(lambda: engine.health().live_problem is None)
+    assert engine.health().notes == ()
+    assert len((await bounded(engine.infer(request(model, items=[item])))).items) == 1
+    assert [run.size for run in RECORD.runs(model)] == [1]  # what was given up is not run
+
+
+def pools(engine):
+    return engine._pipeline._preparing, engine._pipeline._seeing
+
+
+async def test_one_thread_that_hangs_beside_others_is_noted_and_the_others_work(engines):
+    hold = engines.hold()
+    held, free = engines.model("held", prepare_hold=str(hold)), engines.model("free")
+    engine = await engines.start(load=[held, free], stall_limit_s=0.1, preprocessor_workers=2)
+    assert (await refusal(engine.infer(request(held, "text")))).code == "INFERENCE_ERROR"
+    assert len((await bounded(engine.infer(request(free, "text")))).items) == 1
+    health = engine.health()
+    assert health.live_problem is None
+    assert health.ready_problem is None
+    assert health.notes == ("1 of 2 sie-prepare threads at work on one request for over 0.1 s",)
+
+
+async def test_tokenising_that_hangs_answers_its_request_and_leaves_inference_alone(engines):
+    hold = engines.hold()
+    model = engines.model("held", prepare_hold=str(hold))
+    engine = await engines.start(load=[model], stall_limit_s=0.1)
+    error = await refusal(engine.tokenize(TokenizeRequest(model, ["text"], "r1")))
+    assert (error.code, "tokenisation" in error.message) == ("INFERENCE_ERROR", True)
+    assert (await refusal(engine.tokenize(TokenizeRequest(model, ["text"], "r2")))).code == "QUEUE_UNAVAILABLE"
+    assert engine.health().live_problem is None
+    assert "sie-tokenize" in engine.health().notes[0]
+    hold.off()
+    await until(lambda: engine.health().notes == ())
+    assert len(await bounded(engine.tokenize(TokenizeRequest(model, ["text"], "r3")))) == 1
+
+
+@pytest.fixture
+def later(monkeypatch):
+    """Have the device's thread, and who asks it for problems, think that it is later."""
+    now = time.monotonic
+
+    def change(seconds):
+        monkeypatch.setattr(device_thread, "clock", lambda: now() + seconds)
+
+    return change
+
+
+@pytest.mark.parametrize("device", ["cpu", "fake"])
+async def test_a_batch_that_waits_to_be_finished_is_no_hang_and_one_that_is_being_finished_is(
+    engines, monkeypatch, later, device
+):
+    model = engines.model("plain")
+    engine = await engines.start(load=[model], preprocessor_workers=1, device=device)
+    busy, finishing, finish = threading.Event(), threading.Event(), FakeAdapter.finish
+
+    def held(self, units, raw):
+        finishing.set()
+        assert free.wait(BOUND_S)
+        return finish(self, units, raw)
+
+    free = threading.Event()
+    monkeypatch.setattr(FakeAdapter, "finish", held)
+    pool = engine._pipeline._finishing
+    pool.submit(busy.wait, BOUND_S)
+    try:
+        task = asyncio.create_task(engine.infer(request(model, "text")))
+        await until(lambda: pool._queue.qsize() == 1)
+        later(1000)
+        assert engine.health().live_problem is None
+        later(0)
+        busy.set()
+        await asyncio.to_thread(finishing.wait, BOUND_S)
+        assert engine.health().live_problem is None
+        later(1000)
+        assert model in engine.health().live_problem
+    finally:
+        later(0)
+        busy.set()
+        free.set()
+    await bounded(task)
+    assert engine.health().live_problem is None
+
+
+async def test_a_fetch_of_which_nothing_comes_is_told_until_something_does(engines, monkeypatch):
+    asked, free = threading.Event(), threading.Event()
+
+    class Tier:
+        name = "slow"
+
+        def fetch(self, asking):
+            self.progress = asking.progress
+            asked.set()
+            assert free.wait(BOUND_S)
+
+    tier = Tier()
+    (engines.folder / "far.yaml").write_text(
+        "{sie_id: org/far, hf_id: org/far, inputs: {text: true}, tasks: {encode: {dense: {dim: 8}}}, "
+        "profiles: {default: {max_batch_tokens: 64}}}"
+    )
+    settings = engines.settings()
+    plugins = discover(settings, BUILTINS)
+    engine = Engine(settings, plugins, build_catalog(settings, plugins), WeightChain([tier]))
+    engines.made.append(engine)
+    await bounded(engine.start())
+    try:
+        assert (await refusal(engine.infer(request("org/far", "text", load_wait_s=0)))).code == "MODEL_LOADING"
+        await asyncio.to_thread(asked.wait, BOUND_S)
+        now = time.monotonic
+        assert engine.health().notes == ()
+        assert engine.model("org/far").notes == {"fetch": "no bytes counted yet"}
+        monkeypatch.setattr(fetching, "clock", lambda: now() + 1000)
+        (note,) = engine.health().notes
+        assert note.startswith("org/far: nothing has come of its weights for 1000 s")
+        assert engine.model("org/far").notes["fetch"] in note
+        assert sample(engine, "sie_model_fetches_stalled") == 1
+        assert engine.health().live_problem is None
+        tier.progress(5_000_000, 20_000_000)
+        assert engine.health().notes == ()
+        assert engine.model("org/far").notes == {"fetch": "5 of 20 MB"}
+        assert sample(engine, "sie_model_fetches_stalled") == 0
+    finally:
+        free.set()
+    await until(lambda: engine.model("org/far").state == "failed")
+    assert engine.model("org/far").notes == {}
