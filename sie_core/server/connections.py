@@ -53,19 +53,22 @@ class Connection(HttpToolsProtocol):
         if self._head is not None:
             self._head += len(data)
         super().data_received(data)
+        if self._head is not None and self._head_timer is None:
+            self._head_timer = self.loop.call_later(MAX_HEADERS_S, self._headers_overdue)
         if (self._head or 0) > MAX_HEADERS_BYTES:
             self._refuse(_too_large())
 
     def on_message_begin(self) -> None:
-        """Begin to count and to wait."""
+        """Begin to count."""
         super().on_message_begin()
         self._head = 0
-        self._head_timer = self.loop.call_later(MAX_HEADERS_S, self._headers_overdue)
 
     def on_headers_complete(self) -> None:
         """Refuse headers that are too large even though they came at once."""
         self._head = None
-        self._stop(self._head_timer)
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
         if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEADERS_BYTES:
             self._refusal = _too_large()
             raise ValueError("headers too large")  # the parser stops, and has `send_400_response` called
