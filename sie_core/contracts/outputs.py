@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sie_core.contracts.errors import InferenceError
+
 
 @dataclass(frozen=True, slots=True)
 class SparseVector:
@@ -98,3 +100,6 @@ class ItemOutput:
     """Whatever else the model extracts, e.g. by `Task.output_schema`: maps, lists, strings, finite numbers."""
     normalized: bool = False
     """Whether `dense` has unit length; shortened to a Matryoshka size, it is brought back to it."""
+    refused: InferenceError | None = None
+    """Why there is no output: the request of this item fails, alone and at once. What `finish` raises fails its batch,
+    which is then run again in parts."""

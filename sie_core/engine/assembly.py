@@ -52,8 +52,14 @@ class Assembly:
         """Take the output of the unit at `index`; return whether it was the last of the request.
 
         Raises:
-            InferenceError: `NON_FINITE_OUTPUT`, naming the item.
+            InferenceError: `NON_FINITE_OUTPUT`, naming the item; what the adapter refused it with.
         """
+        if output.refused is not None:
+            refused, output.refused = output.refused, None
+            try:
+                raise refused
+            finally:
+                del refused  # it and this frame would hold each other
         item = self.units[index].item
         with self._lock:
             self._outputs[index] = output

@@ -10,7 +10,6 @@ import torch
 
 from tests.gliner.checkpoints import write_checkpoint
 from tests.gliner.loading import load
-from tests.gliner.training import train
 
 Checkpoint = Callable[..., Path]
 
@@ -24,12 +23,6 @@ def _one_thread() -> None:
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     """Give the folder of a tiny checkpoint by its kind and encoder; tests must not write to it."""
     return cache(lambda kind, encoder="bert": write_checkpoint(tmp_path_factory.mktemp(kind), kind, encoder))
-
-
-@pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a checkpoint that finds planted entities."""
-    return train(tmp_path_factory.mktemp("trained"))
 
 
 @pytest.fixture(scope="session")

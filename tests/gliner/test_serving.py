@@ -114,6 +114,18 @@ async def test_what_cannot_be_answered_names_its_field(
     assert (refused.value.code, refused.value.param) == ("INVALID_INPUT", param)
 
 
+async def test_a_text_with_too_many_entities_is_refused_and_its_neighbours_in_the_batch_are_not(engine: Engine) -> None:
+    labels, options = tuple("abcdefghijkl"), {"threshold": 0.0, "multi_label": True}
+    text, small = "river " * 1500, plant(3, characters=300)
+    (failed, given) = await asyncio.gather(
+        extract(engine, text, labels=labels, options=options), extract(engine, small.text), return_exceptions=True
+    )
+    assert isinstance(failed, InferenceError)
+    assert (failed.code, failed.param) == ("INVALID_INPUT", "options.threshold")
+    assert planted(given) == [small.planted]
+    assert len(await extract(engine, text, labels=labels, options={"threshold": 0.0})) == 1
+
+
 async def test_a_label_said_twice_is_looked_for_once(engine: Engine) -> None:
     text = plant(8, characters=300).text
     assert await extract(engine, text, labels=("city", "city")) == await extract(engine, text, labels=("city",))

@@ -9,13 +9,13 @@ from gliner.config import GLiNERConfig
 from gliner.decoding import SpanDecoder, TokenDecoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sie_gliner.spans import Span, choose, from_grid, from_listed, from_words
+from sie_gliner.spans import Candidates, choose, from_grid, from_listed, from_words
 
 WORDS, WIDTHS, CLASSES = 9, 4, 3
 NAMES = {number + 1: str(number) for number in range(CLASSES)}
 ASKED = {
     "seed": st.integers(0, 10**6),
-    "threshold": st.sampled_from([0.1, 0.35, 0.5, 0.8]),
+    "threshold": st.sampled_from([0.0, 0.1, 0.35, 0.5, 0.8]),
     "flat": st.booleans(),
     "multi_label": st.booleans(),
 }
@@ -27,12 +27,13 @@ def logits(seed: int, *shape: int) -> torch.Tensor:
 
 
 def theirs(spans: Sequence) -> list[tuple[int, int, int, float]]:
-    return [(each.start, each.end, int(each.entity_type), each.score) for each in spans]
+    return sorted((each.start, each.end, int(each.entity_type), each.score) for each in spans)
 
 
-def ours(spans: Sequence[Span], flat: bool, multi_label: bool) -> list[tuple[int, int, int, float]]:
-    chosen = choose(spans, flat=flat, multi_label=multi_label)
-    return [(each.first, each.last, each.kind, each.score) for each in chosen]
+def ours(candidates: Candidates, flat: bool, multi_label: bool) -> list[tuple[int, int, int, float]]:
+    chosen = choose(candidates, flat=flat, multi_label=multi_label)
+    assert [(each.first, -each.score) for each in chosen] == sorted((each.first, -each.score) for each in chosen)
+    return sorted((each.first, each.last, each.kind, each.score) for each in chosen)
 
 
 @settings(max_examples=150, deadline=None)
@@ -80,10 +81,13 @@ def test_listed_spans_are_those_of_gliner_s_decoder(seed, threshold, flat, multi
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("flat", [True, False])
-def test_a_threshold_of_zero_compares_no_pairs(flat):
-    grid = np.random.default_rng(1).random((384, 12, 8), dtype=np.float32)
-    words = np.random.default_rng(2).random((192, 4, 3), dtype=np.float32)
-    for found in (from_grid(grid, 0.0), from_words(words, 0.0)):
-        assert len(found) > 35_000
-        chosen = choose(found, flat=flat, multi_label=False)
-        assert len({(each.first, each.last) for each in chosen}) == len(chosen) > 50
+@pytest.mark.parametrize("multi_label", [True, False])
+def test_a_threshold_of_zero_and_many_labels_are_answered_soon(flat, multi_label):
+    random = np.random.default_rng(1)
+    grid = random.random((384, 12, 100), dtype=np.float32)
+    words = random.random((384, 20, 3), dtype=np.float32)
+    for found, classes in ((from_grid(grid, 0.0), 100), (from_words(words, 0.0), 20)):
+        chosen = choose(found, flat=flat, multi_label=multi_label)
+        places = {(each.first, each.last) for each in chosen}
+        assert 50 < len(places) <= (384 if flat else 2 * 384)
+        assert len(chosen) == len(places) * (classes if multi_label else 1)

@@ -6,16 +6,16 @@ It runs on CPU threads and knows arrays, no tensor.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sie_core.contracts import Entity, ItemOutput, Relation
+from sie_core.contracts import Entity, InvalidInput, ItemOutput, Relation
 from sie_gliner.merging import in_order
 from sie_gliner.rows import Row
-from sie_gliner.spans import Span, choose, from_grid, from_listed, from_words
+from sie_gliner.spans import Span, Spans, choose, from_grid, from_listed, from_words
 
 Arrays = Mapping[str, NDArray[Any]]
 """Results of a run by name, an entry a row: `grid` (rows, words, widths, classes) or `words` (rows, words, classes, 3),
@@ -25,7 +25,16 @@ classes), `pairs` and `pair_mask`, whose numbers are places in `members` (rows, 
 
 def read(row: Row, place: int, results: Arrays) -> ItemOutput:
     """Read what run found in the row at `place`."""
+    try:
+        return _read(row, place, results)
+    except InvalidInput as error:
+        return ItemOutput(refused=error.with_traceback(None))  # its frames would keep the results of the batch
+
+
+def _read(row: Row, place: int, results: Arrays) -> ItemOutput:
     spans = _chosen(row, place, results)
+    if row.choice.multi_label:
+        row.tally.add_entities(len(spans))
     entities = [_entity(row, span) for span in spans]
     if any(math.isnan(float(results[name][place].sum())) for name in ("grid", "words", "spans") if name in results):
         # The engine refuses a score that is no number; silence would look like an answer. Where windows are merged, it
@@ -38,7 +47,7 @@ def read(row: Row, place: int, results: Arrays) -> ItemOutput:
     return output
 
 
-def _chosen(row: Row, place: int, results: Arrays) -> list[Span]:
+def _chosen(row: Row, place: int, results: Arrays) -> Spans:
     choice, classes = row.choice, len(row.labels)
     if "grid" in results:
         found = from_grid(results["grid"][place, : row.words, :, :classes], choice.threshold)
@@ -56,19 +65,26 @@ def _entity(row: Row, span: Span) -> Entity:
     return Entity(row.text[start:end], row.labels[span.kind], span.score, start, end)
 
 
-def _relations(row: Row, place: int, results: Arrays, spans: Sequence[Span]) -> list[Relation]:
+def _relations(row: Row, place: int, results: Arrays, spans: Spans) -> list[Relation]:
     """Read the relations between entities that were chosen; by the places of head and tail."""
     labels = row.choice.relation_labels
-    known = {(span.first, span.last): _entity(row, span) for span in reversed(spans)}
-    likely = results["relations"][place, :, : len(labels)] > row.choice.relation_threshold
-    found = []
-    for pair, kind in zip(*np.nonzero(likely & results["pair_mask"][place].astype(bool)[:, None]), strict=True):
-        members = results["members"][place][results["pairs"][place, pair]]
-        head, tail = (known.get(tuple(member)) for member in members.tolist())
-        if head is not None and tail is not None:
-            score = float(results["relations"][place, pair, kind])
-            found.append(relation(head, tail, labels[kind], score))
-    return found
+    members = results["members"][place][results["pairs"][place]]
+    both = _are_chosen(members, spans).all(axis=1) & results["pair_mask"][place].astype(bool)
+    scores = results["relations"][place, both, : len(labels)]
+    pair, kind = np.nonzero(scores > row.choice.relation_threshold)
+    row.tally.add_relations(len(pair))
+    known = {(span.first, span.last): _entity(row, span) for span in reversed(list(spans))}
+    ends = members[both][pair].tolist()
+    found = zip(ends, kind.tolist(), scores[pair, kind].tolist(), strict=True)
+    return [
+        relation(known[tuple(head)], known[tuple(tail)], labels[kind], score) for (head, tail), kind, score in found
+    ]
+
+
+def _are_chosen(places: NDArray[Any], spans: Spans) -> NDArray[np.bool_]:
+    """Say of places (…, 2) whether they are those of a span."""
+    beyond = int(max(places.max(initial=0), spans.last.max(initial=0))) + 1
+    return np.isin(places[..., 0] * beyond + places[..., 1], spans.first * beyond + spans.last)
 
 
 def relation(head: Entity, tail: Entity, label: str, score: float) -> Relation:

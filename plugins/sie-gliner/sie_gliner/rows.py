@@ -11,6 +11,7 @@ import numpy as np
 from sie_core.contracts import InvalidInput, Item, Task, Truncation
 from sie_gliner.options import Choice
 from sie_gliner.prompts import LabelReader, Prompt, PromptWriter
+from sie_gliner.tally import Tally
 from sie_gliner.tokens import Ids, Tokens
 from sie_gliner.windows import Window, WindowSize, split
 from sie_gliner.words import WordReader, Words
@@ -36,6 +37,8 @@ class Row:
     ends: Ids
     own: tuple[int, int]
     """Characters whose entities are this window's."""
+    tally: Tally
+    """What all windows of the text have."""
 
     @property
     def words(self) -> int:
@@ -84,7 +87,8 @@ class RowMaker:
         for index, item in enumerate(items):
             words, cut = self._fitting(self.words.read(item, index), room, f"items[{index}].text", task)
             windows = split(words.counts, WindowSize(self.limits.words, room, self.limits.overlap))
-            rows = [self._row(words, window, prompt, task.labels, choice) for window in windows]
+            tally = Tally(f"items[{index}].text")
+            rows = [self._row(words, window, prompt, task.labels, choice, tally) for window in windows]
             yield [(row, None if place else cut) for place, row in enumerate(rows)]
 
     def _fitting(self, words: Words, room: int, where: str, task: Task) -> tuple[Words, Truncation | None]:
@@ -103,7 +107,9 @@ class RowMaker:
         cut = Words(words.text, words.starts, words.ends, words.ids[place < room], counts)
         return cut, Truncation(tokens, int(counts.sum()))
 
-    def _row(self, words: Words, window: Window, prompt: Prompt, labels: tuple[str, ...], choice: Choice) -> Row:
+    def _row(
+        self, words: Words, window: Window, prompt: Prompt, labels: tuple[str, ...], choice: Choice, tally: Tally
+    ) -> Row:
         chosen = slice(window.first, window.last)
         counts = words.counts[chosen]
         begin = int(words.counts[: window.first].sum())
@@ -125,6 +131,7 @@ class RowMaker:
             starts=words.starts[chosen],
             ends=words.ends[chosen],
             own=own,
+            tally=tally,
         )
 
     def _places(self, counts: Ids) -> Ids:

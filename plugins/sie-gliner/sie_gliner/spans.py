@@ -1,18 +1,23 @@
 """Chooses spans from the probabilities of one row, as gliner's decoders do: above a threshold, best first, no overlap.
 
-Its cost grows with the spans above the threshold alone, and no pair of them is compared: a client may ask for a
-threshold of 0. It knows arrays of words and classes, no text.
+A client may ask for a threshold of 0 and for many labels. Places are chosen before labels are looked at, and there are
+never more than twice as many as words; what is done for each candidate is done by NumPy, which lets other threads work.
+It knows arrays of words and classes, no text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 Probabilities = NDArray[np.float32]
+Numbers = NDArray[np.int64]
+
+NONE = np.float32(-1)
+"""The score of a class that a place is no candidate for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,91 +30,122 @@ class Span:
     score: float
 
 
-def from_grid(grid: Probabilities, threshold: float) -> list[Span]:
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Spans as arrays of equal length, by first word."""
+
+    first: Numbers
+    last: Numbers
+    kind: Numbers
+    score: Probabilities
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def __iter__(self) -> Iterator[Span]:
+        fields = (self.first, self.last, self.kind, self.score)
+        return (Span(*each) for each in zip(*(field.tolist() for field in fields), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Places that are above the threshold for a class at least; of equal scores, those to be tried first come first."""
+
+    first: Numbers
+    last: Numbers
+    best: Probabilities
+    """The score of the likeliest class."""
+    scores: Callable[[Numbers], Probabilities]
+    """From numbers of places to the scores of each (places, classes), `NONE` where there is no candidate."""
+
+
+def from_grid(grid: Probabilities, threshold: float) -> Candidates:
     """Read probabilities of shape (words, widths, classes): span-level models."""
-    first, width, kind = np.nonzero(grid > threshold)
+    best = grid.max(axis=2)
+    first, width = np.nonzero(best > threshold)
     whole = first + width < len(grid)
-    first, width, kind = first[whole], width[whole], kind[whole]
-    return _spans(first, first + width, kind, grid[first, width, kind])
+    first, width = first[whole], width[whole]
+
+    def scores(places: Numbers) -> Probabilities:
+        return _above(grid[first[places], width[places]], threshold)
+
+    return Candidates(first, first + width, best[first, width], scores)
 
 
-def from_listed(ends: NDArray[np.int64], listed: Probabilities, threshold: float) -> list[Span]:
+def from_listed(ends: Numbers, listed: Probabilities, threshold: float) -> Candidates:
     """Read probabilities of shape (spans, classes) of spans whose first and last words are `ends` (spans, 2)."""
-    span, kind = np.nonzero(listed > threshold)
-    return _spans(ends[span, 0], ends[span, 1], kind, listed[span, kind])
+    best = listed.max(axis=1)
+    (span,) = np.nonzero(best > threshold)
+    return Candidates(ends[span, 0], ends[span, 1], best[span], lambda places: _above(listed[span[places]], threshold))
 
 
-def from_words(words: Probabilities, threshold: float) -> list[Span]:
+def from_words(words: Probabilities, threshold: float) -> Candidates:
     """Read probabilities of shape (words, classes, 3), of a word to begin, to end and to be inside a span."""
-    found = [span for kind in range(words.shape[1]) for span in _of_class(words[:, kind], kind, threshold)]
-    return sorted(found, key=lambda span: (span.first, span.kind, span.last))
+    count, classes, _ = words.shape
+    best, kinds = np.full((count, count), NONE), np.zeros((count, count), np.int64)
+    for kind in range(classes):
+        found = _of_class(words[:, kind], threshold)
+        kinds[found > best] = kind
+        best = np.maximum(best, found)
+    first, last = np.nonzero(best >= 0)
+    order = np.lexsort((last, kinds[first, last], first))
+    first, last = first[order], last[order]
+
+    def scores(places: Numbers) -> Probabilities:
+        chosen = first[places], last[places]
+        return np.stack([_of_class(words[:, kind], threshold)[chosen] for kind in range(classes)], axis=1)
+
+    return Candidates(first, last, best[first, last], scores)
 
 
-def _of_class(words: Probabilities, kind: int, threshold: float) -> Iterable[Span]:
+def _of_class(words: Probabilities, threshold: float) -> Probabilities:
+    """Score every first word (rows) with every last one (columns): the least of what makes it a span."""
     begin, end, inside = words.T
-    unlikely = np.flatnonzero(inside < threshold)
-    for first in np.flatnonzero(begin > threshold):
-        after = np.searchsorted(unlikely, first)
-        stop = int(unlikely[after]) if after < len(unlikely) else len(words)
-        lasts = first + np.flatnonzero(end[first:stop] > threshold)
-        if len(lasts):
-            least = np.minimum(np.minimum.accumulate(inside[first:stop]), begin[first])
-            scores = np.minimum(least[lasts - first], end[lasts])
-            yield from _spans(np.full_like(lasts, first), lasts, np.full_like(lasts, kind), scores)
+    found = np.full((len(words), len(words)), NONE)
+    (first,) = np.nonzero(begin > threshold)
+    reached = np.arange(len(words)) >= first[:, None]
+    least = np.minimum.accumulate(np.where(reached, inside, np.float32(np.inf)), axis=1)
+    is_span = reached & (least >= threshold) & (end > threshold)
+    found[first] = np.where(is_span, np.minimum(np.minimum(least, begin[first, None]), end), NONE)
+    return found
 
 
-def _spans(
-    first: NDArray[np.int64], last: NDArray[np.int64], kind: NDArray[np.int64], score: Probabilities
-) -> list[Span]:
-    return [Span(*each) for each in zip(first.tolist(), last.tolist(), kind.tolist(), score.tolist(), strict=True)]
+def _above(scores: Probabilities, threshold: float) -> Probabilities:
+    return np.where(scores > threshold, scores, NONE)
 
 
-def choose(spans: Sequence[Span], *, flat: bool, multi_label: bool) -> list[Span]:
+def choose(candidates: Candidates, *, flat: bool, multi_label: bool) -> Spans:
     """Take the best spans that do not get into each other's way; those of equal score in the order given.
 
     Two spans do where they share a word (`flat`), or share words and neither holds the other (not `flat`). Two of the
-    same words do unless `multi_label`. They come in the order of their first words.
+    same words do unless `multi_label`.
     """
-    taken = _Flat(multi_label) if flat else _Nested(multi_label)
-    best = sorted(spans, key=lambda span: -span.score)
-    return sorted((span for span in best if taken.take(span)), key=lambda span: span.first)
+    first, last = candidates.first, candidates.last
+    places = _apart(first, last, np.argsort(-candidates.best, kind="stable"), flat)
+    if multi_label:
+        place = first * (int(last.max(initial=0)) + 1) + last
+        places = np.flatnonzero(np.isin(place, place[places]))
+    scores = candidates.scores(places)
+    if multi_label:
+        at, kind = np.nonzero(scores >= 0)
+    else:
+        at, kind = np.arange(len(places)), scores.argmax(axis=1)
+    first, last, score = first[places[at]], last[places[at]], scores[at, kind]
+    order = np.lexsort((kind, last, -score, first))
+    return Spans(first[order], last[order], kind[order], score[order])
 
 
-class _Flat:
-    """Words that belong to a span each."""
-
-    def __init__(self, multi_label: bool) -> None:
-        self._multi_label = multi_label
-        self._owners: dict[int, tuple[int, int]] = {}
-
-    def take(self, span: Span) -> bool:
-        bounds = (span.first, span.last)
-        for word in range(span.first, span.last + 1):
-            owner = self._owners.get(word)
-            if owner is not None and not (self._multi_label and owner == bounds):
-                return False
-        self._owners.update(dict.fromkeys(range(span.first, span.last + 1), bounds))
-        return True
-
-
-class _Nested:
-    """Spans that lie inside each other or apart: the last end for each begin, and the first begin for each end."""
-
-    def __init__(self, multi_label: bool) -> None:
-        self._multi_label = multi_label
-        self._taken: set[tuple[int, int]] = set()
-        self._last: dict[int, int] = {}
-        self._first: dict[int, int] = {}
-
-    def take(self, span: Span) -> bool:
-        first, last = span.first, span.last
-        if (first, last) in self._taken:
-            return self._multi_label
-        if any(self._last.get(word, last) > last for word in range(first + 1, last + 1)):
-            return False
-        if any(self._first.get(word, first) < first for word in range(first, last)):
-            return False
-        self._taken.add((first, last))
-        self._last[first] = max(last, self._last.get(first, last))
-        self._first[last] = min(first, self._first.get(last, first))
-        return True
+def _apart(first: Numbers, last: Numbers, left: Numbers, flat: bool) -> Numbers:
+    """Take the first place that is left, and leave out what is in its way, until none is left."""
+    taken = []
+    while len(left):
+        begin, end = first[left[0]], last[left[0]]
+        taken.append(left[0])
+        left = left[1:]
+        firsts, lasts = first[left], last[left]
+        free = (firsts > end) | (lasts < begin)
+        if not flat:
+            holds, held = (firsts <= begin) & (lasts >= end), (firsts >= begin) & (lasts <= end)
+            free |= holds ^ held
+        left = left[free]
+    return np.array(taken, dtype=np.int64)
