@@ -1,6 +1,6 @@
-"""Microsoft's own emulator of its blob storage for the tests: built once below the repository, a process of its own.
+"""Microsoft's own emulator of its blob storage for the tests, a process of its own, where it is installed.
 
-Where it cannot be had the tests that need it are a skip that says why.
+Elsewhere the tests that need it are a skip that says how.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import shutil
 import socket
 import subprocess
 import time
@@ -19,13 +18,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from filelock import FileLock
 
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 """Of every emulator, by its documentation."""
 PACKAGE = "azurite@3.35.0"
-HOME = Path(__file__).parents[2] / ".envs"
+HOME = Path(__file__).parents[2] / ".envs/azurite"
 START_S = 60.0
 
 
@@ -51,21 +49,10 @@ def run_azurite(folder: Path, container: str) -> Iterator[str]:
 
 
 def _installed() -> Path:
-    npm, folder = shutil.which("npm"), HOME / "azurite"
-    program = folder / "node_modules/.bin/azurite-blob"
-    HOME.mkdir(exist_ok=True)
-    with FileLock(HOME / "azurite.lock"):
-        stamp = folder / ".package"
-        if not (stamp.exists() and stamp.read_text() == PACKAGE):
-            if npm is None:
-                pytest.skip(f"{PACKAGE}, the emulator of Azure's blob storage, needs npm, which is not installed")
-            folder.mkdir(exist_ok=True)
-            install = [npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", "--ignore-scripts", PACKAGE]
-            done = subprocess.run(install, capture_output=True, text=True, timeout=600)
-            if done.returncode:
-                last = (done.stderr.strip().splitlines() or ["no word of why"])[-1]
-                pytest.skip(f"{PACKAGE}, the emulator of Azure's blob storage, cannot be installed: {last}")
-            stamp.write_text(PACKAGE)
+    program = HOME / "node_modules/.bin/azurite-blob"
+    if not program.exists():
+        # 186 MB of packages for one provider: whoever wants them says so.
+        pytest.skip(f"Microsoft's emulator is not installed: npm install --prefix .envs/azurite {PACKAGE}")
     return program
 
 
