@@ -14,14 +14,14 @@ import ctypes, resource, sys
 import torch
 from sie_cpu.kernels import BUILDS, Encoder, Kernels, Layer
 from sie_core.contracts import OutOfDeviceMemory
-from sie_pytorch.device import memory_errors
+from sie_pytorch.device import device_errors
 
 layers = (Layer * 1)()
 encoder = Encoder(layers, 1, 64, 1, 64, 1)
 offsets = torch.arange(4_000_000) * 100  # each a chunk of the plan, which is more than the limit below leaves
 
 def wanted(kernels, sequences):
-    with memory_errors():
+    with device_errors():
         return kernels.encode(
             ctypes.addressof(encoder), None, offsets.data_ptr(), None, sequences, None, None, 0, 1, None, None, 0
         )

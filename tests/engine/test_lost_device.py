@@ -77,7 +77,7 @@ async def test_models_that_answered_and_now_all_fail_turn_liveness_red_until_one
                 await fail(engine, model, 1)
     assert "seems broken" in engine.health().live_problem
     await bounded(engine.infer(request(models[0], "fine")))
-    assert engine.health().live_problem is None
+    await until(lambda: engine.health().live_problem is None)
 
 
 async def test_one_model_that_always_fails_is_told_and_the_process_is_left_alone(engines):
@@ -92,7 +92,7 @@ async def test_one_model_that_always_fails_is_told_and_the_process_is_left_alone
     assert engine.model(broken).notes["failing"] in note
     assert sample(engine, "sie_models_failing") == 1
     await bounded(engine.infer(request(broken, "fine")))
-    assert "failing" not in engine.model(broken).notes
+    await until(lambda: "failing" not in engine.model(broken).notes)
 
 
 async def test_refused_input_and_lack_of_memory_are_no_failures_of_a_model(engines):

@@ -10,11 +10,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers.sentence_transformer import modules as st
 from sie_pytorch.adapter import TextEncoder
-from sie_pytorch.device import memory_errors
+from sie_pytorch.device import device_errors
 from sie_pytorch.fallback import SentenceTransformersEncoder
-from sie_pytorch.transfers import Transfers
+from sie_pytorch.transfers import HostCopy, Transfers
 
-from sie_core.contracts import LoadFailure, ModelLoadError, OutOfDeviceMemory
+from sie_core.contracts import DeviceLost, LoadFailure, ModelLoadError, OutOfDeviceMemory
 from tests.pytorch.encoders import ask, context, save_encoder, serve
 from tests.pytorch.models import HIDDEN
 
@@ -108,12 +108,55 @@ def test_a_model_without_weights_is_refused(
     ],
 )
 def test_every_way_to_run_out_of_memory_is_the_contract_s(error: BaseException) -> None:
-    with pytest.raises(OutOfDeviceMemory), memory_errors():
+    with pytest.raises(OutOfDeviceMemory), device_errors():
         raise error
 
 
+class CodedError(RuntimeError):
+    """As newer versions of PyTorch raise it."""
+
+    error_code = 719
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported"),
+        torch.AcceleratorError("CUDA error: an illegal memory access was encountered\nSearch for `cudaErrorIllegal"),
+        RuntimeError("CUDA error: uncorrectable ECC error encountered"),
+        RuntimeError("HIP error: unspecified launch failure"),
+        CodedError("CUDA error: in words of another version"),
+    ],
+)
+def test_every_way_to_lose_a_device_is_the_contract_s(error: BaseException) -> None:
+    with pytest.raises(DeviceLost), device_errors():
+        raise error
+
+
+def test_a_lost_device_shows_where_its_results_are_waited_for() -> None:
+    class Event:
+        def synchronize(self) -> None:
+            raise torch.AcceleratorError("CUDA error: device-side assert triggered")
+
+    with pytest.raises(DeviceLost, match="device-side assert"):
+        HostCopy(torch.zeros(1), Event()).wait()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "CUDA error: invalid configuration argument",
+        "CUDA error: no kernel image is available for execution on the device",
+        "misaligned address",
+    ],
+)
+def test_an_error_that_a_device_gets_over_is_not_its_loss(said: str) -> None:
+    with pytest.raises(RuntimeError, match=said), device_errors():
+        raise RuntimeError(said)
+
+
 def test_any_other_error_stays_what_it_is() -> None:
-    with pytest.raises(RuntimeError, match="shape"), memory_errors():
+    with pytest.raises(RuntimeError, match="shape"), device_errors():
         raise RuntimeError("shape mismatch")
 
 

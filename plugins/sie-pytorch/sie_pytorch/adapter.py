@@ -25,7 +25,7 @@ from sie_core.contracts import (
     Unit,
 )
 from sie_pytorch.claims import is_dense
-from sie_pytorch.device import memory_errors
+from sie_pytorch.device import device_errors
 from sie_pytorch.facts import needed_card
 from sie_pytorch.heads import Head, PackedRows
 from sie_pytorch.loading import load_text_encoder
@@ -133,7 +133,7 @@ class TextEncoder(Adapter):
         choice, key_lengths = _choice(units), batch.key_lengths
         seen = None if key_lengths is None else torch.from_numpy(key_lengths)
         upload, download = self._transfers.upload, self._transfers.download
-        with memory_errors(), torch.inference_mode():
+        with device_errors(), torch.inference_mode():
             ids, places = upload([batch.ids, batch.positions])
             layouts = [self._heads[output].lay_out(batch, upload) for output, _ in choice.told]
             low_rank = None if choice.lora is None else choice.lora.payload
@@ -160,7 +160,7 @@ class TextEncoder(Adapter):
             ModelLoadError: It is no plain LoRA, does not fit, or is damaged.
             OutOfDeviceMemory: The device has no room.
         """
-        with memory_errors():
+        with device_errors():
             return load_lora(name, folder, self._runner, self._device)
 
     def tokenize(self, texts: Sequence[str], *, special: bool, most: int | None = None) -> Sequence[Sequence[Token]]:

@@ -28,7 +28,7 @@ from sie_core.contracts import (
     Unit,
 )
 from sie_pytorch.counting import TokenCounter, takes_length, token_limit
-from sie_pytorch.device import memory_errors
+from sie_pytorch.device import device_errors
 from sie_pytorch.facts import assumed_length, matryoshka_dims, needed_card
 from sie_pytorch.prompts import Prompts
 from sie_pytorch.stages import Stages, disable_progress_bars
@@ -103,7 +103,7 @@ class SentenceTransformersEncoder(Adapter):
         prompts = Prompts.of(card)
         torch.set_num_threads(context.threads)
         stages = Stages(context)
-        with memory_errors():
+        with device_errors():
             model = _load_model(context, str(card.path))
             stages.done("weights")
             encoder = cls(context, model, prompts, reason)
@@ -141,7 +141,7 @@ class SentenceTransformersEncoder(Adapter):
         call = units[0].key
         assert isinstance(call, Call)
         lengths = {} if call.max_length is None else {"processing_kwargs": {"text": {"max_length": call.max_length}}}
-        with memory_errors():
+        with device_errors():
             vectors: torch.Tensor = self._model.encode(
                 [unit.payload for unit in units],
                 prompt=call.prompt,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from sie_core.contracts import LoadContext, ModelFacts
-from sie_pytorch.device import memory_errors
+from sie_pytorch.device import device_errors
 from sie_pytorch.facts import declared_outputs, matryoshka_dims, missing_outputs, needed_card, sequence_lengths
 from sie_pytorch.heads import build_heads
 from sie_pytorch.preparation import Filling, Preparation
@@ -43,7 +43,7 @@ def load_text_encoder(family: type[TextEncoder], context: LoadContext) -> TextEn
     runner = runner_for(context, card, fills_up=filling is not None and not filling.attended)
     stages.done("weights")
     device = torch.device(str(context.device))
-    with memory_errors():
+    with device_errors():
         info = runner.info
         heads = build_heads(recipe, card.path, tokenizer, info.hidden_size, info.precision, device)
     lengths, length_note = sequence_lengths(config, card, recipe, tokenizer, info.max_sequence_length)

@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sie_pytorch.device import device_errors
+
 
 @dataclass(frozen=True, slots=True)
 class HostCopy:
@@ -23,9 +25,14 @@ class HostCopy:
     """What ends the way; None where the result is there already."""
 
     def wait(self) -> NDArray[Any]:
-        """Return the result once it is complete, contiguous; of floating point numbers always in float32."""
+        """Return the result once it is complete, contiguous; of floating point numbers always in float32.
+
+        Raises:
+            DeviceLost: It never will be: what the device did asynchronously shows here.
+        """
         if self.done is not None:
-            self.done.synchronize()
+            with device_errors():
+                self.done.synchronize()
         tensor = self.tensor.float() if self.tensor.is_floating_point() else self.tensor
         array: NDArray[Any] = tensor.contiguous().numpy()
         # Pinned memory is scarce and its owner reuses it: what leaves must not hold it.

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from sie_core.contracts import Adapter, Item, ItemOutput, LoadContext, Task, Token, Unit
-from sie_pytorch.device import memory_errors
+from sie_pytorch.device import device_errors
 from sie_pytorch.pooling import find_spans
 from sie_pytorch.scoring.hypotheses import classify
 from sie_pytorch.scoring.labels import Asked, Labels, score
@@ -122,7 +122,7 @@ class PairModel(Adapter):
         ]
         if self._takes_types:
             inputs.append(np.concatenate([row.types for row in rows]))
-        with memory_errors(), torch.inference_mode():
+        with device_errors(), torch.inference_mode():
             ids, places, *types = self._transfers.upload(inputs)
             spans = find_spans(cu_seqlens, np.zeros_like(lengths), self._transfers.upload)
             states = self._runner.forward(ids, places, types[0] if types else None, torch.from_numpy(cu_seqlens))

@@ -17,7 +17,7 @@ from sie_core.contracts import (
     Operation,
     Task,
 )
-from sie_pytorch.device import memory_errors
+from sie_pytorch.device import device_errors
 from sie_pytorch.facts import needed_card, sequence_lengths
 from sie_pytorch.preparation import Lengths
 from sie_pytorch.prompts import Prompts
@@ -73,7 +73,7 @@ def _load(family: type[PairModel], context: LoadContext) -> PairModel:
     stages.done("tokenizer")
     runner = runner_for(context, card)
     device = torch.device(str(context.device))
-    with memory_errors():
+    with device_errors():
         head = load_head(layout, card.path, runner.info.hidden_size, device)
     stages.done("weights")
     lengths, length_note = _lengths(context, card, layout, tokenizer, frame, runner.info.max_sequence_length)

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from sie_core.contracts import Adapter, InvalidInput, Item, ItemOutput, LoadContext, Task, Unit
-from sie_pytorch.device import memory_errors
+from sie_pytorch.device import device_errors
 from sie_pytorch.preparation import Preparation, TokenRow
 from sie_pytorch.transfers import HostCopy, Transfers
 from sie_pytorch.vision.images import Decoder
@@ -102,7 +102,7 @@ class VisionEncoder(Adapter):
             # A thread that used PyTorch before the load keeps the number it had then.
             torch.set_num_threads(self._threads)
         contents = [unit.payload.content for unit in units]
-        with memory_errors(), torch.inference_mode():
+        with device_errors(), torch.inference_mode():
             if units[0].key == IMAGE:
                 features = self._towers.images(contents)
             else:

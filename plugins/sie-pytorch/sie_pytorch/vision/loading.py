@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from sie_core.contracts import Item, LoadContext, ModelFacts, ModelLoadError, Task, Unit
-from sie_pytorch.device import memory_errors
+from sie_pytorch.device import device_errors
 from sie_pytorch.facts import matryoshka_dims, needed_card, sequence_lengths
 from sie_pytorch.preparation import Preparation
 from sie_pytorch.prompts import Prompts
@@ -60,7 +60,7 @@ def load_vision(family: type[VisionEncoder], context: LoadContext) -> VisionEnco
     stages.done("tokenizer")
     device = torch.device(str(context.device))
     for precision in _precisions(context, device):
-        with memory_errors():
+        with device_errors():
             model = load_model(
                 parts.layout.card.path, parts.config, precision.weights, device, context.attention_backend
             )
