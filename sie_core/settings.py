@@ -116,7 +116,9 @@ class Settings(BaseSettings):
     memory_limit_bytes: int | None = Field(
         None, ge=1, description="Treat the device as no larger than this; on a CPU it bounds the process."
     )
-    idle_evict_s: float | None = Field(None, gt=0, description="Unload a model after so many unused seconds.")
+    idle_evict_s: float | None = Field(
+        None, gt=0, description="Unload a model, or a LoRA adapter, after so many unused seconds."
+    )
     pinned_models: Names = Field((), description="Comma-separated model ids that are never unloaded to make room.")
     lora_by_id: bool = Field(
         True,

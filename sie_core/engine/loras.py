@@ -176,7 +176,7 @@ class Loras:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await use.unused()
-            async with asyncio.timeout(min(wait_s, LAST_HOLDERS_S)):
+            async with asyncio.timeout(LAST_HOLDERS_S):
                 await gone.wait()
         return True
 

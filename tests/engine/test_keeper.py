@@ -22,8 +22,9 @@ MB = 1_000_000
 
 @pytest.fixture
 def hurried(monkeypatch):
-    """Models that nobody asked for yet need not wait for anybody."""
+    """Models need not stay for a while, however slow the machine is to load them."""
     monkeypatch.setattr(lru, "UNSERVED_S", 0.0)
+    monkeypatch.setattr(lru, "LONGEST_STAY_S", 0.0)
 
 
 async def serve(engine, *models):
@@ -189,8 +190,9 @@ async def test_an_idle_model_with_a_request_under_way_stays_until_it_is_answered
     assert [event.kind for event in RECORD.events(model)] == ["run", "unload"]
 
 
-async def test_requests_and_evictions_that_race_lose_no_request_and_leave_one_model_at_most(engines, monkeypatch):
-    monkeypatch.setattr(lru, "UNSERVED_S", 0.0)
+async def test_requests_and_evictions_that_race_lose_no_request_and_leave_one_model_at_most(
+    engines, hurried, monkeypatch
+):
     monkeypatch.setattr(keeper, "MONITOR_S", 0.001)
     models = [engines.model(name, memory_bytes=200 * MB) for name in "abc"]
     engine = await engines.start(device="fake", memory_limit_bytes=300 * MB, idle_evict_s=0.001)

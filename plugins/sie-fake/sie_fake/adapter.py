@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from sie_core.contracts import (
 )
 from sie_fake import reading, vectors
 from sie_fake.faults import LoadFaults, RunFaults, crash, exhaust, poison, wait_while_held
-from sie_fake.loras import load_lora
+from sie_fake.loras import FakeFactors, load_lora
 from sie_fake.memory import Held, allocate
 from sie_fake.options import OPTIONS
 from sie_fake.record import RECORD, Event
@@ -56,6 +57,7 @@ class FakeAdapter(Adapter):
         self._stream = ThreadPoolExecutor(1, "fake-device") if context.device.asynchronous else None
         self.facts = _facts(context, length)
         self._device = context.device
+        self._loras: WeakSet[FakeFactors] = WeakSet()
         self._lora_hold = options.get("lora_hold")
         self._prepare_hold = options.get("prepare_hold")
         self._bytes_per_cost = options.get("run_bytes_per_cost", 0)
@@ -138,7 +140,9 @@ class FakeAdapter(Adapter):
         """
         wait_while_held(self._lora_hold)
         self._note("lora", (name,))
-        return load_lora(name, folder, self._device)
+        lora = load_lora(name, folder, self._device)
+        self._loras.add(lora.payload)
+        return lora
 
     def tokenize(self, texts: Sequence[str], *, special: bool, most: int | None = None) -> Sequence[Sequence[Token]]:
         """List the words of texts; there are no special ones."""
@@ -146,10 +150,11 @@ class FakeAdapter(Adapter):
         return [show_words(text, most) for text in texts]
 
     def unload(self) -> None:
-        """Stop the emulated accelerator, and give back the memory."""
+        """Stop the emulated accelerator, and give back the memory, that of LoRA adapters too."""
         if self._stream is not None:
             self._stream.shutdown()
-        self._memory.free()
+        for held in (self._memory, *self._loras):
+            held.free()
         self._note("unload")
 
     def _note(self, kind: Any, texts: tuple[str, ...] = (), cost: int = 0) -> None:

@@ -9,13 +9,16 @@ from sie_fake.memory import Held, allocate
 
 
 class FakeFactors:
-    """Memory that is given back with the last reference, as that of tensors is."""
+    """Memory that is given back with the last reference, as that of tensors is, or with the model."""
 
     def __init__(self, held: Held) -> None:
         self._held = held
 
-    def __del__(self) -> None:
+    def free(self) -> None:
+        """Give it back."""
         self._held.free()
+
+    __del__ = free
 
 
 def load_lora(name: str, folder: Path, device: Device) -> Lora:
