@@ -18,8 +18,8 @@ from sie_core.engine.request_errors import deadline_exceeded, given_up, request_
 
 Tokens = Sequence[Sequence[Token]]
 
-MOST_WAITING: Final = 32
-"""Requests that wait for the thread or are on it; each takes up to a few tenths of a second."""
+MOST_WAITING: Final = 2**24
+"""Characters that wait for the thread or are on it, of all texts; a lone request may have more."""
 
 clock = time.monotonic
 
@@ -46,16 +46,18 @@ class Tokenizing:
 
     async def tokens(self, model: LoadedModel, request: TokenizeRequest) -> Tokens:
         """List them, unless nobody waits for them any more; see `TokenizingBackend.tokenize`."""
-        if self._waiting >= MOST_WAITING:
-            raise InferenceError("QUEUE_FULL", f"{MOST_WAITING} requests for tokens wait already; retry shortly.")
-        self._waiting += 1
+        size = sum(map(len, request.texts))
+        if self._waiting and self._waiting + size > MOST_WAITING:
+            message = f"{self._waiting} characters wait already to be tokenised, and {MOST_WAITING} may; retry shortly."
+            raise InferenceError("QUEUE_FULL", message)
+        self._waiting += size
         try:
             async with asyncio.timeout(None if request.deadline is None else request.deadline - clock()):
                 return await self._submit(model, request)
         except TimeoutError:
             raise deadline_exceeded() from None
         finally:
-            self._waiting -= 1
+            self._waiting -= size
 
     def _submit(self, model: LoadedModel, request: TokenizeRequest) -> asyncio.Future[Tokens]:
         loop = asyncio.get_running_loop()
