@@ -76,17 +76,26 @@ static inline void interleave_values(const element *rows, int64_t stride, int64_
     });
 }
 
+// Scores from `key` on, those before `first` and from `last` on as low as counts for nothing. They are blended, not
+// stored where they lie: a vector read right after a part of it was stored waits for that.
+static inline vec seen_scores(const float *scores, int64_t key, int64_t first, int64_t last) {
+    const vec found = load(scores + key);
+    if (key >= first && key + LANES <= last) return found;
+    const ivec place = LANE + (int32_t)key;
+    return (place >= (int32_t)first) & (place < (int32_t)last) ? found : splat(-1e30f);
+}
+
 // Turns a row of `padded` scores, of which those from `first` to `last` count, into unnormalised weights; returns one
 // over their sum.
-static inline float softmax(float *scores, element *weights, int64_t first, int64_t last, int64_t padded, float scale) {
-    for (int64_t key = 0; key < first; key++) scores[key] = -1e30f;
-    for (int64_t key = last; key < padded; key++) scores[key] = -1e30f;
-    vec largest = load(scores);
-    for (int64_t key = LANES; key < padded; key += LANES) largest = larger(load(scores + key), largest);
+static inline float softmax(const float *scores, element *weights, int64_t first, int64_t last, int64_t padded,
+                            float scale) {
+    vec largest = seen_scores(scores, 0, first, last);
+    for (int64_t key = LANES; key < padded; key += LANES)
+        largest = larger(seen_scores(scores, key, first, last), largest);
     const float top = largest_of(largest);
     vec total = vec{};
     for (int64_t key = 0; key < padded; key += LANES) {
-        const vec weight = exp_of((load(scores + key) - top) * scale);
+        const vec weight = exp_of((seen_scores(scores, key, first, last) - top) * scale);
         total += weight;
         store(weights + key, weight);
     }

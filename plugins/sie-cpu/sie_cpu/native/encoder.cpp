@@ -12,6 +12,8 @@
 namespace {
 
 constexpr int64_t CHUNK = 96;         // tokens a thread takes at once: whole tiles, and activations that fit its cache
+constexpr int64_t LARGE_CHUNK = 192;  // the same of a large batch, where weights are read for more tokens at once
+constexpr int64_t ROUNDS = 6;         // chunks of a thread that make a batch large: enough to balance unequal ones
 constexpr int64_t SHARED_CHUNK = 384; // tokens the threads share at once
 constexpr int64_t SHARES = 2;         // items of a shared stage for each thread: one that is held up leaves work behind
 constexpr double IMBALANCE = 1.2;     // how much longer than its share the busiest thread may work before all share
@@ -34,7 +36,8 @@ struct Plan {
 // Whole chunks for each thread where that keeps all of them busy, shared ones otherwise.
 Plan make_plan(const int64_t *offsets, int64_t sequences, int threads) {
     const int64_t tokens = offsets[sequences];
-    const int64_t rounds = std::max<int64_t>(1, (tokens + CHUNK * threads - 1) / (CHUNK * threads));
+    const int64_t chunk = std::clamp(tokens / (threads * ROUNDS), CHUNK, LARGE_CHUNK);
+    const int64_t rounds = std::max<int64_t>(1, (tokens + chunk * threads - 1) / (chunk * threads));
     Plan plan{chunks_of(offsets, sequences, (tokens + rounds * threads - 1) / (rounds * threads)), false, 0, 1};
     std::sort(plan.chunks.begin(), plan.chunks.end(), [](const Chunk &a, const Chunk &b) { return a.rows > b.rows; });
     std::vector<int64_t> loads(threads, 0);

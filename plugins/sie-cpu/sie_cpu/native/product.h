@@ -26,10 +26,18 @@ template <int rows, int vectors> static inline void clear(vec (&sums)[rows][vect
         for (int v = 0; v < vectors; v++) sums[row][v] = vec{};
 }
 
+constexpr int64_t AHEAD =
+    PANEL * STEP * sizeof(element) / 16; // bytes fetched ahead a step: sixteen tiles fetch a panel
+constexpr int64_t AHEAD_ROWS = 8 * ROWS; // least rows that fetch ahead: fewer wait for memory anyway, and are slowed
+constexpr int64_t LINE = 64;             // bytes of the cache
+
+// `ahead`, where given, is what will be read soon. Inlined always: called, it would keep the sums in memory.
 template <int rows, int vectors>
-static inline void multiply(const element *a, int64_t a_stride, const element *panel, int64_t inner,
-                            vec (&sums)[rows][vectors]) {
+__attribute__((always_inline)) static inline void multiply(const element *a, int64_t a_stride, const element *panel,
+                                                           int64_t inner, vec (&sums)[rows][vectors],
+                                                           const char *ahead = nullptr) {
     for (int64_t k = 0; k < inner; k += STEP) {
+        if (ahead && k / STEP * AHEAD % LINE == 0) __builtin_prefetch(ahead + k / STEP * AHEAD, 0, 2);
         operand b[vectors];
 #pragma GCC unroll 8
         for (int v = 0; v < vectors; v++) b[v] = load_operand(panel + (k * vectors + v * STEP) * LANES);
@@ -60,6 +68,7 @@ template <typename Tile> static inline void for_tiles(int64_t count, Tile &&tile
 }
 
 // One panel of `rows x inner` times the matrix; `finish(row, vectors)` takes each row's finished sums, bias added.
+// Meanwhile the next panel is fetched: all weights together fill no core's cache, and the first tile would wait.
 template <typename Finish>
 static inline void panel_product(const element *a, int64_t a_stride, int64_t rows, const Matrix &matrix, int64_t panel,
                                  const Correction &correction, Finish &&finish) {
@@ -68,7 +77,9 @@ static inline void panel_product(const element *a, int64_t a_stride, int64_t row
     for_tiles(rows, [&](auto height, int64_t start) {
         vec sums[height()][VECTORS];
         clear<height(), VECTORS>(sums);
-        multiply<height(), VECTORS>(a + start * a_stride, a_stride, weights, matrix.inner, sums);
+        const char *next = (const char *)(weights + PANEL * matrix.inner);
+        const char *ahead = rows < AHEAD_ROWS ? nullptr : next + start / ROWS * (matrix.inner / STEP) * AHEAD;
+        multiply<height(), VECTORS>(a + start * a_stride, a_stride, weights, matrix.inner, sums, ahead);
         multiply<height(), VECTORS>(correction.rows + start * correction.stride, correction.stride, corrections,
                                     correction.inner, sums);
         for (int row = 0; row < height(); row++) {

@@ -22,6 +22,12 @@ constexpr int PANEL = LANES * VECTORS;
 typedef float vec __attribute__((vector_size(LANES * 4)));
 typedef int32_t ivec __attribute__((vector_size(LANES * 4)));
 
+#if defined(__AVX512F__)
+static const ivec LANE = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+#else
+static const ivec LANE = {0, 1, 2, 3, 4, 5, 6, 7};
+#endif
+
 static inline vec load(const float *from) {
     vec value;
     std::memcpy(&value, from, sizeof value);
@@ -75,16 +81,24 @@ static inline operand broadcast(const element *from) { return splat(*from); }
 static inline vec multiply_add(operand a, operand b, vec sum) { return sum + a * b; }
 #endif
 
+// Over the lanes, in a tree: a chain of sixteen takes as long as all else that a short row needs.
+#if defined(__AVX512F__)
+static inline float sum_of(vec value) { return _mm512_reduce_add_ps((__m512)value); }
+static inline float largest_of(vec value) { return _mm512_reduce_max_ps((__m512)value); }
+#else
 static inline float sum_of(vec value) {
-    float total = 0;
-    for (int lane = 0; lane < LANES; lane++) total += value[lane];
-    return total;
+    const __m256 wide = (__m256)value;
+    __m128 part = _mm_add_ps(_mm256_castps256_ps128(wide), _mm256_extractf128_ps(wide, 1));
+    part = _mm_add_ps(part, _mm_movehl_ps(part, part));
+    return _mm_cvtss_f32(_mm_add_ss(part, _mm_movehdup_ps(part)));
 }
 static inline float largest_of(vec value) {
-    float largest = value[0];
-    for (int lane = 1; lane < LANES; lane++) largest = value[lane] > largest ? value[lane] : largest;
-    return largest;
+    const __m256 wide = (__m256)value;
+    __m128 part = _mm_max_ps(_mm256_castps256_ps128(wide), _mm256_extractf128_ps(wide, 1));
+    part = _mm_max_ps(part, _mm_movehl_ps(part, part));
+    return _mm_cvtss_f32(_mm_max_ss(part, _mm_movehdup_ps(part)));
 }
+#endif
 static inline vec larger(vec a, vec b) { return a > b ? a : b; }
 
 #if defined(SIE_BFLOAT16)
