@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -21,6 +22,10 @@ START_S = 90.0
 """How long a start may take: it may import torch on a busy machine."""
 STOP_S = 30.0
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+FAKES = (
+    *(f"sie-fake/{name}" for name in ("embedder", "dense", "reranker", "extractor", "media")),
+    *(f"sie-fake/tokens{profile}" for profile in ("", ":muvera", ":smve")),
+)
 
 
 @dataclass
@@ -137,14 +142,36 @@ def start_server(tmp_path: Path) -> Iterator[StartServer]:
 
 @pytest.fixture(scope="session")
 def minilm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a server with the embedded default loaded, from the installed package, without a network."""
-    with run_server(tmp_path_factory.mktemp("minilm"), args=["--preload", MINILM]) as server:
+    """The URL of a server with the embedded default loaded, from the installed package, without a network.
+
+    It has the models of sie-fake loaded too: a client waits seconds before it tries again.
+    """
+    with run_server(tmp_path_factory.mktemp("minilm"), args=["--preload", ",".join([MINILM, *FAKES])]) as server:
         yield server.url
 
 
 @pytest.fixture(scope="session")
 def fake_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a server with the models of sie-fake loaded."""
-    models = ",".join(f"sie-fake/{name}" for name in ("embedder", "dense", "reranker", "extractor", "media"))
-    with run_server(tmp_path_factory.mktemp("fake"), args=["--preload", models]) as server:
+    with run_server(tmp_path_factory.mktemp("fake"), args=["--preload", ",".join(FAKES)]) as server:
         yield server.url
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a GLiNER checkpoint that finds planted entities; tests must not write to it."""
+    from tests.gliner.training import train
+
+    return train(tmp_path_factory.mktemp("trained"))
+
+
+@pytest.fixture
+def process_state() -> Iterator[None]:
+    """Put back what a command changes in its process: thread variables and the root logger."""
+    environment, root = dict(os.environ), logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    os.environ.clear()
+    os.environ.update(environment)
+    root.handlers[:] = handlers
+    root.setLevel(level)

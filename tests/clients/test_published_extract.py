@@ -6,9 +6,8 @@ import shutil
 
 import pytest
 
-from tests.conftest import run_server
+from sie_core.testing import serving
 from tests.gliner.planting import LABELS, plant
-from tests.gliner.training import train
 
 MODEL = "test/planted"
 
@@ -16,10 +15,11 @@ pytestmark = [pytest.mark.client, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
-def server(published_sdk, tmp_path_factory):
+def server(published_sdk, trained, tmp_path_factory):
     folder = tmp_path_factory.mktemp("server")
-    shutil.copytree(train(folder / "training"), folder / "models" / MODEL)
-    with run_server(folder, args=["--preload", MODEL]) as running:
+    shutil.copytree(trained, folder / "models" / MODEL)
+    settings = {"models_dir": folder / "models", "local_cache": folder / "cache", "hf_fallback": False}
+    with serving(**settings, preload_models=(MODEL,)) as running:
         yield running.url
 
 

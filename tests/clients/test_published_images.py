@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.conftest import run_server
+from sie_core.testing import serving
 from tests.pytorch.vision.support import TEXTS, Reference, encoded, picture, write_clip
 
 pytestmark = [pytest.mark.client, pytest.mark.timeout(600)]
@@ -30,7 +30,8 @@ def told(published_sdk, folder):
     data = encoded(picture(0))
     (folder / "picture.png").write_bytes(data)
     ask = {"model": MODEL, "texts": TEXTS[:2], "png": data.hex(), "broken": data[:200].hex()}
-    with run_server(folder) as server:
+    settings = {"models_dir": folder / "models", "local_cache": folder / "cache", "hf_fallback": False}
+    with serving(**settings, preload_models=(MODEL,)) as server:
         return published_sdk.run("published_images.py", url=server.url, path=str(folder / "picture.png"), **ask)
 
 

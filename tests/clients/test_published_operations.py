@@ -90,7 +90,7 @@ def test_every_kind_of_output_arrives_as_our_own_client_gets_it(told, own):
     [
         ("cannot score", "model", "serves extract, not score"),
         ("too many", "items", "1000"),
-        ("no labels", "params.labels", "needs `params.labels`"),
+        ("no labels", "params.labels", "params.labels is missing"),
         ("image to text", "items[0].images", "takes text, no image"),
     ],
 )

@@ -40,14 +40,17 @@ MODEL = "test/model"
 CPU = Device("cpu")
 
 
-def save_encoder(
-    base: Path, folder: Path, *modules: Any, length: int | None = None, **arguments: Any
-) -> SentenceTransformer:
-    """Save the transformer in `base` and `modules` as sentence-transformers does, and load the result with it."""
+def write_encoder(base: Path, folder: Path, *modules: Any, length: int | None = None, **arguments: Any) -> None:
+    """Save the transformer in `base` and `modules` as sentence-transformers does."""
     transformer = st.Transformer(str(base), max_seq_length=length)
     SentenceTransformer(modules=[transformer, *modules], device="cpu", **arguments).save_pretrained(
         str(folder), create_model_card=False
     )
+
+
+def save_encoder(base: Path, folder: Path, *modules: Any, **arguments: Any) -> SentenceTransformer:
+    """Do what `write_encoder` does, and load the result with sentence-transformers."""
+    write_encoder(base, folder, *modules, **arguments)
     return reference(folder)
 
 

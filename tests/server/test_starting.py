@@ -1,10 +1,7 @@
 """Probes tell a start apart from a failure, and what cannot start says why."""
 
 import json
-import logging
-import os
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -38,18 +35,6 @@ profiles:
     server.wait_until_ready()
     assert server.wait_for_log(r"SIE serves on (\S+)").group(1) == server.url
     assert httpx.get(f"{server.url}/v1/models/test/slow").json()["state"] == "loaded"
-
-
-@pytest.fixture
-def process_state() -> Iterator[None]:
-    """Put back what a start changes in its process: thread variables and the root logger."""
-    environment, root = dict(os.environ), logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    os.environ.clear()
-    os.environ.update(environment)
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def test_a_taken_port_is_told_with_the_way_out(process_state: None) -> None:

@@ -16,10 +16,10 @@ from transformers import AutoModelForMaskedLM
 
 from tests.gliner.checkpoints import KINDS
 from tests.gliner.checkpoints import write_checkpoint as write_gliner
-from tests.pytorch.encoders import save_encoder
+from tests.pytorch.encoders import write_encoder
 from tests.pytorch.heads.bge_m3 import save_bge_m3
-from tests.pytorch.heads.colbert import EXPANSION, save_colbert
-from tests.pytorch.heads.splade import save_splade
+from tests.pytorch.heads.colbert import EXPANSION, write_colbert
+from tests.pytorch.heads.splade import write_splade
 from tests.pytorch.models import ARCHITECTURES, HIDDEN, MASKED_LANGUAGE, randomise, write_checkpoint
 from tests.pytorch.scoring.support import NLI, write_classifier, write_language_model
 from tests.pytorch.scoring.test_classifiers import GATHERED
@@ -59,20 +59,20 @@ def _dense(name: str) -> Write:
     poolings = {"lasttoken": ARCHITECTURES[name].causal, "cls": name in {"bert", "modernbert"}}
     pooling = next((mode for mode, fits in poolings.items() if fits), "mean")
     steps = [st.Normalize()] if len(name) % 2 else []
-    return lambda folder: save_encoder(
+    return lambda folder: write_encoder(
         _base(name, folder), folder, st.Pooling(HIDDEN, pooling), *steps, length=LENGTH, prompts=PROMPTS
     )
 
 
 def _sparse(name: str) -> Write:
-    return lambda folder: save_splade(
+    return lambda folder: write_splade(
         _base(name, folder, loader=AutoModelForMaskedLM), folder, length=LENGTH, prompts=PROMPTS
     )
 
 
 def _multivector(name: str) -> Write:
     fills = ARCHITECTURES[name].tokenizer != "t5" and name != "convbert"
-    return lambda folder: save_colbert(_base(name, folder), folder, expansion=EXPANSION if fills else None)
+    return lambda folder: write_colbert(_base(name, folder), folder, expansion=EXPANSION if fills else None)
 
 
 def _bge_m3(name: str) -> Write:

@@ -23,19 +23,24 @@ PROMPTS = {"query": "[Q] ", "document": "[D] "}
 EXPANSION = {"strategy": "fixed", "attend": False, "length": 24}
 
 
-def save_colbert(
+def write_colbert(
     base: Path,
     folder: Path,
     *modules: Any,
     expansion: dict[str, Any] | None = None,
     lengths: dict[str, int] | None = None,
     prompts: dict[str, str] | None = None,
-) -> MultiVectorEncoder:
-    """Save the checkpoint in `base` as a multi-vector encoder, and load the result with sentence-transformers."""
+) -> None:
+    """Save the checkpoint in `base` as a multi-vector encoder."""
     transformer = Transformer(str(base), query_expansion=expansion, max_seq_length=70, **(lengths or {}))
     chosen = modules or (projection(), MultiVectorMask([".", ","]), Normalize("token_embeddings"))
     model = MultiVectorEncoder(modules=[transformer, *chosen], device="cpu", prompts=prompts or PROMPTS)
     model.save_pretrained(str(folder), create_model_card=False)
+
+
+def save_colbert(base: Path, folder: Path, *modules: Any, **arguments: Any) -> MultiVectorEncoder:
+    """Do what `write_colbert` does, and load the result with sentence-transformers."""
+    write_colbert(base, folder, *modules, **arguments)
     return reference(folder)
 
 

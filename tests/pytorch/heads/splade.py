@@ -13,15 +13,20 @@ from sentence_transformers.sparse_encoder.modules import SpladePooling, Transfor
 PROMPTS = {"query": "query: ", "document": "text: "}
 
 
-def save_splade(
+def write_splade(
     base: Path, folder: Path, pooling: str = "max", activation: str = "relu", length: int | None = 60, **arguments: Any
-) -> SparseEncoder:
-    """Save the checkpoint in `base` as a sparse encoder, and load the result with sentence-transformers."""
+) -> None:
+    """Save the checkpoint in `base` as a sparse encoder."""
     modules = [
         Transformer(str(base), transformer_task="fill-mask", max_seq_length=length),
         SpladePooling(pooling, activation),
     ]
     SparseEncoder(modules=modules, device="cpu", **arguments).save_pretrained(str(folder), create_model_card=False)
+
+
+def save_splade(base: Path, folder: Path, *pooling: str, **arguments: Any) -> SparseEncoder:
+    """Do what `write_splade` does, and load the result with sentence-transformers."""
+    write_splade(base, folder, *pooling, **arguments)
     return reference(folder)
 
 
