@@ -58,12 +58,27 @@ def test_runners_that_pack_weights_take_them_from_halves_as_from_float32(
     assert torch.equal(states, expected)
 
 
+@pytest.mark.parametrize(
+    ("dtypes", "half"),
+    [
+        ((torch.float16, torch.int64, torch.bool), torch.float16),
+        ((torch.float16, torch.bfloat16), None),
+        ((torch.bfloat16, torch.float8_e4m3fn), None),
+        ((torch.int8,), None),
+    ],
+)
+def test_the_half_precision_of_files_is_that_of_all_their_floating_point_numbers(
+    tmp_path: Path, dtypes: Sequence[torch.dtype], half: torch.dtype | None
+) -> None:
+    save_file({str(dtype): torch.zeros(2, dtype=dtype) for dtype in dtypes}, tmp_path / "model.safetensors")
+    assert half_of(tmp_path) is half
+
+
 def test_files_of_several_precisions_are_no_half_precision(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
     mixed = write_as(
         tmp_path / "mixed", checkpoint("bert"), lambda name: torch.float32 if "LayerNorm" in name else torch.bfloat16
     )
     assert half_of(mixed) is None
-    assert half_of(write_as(tmp_path / "half", checkpoint("bert"), lambda _: torch.float16)) is torch.float16
     model = load_model(mixed, torch.float32, CPU)
     assert {weight.dtype for weight in model.parameters()} == {torch.float32}
 

@@ -19,7 +19,8 @@ from torch.utils._pytree import tree_map_only
 
 HALVES = {"F16": torch.float16, "BF16": torch.bfloat16}
 """The half precisions, as safetensors call them."""
-OTHER_FLOATS = frozenset({"F32", "F64"})
+INTEGERS = ("I", "U", "BOOL")
+"""How safetensors' names of all other kinds of numbers begin."""
 DTYPE_OF: Any = torch.Tensor.dtype.__get__  # type: ignore[attr-defined]
 
 
@@ -45,8 +46,8 @@ def half_of(folder: Path) -> torch.dtype | None:
                 kinds |= {tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118 - no mapping
     except (SafetensorError, OSError):
         return None
-    halves = [dtype for name, dtype in HALVES.items() if name in kinds]
-    return halves[0] if len(halves) == 1 and kinds.isdisjoint(OTHER_FLOATS) else None
+    floats = {kind for kind in kinds if not kind.startswith(INTEGERS)}
+    return HALVES.get(floats.pop()) if len(floats) == 1 else None
 
 
 def widen_small_weights(model: Any) -> bool:
@@ -81,7 +82,7 @@ class Widened(TorchFunctionMode):
         """Widen the arguments of `func`; a table that rows are looked up in stays as it is."""
         if func == DTYPE_OF:
             return torch.float32 if args[0].dtype in HALVES.values() else args[0].dtype
-        if func is not F.embedding and func.__name__ != "__get__":
+        if func is not F.embedding and getattr(func, "__name__", None) != "__get__":
             args, kwargs = tree_map_only(torch.Tensor, _widen, (args, kwargs or {}))
         return func(*args, **(kwargs or {}))
 
