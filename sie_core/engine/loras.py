@@ -122,8 +122,8 @@ class Loras:
             wait_s: How long the load may be waited for.
 
         Raises:
-            InferenceError: `LORA_LOADING`; `INVALID_INPUT` where it is not there or does not fit; `MODEL_LOAD_FAILED`
-                where its weights could not be had.
+            InferenceError: `LORA_LOADING`; `INVALID_INPUT` where it is not there or not made for the model;
+                `MODEL_LOAD_FAILED` where its weights could not be had; `RESOURCE_EXHAUSTED` where there is no room.
         """
         if not self.by_id and name not in self.declared:
             there = f"those of {self.model} are {', '.join(self.declared)}" if self.declared else "it has none"
