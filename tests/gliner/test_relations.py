@@ -85,6 +85,14 @@ def test_the_surer_of_two_windows_is_believed() -> None:
     assert merge_relations([None, None], ends) is None
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_text_without_entities_has_no_relations(pair: Any, kind: str) -> None:
+    adapter, _ = pair(kind)
+    texts = ["old", write(1, 60)]
+    outputs = extract(adapter, texts, asking(LABELS, **ASKED | {"threshold": 1.0}))
+    assert [(output.entities, output.relations) for output in outputs] == [((), ()), ((), ())]
+
+
 @pytest.mark.parametrize("labels", [["a", " "], [7]])
 def test_a_relation_label_that_is_none_is_refused(pair: Any, labels: list[Any]) -> None:
     with pytest.raises(InvalidInput, match="must be a text") as refused:

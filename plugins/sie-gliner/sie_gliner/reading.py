@@ -68,9 +68,10 @@ def _entity(row: Row, span: Span) -> Entity:
 def _relations(row: Row, place: int, results: Arrays, spans: Spans) -> list[Relation]:
     """Read the relations between entities that were chosen; by the places of head and tail."""
     labels = row.choice.relation_labels
-    members = results["members"][place][results["pairs"][place]]
-    both = _are_chosen(members, spans).all(axis=1) & results["pair_mask"][place].astype(bool)
-    scores = results["relations"][place, both, : len(labels)]
+    (pairs,) = np.nonzero(results["pair_mask"][place])
+    members = results["members"][place][results["pairs"][place, pairs]]
+    both = _are_chosen(members, spans).all(axis=1)
+    scores = results["relations"][place, pairs[both], : len(labels)]
     pair, kind = np.nonzero(scores > row.choice.relation_threshold)
     row.tally.add_relations(len(pair))
     known = {(span.first, span.last): _entity(row, span) for span in reversed(list(spans))}
