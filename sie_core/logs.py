@@ -52,7 +52,7 @@ def configure_logging(level: str = "INFO", *, as_json: bool = False) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    for library in ("uvicorn", "httpx", "httpcore", "urllib3", "filelock", "asyncio"):
+    for library in ("uvicorn", "httpx", "httpx2", "httpcore", "urllib3", "filelock", "asyncio"):
         logging.getLogger(library).setLevel(max(logging.WARNING, root.level))
 
 

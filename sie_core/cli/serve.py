@@ -45,7 +45,7 @@ def command(**options: Any) -> None:
     log.info("CPU budget: %s; %s", budget, threads)
 
     from sie_core.contracts import PluginError
-    from sie_core.server import ListenError, serve
+    from sie_core.server import ListenError, end_process, serve
     from sie_core.settings import SettingsError
 
     try:
@@ -54,3 +54,4 @@ def command(**options: Any) -> None:
         raise BadSettings(str(error)) from None
     except (ListenError, PluginError) as error:
         raise click.ClickException(str(error)) from None
+    end_process()

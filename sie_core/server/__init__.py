@@ -2,5 +2,6 @@
 
 from sie_core.server.listening import ListenError
 from sie_core.server.run import serve
+from sie_core.server.stopping import end_process
 
-__all__ = ["ListenError", "serve"]
+__all__ = ["ListenError", "end_process", "serve"]

@@ -16,6 +16,7 @@ import numpy as np
 from safetensors.numpy import save
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+HELD_S = 60.0
 TENSORS = save({"weight": np.ones((2, 3), np.float32)})
 FILES = {
     "config.json": b'{"model_type": "bert", "architectures": ["BertModel"]}',
@@ -43,6 +44,8 @@ class FakeHub:
     """Files that come with other contents than are listed."""
     cut: str | None = None
     """A file whose body ends half way."""
+    held: threading.Event | None = None
+    """What the contents of large files wait for; they were asked for by then."""
     asked: list[str] = field(default_factory=list)
     url: str = ""
 
@@ -78,6 +81,10 @@ class _Handler(BaseHTTPRequestHandler):
         if name in self.hub.refused and self.command == "GET":
             status, headers = self.hub.refused[name]
             return self._answer(status, b"{}", headers)
+        if self.hub.held is not None and self.command == "GET" and name.endswith(".safetensors"):
+            self.hub.held.wait(HELD_S)
+            self.close_connection = True
+            return None  # who asked has gone
         headers = {"ETag": f'"{blob_name(name, data)}"', "X-Repo-Commit": COMMIT}
         data = self.hub.tampered.get(name, data)
         return self._answer(200, data, headers, sent=len(data) // 2 if name == self.hub.cut else None)

@@ -1,9 +1,13 @@
 """SIGTERM: red at once, new requests turned away, those in flight answered, and out."""
 
 import signal
+import threading
 import time
 
 import httpx
+import pytest
+
+from tests.cache.fake_hub import COMMIT, run_hub
 
 BOUND_S = 30.0
 BODY = {"items": [{"text": "in flight"}]}
@@ -69,3 +73,27 @@ def test_a_second_signal_ends_the_process_at_once(start_server, held_model, call
     server.signal(signal.SIGTERM)
     assert server.wait() == 128 + signal.SIGTERM
     assert held_model.hold.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_download_under_way_does_not_hold_up_the_end(start_server, tmp_path, number) -> None:
+    config = (
+        "{sie_id: org/m, hf_id: org/m, inputs: {text: true}, tasks: {encode: {dense: {dim: 8}}}, "
+        "profiles: {default: {max_batch_tokens: 64}}}"
+    )
+    folder = tmp_path / "configs"
+    folder.mkdir()
+    (folder / "m.yaml").write_text(config)
+    with run_hub() as hub:
+        hub.held = threading.Event()
+        server = start_server({"SIE_MODELS_DIR": str(folder), "SIE_HF_FALLBACK": "true", "HF_ENDPOINT": hub.url})
+        reply = httpx.post(f"{server.url}/v1/encode/org/m", json=BODY)
+        assert (reply.status_code, reply.json()["error"]["code"]) == (503, "MODEL_LOADING")
+        end = time.monotonic() + BOUND_S
+        while f"GET /org/m/resolve/{COMMIT}/model.safetensors" not in hub.asked and time.monotonic() < end:
+            time.sleep(0.01)
+        server.signal(number)
+        assert server.wait() == 0
+        assert not hub.held.is_set()
+        assert server.log().rstrip().endswith("stopped")
+        hub.held.set()
