@@ -27,8 +27,10 @@ from sie_core.engine.tokenizing import Tokenizing, Tokens
 
 log = logging.getLogger(__name__)
 
+GIVE_UP_FACTOR = 5.0
+"""How many stall limits a request may be prepared for: nobody predicts it, and a gigapixel takes its time when others run."""
 LOOKS_A_LIMIT = 4
-"""How often stages are looked at while one that hangs is waited for."""
+"""How often stages are looked at within a stall limit."""
 
 clock = time.monotonic
 
@@ -45,8 +47,8 @@ class Pipeline:
         image_threads: CPU threads that prepare requests with images.
         max_queued_cost: Cost units that may wait for the device.
         free_up: Makes room for a model, by its id, that ran out of memory; returns whether there is more than before.
-        stall_limit_s: Seconds from which a batch may count as hung; a request is given up beyond it whose preparation
-            does not end.
+        stall_limit_s: Seconds from which a batch may count as hung, and a thread that prepares is told; after
+            `GIVE_UP_FACTOR` times as many the request is not waited for.
     """
 
     def __init__(
@@ -62,8 +64,9 @@ class Pipeline:
         self._seeing = CpuPool("sie-image", image_threads)
         self._finishing = CpuPool("sie-finish", threads)
         self._stall_limit_s = stall_limit_s
+        self._give_up_s = GIVE_UP_FACTOR * stall_limit_s
         self._watch: asyncio.Task[None] | None = None
-        self._tokenizing = Tokenizing(stall_limit_s)
+        self._tokenizing = Tokenizing(self._give_up_s)
         self._flights: set[Flight] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._free_up = free_up
@@ -87,7 +90,7 @@ class Pipeline:
 
     def problem(self) -> str | None:
         """Say what is wrong with the device, or which stage of every request hangs."""
-        hung = (pool.problem(self._stall_limit_s) for pool in (self._preparing, self._seeing))
+        hung = (pool.problem(self._give_up_s) for pool in (self._preparing, self._seeing))
         return self.device.problem() or next(filter(None, hung), None)
 
     def notes(self) -> list[str]:
@@ -146,12 +149,12 @@ class Pipeline:
         while True:
             await asyncio.sleep(self._stall_limit_s / LOOKS_A_LIMIT)
             for pool in (self._preparing, self._seeing, self._tokenizing.pool):
-                pool.give_up(self._stall_limit_s)
+                pool.give_up(self._give_up_s)
 
     def _give_up(self, flight: Flight, at_work: bool) -> None:
         if not flight.settled:
             request_id, model = flight.request.request_id, flight.model.id
-            flight.fail(given_up(at_work, "preparation", request_id, model, self._stall_limit_s))
+            flight.fail(given_up(at_work, "preparation", request_id, model, self._give_up_s))
 
     def _deadline(self, flight: Flight) -> asyncio.TimerHandle | None:
         if flight.request.deadline is None:

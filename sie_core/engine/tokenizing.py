@@ -28,12 +28,12 @@ class Tokenizing:
     """One thread for all models. Its methods are called on the event loop.
 
     Args:
-        stall_limit_s: Seconds beyond which a request is given up.
+        give_up_s: Seconds beyond which a request is given up.
     """
 
-    def __init__(self, stall_limit_s: float) -> None:
+    def __init__(self, give_up_s: float) -> None:
         self.pool = CpuPool("sie-tokenize", 1)
-        self._stall_limit_s = stall_limit_s
+        self._give_up_s = give_up_s
         self._waiting = 0
 
     def start(self) -> None:
@@ -73,7 +73,7 @@ class Tokenizing:
 
         def give_up(at_work: bool) -> None:
             if not future.done():
-                settle([], given_up(at_work, "tokenisation", request.request_id, model.id, self._stall_limit_s))
+                settle([], given_up(at_work, "tokenisation", request.request_id, model.id, self._give_up_s))
 
         def work() -> None:
             tokens, failure = ([], None) if future.done() else _tokens(model, request)
