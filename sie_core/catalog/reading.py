@@ -48,7 +48,7 @@ def read_config(file: Path) -> ModelConfig:
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise ConfigError(f"{file}: cannot be read: {error}") from None
+        raise ConfigError(f"{file}: cannot be read: {error}") from error
     return config_of(content, source=str(file), folder=file.parent)
 
 

@@ -26,11 +26,11 @@ def _files(folder: Path) -> Iterator[tuple[str, int, int, int]]:
     for entry in _entries(folder):
         if entry.name.endswith((".yaml", ".yml")):
             yield from _seen(entry)
-        elif entry.is_dir() and not entry.name.startswith("."):
+        elif _is_folder(entry) and not entry.name.startswith("."):
             for below in _entries(Path(entry.path)):
                 if below.name in DESCRIPTIONS:
                     yield from _seen(below)
-                elif below.is_dir():
+                elif _is_folder(below):
                     yield from (
                         seen for each in _entries(Path(below.path)) if each.name in DESCRIPTIONS for seen in _seen(each)
                     )
@@ -50,3 +50,10 @@ def _seen(entry: os.DirEntry[str]) -> Iterator[tuple[str, int, int, int]]:
     except OSError:
         return
     yield entry.path, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself, or a share that is gone
+        return False

@@ -113,7 +113,7 @@ class Engine:
         )
         self._lifecycle = Lifecycle(self._slots, loader, placing, unloader, self._pipeline.device, self.metrics)
         self._following = Following(self._slots, self._lifecycle)
-        self._preload = Preload(settings.preload_models, catalog, self._lifecycle)
+        self._preload = Preload(settings.preload_models, lambda: self._catalog, self._lifecycle)
         self._admission = Admission(settings.max_concurrent_requests)
         self.metrics.watch(
             lambda: self._admission.in_flight,
@@ -163,7 +163,7 @@ class Engine:
         """Serve another snapshot from now on; models that are loaded are brought in line beside their requests."""
         before = self._catalog
         self._adopt(catalog)
-        self._following.follow(before, catalog)
+        self._preload.follow(self._following.follow(before, catalog))
 
     def note(self, problem: str | None) -> None:
         """Take why the catalog cannot be followed just now, for health and metrics; None once it can again."""

@@ -20,36 +20,41 @@ log = logging.getLogger(__name__)
 
 
 class Following:
-    """Follows the catalog.
+    """Follows the catalog; no model waits for another's requests or downloads.
 
     A model whose config changed is loaded anew beside the old one, which answers until the new one is there, and stays
-    where that cannot be loaded. One that was removed answers what it has and is unloaded.
+    where that cannot be loaded; one that is not loaded is at once what its config says. One that was removed answers
+    what it has and is unloaded. The newest config wins: what was still coming of an older one is given up.
     """
 
     def __init__(self, slots: Slots, lifecycle: Lifecycle) -> None:
         self._slots = slots
         self._lifecycle = lifecycle
-        self._one_by_one = asyncio.Lock()
+        self._coming: dict[str, ModelSlot] = {}
+        """What is being loaded to take a loaded model's place."""
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def follow(self, before: Catalog, after: Catalog) -> None:
-        """Start what the new snapshot asks of models that are loaded or were."""
+    def follow(self, before: Catalog, after: Catalog) -> set[str]:
+        """Start what the new snapshot asks of models that are loaded or were; return those that came or changed."""
         added = after.entries.keys() - before.entries.keys()
         removed = before.entries.keys() - after.entries.keys()
-        changed = [
+        changed = {
             model.id
             for model in after.models()
             if (old := before.entries.get(model.id)) and _served(old) != _served(model)
-        ]
+        }
         for name in removed:
-            self._start(self._remove(name))
+            self._give_up(name)
+            self._take_out(name)
         for name in changed:
-            self._start(self._exchange(after.entries[name]))
+            self._give_up(name)
+            self._change(after.entries[name])
         log.info(
             "models of the catalog, snapshot %d: %s", after.epoch,
             "; ".join(f"{what} {', '.join(sorted(names))}" for what, names in
                       (("added", added), ("removed", removed), ("changed", changed)) if names) or "as before",
         )  # fmt: skip
+        return added | changed
 
     async def settled(self) -> None:
         """Wait until everything started is done."""
@@ -66,30 +71,47 @@ class Following:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _remove(self, name: str) -> None:
-        async with self._one_by_one:
-            slot = self._slots.take(name)
-            if slot is not None:
-                await self._lifecycle.retire(slot)
+    def _give_up(self, name: str) -> None:
+        """Give up what is being loaded of an older config."""
+        fresh = self._coming.pop(name, None)
+        if fresh is not None:
+            fresh.retired = True
+            self._start(self._lifecycle.retire(fresh))
 
-    async def _exchange(self, resolved: ResolvedModel) -> None:
-        async with self._one_by_one:
-            old = self._slots.known(resolved.id)
-            if old is None:
-                return
-            if old.change is not None:
-                await asyncio.wait([old.change])
-            if old.loaded is None:
-                self._slots.take(resolved.id)
-                return
-            fresh = ModelSlot(resolved, pinned=old.pinned)
-            await self._lifecycle.load_apart(fresh)
-            if fresh.loaded is None:
-                old.failure = fresh.failure
-                log.error("%s: its changed config cannot be loaded, what is loaded serves on", resolved.id)
-                return
-            self._slots.put(fresh)
-            await self._lifecycle.retire(old)
+    def _take_out(self, name: str) -> None:
+        old = self._slots.take(name)
+        if old is not None:
+            self._start(self._lifecycle.retire(old))
+
+    def _change(self, resolved: ResolvedModel) -> None:
+        old = self._slots.known(resolved.id)
+        if old is None:
+            return
+        if old.state != "loaded":
+            self._take_out(resolved.id)
+            fresh = self._slots.of(resolved)
+            if old.state == "loading" or old.wanted_again:
+                self._start(self._lifecycle.load_slot(fresh))
+        elif _served(old.resolved) == _served(resolved):  # back to what is loaded, after a config that could not be
+            old.failure = None
+        else:
+            self._coming[resolved.id] = fresh = self._slots.beside(resolved)
+            self._start(self._take_over(fresh))
+
+    async def _take_over(self, fresh: ModelSlot) -> None:
+        await self._lifecycle.load_slot(fresh)
+        if fresh.retired:
+            return
+        model = fresh.resolved.id
+        del self._coming[model]
+        old = self._slots.known(model)
+        if fresh.loaded is None and old is not None and old.state == "loaded":
+            old.failure = fresh.failure
+            self._slots.forget(fresh)
+            log.error("%s: its changed config cannot be loaded, what is loaded serves on", model)
+            return
+        self._take_out(model)
+        self._slots.put(fresh)
 
 
 def _served(model: ResolvedModel) -> ResolvedModel:

@@ -72,7 +72,8 @@ class Lifecycle:
 
         Raises:
             InferenceError: `MODEL_LOADING` with the time it will take yet, `MODEL_NOT_LOADED` while it is being
-                unloaded, `MODEL_LOAD_FAILED` until a failed load may be tried again; `QUEUE_UNAVAILABLE` once closed.
+                unloaded, `MODEL_LOAD_FAILED` until a failed load may be tried again; `MODEL_NOT_FOUND` where it is
+                removed meanwhile; `QUEUE_UNAVAILABLE` once closed.
         """
         slot = self.slot(resolved)
         until = clock() + wait_s
@@ -81,6 +82,7 @@ class Lifecycle:
             now = clock()
             if self._closed:
                 raise unavailable("the engine is closed")
+            slot = self._current(slot)
             if slot.state == "loaded" and slot.loaded is not None:
                 slot.loaded.use.enter()
                 return slot.loaded
@@ -97,23 +99,30 @@ class Lifecycle:
         """Load a model now, whatever failed before; return when it is loaded.
 
         Raises:
-            InferenceError: `MODEL_LOAD_FAILED`.
+            InferenceError: `MODEL_LOAD_FAILED`, `MODEL_NOT_FOUND` where it is removed meanwhile.
         """
         slot = self.slot(resolved)
         while slot.state != "loaded":
             await asyncio.wait([slot.change or self._start_load(slot)])
+            slot = self._current(slot)
             if slot.state == "failed" and slot.failure is not None:
                 raise slot.failure.error(clock())
 
-    async def load_apart(self, slot: ModelSlot) -> None:
-        """Load a slot that no request knows of yet; afterwards it holds the model, or why it could not be loaded."""
-        await asyncio.wait([self._start_load(slot)])
+    async def load_slot(self, slot: ModelSlot) -> None:
+        """Load a slot, unless it is retired; afterwards it holds the model, or why it could not be loaded."""
+        if not slot.retired:
+            await asyncio.wait([slot.change or self._start_load(slot)])
 
     async def retire(self, slot: ModelSlot) -> None:
-        """Unload what a slot holds that no new request is given, once its last one is answered."""
-        if slot.change is not None:
-            await asyncio.wait([slot.change])
-        await self._unloader.unload(slot)
+        """Unload what a retired slot holds, or comes to hold, once its last request is answered; then forget it."""
+        if slot.fetching is not None and slot.change is not None:
+            slot.change.cancel()  # nothing of it is on the device yet
+        while slot.change is not None or slot.loaded is not None:
+            if slot.change is not None:
+                await asyncio.wait([slot.change])
+            else:
+                await self._unloader.unload(slot)
+        self._slots.forget(slot)
 
     async def unload(self, resolved: ResolvedModel, wait_s: float | None = None) -> bool:
         """Unload a model once nobody uses it; new requests are turned away meanwhile.
@@ -151,6 +160,16 @@ class Lifecycle:
         fetches = [(slot.resolved.id, slot.fetching) for slot in self._slots if slot.fetching is not None]
         return [f"{model}: {problem}" for model, fetching in fetches if (problem := fetching.problem())]
 
+    def _current(self, slot: ModelSlot) -> ModelSlot:
+        """Return a slot, or the one in its place where the catalog changed while somebody waited for it."""
+        if not slot.retired:
+            return slot
+        model = slot.resolved.id
+        current = self._slots.known(model)
+        if current is None:
+            raise InferenceError("MODEL_NOT_FOUND", f"The model {model!r} is no longer served here.", param="model")
+        return current
+
     def _start_load(self, slot: ModelSlot) -> asyncio.Task[None]:
         slot.state = "loading"
         slot.load_started = clock()
@@ -167,7 +186,7 @@ class Lifecycle:
 
         def load(_: asyncio.Task[None]) -> None:
             slot.wanted_again = False
-            if slot.state == "available" and slot.change is None and not self._closed:
+            if slot.state == "available" and slot.change is None and not self._closed and not slot.retired:
                 self._start_load(slot)
 
         slot.change.add_done_callback(load)

@@ -94,7 +94,7 @@ class CatalogWatch:
             catalog = await on_thread("sie-models", lambda: self.rebuild(before))
         except FolderUnreadable:
             raise
-        except Exception as error:
+        except SettingsError as error:  # of what the folder says; anything else may pass
             self._refused = stamp
             self._say(error)
         else:

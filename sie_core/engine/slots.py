@@ -46,6 +46,8 @@ class ModelSlot:
     """Whether the unload under way is the memory manager's: the model may be loaded again right after it."""
     wanted_again: bool = False
     """Whether it will be."""
+    retired: bool = False
+    """Whether no request is given it any more: its model has another slot, or none."""
 
     def remaining_s(self, now: float, estimate: float) -> float:
         """Estimate how long the load under way will take yet."""
@@ -81,7 +83,7 @@ class ModelSlot:
 
 
 class Slots:
-    """The slots of every model that was ever asked for.
+    """The slots of every model that was ever asked for, with those that are on their way in or out beside them.
 
     Args:
         pinned: Ids of the models that stay loaded.
@@ -90,9 +92,11 @@ class Slots:
     def __init__(self, pinned: Container[str] = ()) -> None:
         self._pinned = pinned
         self._slots: dict[str, ModelSlot] = {}
+        self._beside: list[ModelSlot] = []
 
     def __iter__(self) -> Iterator[ModelSlot]:
-        return iter(list(self._slots.values()))
+        """Go through every slot that may hold something, whether requests are given it or not."""
+        return iter([*self._slots.values(), *self._beside])
 
     def of(self, resolved: ResolvedModel) -> ModelSlot:
         """Return a model's slot."""
@@ -101,21 +105,36 @@ class Slots:
             found = self._slots[resolved.id] = ModelSlot(resolved, pinned=resolved.id in self._pinned)
         return found
 
+    def beside(self, resolved: ResolvedModel) -> ModelSlot:
+        """Make a slot that no request is given yet."""
+        slot = ModelSlot(resolved, pinned=resolved.id in self._pinned)
+        self._beside.append(slot)
+        return slot
+
     def known(self, model: str) -> ModelSlot | None:
         """Return the slot of the model with an id, or None where it was never asked for."""
         return self._slots.get(model)
 
     def take(self, model: str) -> ModelSlot | None:
-        """Forget the model with an id; return its slot."""
-        return self._slots.pop(model, None)
+        """Give no request the slot of the model with an id any more; return it."""
+        slot = self._slots.pop(model, None)
+        if slot is not None:
+            slot.retired = True
+            self._beside.append(slot)
+        return slot
 
     def put(self, slot: ModelSlot) -> None:
-        """Have a slot be its model's from now on."""
+        """Give requests a slot that was beside; its model has no other."""
+        self._beside.remove(slot)
         self._slots[slot.resolved.id] = slot
+
+    def forget(self, slot: ModelSlot) -> None:
+        """Forget a slot that was beside and holds nothing any more."""
+        self._beside.remove(slot)
 
     def held_models(self) -> list[HeldModel]:
         """Describe every loaded model to a memory manager."""
-        return [held for slot in self if (held := slot.held()) is not None]
+        return [held for slot in self._slots.values() if (held := slot.held()) is not None]
 
     def leaving(self, *, unused: bool) -> list[asyncio.Task[None]]:
         """List the unloads under way; `unused` leaves out those that wait for requests to be answered."""
@@ -127,5 +146,6 @@ class Slots:
 
     def held_loras(self) -> list[HeldModel]:
         """Describe the LoRA adapters of every loaded model to a memory manager."""
-        loaded = [slot.loaded for slot in self if slot.state == "loaded" and slot.loaded is not None]
+        slots = self._slots.values()
+        loaded = [slot.loaded for slot in slots if slot.state == "loaded" and slot.loaded is not None]
         return [held for model in loaded for held in model.loras.held()]

@@ -1,15 +1,18 @@
 """A models folder that changes under a running engine: added, changed, removed, broken configs; no request is lost."""
 
 import asyncio
+import errno
+import threading
 from pathlib import Path
 
 import pytest
+from sie_fake.adapter import FakeAdapter
 from sie_fake.record import RECORD
 
-from sie_core.catalog import build_catalog, open_folder
+from sie_core.catalog import Catalog, build_catalog, open_folder
 from sie_core.contracts import InferenceError
 from sie_core.defaults import BUILTINS
-from sie_core.engine import Engine
+from sie_core.engine import Engine, load_failures
 from sie_core.engine.reloading import CatalogWatch
 from sie_core.plugins import discover
 
@@ -22,12 +25,19 @@ def follow(engines: Engines, engine: Engine) -> None:
     engine.follow(build_catalog(settings, discover(settings, BUILTINS), before=engine.catalog))
 
 
-def watch(engines: Engines, engine: Engine) -> CatalogWatch:
+def watch(engines: Engines, engine: Engine, failing: list[Exception] | None = None) -> CatalogWatch:
+    """Make a watch; each rebuild first raises one of the errors in `failing`."""
     settings = engines.settings()
     plugins = discover(settings, BUILTINS)
+
+    def rebuild(before: Catalog) -> Catalog:
+        if failing:
+            raise failing.pop()
+        return build_catalog(settings, plugins, before=before)
+
     return CatalogWatch(
         open_folder(settings, plugins),
-        lambda before: build_catalog(settings, plugins, before=before),
+        rebuild,
         lambda: engine.catalog,
         engine.follow,
         engine.note,
@@ -126,6 +136,194 @@ async def test_a_model_nobody_loaded_takes_its_new_config_at_its_first_request(e
     follow(engines, engine)
     await settled(engine)
     assert len((await bounded(engine.infer(request(model, "text")))).items) == 1
+
+
+def size(dim: int) -> dict[str, object]:
+    return {"encode": {"dense": {"dim": dim}}}
+
+
+async def test_a_request_that_does_not_end_holds_up_its_own_model_alone(engines: Engines) -> None:
+    run = engines.hold()
+    stuck, removed, other = engines.model("stuck", run_hold=str(run)), engines.model("removed"), engines.model("other")
+    engine = await engines.start(load=[stuck, removed, other])
+    waiting = asyncio.create_task(engine.infer(request(stuck, "text")))
+    await until(lambda: RECORD.runs(stuck))
+    engines.model("stuck", tasks=size(5))
+    follow(engines, engine)
+    await until(lambda: engine._slots.known(stuck).loaded.facts.dims["dense"] == 5)
+    (engines.folder / "removed.yaml").unlink()
+    engines.model("other", tasks=size(6))
+    engines.model("stuck", tasks=size(7))  # nor does it hold up the next change of its own
+    follow(engines, engine)
+    await until(lambda: engine._slots.known(other).loaded.facts.dims["dense"] == 6)
+    await until(lambda: engine._slots.known(stuck).loaded.facts.dims["dense"] == 7)
+    await until(lambda: RECORD.events(removed, "unload"))
+    assert not waiting.done()
+    run.off()
+    assert len(vectors(await bounded(waiting))[0]) == 8
+    await settled(engine)
+    assert len(RECORD.events(stuck, "unload")) == 2
+
+
+async def test_the_newest_config_wins_and_nothing_stays_of_those_before(engines: Engines) -> None:
+    load = engines.hold()
+    model = engines.model("model")
+    engine = await engines.start(load=[model])
+    engines.model("model", load_hold=str(load), tasks=size(5))
+    follow(engines, engine)
+    await until(lambda: any(slot.state == "loading" for slot in engine._slots))
+    engines.model("model", tasks=size(6))
+    follow(engines, engine)
+    load.off()
+    await settled(engine)
+    assert len(vectors(await bounded(engine.infer(request(model, "text"))))[0]) == 6
+    assert [slot.resolved.id for slot in engine._slots] == [model]
+    loads, unloads = RECORD.events(model, "load"), RECORD.events(model, "unload")
+    assert len(unloads) == len(loads)  # and one was loaded before
+
+
+async def test_a_config_put_back_as_it_was_ends_the_load_of_the_other(engines: Engines) -> None:
+    load = engines.hold()
+    model = engines.model("model")
+    engine = await engines.start(load=[model])
+    serving = engine._slots.known(model).loaded
+    engines.model("model", load_hold=str(load), tasks=size(5))
+    follow(engines, engine)
+    await until(lambda: any(slot.state == "loading" for slot in engine._slots))
+    engines.model("model")
+    follow(engines, engine)
+    load.off()
+    await settled(engine)
+    assert engine._slots.known(model).loaded is serving
+    assert len(list(engine._slots)) == 1
+
+
+async def test_a_request_that_waits_for_a_load_gets_the_config_that_came_meanwhile(engines: Engines) -> None:
+    load = engines.hold()
+    model = engines.model("model", load_hold=str(load))
+    engine = await engines.start()
+    waiting = asyncio.create_task(engine.infer(request(model, "text")))
+    await until(lambda: engine.model(model).state == "loading")
+    engines.model("model", tasks=size(5))
+    follow(engines, engine)
+    load.off()
+    assert len(vectors(await bounded(waiting))[0]) == 5
+    await settled(engine)
+    assert len(list(engine._slots)) == 1
+
+
+@pytest.mark.parametrize("what", ["changed", "removed"])
+async def test_a_model_that_changes_on_its_way_out_comes_back_as_its_config_says_or_not_at_all(
+    engines: Engines, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    going, go = threading.Event(), threading.Event()
+    unload = FakeAdapter.unload
+
+    def slowly(adapter: FakeAdapter) -> None:
+        going.set()
+        assert go.wait(30)
+        unload(adapter)
+
+    monkeypatch.setattr(FakeAdapter, "unload", slowly)
+    model = engines.model("model")
+    engine = await engines.start(load=[model])
+    evicting = asyncio.create_task(engine._keeper._evict(model, "load", 0.0))
+    await until(going.is_set)
+    waiting = asyncio.create_task(engine.infer(request(model, "text")))
+    await until(lambda: engine._admission.in_flight)
+    if what == "changed":
+        engines.model("model", tasks=size(5))
+    else:
+        (engines.folder / "model.yaml").unlink()
+    follow(engines, engine)
+    go.set()
+    (answer,) = await bounded(asyncio.gather(waiting, return_exceptions=True))
+    await bounded(evicting)
+    await settled(engine)
+    slots = [slot.resolved.id for slot in engine._slots if slot.loaded is not None]
+    queues = [served.id for served in engine._pipeline.device._scheduler._models]
+    if what == "changed":
+        assert len(vectors(answer)[0]) == 5
+        assert slots == queues == [model]
+    else:
+        assert isinstance(answer, InferenceError)
+        assert answer.code == "MODEL_NOT_FOUND"
+        assert slots == queues == []
+
+
+async def test_a_rebuild_that_failed_for_a_passing_reason_is_tried_again(engines: Engines) -> None:
+    engine = await engines.start()
+    looking = watch(engines, engine, [OSError(errno.EMFILE, "Too many open files")])
+    added = engines.model("added")
+    for _ in range(4):
+        await bounded(looking.look())
+    assert added in engine.catalog.entries
+    assert engine.health().notes == ()
+
+
+async def test_a_config_that_could_not_be_read_for_a_passing_reason_is_read_again(
+    engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = await engines.start()
+    looking = watch(engines, engine)
+    added = engines.model("added")
+    read, failing = Path.read_bytes, [OSError(errno.EMFILE, "Too many open files")]
+
+    def read_bytes(file: Path) -> bytes:
+        if failing and file.name == "added.yaml":
+            raise failing.pop()
+        return read(file)
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    for _ in range(2):
+        await bounded(looking.look())
+    assert engine.health().notes == ("SIE_MODELS_DIR: added.yaml cannot be read now: Too many open files",)
+    for _ in range(2):
+        await bounded(looking.look())
+    assert added in engine.catalog.entries
+    assert engine.health().notes == ()
+
+
+async def test_a_link_to_itself_in_the_folder_is_passed_over(engines: Engines) -> None:
+    engine = await engines.start()
+    (engines.folder / "org").mkdir()
+    for link in (engines.folder / "loop", engines.folder / "org" / "loop"):
+        link.symlink_to("loop")
+    added = engines.model("added")
+    looking = watch(engines, engine)
+    for _ in range(2):
+        await bounded(looking.look())
+    assert added in engine.catalog.entries
+
+
+async def test_a_preload_is_tried_again_at_once_with_its_changed_config(engines: Engines) -> None:
+    model = engines.model("model", load_failure="CONFIG")
+    other = engines.model("other", load_failure="GATED")
+    engine = await engines.start(preload_models=(model, other))
+    assert model in str(engine.health().ready_problem)
+    engines.model("model", tasks=size(5))
+    follow(engines, engine)
+    await until(lambda: model not in str(engine.health().ready_problem))
+    assert other in str(engine.health().ready_problem)
+    assert len(vectors(await bounded(engine.infer(request(model, "text", load_wait_s=0))))[0]) == 5
+
+
+async def test_a_preload_that_goes_on_after_a_change_loads_what_is_served_now(
+    engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(load_failures.COOLDOWN_S, "NETWORK", 0.0)
+    load = engines.hold()
+    model = engines.model("model", load_failure="NETWORK", load_hold=str(load))
+    engine = engines.make(preload_models=(model,))
+    starting = asyncio.create_task(engine.start())
+    await until(lambda: engine.model(model).state == "loading")
+    engines.model("model", tasks=size(5))
+    follow(engines, engine)
+    load.off()
+    await bounded(starting)
+    await until(lambda: engine.health().ready_problem is None)
+    await settled(engine)
+    assert engine._slots.known(model).loaded.facts.dims["dense"] == 5
 
 
 async def test_the_watch_acts_once_a_change_has_settled(engines: Engines) -> None:
