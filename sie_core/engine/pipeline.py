@@ -28,7 +28,7 @@ from sie_core.engine.tokenizing import Tokenizing, Tokens
 log = logging.getLogger(__name__)
 
 GIVE_UP_FACTOR = 5.0
-"""How many stall limits a request may be prepared for: nobody predicts it, and a gigapixel takes its time when others run."""
+"""How many stall limits preparing a request may take: nobody predicts it, and others may keep the cores busy."""
 LOOKS_A_LIMIT = 4
 """How often stages are looked at within a stall limit."""
 
