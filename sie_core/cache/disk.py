@@ -12,6 +12,7 @@ import logging
 import os
 import shutil
 import stat
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -29,6 +30,8 @@ log = logging.getLogger(__name__)
 
 STORED = "stored"
 """The file that marks a repository as SIE's own: nobody had it in the cache before SIE pulled it."""
+PULLS_AT_ONCE = 4
+"""Of one process from one place; more would only share its bandwidth."""
 ABANDONED_S = 3600.0
 """Age of a partial download that nobody writes to any more."""
 
@@ -72,6 +75,7 @@ class DiskCache:
         self.dedicated = dedicated
         self.locks = Locks(folder)
         self.proofs = Proofs()
+        self._pulls = threading.BoundedSemaphore(PULLS_AT_ONCE)
 
     def has(self, repo_id: str) -> bool:
         """Whether anything of a repository is here."""
@@ -83,7 +87,7 @@ class DiskCache:
 
     @contextlib.contextmanager
     def pulling(self, repo_id: str, wait_s: float = PULL_WAIT_S) -> Iterator[None]:
-        """Pull a repository, one process at a time; what a process left that died while pulling is removed.
+        """Pull a repository, one process at a time and a few at once; what one left that died meanwhile is removed.
 
         Raises:
             ModelLoadError: `STORAGE` where the cache cannot be written to; `TIMEOUT`.
@@ -97,7 +101,7 @@ class DiskCache:
                 raise storage_error(repo_id, error) from error
             if lease := self.use(repo_id):
                 held.callback(lease.release)
-            with self._marked(repo_id, repo):
+            with self._pulls, self._marked(repo_id, repo):
                 yield
         if self.limits is not None:
             # What others pulled meanwhile found the same room; the last to let go finds nobody else's in use.

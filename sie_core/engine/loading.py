@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,7 +38,6 @@ log = logging.getLogger(__name__)
 
 CPU_BATCH_MS = 250.0
 """The predicted run time of a batch on a CPU where `SIE_MAX_BATCH_MS` says nothing."""
-FETCHES_AT_ONCE = 4
 
 StageReport = Callable[[str, float], None]
 
@@ -86,7 +84,6 @@ class Loader:
         self._metrics = metrics
         self._turns = turns
         self._new_policy = plugins.batch_policy(settings.batch_policy)
-        self._fetching = threading.BoundedSemaphore(FETCHES_AT_ONCE)
 
     def fetch(self, resolved: ResolvedModel, report: StageReport, progress: Progress) -> Fetched:
         """Find the weights and the family; several models at once.
@@ -99,7 +96,7 @@ class Loader:
         Raises:
             ModelLoadError: With the failure's class.
         """
-        with self._fetching, _timed("fetch", report):
+        with _timed("fetch", report):
             weights = hold_weights(resolved.config, self._weights, progress)
             card = None if weights is None else read_card(weights.folder)
         choice = choose_family(self._plugins, resolved, card, self._device)

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from safetensors.numpy import save
 
 from sie_core.cache import DiskCache, DiskLimits, HubTier, LocalTier, WeightChain
+from sie_core.cache.disk import PULLS_AT_ONCE
 from sie_core.cache.hub_retries import HubRetries
 from sie_core.contracts import ModelLoadError, WeightRequest
 from tests.cache.conftest import make_read_only
@@ -143,6 +145,41 @@ def test_a_second_pull_waits_no_longer_than_it_may(tmp_path: Path) -> None:
     assert raised.value.failure == "TIMEOUT"
     with cache.pulling("org/m", wait_s=0.1):
         pass
+
+
+def test_a_few_pull_at_once(tmp_path: Path) -> None:
+    cache, together = DiskCache(tmp_path / "cache"), threading.Barrier(PULLS_AT_ONCE)
+    at_work: list[int] = []
+    seen: list[int] = []
+
+    def pull(number: int) -> None:
+        with cache.pulling(f"org/m{number}"):
+            at_work.append(number)
+            together.wait(30)
+            seen.append(len(at_work))
+            together.wait(30)
+            at_work.remove(number)
+
+    with ThreadPoolExecutor(2 * PULLS_AT_ONCE) as threads:
+        list(threads.map(pull, range(2 * PULLS_AT_ONCE)))
+    assert max(seen) == PULLS_AT_ONCE
+
+
+def test_pulls_that_wait_for_another_process_hold_up_no_others(tmp_path: Path) -> None:
+    cache, started = DiskCache(tmp_path / "cache"), threading.Barrier(PULLS_AT_ONCE + 1)
+
+    def pull() -> None:
+        started.wait(30)
+        with cache.pulling("org/m", wait_s=30):
+            pass
+
+    with ThreadPoolExecutor(PULLS_AT_ONCE + 1) as threads:
+        with DiskCache(cache.folder).pulling("org/m"):
+            waiting = [threads.submit(pull) for _ in range(PULLS_AT_ONCE)]
+            started.wait(30)
+            with cache.pulling("org/other"):
+                assert not any(each.done() for each in waiting)
+        assert [each.result(30) for each in waiting] == [None] * PULLS_AT_ONCE
 
 
 def test_weights_that_a_chain_gives_are_held_even_where_it_made_the_cache(hub: FakeHub, tmp_path: Path) -> None:

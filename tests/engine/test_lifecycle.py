@@ -8,11 +8,12 @@ import time
 import weakref
 
 import pytest
+import yaml
 from sie_fake.adapter import FakeAdapter
 from sie_fake.memory import MEMORY
 from sie_fake.record import RECORD
 
-from sie_core.contracts import InferenceError, ModelFamily
+from sie_core.contracts import InferenceError, ModelFamily, WeightTierFactory
 from sie_core.engine import lifecycle, load_failures, unloading
 
 from .conftest import bounded, queued, request, sample, until
@@ -69,6 +70,32 @@ async def test_cancelling_the_first_request_does_not_cancel_the_load(engines):
     hold.off()
     await until(lambda: engine.model(model).state == "loaded")
     assert task.cancelled()
+
+
+async def test_fetches_that_hang_hold_up_the_load_of_no_other_model(engines):
+    asked, release = [], threading.Event()
+
+    class Hanging:
+        name = "hanging"
+
+        def fetch(self, request):
+            asked.append(request.repo_id)
+            release.wait(60)
+
+    tier = WeightTierFactory("hanging", 150, lambda context: Hanging())
+    for number in range(8):
+        config = {"sie_id": f"org/m{number}", "hf_id": f"org/m{number}", "tasks": {"encode": {"dense": {"dim": 8}}}}
+        config |= {"inputs": {"text": True}, "profiles": {"default": {"max_batch_tokens": 1000}}}
+        (engines.folder / f"m{number}.yaml").write_text(yaml.safe_dump(config))
+    weightless = engines.model("weightless")
+    engine = await engines.start(lambda plugins: dataclasses.replace(plugins, weight_tiers=(tier,)))
+    try:
+        for number in range(8):
+            assert (await refusal(engine, f"org/m{number}", load_wait_s=0)).code == "MODEL_LOADING"
+        await until(lambda: len(asked) == 8)
+        assert len((await bounded(engine.infer(request(weightless, "text")))).items) == 1
+    finally:
+        release.set()
 
 
 async def test_the_stages_of_a_load_are_measured_and_shown(engines):
