@@ -181,7 +181,8 @@ class DeviceThread:
         """Note that a run's outputs are finished."""
         with self._wake:
             self._failing.succeeded(run.model)
-        self._let_go(run)
+            self._watched.discard(run)
+        run.model.use.leave()
 
     def failed(self, run: Run, error: BaseException) -> None:
         """Split a run that failed and try its parts again, or fail the one request that is left.
