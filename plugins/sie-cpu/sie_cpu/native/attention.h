@@ -121,8 +121,8 @@ static inline void attend(const element *query, const element *key, const elemen
         for_panels(padded, [&](int64_t first, auto vectors) {
             if (first < low || first >= high) return;
             vec sums[height()][vectors()];
-            clear<height(), vectors()>(sums);
-            multiply<height(), vectors()>(query + start * stride, stride, scratch.keys + first * width, width, sums);
+            tile_product<height(), vectors()>(query + start * stride, stride, scratch.keys + first * width, width, {},
+                                              nullptr, sums);
             for (int row = 0; row < height(); row++)
                 for (int v = 0; v < vectors(); v++)
                     store(scratch.scores + row * padded + first - low + v * LANES, sums[row][v]);
@@ -138,9 +138,8 @@ static inline void attend(const element *query, const element *key, const elemen
         }
         for_panels(width, [&](int64_t first, auto vectors) {
             vec sums[height()][vectors()];
-            clear<height(), vectors()>(sums);
             const element *values = scratch.values + first * padded + low * vectors() * LANES;
-            multiply<height(), vectors()>(scratch.weights, padded, values, seen, sums);
+            tile_product<height(), vectors()>(scratch.weights, padded, values, seen, {}, nullptr, sums);
             for (int row = 0; row < height(); row++)
                 for (int v = 0; v < vectors(); v++)
                     store(output + (start + row) * output_stride + first + v * LANES, sums[row][v] * shares[row]);

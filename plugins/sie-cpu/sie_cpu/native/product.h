@@ -21,21 +21,15 @@ struct Correction { // of low rank, added to a product: `rows` times `panels`, l
     int64_t inner = 0; // 0: none
 };
 
-template <int rows, int vectors> static inline void clear(vec (&sums)[rows][vectors]) {
-    for (int row = 0; row < rows; row++)
-        for (int v = 0; v < vectors; v++) sums[row][v] = vec{};
-}
-
 constexpr int64_t AHEAD =
     PANEL * STEP * sizeof(element) / 16; // bytes fetched ahead a step: sixteen tiles fetch a panel
 constexpr int64_t AHEAD_ROWS = 8 * ROWS; // least rows that fetch ahead: fewer wait for memory anyway, and are slowed
 constexpr int64_t LINE = 64;             // bytes of the cache
 
-// `ahead`, where given, is what will be read soon. Inlined always: called, it would keep the sums in memory.
 template <int rows, int vectors>
 __attribute__((always_inline)) static inline void multiply(const element *a, int64_t a_stride, const element *panel,
                                                            int64_t inner, vec (&sums)[rows][vectors],
-                                                           const char *ahead = nullptr) {
+                                                           const char *ahead) {
     for (int64_t k = 0; k < inner; k += STEP) {
         if (ahead && k / STEP * AHEAD % LINE == 0) __builtin_prefetch(ahead + k / STEP * AHEAD, 0, 2);
         operand b[vectors];
@@ -49,6 +43,36 @@ __attribute__((always_inline)) static inline void multiply(const element *a, int
         }
     }
 }
+
+template <int rows, int vectors>
+__attribute__((always_inline)) static inline void product_of(const element *a, int64_t a_stride, const element *panel,
+                                                             int64_t inner, const Correction &correction,
+                                                             const char *ahead, vec (&sums)[rows][vectors]) {
+    for (int row = 0; row < rows; row++)
+        for (int v = 0; v < vectors; v++) sums[row][v] = vec{};
+    multiply<rows, vectors>(a, a_stride, panel, inner, sums, ahead);
+    multiply<rows, vectors>(correction.rows, correction.stride, correction.panels, correction.inner, sums, nullptr);
+}
+
+// Rows times a panel, and the correction. `ahead`, where given, is what will be read soon. Thirty-two registers hold
+// the sums beside whatever finishes them; of sixteen that takes some away, so that it must not be inlined there.
+#if defined(__AVX512F__)
+template <int rows, int vectors>
+__attribute__((always_inline)) static inline void tile_product(const element *a, int64_t a_stride, const element *panel,
+                                                               int64_t inner, const Correction &correction,
+                                                               const char *ahead, vec (&sums)[rows][vectors]) {
+    product_of<rows, vectors>(a, a_stride, panel, inner, correction, ahead, sums);
+}
+#else
+template <int rows, int vectors>
+__attribute__((noinline)) static void tile_product(const element *a, int64_t a_stride, const element *panel,
+                                                   int64_t inner, const Correction &correction, const char *ahead,
+                                                   vec (&result)[rows][vectors]) {
+    vec sums[rows][vectors];
+    product_of<rows, vectors>(a, a_stride, panel, inner, correction, ahead, sums);
+    std::memcpy(result, sums, sizeof sums);
+}
+#endif
 
 // Calls `tile` with the number of rows as a compile-time constant, over `count` rows in nearly equal tiles.
 template <typename Tile> static inline void for_tiles(int64_t count, Tile &&tile) {
@@ -74,14 +98,13 @@ static inline void panel_product(const element *a, int64_t a_stride, int64_t row
                                  const Correction &correction, Finish &&finish) {
     const element *weights = matrix.panels + panel * PANEL * matrix.inner;
     const element *corrections = correction.panels + panel * PANEL * correction.inner;
+    const char *next = (const char *)(weights + PANEL * matrix.inner);
     for_tiles(rows, [&](auto height, int64_t start) {
         vec sums[height()][VECTORS];
-        clear<height(), VECTORS>(sums);
-        const char *next = (const char *)(weights + PANEL * matrix.inner);
         const char *ahead = rows < AHEAD_ROWS ? nullptr : next + start / ROWS * (matrix.inner / STEP) * AHEAD;
-        multiply<height(), VECTORS>(a + start * a_stride, a_stride, weights, matrix.inner, sums, ahead);
-        multiply<height(), VECTORS>(correction.rows + start * correction.stride, correction.stride, corrections,
-                                    correction.inner, sums);
+        const element *low = correction.rows + start * correction.stride;
+        tile_product<height(), VECTORS>(a + start * a_stride, a_stride, weights, matrix.inner,
+                                        {low, correction.stride, corrections, correction.inner}, ahead, sums);
         for (int row = 0; row < height(); row++) {
             for (int v = 0; v < VECTORS; v++) sums[row][v] += load(matrix.bias + panel * PANEL + v * LANES);
             finish(start + row, sums[row]);
