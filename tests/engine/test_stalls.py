@@ -96,7 +96,7 @@ async def test_a_batch_that_waits_to_be_finished_is_no_hang_and_one_that_is_bein
 ):
     model = engines.model("plain")
     engine = await engines.start(load=[model], preprocessor_workers=1, device=device)
-    busy, finishing, finish = threading.Event(), threading.Event(), FakeAdapter.finish
+    taken, busy, finishing, finish = threading.Event(), threading.Event(), threading.Event(), FakeAdapter.finish
 
     def held(self, units, raw):
         finishing.set()
@@ -106,8 +106,9 @@ async def test_a_batch_that_waits_to_be_finished_is_no_hang_and_one_that_is_bein
     free = threading.Event()
     monkeypatch.setattr(FakeAdapter, "finish", held)
     pool = engine._pipeline._finishing
-    pool.submit(busy.wait, BOUND_S)
+    pool.submit(lambda: (taken.set(), busy.wait(BOUND_S)))
     try:
+        await asyncio.to_thread(taken.wait, BOUND_S)
         task = asyncio.create_task(engine.infer(request(model, "text")))
         await until(lambda: pool._queue.qsize() == 1)
         later(1000)
