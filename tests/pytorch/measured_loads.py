@@ -45,7 +45,7 @@ def settle() -> None:
 
 
 def measured(tiny: Path, folder: Path, **how: str) -> dict[str, Any]:
-    """Load in a fork of this process; give the runner, and bytes: the peak of its own, and what both kinds grew by."""
+    """Load in a fork of this process; give the runner, and bytes: what it grew by, and had grown by at the peak."""
     ready, go, answer = os.pipe(), os.pipe(), os.pipe()
     child = os.fork()
     if not child:
@@ -59,7 +59,7 @@ def measured(tiny: Path, folder: Path, **how: str) -> dict[str, Any]:
             settle()
             after = memory(os.getpid())
             said = {"runner": adapter.facts.notes["runner"], "said": adapter.facts.memory_bytes}
-            grown = {"before": before[0], "own": after[0] - before[0], "files": after[1] - before[1]}
+            grown = {"before": before, "own": after[0] - before[0], "files": after[1] - before[1]}
             os.write(answer[1], json.dumps({**said, **grown}).encode())
         except BaseException:
             traceback.print_exc()
@@ -69,14 +69,16 @@ def measured(tiny: Path, folder: Path, **how: str) -> dict[str, Any]:
     if not os.read(ready[0], 1):
         raise RuntimeError("the load failed")
     os.write(go[1], b".")
-    peak = 0
+    own = both = 0
     while os.waitpid(child, os.WNOHANG) == (0, 0):
         try:
-            peak = max(peak, memory(child)[0])
+            now = memory(child)
+            own, both = max(own, now[0]), max(both, sum(now))
         except (OSError, TypeError):  # it has just ended
             break
     found = json.loads(os.read(answer[0], 4096))
-    return {**found, "peak": peak - found.pop("before")}
+    before = found.pop("before")
+    return {**found, "peak": own - before[0], "peak_with_files": both - sum(before)}
 
 
 if __name__ == "__main__":

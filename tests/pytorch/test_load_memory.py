@@ -80,6 +80,7 @@ def test_weights_in_another_form_are_made_one_by_one_and_alone_are_kept(
     kept = load["own"] + load["files"]
     assert load["peak"] <= SPARE * kept + TENSOR, load
     assert kept <= SPARE * load["said"] + TENSOR, load
+    assert load["peak_with_files"] <= 1.25 * load["said"] + TENSOR, load
 
 
 @pytest.mark.parametrize("case", MAPPED, ids=", ".join)
@@ -88,5 +89,5 @@ def test_weights_in_the_form_of_the_files_are_the_files(loads: dict[Case, dict[s
     assert load["runner"] == case[2]
     if case[1] == "bfloat16" and not has_native_bfloat16():
         pytest.skip("this processor computes in float32")
-    assert load["peak"] <= load["said"] / 4, load
+    assert load["peak"] <= load["said"] / 4 + 2 * TENSOR, load
     assert load["files"] >= load["said"] / 2, load

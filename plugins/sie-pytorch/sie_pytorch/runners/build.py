@@ -178,7 +178,10 @@ def _choose(context: RunnerContext, specs: Sequence[RunnerSpec], fills_up: bool)
     probe = make_probe(model, position_limit(model), context.device)
     refused: list[str] = []
     with narrow_windows(model):
-        trials = [(each, _reference(model, each)) for each in ([probe, fill_up(probe)] if fills_up else [probe])]
+        trials = [
+            (each, _reference(model, each, context.mapped))
+            for each in ([probe, fill_up(probe)] if fills_up else [probe])
+        ]
         expected = trials[0][1]
         narrowed = context.dtype is not expected.dtype
         if context.dtype is torch.float16 and not bool(expected.isfinite().all()):
@@ -203,14 +206,14 @@ def _choose(context: RunnerContext, specs: Sequence[RunnerSpec], fills_up: bool)
     raise ModelLoadError("CONFIG", f"No runner serves this {model.config.model_type} model: {reasons}.")
 
 
-def _reference(model: Any, probe: Probe) -> torch.Tensor:
+def _reference(model: Any, probe: Probe, mapped: MappedFiles) -> torch.Tensor:
     """Have the model itself answer the probe.
 
     Raises:
         ModelLoadError: `CONFIG`: it does not turn token ids into one state a token.
     """
     try:
-        with Widened() if probe.ids.device.type == "cpu" else nullcontext():
+        with Widened(model, mapped) if probe.ids.device.type == "cpu" else nullcontext():
             expected = states_alone(model, probe)
     except Exception as fault:
         if out_of_memory(fault):

@@ -17,6 +17,8 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
+from sie_pytorch.runners.mapping import MappedFiles
+
 HALVES = {"F16": torch.float16, "BF16": torch.bfloat16}
 """The half precisions, as safetensors call them."""
 INTEGERS = ("I", "U", "BOOL")
@@ -70,7 +72,15 @@ def widen_small_weights(model: Any) -> bool:
 
 
 class Widened(TorchFunctionMode):
-    """While it lasts tensors in half precision enter every operation as float32, and say that they are float32."""
+    """While it lasts tensors in half precision enter every operation as float32, and say that they are float32.
+
+    The pages of a linear layer's weight go back once it was multiplied by: a model is never in memory for a proof.
+    """
+
+    def __init__(self, model: nn.Module, mapped: MappedFiles) -> None:
+        super().__init__()
+        self._mapped = mapped
+        self._widens = any(weight.dtype in HALVES.values() for weight in model.parameters())
 
     def __torch_function__(
         self,
@@ -79,12 +89,18 @@ class Widened(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Widen the arguments of `func`; a table that rows are looked up in stays as it is."""
-        if func == DTYPE_OF:
+        """Call `func` with its arguments widened; a table that rows are looked up in stays as it is."""
+        result = self._run(func, args, kwargs or {})
+        if func is F.linear:
+            self._mapped.release(args[1:2])
+        return result
+
+    def _run(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        if self._widens and func == DTYPE_OF:
             return torch.float32 if args[0].dtype in HALVES.values() else args[0].dtype
-        if func is not F.embedding and getattr(func, "__name__", None) != "__get__":
-            args, kwargs = tree_map_only(torch.Tensor, _widen, (args, kwargs or {}))
-        return func(*args, **(kwargs or {}))
+        if self._widens and func is not F.embedding and getattr(func, "__name__", None) != "__get__":
+            args, kwargs = tree_map_only(torch.Tensor, _widen, (args, kwargs))
+        return func(*args, **kwargs)
 
 
 def _widen(tensor: torch.Tensor) -> torch.Tensor:
