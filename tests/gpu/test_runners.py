@@ -78,10 +78,14 @@ def test_in_float32_the_packed_runner_equals_each_sequence_alone(
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("precision", ["float16", "float32"])
-def test_the_best_runner_that_is_there_proves_itself(name: str, precision: str, checkpoint: Checkpoint) -> None:
+@pytest.mark.parametrize("fills_up", [False, True])
+def test_the_best_runner_that_is_there_proves_itself(
+    name: str, precision: str, fills_up: bool, checkpoint: Checkpoint
+) -> None:
     card = ModelCard(checkpoint(name), {})
     specs = [*plugin.sie_runners(), *OURS]
-    info = build_runner(checkpoint(name), card, Device("cuda"), precision, runner_specs=specs).info
+    built = build_runner(checkpoint(name), card, Device("cuda"), precision, runner_specs=specs, fills_up=fills_up)
+    info = built.info
     best = plugin.sie_runners()[0].name if CAPABLE and precision == "float16" else "packed"
     assert info.name == best, info.reason
     assert info.precision == precision
