@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import defaultdict
 from typing import Literal
 
 from sie_core.contracts import DeviceMemory, HeldModel, MemoryManager, ModelLoadError, Room
@@ -62,7 +63,8 @@ class MemoryKeeper:
         self._metrics = metrics
         self._making_room = False
         self._freed_at = -FREE_AGAIN_S
-        self._spared_until: dict[str, float] = {}
+        self._made_way_at: dict[str, float] = {}
+        self._making_way: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._aside = CpuPool("sie-memory", 1)
         self._monitor: asyncio.Task[None] | None = None
 
@@ -124,13 +126,19 @@ class MemoryKeeper:
             self._making_room = False
 
     async def free_up_for_run(self, model: str) -> bool:
-        """Do as `free_up` for a batch, but unload others rarely: what can never fit must not empty the device."""
-        now = clock()
-        spare = now < self._spared_until.get(model, 0.0)
-        if not await self.free_up(model, spare=spare):
-            return False
-        self._spared_until[model] = now + SPARED_S
-        return True
+        """Do as `free_up` for a batch, but unload others rarely: what can never fit must not empty the device.
+
+        Batches that fail at the same time share the one model that goes.
+        """
+        asked = clock()
+        async with self._making_way[model]:
+            made_way_at = self._made_way_at.get(model, -SPARED_S)
+            if made_way_at > asked:
+                return True
+            if not await self.free_up(model, spare=clock() < made_way_at + SPARED_S):
+                return False
+            self._made_way_at[model] = clock()
+            return True
 
     async def free_up(self, model: str, *, spare: bool = False) -> bool:
         """Free caches and unload one model because an allocation for `model` failed.

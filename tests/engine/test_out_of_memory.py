@@ -77,6 +77,17 @@ async def test_one_that_can_never_fit_empties_the_device_of_one_model_at_most(en
     assert len((await bounded(engine.infer(request(model, "one")))).items) == 1
 
 
+async def test_hopeless_requests_at_once_empty_the_device_of_one_model_at_most(engines):
+    others = [engines.model(f"other{number}", memory_bytes=10 * MB) for number in range(6)]
+    model = engines.model("model")
+    engine = await engines.start(load=[*others, model], device="fake")
+    options = [{"oom_text": "text", "salt": str(number)} for number in range(6)]  # each a batch of its own
+    asked = [engine.infer(request(model, "text", options=each)) for each in options]
+    replies = await bounded(asyncio.gather(*asked, return_exceptions=True))
+    assert [getattr(reply, "code", "ok") for reply in replies] == ["RESOURCE_EXHAUSTED"] * 6
+    assert sum(evictions(engine, other) for other in others) == 1
+
+
 async def test_a_model_in_use_does_not_go_for_a_batch_that_lacks_memory(engines):
     other, model = engines.model("other", memory_bytes=900 * MB), engines.model("model", run_bytes_per_cost=200 * MB)
     engine = await engines.start(load=[model, other], device="fake")
