@@ -31,6 +31,7 @@ from sie_core.engine.lora_loading import LoraLoader
 from sie_core.engine.loras import Loras
 from sie_core.engine.metrics import EngineMetrics, ModelMetrics
 from sie_core.engine.turns import Turns
+from sie_core.engine.use import UseCount
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings
 
@@ -146,7 +147,7 @@ class Loader:
             notes["ignored options"] = ", ".join(ignored)
             log.warning("%s: the family %s knows no %s", resolved.id, choice.family.id, ", ".join(ignored))
         log.info("%s is served by %s: %s", resolved.id, choice.family.id, notes)
-        limits = self._limits(resolved)
+        limits, use = self._limits(resolved), UseCount()
         return LoadedModel(
             resolved=resolved,
             family=choice.family,
@@ -159,10 +160,11 @@ class Loader:
                 resolved.id,
                 resolved.config.loras,
                 self._settings.max_loras_per_model,
-                LoraLoader(resolved.id, adapter, resolved.config.loras, self._weights, self._turns).load,
+                LoraLoader(resolved.id, adapter, use, resolved.config.loras, self._weights, self._turns).load,
                 self._settings.lora_by_id,
             ),
             notes=notes,
+            use=use,
         )
 
     def _warm(self, resolved: ResolvedModel, converters: Converters) -> dict[str, str]:

@@ -16,8 +16,9 @@ from sie_core.contracts import Adapter, Lora, LoraConfig, ModelLoadError, OutOfD
 from sie_core.engine.heap import trim_heap
 from sie_core.engine.loras import LoadedLora
 from sie_core.engine.request_errors import OUT_OF_MEMORY
-from sie_core.engine.threads import on_thread
+from sie_core.engine.threads import on_thread, on_thread_to_its_end
 from sie_core.engine.turns import Turns
+from sie_core.engine.use import UseCount
 from sie_core.memory import weight_bytes
 
 log = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ class LoraLoader:
     Args:
         model: The model's id.
         adapter: What computes it.
+        use: Who uses the model: a load at work on the device does, whoever still waits for it.
         declared: The LoRA adapters its config names.
         weights: Where the files of the others come from.
         turns: Gives the device, with room made.
@@ -42,6 +44,7 @@ class LoraLoader:
 
     model: str
     adapter: Adapter
+    use: UseCount
     declared: Mapping[str, LoraConfig]
     weights: WeightChain
     turns: Turns
@@ -68,11 +71,14 @@ class LoraLoader:
 
     async def _attempt(self, name: str, folder: Path) -> Lora | None:
         """Load; None where the device has no room. The error ends here: its frames keep alive what must be freed."""
+        self.use.enter()
         try:
-            return await on_thread(f"sie-lora-{name}", lambda: self._load_now(name, folder))
+            return await on_thread_to_its_end(f"sie-lora-{name}", lambda: self._load_now(name, folder))
         except OUT_OF_MEMORY:
             log.warning("%s: the LoRA adapter %s does not fit into the memory that is free", self.model, name)
             return None
+        finally:
+            self.use.leave()
 
     def _load_now(self, name: str, folder: Path) -> Lora:
         try:

@@ -30,7 +30,7 @@ are told to retry is remembered for as long as they are to wait."""
 LAST_HOLDERS_S = 1.0
 """How long the threads that answered the last requests may hold an adapter that is let go."""
 MOST_REMEMBERED = 256
-"""Failures and loads under way that are remembered of one model."""
+"""Adapters of one model that are loaded, being loaded or failed, without those its config declares."""
 
 clock = time.monotonic
 
@@ -182,7 +182,7 @@ class Loras:
 
     def _start(self, name: str) -> _Entry:
         self._forget_failures()
-        if len(self._entries) >= MOST_REMEMBERED:
+        if name not in self.declared and len(self._undeclared()) >= MOST_REMEMBERED:
             raise InferenceError("LORA_LOADING", f"{self.model} is loading other LoRA adapters.")
         entry = self._entries[name] = _Entry()
         entry.change = asyncio.create_task(self._load(name, entry))
@@ -210,13 +210,17 @@ class Loras:
             del self._entries[name]
             log.info("%s: LoRA adapter %s let go, %d stay", self.model, name, self.limit)
 
+    def _undeclared(self) -> list[str]:
+        return [name for name in self._entries if name not in self.declared]
+
     def _forget_failures(self) -> None:
-        """Forget those that are old, and the oldest of the others where they are many."""
-        failed = [name for name, entry in self._entries.items() if entry.failure is not None]
-        surplus = len(failed) - MOST_REMEMBERED // 2
-        for place, name in enumerate(failed):
-            if place < surplus or self._entries[name].outdated(clock()):
-                del self._entries[name]
+        """Forget those that are old, and the oldest of undeclared adapters where they are many."""
+        now = clock()
+        for name in [name for name, entry in self._entries.items() if entry.outdated(now)]:
+            del self._entries[name]
+        failed = [name for name in self._undeclared() if self._entries[name].failure is not None]
+        for name in failed[: max(0, len(failed) - MOST_REMEMBERED // 2)]:
+            del self._entries[name]
 
     def _failure(self, name: str, error: BaseException) -> InferenceError:
         """Tell the client: what is wrong with the adapter itself is a wrong choice of it."""

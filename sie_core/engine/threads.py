@@ -17,8 +17,17 @@ async def on_thread(name: str, call: Callable[[], Result]) -> Result:
 
     The thread is a new one, and a daemon: a download that hangs holds up no other call, nor the end of the process.
     """
-    outcome = _Outcome(call)
-    threading.Thread(target=outcome.work, name=name, daemon=True).start()
+    return await _started(name, call).get()
+
+
+async def on_thread_to_its_end(name: str, call: Callable[[], Result]) -> Result:
+    """Do as `on_thread`, but cancelled return when the thread ends: it uses what the caller holds until then."""
+    outcome = _started(name, call)
+    try:
+        await asyncio.shield(outcome.done)
+    except asyncio.CancelledError:
+        await asyncio.wait([outcome.done])
+        raise
     return await outcome.get()
 
 
@@ -29,13 +38,19 @@ async def on_pool(pool: CpuPool, call: Callable[[], Result]) -> Result:
     return await outcome.get()
 
 
+def _started(name: str, call: Callable[[], Result]) -> _Outcome[Result]:
+    outcome = _Outcome(call)
+    threading.Thread(target=outcome.work, name=name, daemon=True).start()
+    return outcome
+
+
 class _Outcome(Generic[Result]):
     """What a call on another thread comes to. Made and awaited on the event loop."""
 
     def __init__(self, call: Callable[[], Result]) -> None:
         self._call = call
         self._loop = asyncio.get_running_loop()
-        self._done: asyncio.Future[None] = self._loop.create_future()
+        self.done: asyncio.Future[None] = self._loop.create_future()
         self._results: list[Result] = []
         self._errors: list[BaseException] = []
 
@@ -45,10 +60,10 @@ class _Outcome(Generic[Result]):
         except BaseException as error:
             self._errors.append(error)
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(_resolve, self._done)
+            self._loop.call_soon_threadsafe(_resolve, self.done)
 
     async def get(self) -> Result:
-        await self._done
+        await self.done
         if self._errors:
             raise self._errors.pop()
         return self._results.pop()

@@ -6,7 +6,7 @@ import pytest
 from sie_fake.memory import MEMORY
 from sie_fake.record import RECORD
 
-from sie_core.contracts import InferenceError
+from sie_core.contracts import InferenceError, Lora, LoraConfig
 from sie_core.engine import keeper, loras
 from sie_core.memory import lru
 
@@ -180,7 +180,7 @@ async def test_a_model_that_must_go_tells_those_who_wait_for_its_adapters_to_com
     await serve(engine, (base, "a"))
 
 
-async def test_an_adapter_whose_load_outlives_its_model_troubles_nobody(engines, caplog):
+async def test_a_model_stays_until_the_load_of_an_adapter_at_work_in_it_ends(engines, caplog):
     hold = engines.hold()
     base = engines.model("base", memory_bytes=50 * MB, takes_lora=True, loras={"a": 10 * MB}, lora_hold=str(hold))
     engine = await engines.start(device="fake", load=[base])
@@ -188,17 +188,39 @@ async def test_an_adapter_whose_load_outlives_its_model_troubles_nobody(engines,
         await bounded(engine.infer(asked(base, "a", load_wait_s=0.0)))
     assert caught.value.code == "LORA_LOADING"
     await until(lambda: engine._lifecycle._placing._turns._at_work)
+    await until(lambda: engine._slots.known(base).loaded.use.count)  # by the load alone
     waiting = asyncio.create_task(engine.infer(asked(base, "a")))
     await asyncio.sleep(0)
-    assert await bounded(engine.unload(base))
+    unloading = asyncio.create_task(engine.unload(base))
     with pytest.raises(InferenceError) as caught:
         await bounded(waiting)
     assert (caught.value.code, caught.value.spec.retryable) == ("LORA_LOADING", True)
     again = asyncio.create_task(engine.infer(asked(base, "a")))
+    assert engine.model(base).state == "unloading"
+    assert RECORD.events(base, "unload") == []
+    assert engine._lifecycle._placing._turns._at_work is not None
     hold.off()
+    await bounded(unloading)
     assert (await bounded(again)).lora == "a"
     await until(lambda: MEMORY.used == 60 * MB)
     assert "failed" not in caplog.text
+
+
+async def test_adapters_that_clients_think_up_leave_the_declared_their_place(monkeypatch):
+    monkeypatch.setattr(loras, "MOST_REMEMBERED", 4)
+
+    async def load(name):
+        if name != "declared":
+            await asyncio.Event().wait()
+        return loras.LoadedLora(Lora(name, None, 0), 0.0)
+
+    made = loras.Loras("base", {"declared": LoraConfig("declared")}, 10, load)
+    for number in range(6):
+        with pytest.raises(InferenceError, match="is being loaded" if number < 4 else "other LoRA adapters"):
+            await made.use(f"org/{number}", 0.0).__aenter__()
+    async with made.use("declared", 30.0) as lora:
+        assert lora.name == "declared"
+    made.give_up()
 
 
 async def test_an_unloaded_model_gives_back_its_adapters(engines):
