@@ -28,6 +28,11 @@ MONITOR_S = 1.0
 """How often memory and idle models are looked at with no load waiting."""
 DRAIN_LIMIT_S = 30.0
 """How long a load waits until nobody uses a model that is to go; the next one is tried then."""
+CLOSED_S = 1.0
+"""How long a model in use that is to go turns new requests away at first, so that it comes to an end; each time that is
+not enough, twice as long."""
+OPEN_TIMES = 2.0
+"""How many times as long it then takes requests again, unless it is unused earlier."""
 ROOM_LIMIT_S = 60.0
 """How long a load waits for room at all."""
 ASIDE_LIMIT_S = 10.0
@@ -210,10 +215,24 @@ class MemoryKeeper:
         if slot.pinned:
             return False
         unused_s = clock() - (slot.loaded.use.last_used if slot.loaded else clock())
-        if not await self._unloader.unload(slot, wait_s, evict=True):
+        if not await self._drain(slot, wait_s):
             return False
         self._metrics.evictions.labels(slot.resolved.id, reason).inc()
         log.info("%s was unloaded (%s), unused for %.1f s", slot.resolved.id, reason, unused_s)
+        return True
+
+    async def _drain(self, slot: ModelSlot, wait_s: float) -> bool:
+        """Unload a model when nobody uses it; beyond the first moment, new requests are turned away now and then."""
+        until, closed_s = clock() + wait_s, CLOSED_S
+        use = None if slot.loaded is None else slot.loaded.use
+        while not await self._unloader.unload(slot, min(closed_s, max(0.0, until - clock())), evict=True):
+            if use is None or clock() >= until:
+                return False
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(use.unused(), min(OPEN_TIMES * closed_s, until - clock()))
+            if slot.loaded is None or slot.loaded.use is not use:  # others unloaded it
+                return False
+            closed_s *= 2
         return True
 
 

@@ -15,7 +15,7 @@ from sie_core.contracts import InferenceError, Room
 from sie_core.engine import keeper, unloading
 from sie_core.memory import LeastRecentlyUsed, lru
 
-from .conftest import bounded, request, sample, until
+from .conftest import bounded, queued, request, sample, until
 
 MB = 1_000_000
 
@@ -107,6 +107,27 @@ async def test_a_model_in_use_makes_room_once_its_requests_are_answered(engines,
         assert len(reply.items) == 1
     kinds = [(event.kind, event.model) for event in RECORD.events() if event.kind != "run"]
     assert kinds == [("unload", busy), ("load", other), ("unload", other), ("load", busy)]
+
+
+async def test_a_model_that_a_long_request_keeps_takes_others_meanwhile(engines, hurried, monkeypatch):
+    monkeypatch.setattr(keeper, "CLOSED_S", 0.05)
+    monkeypatch.setattr(keeper, "OPEN_TIMES", 1000.0)
+    hold = engines.hold()
+    busy = engines.model("busy", memory_bytes=200 * MB, run_hold=str(hold))
+    other = engines.model("other", memory_bytes=200 * MB)
+    engine = await engines.start(device="fake", memory_limit_bytes=300 * MB, load=[busy])
+    running = asyncio.create_task(engine.infer(request(busy, "running")))
+    await until(lambda: RECORD.runs(busy))
+    waiting = asyncio.create_task(engine.infer(request(other, "waiting")))
+    await until(lambda: engine.model(busy).state == "unloading")
+    await until(lambda: engine.model(busy).state == "loaded")
+    late = asyncio.create_task(engine.infer(request(busy, "late", load_wait_s=0.0)))
+    await until(lambda: queued(engine))
+    assert not waiting.done()
+    hold.off()
+    for reply in await bounded(asyncio.gather(running, waiting, late)):
+        assert len(reply.items) == 1
+    assert (loaded(engine), evictions(engine, busy)) == ({other}, 1)
 
 
 async def test_a_client_that_does_not_wait_finds_an_evicted_model_loaded_again(engines, hurried):
