@@ -56,6 +56,7 @@ class HubTier:
         if constants.HF_HUB_OFFLINE:
             raise ModelLoadError("NOT_FOUND", "not asked: HF_HUB_OFFLINE is set")
         bound_pauses()
+        send_no_telemetry()
         try:
             info = self.retries.call(lambda: self._look(request))
             with self.cache.pulling(request.repo_id):
@@ -130,6 +131,13 @@ class HubTier:
         return Path(folder)
 
 
+def send_no_telemetry() -> None:
+    """Have the Hub's client tell nothing of this machine and ask for nothing but what is downloaded."""
+    from huggingface_hub import constants
+
+    constants.HF_HUB_DISABLE_TELEMETRY = True
+
+
 def _expected(file: RepoSibling) -> Expected:
     """Read what the Hub says of a file. The id of a large file's blob is that of a pointer to it, so it counts not."""
     large = file.lfs is not None or file.rfilename.endswith(".safetensors")
@@ -165,6 +173,7 @@ def ask_commit(request: WeightRequest, endpoint: str | None = None) -> str:
 
     if constants.HF_HUB_OFFLINE:
         raise ModelLoadError("NOT_FOUND", f"the Hub is not asked for {request.repo_id}: HF_HUB_OFFLINE is set")
+    send_no_telemetry()
     try:
         info = HfApi(endpoint=endpoint).model_info(
             request.repo_id, revision=request.revision, timeout=_METADATA_TIMEOUT_S

@@ -44,6 +44,22 @@ def test_a_download_holds_what_serves_and_nothing_pickled(hub: Any, tier: HubTie
     assert not any("pytorch_model.bin" in asked or "onnx" in asked for asked in hub.asked)
 
 
+def test_the_hub_is_asked_for_the_model_and_nothing_else(hub: Any, tmp_path: Path) -> None:
+    """In a process of its own: the client asks for what is not of the model once a process, or once a day."""
+    script = (
+        "import sys; from pathlib import Path; from sie_core.cache import HubTier; from sie_core.contracts import *;"
+        "from sie_core.cache.hub import ask_commit; request = WeightRequest('org/m');"
+        "ask_commit(request, sys.argv[2]); HubTier(Path(sys.argv[1]), sys.argv[2]).fetch(request)"
+    )
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    environ |= {"HF_HOME": str(tmp_path), "HF_ENDPOINT": hub.url}
+    subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "cache"), hub.url], env=environ, check=True, timeout=60
+    )
+    assert hub.asked
+    assert [asked for asked in hub.asked if "org/m" not in asked] == []
+
+
 def test_the_local_tier_finds_what_the_hub_tier_left_without_the_network(hub: Any, tier: HubTier) -> None:
     downloaded = tier.fetch(REQUEST)
     before = len(hub.asked)
