@@ -26,26 +26,32 @@ def error_of(padded: Callable, runner: Callable) -> Callable[..., float]:
     return measure
 
 
-def change_attention(monkeypatch: pytest.MonkeyPatch, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Have every attention call see other keyword arguments."""
-    right = PackedLayout.attend
+@pytest.fixture
+def change_attention(runner: Callable, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Have every attention call of an architecture see other keyword arguments."""
 
-    def wrong(self: PackedLayout, *states: torch.Tensor, **facts: Any) -> torch.Tensor:
-        return right(self, *states, **change(facts))
+    def seed(name: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        runner(name)  # built before the fault, or its own proof would pass the packed runner over
+        right = PackedLayout.attend
 
-    monkeypatch.setattr(PackedLayout, "attend", wrong)
+        def wrong(self: PackedLayout, *states: torch.Tensor, **facts: Any) -> torch.Tensor:
+            return right(self, *states, **change(facts))
+
+        monkeypatch.setattr(PackedLayout, "attend", wrong)
+
+    return seed
 
 
 @pytest.mark.parametrize("name", WINDOWED)
 @pytest.mark.parametrize("off", [-1, 1])
-def test_a_window_off_by_one_is_seen(name: str, off: int, error_of: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    change_attention(monkeypatch, lambda facts: {**facts, "window": facts["window"] and facts["window"] + off})
+def test_a_window_off_by_one_is_seen(name: str, off: int, error_of: Callable, change_attention: Callable) -> None:
+    change_attention(name, lambda facts: {**facts, "window": facts["window"] and facts["window"] + off})
     assert error_of(name) > TOLERANCE
 
 
 @pytest.mark.parametrize("name", PACKED)
-def test_a_flipped_causal_flag_is_seen(name: str, error_of: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    change_attention(monkeypatch, lambda facts: {**facts, "causal": not facts["causal"]})
+def test_a_flipped_causal_flag_is_seen(name: str, error_of: Callable, change_attention: Callable) -> None:
+    change_attention(name, lambda facts: {**facts, "causal": not facts["causal"]})
     assert error_of(name) > TOLERANCE
 
 
