@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
@@ -18,12 +19,14 @@ from sie_core.engine.slots import ModelSlot, Slots
 
 log = logging.getLogger(__name__)
 
+clock = time.monotonic
+
 
 class Following:
     """Follows the catalog; no model waits for another's requests or downloads.
 
-    A model whose config changed is loaded anew beside the old one, which answers until the new one is there, and stays
-    where that cannot be loaded; one that is not loaded is at once what its config says. One that was removed answers
+    A model whose config changed is loaded anew beside the old one, which answers until the new one is there, and serves
+    on where that cannot be loaded; one that is not loaded is at once what its config says. One that was removed answers
     what it has and is unloaded. The newest config wins: what was still coming of an older one is given up.
     """
 
@@ -92,26 +95,36 @@ class Following:
             fresh = self._slots.of(resolved)
             if old.state == "loading" or old.wanted_again:
                 self._start(self._lifecycle.load_slot(fresh))
-        elif _served(old.resolved) == _served(resolved):  # back to what is loaded, after a config that could not be
-            old.failure = None
+        elif old.loaded is not None and _served(old.loaded.resolved) == _served(resolved):
+            old.resolved, old.failure = resolved, None  # back to what is loaded, after a config that could not be
         else:
             self._coming[resolved.id] = fresh = self._slots.beside(resolved)
             self._start(self._take_over(fresh))
 
     async def _take_over(self, fresh: ModelSlot) -> None:
+        """Have a slot take its model's place once it is loaded; what may pass is tried again."""
+        model = fresh.resolved.id
         await self._lifecycle.load_slot(fresh)
+        while not fresh.retired and fresh.failure is not None and (old := self._serving_on(fresh)) is not None:
+            log.error("%s: its changed config cannot be loaded, what is loaded serves on", model)
+            old.resolved, old.failure = fresh.resolved, fresh.failure  # its own next load takes the changed config
+            if fresh.failure.permanent:
+                break
+            await asyncio.sleep(max(0.0, fresh.failure.retry_at - clock()))
+            await self._lifecycle.load_slot(fresh)
         if fresh.retired:
             return
-        model = fresh.resolved.id
         del self._coming[model]
-        old = self._slots.known(model)
-        if fresh.loaded is None and old is not None and old.state == "loaded":
-            old.failure = fresh.failure
+        if fresh.loaded is None and self._serving_on(fresh) is not None:
             self._slots.forget(fresh)
-            log.error("%s: its changed config cannot be loaded, what is loaded serves on", model)
-            return
-        self._take_out(model)
-        self._slots.put(fresh)
+        else:
+            self._take_out(model)
+            self._slots.put(fresh)
+
+    def _serving_on(self, fresh: ModelSlot) -> ModelSlot | None:
+        """Return the slot that serves in place of one that is not loaded; None where none does."""
+        old = self._slots.known(fresh.resolved.id)
+        return old if old is not None and old.state == "loaded" else None
 
 
 def _served(model: ResolvedModel) -> ResolvedModel:

@@ -127,6 +127,31 @@ async def test_a_changed_config_that_cannot_be_loaded_leaves_the_old_one_serving
     assert info.last_error["code"] == "MODEL_LOAD_FAILED"
 
 
+async def test_a_changed_config_that_could_not_be_loaded_for_now_is_tried_again(
+    engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(load_failures.COOLDOWN_S, "NETWORK", 0.0)
+    model = engines.model("model")
+    engine = await engines.start(load=[model])
+    engines.model("model", load_failure="NETWORK", load_failure_times=2, tasks=size(5))
+    follow(engines, engine)
+    await settled(engine)
+    assert len(vectors(await bounded(engine.infer(request(model, "text"))))[0]) == 5
+    assert engine.model(model).last_error is None
+    assert len(list(engine._slots)) == 1
+
+
+async def test_a_model_that_comes_back_is_not_of_a_config_that_is_gone(engines: Engines) -> None:
+    model = engines.model("model")
+    engine = await engines.start(load=[model])
+    engines.model("model", load_failure="GATED")
+    follow(engines, engine)
+    await settled(engine)
+    assert await bounded(engine.unload(model))
+    with pytest.raises(InferenceError, match="as its config asks: GATED"):
+        await bounded(engine.infer(request(model, "text")))
+
+
 async def test_a_model_nobody_loaded_takes_its_new_config_at_its_first_request(engines: Engines) -> None:
     model = engines.model("model", load_failure="NOT_FOUND")
     engine = await engines.start()
