@@ -25,6 +25,7 @@ def hurried(monkeypatch):
     """Models need not stay for a while, however slow the machine is to load them."""
     monkeypatch.setattr(lru, "UNSERVED_S", 0.0)
     monkeypatch.setattr(lru, "LONGEST_STAY_S", 0.0)
+    monkeypatch.setattr(keeper, "CLOSED_S", keeper.DRAIN_LIMIT_S)
 
 
 async def serve(engine, *models):
@@ -90,7 +91,8 @@ async def test_a_pinned_model_stays_and_one_that_cannot_fit_beside_it_is_refused
     assert len(RECORD.events(pinned, "load")) == 1
 
 
-async def test_a_model_in_use_makes_room_once_its_requests_are_answered(engines, hurried):
+async def wanting_the_place_of_a_busy_one(engines):
+    """Ask for a model that fits only without one whose request is held."""
     hold = engines.hold()
     busy = engines.model("busy", memory_bytes=200 * MB, run_hold=str(hold))
     other = engines.model("other", memory_bytes=200 * MB)
@@ -99,6 +101,11 @@ async def test_a_model_in_use_makes_room_once_its_requests_are_answered(engines,
     await until(lambda: RECORD.runs(busy))
     waiting = asyncio.create_task(engine.infer(request(other, "waiting")))
     await until(lambda: engine.model(busy).state == "unloading")
+    return engine, hold, busy, other, running, waiting
+
+
+async def test_a_model_in_use_makes_room_once_its_requests_are_answered(engines, hurried):
+    engine, hold, busy, other, running, waiting = await wanting_the_place_of_a_busy_one(engines)
     late = asyncio.create_task(engine.infer(request(busy, "late")))
     await asyncio.sleep(0)
     assert not RECORD.events(busy, "unload")
@@ -112,14 +119,7 @@ async def test_a_model_in_use_makes_room_once_its_requests_are_answered(engines,
 async def test_a_model_that_a_long_request_keeps_takes_others_meanwhile(engines, hurried, monkeypatch):
     monkeypatch.setattr(keeper, "CLOSED_S", 0.05)
     monkeypatch.setattr(keeper, "OPEN_TIMES", 1000.0)
-    hold = engines.hold()
-    busy = engines.model("busy", memory_bytes=200 * MB, run_hold=str(hold))
-    other = engines.model("other", memory_bytes=200 * MB)
-    engine = await engines.start(device="fake", memory_limit_bytes=300 * MB, load=[busy])
-    running = asyncio.create_task(engine.infer(request(busy, "running")))
-    await until(lambda: RECORD.runs(busy))
-    waiting = asyncio.create_task(engine.infer(request(other, "waiting")))
-    await until(lambda: engine.model(busy).state == "unloading")
+    engine, hold, busy, other, running, waiting = await wanting_the_place_of_a_busy_one(engines)
     await until(lambda: engine.model(busy).state == "loaded")
     late = asyncio.create_task(engine.infer(request(busy, "late", load_wait_s=0.0)))
     await until(lambda: queued(engine))
@@ -131,14 +131,7 @@ async def test_a_model_that_a_long_request_keeps_takes_others_meanwhile(engines,
 
 
 async def test_a_client_that_does_not_wait_finds_an_evicted_model_loaded_again(engines, hurried):
-    hold = engines.hold()
-    busy = engines.model("busy", memory_bytes=200 * MB, run_hold=str(hold))
-    other = engines.model("other", memory_bytes=200 * MB)
-    engine = await engines.start(device="fake", memory_limit_bytes=300 * MB, load=[busy])
-    running = asyncio.create_task(engine.infer(request(busy, "running")))
-    await until(lambda: RECORD.runs(busy))
-    waiting = asyncio.create_task(engine.infer(request(other, "waiting")))
-    await until(lambda: engine.model(busy).state == "unloading")
+    engine, hold, busy, _, running, waiting = await wanting_the_place_of_a_busy_one(engines)
     for _ in range(2):
         with pytest.raises(InferenceError) as caught:
             await engine.infer(request(busy, "late", load_wait_s=0.0))
