@@ -49,6 +49,8 @@ class _Entry:
     """One adapter, by the state of its load: `lora` once it is there, `failure` once it failed."""
 
     change: asyncio.Task[None] | None = None
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once its load ended or was given up, which ends nothing that is at work already."""
     lora: Lora | None = None
     load_s: float = 0.0
     loaded_at: float = 0.0
@@ -135,7 +137,8 @@ class Loras:
             entry = self._start(name)
         if entry.change is not None:
             if wait_s > 0:
-                await asyncio.wait([entry.change], timeout=wait_s)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(entry.settled.wait(), wait_s)
             if entry.change is not None:
                 raise InferenceError("LORA_LOADING", f"The LoRA adapter {name} of {self.model} is being loaded.")
         if entry.failure is not None:
@@ -156,6 +159,7 @@ class Loras:
             if entry.change is not None:
                 entry.change.cancel()
                 entry.change = None  # a task that never ran does not say so itself
+                entry.settled.set()
                 del self._entries[name]
 
     async def let_go(self, name: str, wait_s: float) -> bool:
@@ -203,6 +207,7 @@ class Loras:
             log.info("%s: LoRA adapter %s loaded in %.2f s", self.model, name, clock() - started)
         finally:
             entry.change = None
+            entry.settled.set()
 
     def _keep_to_limit(self) -> None:
         """Let go of the longest unused beyond the limit; requests that hold one keep it until they are answered."""

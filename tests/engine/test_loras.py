@@ -189,7 +189,7 @@ async def test_a_model_stays_until_the_load_of_an_adapter_at_work_in_it_ends(eng
     assert caught.value.code == "LORA_LOADING"
     await until(lambda: engine._lifecycle._placing._turns._at_work)
     await until(lambda: engine._slots.known(base).loaded.use.count)  # by the load alone
-    waiting = asyncio.create_task(engine.infer(asked(base, "a")))
+    waiting = asyncio.create_task(engine.infer(asked(base, "a", load_wait_s=600.0)))
     await asyncio.sleep(0)
     unloading = asyncio.create_task(engine.unload(base))
     with pytest.raises(InferenceError) as caught:
