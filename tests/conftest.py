@@ -165,13 +165,20 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train(tmp_path_factory.mktemp("trained"))
 
 
+@pytest.fixture(autouse=True)
+def root_logger() -> Iterator[None]:
+    """Put back what a command that ran in this process made of the root logger; later tests read the log too."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
 @pytest.fixture
 def process_state() -> Iterator[None]:
-    """Put back what a command changes in its process: thread variables and the root logger."""
-    environment, root = dict(os.environ), logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+    """Put back the variables that a command sets in its process."""
+    environment = dict(os.environ)
     yield
     os.environ.clear()
     os.environ.update(environment)
-    root.handlers[:] = handlers
-    root.setLevel(level)

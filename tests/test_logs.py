@@ -1,19 +1,9 @@
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 
 from sie_core.logs import RequestFields, configure_logging, current_request
-
-
-@pytest.fixture(autouse=True)
-def root_logger() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def test_a_json_line_holds_what_is_known_of_its_request(capsys: pytest.CaptureFixture[str]) -> None:
