@@ -7,6 +7,7 @@ stage asks `settled` before it spends anything on it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -88,7 +89,8 @@ class Flight:
 
     def forget(self) -> None:
         """Let the answer go, once somebody has it: an error and this flight would hold each other."""
-        del self.future
+        self.future = self._loop.create_future()
+        self.future.cancel()  # whoever settled this flight just now may yet tell it
 
     def ran(self, started: float, ended: float) -> None:
         """Note that a batch with units of this flight ran."""
@@ -114,7 +116,7 @@ class Flight:
         return not was
 
     def _tell(self, outcome: InferenceReply | InferenceError) -> None:
-        if not self._loop.is_closed():
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(_resolve, self.future, outcome)
 
 

@@ -1,0 +1,57 @@
+"""A request is settled once, whoever else settles it, forgets it or closes the loop at that moment."""
+
+import asyncio
+import time
+
+import pytest
+
+from sie_core.contracts import InferenceError, InferenceReply, Timing, Usage
+from sie_core.engine.flight import Flight
+
+from .conftest import request
+
+OUTCOMES = pytest.mark.parametrize(
+    "tell",
+    [
+        lambda flight: flight.succeed(InferenceReply([], Timing(), Usage())),
+        lambda flight: flight.fail(InferenceError("DEADLINE_EXCEEDED", "Too late.")),
+    ],
+    ids=["answered", "failed"],
+)
+
+
+class Left(Flight):
+    """One whose client leaves between its being settled by somebody and its being told."""
+
+    def _settle(self):
+        won = super()._settle()
+        if won:
+            self.future.cancel()
+            assert not self.abandon()
+            self.forget()
+        return won
+
+
+def flight(kind):
+    now = time.monotonic()
+    return kind(request("test/model", "text"), model=None, task=None, leaving=None, arrived=now, now=now)
+
+
+@OUTCOMES
+async def test_a_client_that_leaves_as_its_answer_comes_is_told_nothing_and_nobody_is_harmed(tell):
+    left = flight(Left)
+    await asyncio.to_thread(tell, left)
+    await asyncio.sleep(0)
+    assert left.settled
+    assert left.future.cancelled()
+
+
+@OUTCOMES
+def test_an_answer_that_comes_while_the_loop_is_closed_harms_nobody(tell, monkeypatch):
+    async def ask():
+        return flight(Flight)
+
+    asked = asyncio.run(ask())
+    monkeypatch.setattr(asked._loop, "is_closed", lambda: False)  # it is closed right after somebody looked
+    tell(asked)
+    assert asked.settled
