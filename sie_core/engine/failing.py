@@ -32,7 +32,8 @@ class Failing:
     """What failed since something succeeded, on one device. Models are any objects, compared as they compare.
 
     Args:
-        span_s: Over how long nothing but failures makes the device broken, in seconds.
+        span_s: Over how long nothing but failures makes the device broken, in seconds; those that are further apart
+            are rare requests, of which each may be bad.
     """
 
     span_s: float
@@ -41,6 +42,8 @@ class Failing:
     _device: Row = field(default_factory=Row)
     _models: set[Hashable] = field(default_factory=set)
     """Those whose failures the device's row counts."""
+    _needed: int = 0
+    """How many they must be: two where several were loaded when the last of them failed."""
 
     def add(self, model: Hashable) -> None:
         """Know a loaded model."""
@@ -50,28 +53,42 @@ class Failing:
         """Forget an unloaded one."""
         self._rows.pop(model, None)
         self._worked.discard(model)
+        if model in self._models:  # it goes; what its failures tell stays
+            self._models.remove(model)
+            self._needed -= 1
 
     def succeeded(self, model: Hashable) -> None:
         """Note that a batch of a model was finished."""
         if model in self._rows:
             self._worked.add(model)
-            self._rows[model].failed = self._device.failed = 0
-            self._models.clear()
+            self._rows[model].failed = 0
+            self._begin()
 
     def failed(self, model: Hashable, now: float) -> None:
         """Note that a request failed on the device with nothing beside it."""
         if model not in self._rows:
             return
         self._rows[model].add(now)
-        if model in self._worked:
-            self._device.add(now)
-            self._models.add(model)
+        if model not in self._worked:
+            return
+        needed = min(2, len(self._rows))
+        unbelieved = len(self._models) < self._needed and needed < self._needed  # others were loaded, and did not fail
+        if unbelieved or now - self._device.last > self.span_s:
+            self._begin()
+        self._device.add(now)
+        self._models.add(model)
+        self._needed = needed
+
+    def _begin(self) -> None:
+        """Begin the device's row afresh."""
+        self._device.failed = 0
+        self._models.clear()
 
     def device_problem(self) -> str | None:
         """Say that the device looks broken; with several models loaded one alone is not believed."""
         row = self._device
         lasted = row.last - row.since
-        if row.failed < ENOUGH or lasted < self.span_s or len(self._models) < min(2, len(self._rows)):
+        if row.failed < ENOUGH or lasted < self.span_s or len(self._models) < self._needed:
             return None
         return f"{row.failed} requests failed in a row within {lasted:.0f} s, of models that had answered before"
 

@@ -1,5 +1,8 @@
 """What fails in a row: a model, or the device under all of them."""
 
+import gc
+import weakref
+
 import pytest
 
 from sie_core.engine.failing import ENOUGH, Failing
@@ -71,3 +74,47 @@ def test_an_unloaded_model_is_forgotten_and_its_last_batches_are_ignored() -> No
     assert seen.problem("a") is None
     seen.add("a")
     assert seen.problem("a") is None
+
+
+def test_a_model_that_fails_beside_others_is_not_believed_because_they_are_unloaded() -> None:
+    seen = failing("a", "b", worked=("a", "b"))
+    fail(seen, "a")
+    seen.remove("b")
+    assert seen.device_problem() is None
+    for number in range(ENOUGH):
+        assert seen.device_problem() is None
+        seen.failed("a", SPAN_S + 1 + SPAN_S * number / (ENOUGH - 1))
+    assert seen.device_problem() is not None  # for long enough since it is the only one
+
+
+def test_a_device_that_two_models_found_broken_stays_so_when_one_of_them_is_unloaded() -> None:
+    seen = failing("a", "b", worked=("a", "b"))
+    fail(seen, "ab")
+    seen.remove("b")
+    assert seen.device_problem() is not None
+    seen.failed("a", SPAN_S + 1)
+    assert seen.device_problem() is not None
+
+
+def test_rare_requests_that_fail_make_no_row_on_the_device_and_one_of_their_model() -> None:
+    seen = failing("a", worked=("a",))
+    for number in range(ENOUGH):
+        seen.failed("a", (SPAN_S + 1) * number)
+    assert seen.device_problem() is None
+    assert seen.problem("a") is not None
+
+
+def test_an_unloaded_model_that_failed_is_kept_by_nobody() -> None:
+    class Model:
+        """What holds an adapter and its weights."""
+
+    model = Model()
+    seen = Failing(SPAN_S)
+    seen.add(model)
+    seen.succeeded(model)
+    seen.failed(model, 0.0)
+    seen.remove(model)
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None
