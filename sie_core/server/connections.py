@@ -34,7 +34,7 @@ class Connection(HttpToolsProtocol):
         """Close a connection that nothing is sent on, like one that is idle between requests."""
         super().connection_made(transport)
         self.flow: _Flow = _Flow(transport)
-        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+        self._await_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let everything go that waited for this connection."""
@@ -55,6 +55,8 @@ class Connection(HttpToolsProtocol):
         super().data_received(data)
         if self._head is not None and self._head_timer is None:
             self._head_timer = self.loop.call_later(MAX_HEADERS_S, self._headers_overdue)
+        elif self._is_idle() and self.timeout_keep_alive_task is None:
+            self._await_request()
         if (self._head or 0) > MAX_HEADERS_BYTES:
             self._refuse(_too_large())
 
@@ -79,6 +81,14 @@ class Connection(HttpToolsProtocol):
         """Go on with the next request that waits."""
         self.flow.crowded = len(self.pipeline) > MAX_PIPELINED
         super().on_response_complete()
+
+    def _is_idle(self) -> bool:
+        """Whether no request is coming or being answered; line ends may come then, or the rest of a refused body."""
+        answered = self.cycle is None or self.cycle.response_complete
+        return answered and self._head is None and not self.transport.is_closing()
+
+    def _await_request(self) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def timeout_keep_alive_handler(self) -> None:
         """Close an idle connection; one that never took its last answer would stay open for it."""

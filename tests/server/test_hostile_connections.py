@@ -65,14 +65,20 @@ def test_many_pipelined_requests_are_all_answered(fake_server: str) -> None:
 
 
 @pytest.fixture
-async def serve():
+def state() -> ServerState:
+    """Give what the server knows of its connections."""
+    return ServerState()
+
+
+@pytest.fixture
+async def serve(state):
     """Serve an ASGI application on a real socket; gives its address."""
     servers = []
 
     async def begin(app: Any) -> tuple[str, int]:
         config = uvicorn.Config(app, log_config=None, ws="none", lifespan="off")
         config.load()
-        state, loop = ServerState(), asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         server = await loop.create_server(lambda: Connection(config, state, {}), "127.0.0.1", 0)
         servers.append(server)
         return server.sockets[0].getsockname()[:2]
@@ -91,6 +97,33 @@ async def test_headers_that_take_too_long_get_a_typed_504(serve, monkeypatch) ->
     reader, writer = await asyncio.open_connection(*await serve(nothing))
     writer.write(b"POST /v1/enc")
     assert error_of(await asyncio.wait_for(reader.read(), BOUND_S)) == (504, "DEADLINE_EXCEEDED")
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("request_", "more"),
+    [
+        (b"", b"\r\n"),
+        (b"POST / HTTP/1.1\r\nHost: sie\r\nContent-Length: 99\r\n\r\n", b"x"),
+        (b"POST / HTTP/1.1\r\nHost: sie\r\nContent-Length: 1\r\n\r\n", b"x"),
+    ],
+)
+async def test_bytes_that_begin_no_request_leave_an_idle_connection_to_be_closed(serve, state, request_, more) -> None:
+    async def refusing(scope, receive, send) -> None:
+        await send({"type": "http.response.start", "status": 413, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    reader, writer = await asyncio.open_connection(*await serve(refusing))
+    async with asyncio.timeout(BOUND_S):
+        if request_:
+            writer.write(request_)
+            await reader.readuntil(b"\r\n\r\n")
+        while not state.connections:  # noqa: ASYNC110 - uvicorn sets no event
+            await asyncio.sleep(0)
+        (connection,) = state.connections
+        connection.timeout_keep_alive = 0.05  # for the timers that are set from now on
+        writer.write(more)
+        assert await reader.read() == b""
     writer.close()
 
 
