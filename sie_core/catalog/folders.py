@@ -5,22 +5,23 @@ It must not know what configs mean, nor who follows their changes.
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Callable, Hashable, Iterator, Sequence
+import os
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from sie_core.catalog.from_weights import folder_models
 from sie_core.catalog.reading import ConfigError, read_config
-from sie_core.catalog.watching import stamp_of
+from sie_core.catalog.watching import PASSING, stamp_of
 from sie_core.contracts import ModelConfig
 from sie_core.settings import SettingsError
 
 LOOK_EVERY_S = 1.0
-PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.ESTALE})
-"""Errors of a read that say nothing of the file."""
+ABSENT = (FileNotFoundError, NotADirectoryError)
+
+Found = TypeVar("Found", bound=Collection[Any])
 
 
 class FolderUnreadable(SettingsError):
@@ -66,31 +67,55 @@ class ModelsFolder(Protocol):
 
 
 class LocalFolder:
-    """A folder on this machine; one that need not be there holds nothing."""
+    """A folder on this machine; one that need not be there holds nothing.
+
+    One that held something and cannot be looked at any more is unreadable, not empty: a permission, a ticket or a share
+    that is gone must not remove every model. The same goes where it vanished whole, or is empty and on another device:
+    then it is the place where a share was mounted.
+    """
 
     look_every_s = LOOK_EVERY_S
 
     def __init__(self, folder: Path, *, needed: bool = False) -> None:
         self._folder = folder
         self._needed = needed
+        self._device: int | None = None
+        """The device it was on when something was last found in it."""
 
     def stamp(self) -> Hashable:
         """Look at configs and at what describes folders of weights."""
-        return stamp_of(self._folder)
+        return self._find(stamp_of) or frozenset()
 
     def files(self) -> Sequence[ConfigFile]:
         """List the configs; reading one raises `FolderUnreadable` too, where that may work later."""
-        if self._needed and not self._folder.is_dir():
+        names = self._find(os.listdir)
+        if names is None and self._needed:
             raise SettingsError(
                 f"SIE_MODELS_DIR={self._folder}: no such folder. Name a local folder of model configs, or one in an "
                 "object store (s3://bucket/prefix)."
             )
-        files = sorted([*self._folder.glob("*.yaml"), *self._folder.glob("*.yml")])
+        files = [self._folder / name for name in sorted(names or ()) if name.endswith((".yaml", ".yml"))]
         return [ConfigFile(str(file), partial(_read, file)) for file in files]
 
     def weights(self) -> Iterator[ModelConfig]:
         """Find the folders of weights."""
         return folder_models(self._folder)
+
+    def _find(self, look: Callable[[Path], Found]) -> Found | None:
+        """Return what a look at the folder finds; None where there is none, nor has been."""
+        try:
+            found = look(self._folder)
+            device = os.stat(f"{self._folder}/.").st_dev  # noqa: PTH116 - a Path drops the dot, which asks for search
+        except OSError as error:
+            nothing = ABSENT if self._needed else (*ABSENT, PermissionError)
+            if self._device is None and isinstance(error, nothing):
+                return None
+            raise FolderUnreadable(f"the models folder cannot be read now: {error.strerror}") from error
+        if found:
+            self._device = device
+        elif self._device not in (None, device):
+            raise FolderUnreadable("the models folder is empty, and on another device than before: mount it again")
+        return found
 
 
 def _read(file: Path) -> ModelConfig:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,18 +13,24 @@ Stamp = frozenset[tuple[str, int, int, int]]
 DESCRIPTIONS = frozenset({"config.json", "modules.json"})
 """Files below a folder of weights whose coming or going makes it a model or none."""
 
+PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.ESTALE})
+"""Errors of a read that say nothing of the file or folder."""
+
 
 def stamp_of(folder: Path) -> Stamp:
     """Look at every config in `folder`, and at what describes the folders of weights one and two levels below it.
 
     Links are followed, so that a mounted ConfigMap counts, whose link is turned to a new folder. A file that vanishes
     meanwhile is passed over: the next look will differ.
+
+    Raises:
+        OSError: `folder` is not there or cannot be read.
     """
     return frozenset(_files(folder))
 
 
 def _files(folder: Path) -> Iterator[tuple[str, int, int, int]]:
-    for entry in _entries(folder):
+    for entry in _listed(folder):
         if entry.name.endswith((".yaml", ".yml")):
             yield from _seen(entry)
         elif _is_folder(entry) and not entry.name.startswith("."):
@@ -36,11 +43,17 @@ def _files(folder: Path) -> Iterator[tuple[str, int, int, int]]:
                     )
 
 
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
+def _listed(folder: Path) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return list(entries)
+
+
+def _entries(below: Path) -> list[os.DirEntry[str]]:
     try:
-        with os.scandir(folder) as entries:
-            return list(entries)
-    except OSError:
+        return _listed(below)
+    except OSError as error:
+        if error.errno in PASSING:
+            raise
         return []
 
 

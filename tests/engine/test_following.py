@@ -399,5 +399,8 @@ async def test_a_folder_that_vanishes_leaves_what_is_served(engines: Engines) ->
         await bounded(looking.look())
         await bounded(looking.look())
         assert len((await bounded(engine.infer(request(model, "text")))).items) == 1
+        assert engine.health().notes == ("the models folder cannot be read now: No such file or directory",)
     finally:
         moved.rename(engines.folder)
+    await bounded(looking.look())
+    assert engine.health().notes == ()
