@@ -134,11 +134,16 @@ class BatchFormer:
         )
 
     def _too_long(self, cost: int, first: int) -> bool:
-        """Whether a batch of `cost` is predicted to take too long, given the cost of its first unit."""
+        """Whether a batch of `cost` is predicted to take too long, given the cost of its first unit.
+
+        Before the first measurement every batch of several units may: one unit then runs alone, to be measured.
+        """
         limit = self._limits.max_run_s
-        alone, predicted = self._cost_model.predict(first), self._cost_model.predict(cost)
-        if limit is None or alone is None or predicted is None:
+        if limit is None:
             return False
+        alone, predicted = self._cost_model.predict(first), self._cost_model.predict(cost)
+        if alone is None or predicted is None:
+            return cost > first
         return predicted > max(limit, _LONGER * alone)
 
     def _ready_at(self, lane: Lane, now: float) -> float:

@@ -121,6 +121,30 @@ def test_nothing_is_predicted_before_the_first_measurement():
     assert batches.take(0.0, device_busy=False).predicted_s is None
 
 
+def test_a_bounded_time_has_one_unit_run_alone_first_however_many_wait():
+    def sizes(**limits):
+        batches = former(max_cost=1000, max_wait_s=5.0, **limits)
+        batches.add([queued(cost=10, request=number) for number in range(30)])
+        ready, taken = batches.ready_at(0.0), []
+        while (batch := batches.take(0.0, device_busy=False)) is not None:
+            batches.record(batch, 0.001 * batch.cost)
+            taken.append(len(batch.units))
+        return ready, taken
+
+    assert sizes(max_run_s=1.0) == (0.0, [1, 29])  # the measured one shows that the others fit together
+    assert sizes(max_run_s=None) == (5.0, [30])
+
+
+def test_no_batch_of_a_slow_model_is_large_not_even_its_first():
+    batches = former(max_cost=16384, max_run_s=0.25)
+    batches.add([queued(cost=400, request="large") for _ in range(40)])
+    sizes = []
+    while (batch := batches.take(0.0, device_busy=False)) is not None:
+        sizes.append(len(batch.units))
+        batches.record(batch, 0.007 * batch.cost)
+    assert max(sizes) <= 3  # half of the first one's time was thought to be overhead
+
+
 def test_the_predicted_time_bounds_a_batch_once_it_was_measured():
     batches = former(max_cost=1000, max_run_s=0.1)
     batches.add([queued(cost=10)])

@@ -127,8 +127,10 @@ class Former(RuleBasedStateMachine):
 
     def too_long(self, cost, first):
         predicted, alone = self.costs.predict(cost), self.costs.predict(first)
-        if self.limits.max_run_s is None or predicted is None:
+        if self.limits.max_run_s is None:
             return False
+        if predicted is None:
+            return cost > first
         return predicted > max(self.limits.max_run_s, 2 * alone)
 
     @invariant()

@@ -20,7 +20,7 @@ from sie_core.cache import build_chain
 from sie_core.catalog import build_catalog
 from sie_core.contracts import InferenceReply, InferenceRequest, Item
 from sie_core.defaults import BUILTINS
-from sie_core.engine import Engine
+from sie_core.engine import Engine, loading
 from sie_core.plugins import PluginSet, discover
 from sie_core.settings import Settings, load_settings
 
@@ -183,7 +183,6 @@ class Engines:
             "hf_fallback": False,
             "device": "cpu",
             "preprocessor_workers": 2,
-            "max_batch_ms": 1e9,  # a run that a test holds would teach the policy that runs are slow
         }
         return load_settings(**{**defaults, **settings})
 
@@ -193,6 +192,8 @@ async def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     """Engines that are closed with the test; what they hold is let go first."""
     for name in ("SIE_DEVICE", "SIE_PLUGINS", "SIE_PRELOAD_MODELS"):
         monkeypatch.delenv(name, raising=False)
+    # a run that a test holds would teach the policy that runs are slow, and a model's first would be a single unit
+    monkeypatch.setattr(loading, "CPU_BATCH_MS", None)
     made = Engines(tmp_path)
     yield made
     for hold in made.holds:
