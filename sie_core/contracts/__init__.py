@@ -8,6 +8,7 @@ from sie_core.contracts.backend import Health, InferenceBackend, InferenceReply,
 from sie_core.contracts.batching import Batch, BatchLimits, BatchPolicy, QueuedUnit
 from sie_core.contracts.card import ModelCard, ModuleCard
 from sie_core.contracts.device import Device, DeviceMemory, DeviceProbe
+from sie_core.contracts.device_errors import device_errors, device_fault
 from sie_core.contracts.errors import (
     DeviceLost,
     InferenceError,
@@ -131,5 +132,7 @@ __all__ = [
     "WeightTier",
     "WeightTierFactory",
     "claim_architectures",
+    "device_errors",
+    "device_fault",
     "is_pickled",
 ]

@@ -13,8 +13,7 @@ SCRIPT = """
 import ctypes, resource, sys
 import torch
 from sie_cpu.kernels import BUILDS, Encoder, Kernels, Layer
-from sie_core.contracts import OutOfDeviceMemory
-from sie_pytorch.device import device_errors
+from sie_core.contracts import OutOfDeviceMemory, device_errors
 
 layers = (Layer * 1)()
 encoder = Encoder(layers, 1, 64, 1, 64, 1)

@@ -11,8 +11,7 @@ pytestmark = NEEDS_GPU
 
 SCRIPT = """
 import torch
-from sie_core.contracts import DeviceLost
-from sie_pytorch.device import device_errors
+from sie_core.contracts import DeviceLost, device_errors
 from sie_pytorch.transfers import Transfers
 
 device = torch.device("cuda")

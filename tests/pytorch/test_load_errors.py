@@ -10,11 +10,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers.sentence_transformer import modules as st
 from sie_pytorch.adapter import TextEncoder
-from sie_pytorch.device import device_errors
 from sie_pytorch.fallback import SentenceTransformersEncoder
 from sie_pytorch.transfers import HostCopy, Transfers
 
-from sie_core.contracts import DeviceLost, LoadFailure, ModelLoadError, OutOfDeviceMemory
+from sie_core.contracts import DeviceLost, InvalidInput, LoadFailure, ModelLoadError, OutOfDeviceMemory, device_errors
 from tests.pytorch.encoders import ask, context, save_encoder, serve
 from tests.pytorch.models import HIDDEN
 
@@ -105,11 +104,35 @@ def test_a_model_without_weights_is_refused(
         MemoryError(),
         RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory"),
         RuntimeError("MPS backend out of memory"),
+        RuntimeError("could not create a primitive"),
+        RuntimeError("unable to mmap 400 bytes from file <model.safetensors>: Cannot allocate memory (12)"),
+        OSError(12, "Cannot allocate memory"),
     ],
 )
 def test_every_way_to_run_out_of_memory_is_the_contract_s(error: BaseException) -> None:
     with pytest.raises(OutOfDeviceMemory), device_errors():
         raise error
+
+
+@pytest.mark.parametrize("fault", [torch.OutOfMemoryError("no room"), RuntimeError("CUDA error: context is destroyed")])
+@pytest.mark.parametrize("chained", [True, False])
+def test_what_is_the_device_s_fault_stays_so_when_it_is_rewrapped(fault: Exception, chained: bool) -> None:
+    def rewrap() -> None:
+        try:
+            raise fault
+        except RuntimeError as error:
+            if chained:
+                raise ModelLoadError("CORRUPT", "The weights could not be read.") from error
+            raise KeyError("layer")  # noqa: B904 - as libraries do
+
+    expected = OutOfDeviceMemory if isinstance(fault, torch.OutOfMemoryError) else DeviceLost
+    with pytest.raises(expected), device_errors():
+        rewrap()
+
+
+def test_a_request_s_own_words_are_no_fault_of_the_device() -> None:
+    with pytest.raises(InvalidInput), device_errors():
+        raise InvalidInput("`labels`: 'out of memory' is there twice")
 
 
 class CodedError(RuntimeError):
@@ -148,6 +171,7 @@ def test_a_lost_device_shows_where_its_results_are_waited_for() -> None:
         "CUDA error: invalid configuration argument",
         "CUDA error: no kernel image is available for execution on the device",
         "misaligned address",
+        "could not create a primitive descriptor for a matmul primitive",
     ],
 )
 def test_an_error_that_a_device_gets_over_is_not_its_loss(said: str) -> None:

@@ -23,9 +23,9 @@ from sie_core.contracts import (
     Task,
     Token,
     Unit,
+    device_errors,
 )
 from sie_pytorch.claims import is_dense
-from sie_pytorch.device import device_errors
 from sie_pytorch.facts import needed_card
 from sie_pytorch.heads import Head, PackedRows
 from sie_pytorch.loading import load_text_encoder

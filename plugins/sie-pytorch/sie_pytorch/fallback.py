@@ -26,9 +26,9 @@ from sie_core.contracts import (
     Task,
     Truncation,
     Unit,
+    device_errors,
 )
 from sie_pytorch.counting import TokenCounter, takes_length, token_limit
-from sie_pytorch.device import device_errors
 from sie_pytorch.facts import assumed_length, matryoshka_dims, needed_card
 from sie_pytorch.prompts import Prompts
 from sie_pytorch.stages import Stages, disable_progress_bars
@@ -261,8 +261,6 @@ def _load_model(context: LoadContext, folder: str) -> Any:
         raise ModelLoadError(
             "DEPENDENCY", f"{context.model.id} needs a package that is not installed: {error.name}."
         ) from error
-    except (torch.OutOfMemoryError, MemoryError):
-        raise
     except Exception as error:
         # Any module of the library, or of the weights, may fail in any way.
         remedy = (

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from sie_core.contracts import LoadContext, ModelFacts
-from sie_pytorch.device import device_errors
+from sie_core.contracts import LoadContext, ModelFacts, device_errors
 from sie_pytorch.facts import declared_outputs, matryoshka_dims, missing_outputs, needed_card, sequence_lengths
 from sie_pytorch.heads import build_heads
 from sie_pytorch.preparation import Filling, Preparation

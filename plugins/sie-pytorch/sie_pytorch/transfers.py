@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sie_pytorch.device import device_errors
+from sie_core.contracts import device_errors
 
 
 @dataclass(frozen=True, slots=True)

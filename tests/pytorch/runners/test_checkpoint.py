@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 import torch
 import transformers as tf
+import transformers.core_model_loading as reading
 from safetensors.torch import load_file, save_file
+from sie_pytorch.runners import build as build_module
 
-from sie_core.contracts import ModelLoadError
+from sie_core.contracts import DeviceLost, ModelLoadError, OutOfDeviceMemory
 from tests.pytorch.models import ARCHITECTURES, randomise
 from tests.pytorch.runners.support import TOLERANCE, batch_for, build, deviation, forward, packed_batch
 
@@ -69,6 +71,40 @@ def test_a_broken_file_is_refused(copy_of: Callable[[str], Path]) -> None:
         build(folder)
     assert caught.value.failure == "CORRUPT"
     assert str(folder) not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "raised"),
+    [
+        ("could not create a primitive", OutOfDeviceMemory),
+        ("unable to mmap 400 bytes from file <model.safetensors>: Cannot allocate memory (12)", OutOfDeviceMemory),
+        ("CUDA error: an illegal memory access was encountered", DeviceLost),
+    ],
+)
+@pytest.mark.parametrize(
+    ("name", "where", "what"),
+    [
+        ("bert", reading, "_materialize_copy"),
+        ("nomic", reading.Chunk, "convert"),
+        ("bert", build_module, "states_alone"),
+        ("bert", build_module, "prove"),
+    ],
+)
+def test_a_device_that_fails_during_a_load_is_no_fault_of_the_checkpoint(
+    name: str,
+    where: Any,
+    what: str,
+    said: str,
+    raised: type[Exception],
+    checkpoint: Callable,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError(said)
+
+    monkeypatch.setattr(where, what, fail)
+    with pytest.raises(raised):
+        build(checkpoint(name))
 
 
 def test_pickled_weights_are_never_read(copy_of: Callable[[str], Path]) -> None:

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import nn
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
 from sie_core.contracts import ModelLoadError
-from sie_pytorch.runners.checkpoint import load_config, out_of_memory, placement
+from sie_pytorch.runners.checkpoint import load_config, placement, reading_as
 
 
 class _GivenStates(nn.Module):
@@ -71,7 +70,7 @@ def load_masked_language_head(folder: Path, dtype: torch.dtype, device: torch.de
     model_class = found[0] if isinstance(found, tuple) else found
     # One layer is built and let go: what is read of the checkpoint is the embeddings and the head.
     config.num_hidden_layers = 1
-    try:
+    with reading_as(model_class.__name__):
         model, report = model_class.from_pretrained(
             folder,
             config=config,
@@ -82,12 +81,6 @@ def load_masked_language_head(folder: Path, dtype: torch.dtype, device: torch.de
             attn_implementation="eager",
             output_loading_info=True,
         )
-    except (ValueError, KeyError, OSError, RuntimeError, SafetensorError) as error:
-        if out_of_memory(error):
-            raise
-        raise ModelLoadError(
-            "CORRUPT", f"The weights could not be read as {model_class.__name__}; see the server's log."
-        ) from error
     wrong = sorted(str(key) for key in (*report["missing_keys"], *report["mismatched_keys"]))
     if wrong:
         raise ModelLoadError(

@@ -16,9 +16,17 @@ from typing import Any
 
 import torch
 
-from sie_core.contracts import Device, ModelCard, ModelLoadError, OutOfDeviceMemory, RunnerSpec
+from sie_core.contracts import (
+    Device,
+    ModelCard,
+    ModelLoadError,
+    OutOfDeviceMemory,
+    RunnerSpec,
+    device_errors,
+    device_fault,
+)
 from sie_pytorch.runner_specs import INTERFACE
-from sie_pytorch.runners.checkpoint import load_model, out_of_memory
+from sie_pytorch.runners.checkpoint import load_model
 from sie_pytorch.runners.halves import Widened
 from sie_pytorch.runners.mapping import MappedFiles
 from sie_pytorch.runners.padded import PaddedRunner
@@ -129,6 +137,7 @@ def build_runner(
     Raises:
         ModelLoadError: The checkpoint cannot be served: `CONFIG`, `CORRUPT`, `DEPENDENCY`.
         OutOfDeviceMemory: The device has no room for it.
+        DeviceLost: Only a new process gets the device back.
     """
     ours = [spec for spec in runner_specs if spec.interface == INTERFACE]
     _require_backend(attention_backend, ours)
@@ -136,7 +145,7 @@ def build_runner(
     lost = ""
     for plan in precisions(precision, place):
         try:
-            with torch.inference_mode():
+            with device_errors(), torch.inference_mode():
                 model = load_model(model_folder, plan.weights, place)
                 mapped = MappedFiles.of(model_folder)
                 context = RunnerContext(
@@ -146,9 +155,7 @@ def build_runner(
                 return _built(context, _choose(context, fit, fills_up), plan.note and plan.note + lost)
         except _PrecisionLost as reason:
             lost = f": {reason}"
-        except (RuntimeError, MemoryError) as error:
-            if not out_of_memory(error):
-                raise
+        except OutOfDeviceMemory as error:
             raise OutOfDeviceMemory(f"{device} has no room for the weights") from error
     raise ModelLoadError("CONFIG", f"No precision serves this model on {device}{lost}.")
 
@@ -192,7 +199,7 @@ def _choose(context: RunnerContext, specs: Sequence[RunnerSpec], fills_up: bool)
             except RunnerUnfitError as reason:
                 refused.append(f"not {candidate.name}: {reason}")
             except Exception as fault:  # a runner may be anyone's: its fault costs only itself
-                if out_of_memory(fault) or isinstance(fault, ModelLoadError):
+                if isinstance(fault, ModelLoadError) or device_fault(fault) is not None:
                     raise
                 logger.warning("The %s runner failed its proof", candidate.name, exc_info=True)
                 refused.append(f"not {candidate.name}: it failed with {type(fault).__name__}")
@@ -216,8 +223,6 @@ def _reference(model: Any, probe: Probe, mapped: MappedFiles) -> torch.Tensor:
         with Widened(model, mapped) if probe.ids.device.type == "cpu" else nullcontext():
             expected = states_alone(model, probe)
     except Exception as fault:
-        if out_of_memory(fault):
-            raise
         taken = "token ids alone" if probe.key_lengths is None else "an attention mask"
         raise ModelLoadError(
             "CONFIG", f"{type(model).__name__} does not run on {taken}; it is no text encoder to sie-pytorch."

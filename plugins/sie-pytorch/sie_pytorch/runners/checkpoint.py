@@ -8,7 +8,10 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 import torch
@@ -18,7 +21,7 @@ from transformers import AutoConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING, MODEL_MAPPING
 from transformers.utils.logging import disable_progress_bar
 
-from sie_core.contracts import ModelLoadError
+from sie_core.contracts import ModelLoadError, device_errors
 from sie_pytorch.runners.dialects import translate
 from sie_pytorch.runners.halves import half_of, widen_small_weights
 from sie_pytorch.runners.lean_import import import_losses
@@ -75,6 +78,7 @@ def load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
 
     Raises:
         ModelLoadError: `CONFIG`, `CORRUPT`: no class, no safetensors, or weights that do not fit the class.
+        OutOfDeviceMemory, DeviceLost: The device.
     """
     half = half_of(folder) if device.type == "cpu" and dtype is torch.float32 else None
     if half is not None:
@@ -92,7 +96,7 @@ def _load(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
             "CORRUPT", "The checkpoint has no *.safetensors file, and no other format is read. Convert its weights."
         )
     extra = {"add_pooling_layer": False} if _takes(model_class.__init__, "add_pooling_layer") else {}
-    try:
+    with reading_as(model_class.__name__):
         model, report = model_class.from_pretrained(
             folder,
             config=config,
@@ -104,12 +108,6 @@ def _load(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
             output_loading_info=True,
             **extra,
         )
-    except (ValueError, KeyError, OSError, RuntimeError, SafetensorError) as error:
-        if out_of_memory(error):
-            raise
-        raise ModelLoadError(
-            "CORRUPT", f"The weights could not be read as {model_class.__name__}; see the server's log."
-        ) from error
     account_for(model, report)
     return model.eval().requires_grad_(False).to(device)
 
@@ -124,9 +122,30 @@ def forward_arguments(model: Any) -> frozenset[str]:
     return frozenset(inspect.signature(model.forward).parameters)
 
 
-def out_of_memory(error: BaseException) -> bool:
-    """Whether `error` is PyTorch's way to say that the device has no room; a CPU's is a plain RuntimeError."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)
+@contextmanager
+def reading_as(model_class: str) -> Iterator[None]:
+    """Tell weights that cannot be read from a device that fails while they are.
+
+    Raises:
+        ModelLoadError: `CORRUPT`.
+        OutOfDeviceMemory, DeviceLost: The device.
+    """
+    try:
+        yield
+    except (ValueError, KeyError, AttributeError, OSError, RuntimeError, SafetensorError) as error:
+        with device_errors():
+            raise ModelLoadError(
+                "CORRUPT", f"The weights could not be read as {model_class}; see the server's log."
+            ) from _told_of_conversion(error) or error
+
+
+def _told_of_conversion(error: Exception) -> Exception | None:
+    """Find why weights could not be converted: transformers keeps it as text, for a report that is not logged."""
+    for frame, _ in walk_tb(error.__traceback__):
+        told = getattr(frame.f_locals.get("loading_info"), "conversion_errors", None)
+        if told:
+            return RuntimeError("\n".join(told.values()))
+    return None
 
 
 def _model_class(config: Any) -> Any:

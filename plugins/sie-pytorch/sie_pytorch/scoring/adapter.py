@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sie_core.contracts import Adapter, Item, ItemOutput, LoadContext, Task, Token, Unit
-from sie_pytorch.device import device_errors
+from sie_core.contracts import Adapter, Item, ItemOutput, LoadContext, Task, Token, Unit, device_errors
 from sie_pytorch.pooling import find_spans
 from sie_pytorch.scoring.hypotheses import classify
 from sie_pytorch.scoring.labels import Asked, Labels, score

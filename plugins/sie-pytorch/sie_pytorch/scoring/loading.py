@@ -16,8 +16,8 @@ from sie_core.contracts import (
     ModelLoadError,
     Operation,
     Task,
+    device_errors,
 )
-from sie_pytorch.device import device_errors
 from sie_pytorch.facts import needed_card, sequence_lengths
 from sie_pytorch.preparation import Lengths
 from sie_pytorch.prompts import Prompts

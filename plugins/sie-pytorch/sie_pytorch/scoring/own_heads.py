@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
     MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
@@ -24,7 +23,7 @@ from transformers.models.auto.modeling_auto import (
 from sie_core.contracts import ModelLoadError
 from sie_pytorch.pooling import find_spans
 from sie_pytorch.recipe import NotUnderstoodError
-from sie_pytorch.runners.checkpoint import load_config
+from sie_pytorch.runners.checkpoint import load_config, reading_as
 from sie_pytorch.scoring.class_head import GATHERINGS, ClassHead
 from sie_pytorch.weights import read_rows
 
@@ -47,7 +46,7 @@ def load_classifier(folder: Path) -> ClassHead:
     if type(config) not in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:
         raise NotUnderstoodError(f"transformers has no sequence classifier for model type {config.model_type!r}")
     model_class = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]
-    try:
+    with reading_as(model_class.__name__):
         model, report = model_class.from_pretrained(
             folder,
             config=config,
@@ -58,10 +57,6 @@ def load_classifier(folder: Path) -> ClassHead:
             output_loading_info=True,
             ignore_mismatched_sizes=True,
         )
-    except (ValueError, KeyError, OSError, RuntimeError, AttributeError, SafetensorError) as error:
-        raise ModelLoadError(
-            "CORRUPT", f"The weights could not be read as {model_class.__name__}; see the server's log."
-        ) from error
     _require_head(model, report)
     return _prove(model, config.num_labels)
 

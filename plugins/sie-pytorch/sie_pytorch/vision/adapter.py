@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sie_core.contracts import Adapter, InvalidInput, Item, ItemOutput, LoadContext, Task, Unit
-from sie_pytorch.device import device_errors
+from sie_core.contracts import Adapter, InvalidInput, Item, ItemOutput, LoadContext, Task, Unit, device_errors
 from sie_pytorch.preparation import Preparation, TokenRow
 from sie_pytorch.transfers import HostCopy, Transfers
 from sie_pytorch.vision.images import Decoder

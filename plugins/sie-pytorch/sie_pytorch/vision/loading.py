@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from sie_core.contracts import Item, LoadContext, ModelFacts, ModelLoadError, Task, Unit
-from sie_pytorch.device import device_errors
+from sie_core.contracts import Item, LoadContext, ModelFacts, ModelLoadError, Task, Unit, device_errors
 from sie_pytorch.facts import matryoshka_dims, needed_card, sequence_lengths
 from sie_pytorch.preparation import Preparation
 from sie_pytorch.prompts import Prompts

@@ -13,11 +13,10 @@ import numpy as np
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModel
 
 from sie_core.contracts import ModelLoadError
-from sie_pytorch.runners.checkpoint import account_for, out_of_memory, placement
+from sie_pytorch.runners.checkpoint import account_for, placement, reading_as
 from sie_pytorch.transfers import Transfers
 from sie_pytorch.vision.layout import ARCHITECTURES
 from sie_pytorch.vision.pixels import LEVELS, Pixels
@@ -50,7 +49,7 @@ def load_model(folder: Path, config: Any, dtype: torch.dtype, device: torch.devi
     if not any(folder.glob("*.safetensors")):
         raise ModelLoadError("CORRUPT", "The checkpoint has no *.safetensors file, and no other format is read.")
     chosen = {} if attention == "auto" else {"attn_implementation": attention}
-    try:
+    with reading_as(f"{type(config).__name__.removesuffix('Config')}Model"):
         model, report = AutoModel.from_pretrained(
             folder,
             config=config,
@@ -61,10 +60,6 @@ def load_model(folder: Path, config: Any, dtype: torch.dtype, device: torch.devi
             output_loading_info=True,
             **chosen,
         )
-    except (ValueError, KeyError, OSError, RuntimeError, SafetensorError) as error:
-        if out_of_memory(error):
-            raise
-        raise ModelLoadError("CORRUPT", "The weights could not be read; see the server's log.") from error
     account_for(model, report)
     return model.eval().requires_grad_(False).to(device)
 
