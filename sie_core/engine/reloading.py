@@ -10,6 +10,7 @@ import logging
 import random
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from sie_core.catalog import Catalog
 from sie_core.catalog.folders import FolderUnreadable, ModelsFolder
@@ -18,11 +19,15 @@ from sie_core.settings import SettingsError
 
 log = logging.getLogger(__name__)
 
+Result = TypeVar("Result")
+
 SETTLE_S = 1.0
 """Between the two looks that must agree on a change."""
 DOUBLINGS = 3
 """How often the pause doubles while the folder cannot be read."""
 UNFOLLOWED = "the models folder changed and cannot be followed; the log says why"
+HUNG_S = 60.0
+"""After which a folder that does not answer is told, like one that cannot be read."""
 JITTER = 0.1
 """By which part pauses differ, so that the machines of a cluster do not ask their store all at once."""
 
@@ -68,7 +73,7 @@ class CatalogWatch:
     async def look(self) -> None:
         """Look once, and act where a change has settled."""
         try:
-            stamp = await on_thread("sie-models", self.folder.stamp)
+            stamp = await self._on_thread(self.folder.stamp)
             if self._has_settled(stamp):
                 await self._follow(stamp)
         except Exception as error:
@@ -91,7 +96,7 @@ class CatalogWatch:
     async def _follow(self, stamp: Hashable) -> None:
         before = self.current()
         try:
-            catalog = await on_thread("sie-models", lambda: self.rebuild(before))
+            catalog = await self._on_thread(lambda: self.rebuild(before))
         except FolderUnreadable:
             raise
         except SettingsError as error:  # of what the folder says; anything else may pass
@@ -100,6 +105,15 @@ class CatalogWatch:
         else:
             self.replace(catalog)
             self._say(None)
+
+    async def _on_thread(self, call: Callable[[], Result]) -> Result:
+        """Return what `call` returns, however long that takes: nothing ends a thread, and a second would hang too."""
+        hung = FolderUnreadable(f"the models folder has not answered for {HUNG_S:g} s; what is at it is waited for")
+        telling = asyncio.get_running_loop().call_later(HUNG_S, self._say, hung)
+        try:
+            return await on_thread("sie-models", call)
+        finally:
+            telling.cancel()
 
     def _say(self, error: Exception | None) -> None:
         """Log what is wrong, or that nothing is any more, once; and tell it."""

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import threading
+from collections.abc import Hashable
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,11 @@ from sie_fake.record import RECORD
 from sie_core.catalog import Catalog, build_catalog, open_folder
 from sie_core.contracts import InferenceError
 from sie_core.defaults import BUILTINS
-from sie_core.engine import Engine, load_failures
+from sie_core.engine import Engine, load_failures, reloading
 from sie_core.engine.reloading import CatalogWatch
 from sie_core.plugins import discover
 
-from .conftest import Engines, bounded, request, until, vectors
+from .conftest import BOUND_S, Engines, bounded, request, until, vectors
 
 
 def follow(engines: Engines, engine: Engine) -> None:
@@ -385,6 +386,37 @@ def test_a_folder_of_weights_that_comes_or_goes_is_a_change(engines: Engines) ->
     assert stamp_of(engines.folder) == there
     (weights / "config.json").unlink()
     assert stamp_of(engines.folder) == before
+
+
+async def test_a_folder_that_hangs_is_told_and_followed_again_once_it_answers(
+    engines: Engines, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(reloading, "HUNG_S", 0.01)
+    go_on, asked = threading.Event(), []
+    engine = await engines.start()
+    looking = watch(engines, engine)
+    stamp = looking.folder.stamp
+
+    def hanging() -> Hashable:
+        asked.append(threading.current_thread())
+        assert go_on.wait(BOUND_S)
+        return stamp()
+
+    monkeypatch.setattr(looking.folder, "stamp", hanging)
+    look = asyncio.create_task(looking.look())
+    await until(lambda: engine.health().notes)
+    (note,) = engine.health().notes
+    assert "models folder has not answered for 0.01 s" in note
+    assert len(asked) == 1
+    monkeypatch.setattr(reloading, "HUNG_S", BOUND_S)
+    go_on.set()
+    await bounded(look)
+    assert engine.health().notes == ()
+    added = engines.model("added")
+    for _ in range(2):
+        await bounded(looking.look())
+    assert added in engine.catalog.entries
+    assert caplog.text.count("the models folder is not followed") == 1
 
 
 async def test_a_folder_that_vanishes_leaves_what_is_served(engines: Engines) -> None:
