@@ -155,6 +155,8 @@ class Pipeline:
         if not flight.settled:
             request_id, model = flight.request.request_id, flight.model.id
             flight.fail(given_up(at_work, "preparation", request_id, model, self._give_up_s))
+        if not at_work:
+            flight.model.use.leave()
 
     def _deadline(self, flight: Flight) -> asyncio.TimerHandle | None:
         if flight.request.deadline is None:

@@ -19,7 +19,8 @@ log = logging.getLogger(__name__)
 clock = time.monotonic
 
 GiveUp = Callable[[bool], None]
-"""Told that a call is not to be waited for: True where it is at work for too long, False where no thread is left."""
+"""Told that a call is not to be waited for: True where it is at work for too long, perhaps several times; False, once,
+where no thread is left for it, and it is never made."""
 
 
 @dataclass(slots=True, eq=False)
@@ -56,7 +57,7 @@ class CpuPool:
         Args:
             call: The call.
             arguments: Its arguments.
-            give_up: Called by `give_up`, perhaps several times. The call itself goes on, or is made yet.
+            give_up: Called by `give_up`; without it the call is made however long it waits.
         """
         self._queue.put(Work(call, arguments, give_up))
 
@@ -82,9 +83,10 @@ class CpuPool:
         return self.note(limit_s) if len(self._overdue(limit_s)) == len(self._threads) else None
 
     def give_up(self, limit_s: float) -> None:
-        """Tell those whose calls take longer than `limit_s`, and where that is every thread those that wait too."""
+        """Tell those whose calls take longer than `limit_s`, and where that is every thread let those that wait go."""
         for work in self._overdue(limit_s):
-            _tell(work, at_work=True)
+            if work.give_up is not None:
+                work.give_up(True)
         if self.problem(limit_s) is None:
             return
         waiting: list[Work | None] = []
@@ -94,9 +96,10 @@ class CpuPool:
         except Empty:
             pass
         for work_or_end in waiting:
-            if work_or_end is not None:
-                _tell(work_or_end, at_work=False)
-            self._queue.put(work_or_end)
+            if work_or_end is None or work_or_end.give_up is None:
+                self._queue.put(work_or_end)
+            else:
+                work_or_end.give_up(False)
 
     def _overdue(self, limit_s: float) -> list[Work]:
         now = clock()
@@ -112,8 +115,3 @@ class CpuPool:
                 log.exception("a task of %s failed beyond its own handling", threading.current_thread().name)
             self._at_work[number] = None
             del work  # an idle thread must not keep the last request alive
-
-
-def _tell(work: Work, *, at_work: bool) -> None:
-    if work.give_up is not None:
-        work.give_up(at_work)

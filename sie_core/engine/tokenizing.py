@@ -74,6 +74,8 @@ class Tokenizing:
         def give_up(at_work: bool) -> None:
             if not future.done():
                 settle([], given_up(at_work, "tokenisation", request.request_id, model.id, self._give_up_s))
+            if not at_work:
+                model.use.leave()
 
         def work() -> None:
             tokens, failure = ([], None) if future.done() else _tokens(model, request)

@@ -40,6 +40,7 @@ async def test_a_preparation_that_hangs_answers_its_request_and_those_behind_it(
         f"{model} did not end the preparation of this request within 0.5 s.",
     )
     assert (await refusal(behind)).code == "QUEUE_UNAVAILABLE"
+    assert left_over(engine, model, *pools(engine)) == (0, 1)
     assert re.fullmatch("1 of 1 sie-(prepare|image) threads .* over 0.5 s", engine.health().live_problem)
     assert engine.health().ready_problem == engine.health().live_problem
     hold.off()
@@ -51,6 +52,12 @@ async def test_a_preparation_that_hangs_answers_its_request_and_those_behind_it(
 
 def pools(engine):
     return engine._pipeline._preparing, engine._pipeline._seeing
+
+
+def left_over(engine, model, *pools):
+    """Count the calls that wait for a thread, and who uses a model."""
+    loaded = engine._lifecycle.slot(engine.catalog.resolve(model)).loaded
+    return sum(pool._queue.qsize() for pool in pools), loaded.use.count
 
 
 async def test_one_thread_that_hangs_beside_others_is_noted_and_the_others_work(engines):
@@ -71,12 +78,15 @@ async def test_tokenising_that_hangs_answers_its_request_and_leaves_inference_al
     engine = await engines.start(load=[model], stall_limit_s=0.1)
     error = await refusal(engine.tokenize(TokenizeRequest(model, ["text"], "r1")))
     assert (error.code, "tokenisation" in error.message) == ("INFERENCE_ERROR", True)
-    assert (await refusal(engine.tokenize(TokenizeRequest(model, ["text"], "r2")))).code == "QUEUE_UNAVAILABLE"
+    behind = [engine.tokenize(TokenizeRequest(model, ["text"], f"behind {number}")) for number in range(3)]
+    assert [(await refusal(each)).code for each in behind] == ["QUEUE_UNAVAILABLE"] * 3
+    assert left_over(engine, model, engine._pipeline._tokenizing.pool) == (0, 1)  # only the one that hangs
     assert engine.health().live_problem is None
     assert "sie-tokenize" in engine.health().notes[0]
     hold.off()
     await until(lambda: engine.health().notes == ())
     assert len(await bounded(engine.tokenize(TokenizeRequest(model, ["text"], "r3")))) == 1
+    assert await bounded(engine.unload(model))
 
 
 @pytest.fixture
