@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from sie_core.contracts import Adapter, Item, ItemOutput, LoadContext, ModelFacts, OutOfDeviceMemory, Task, Token, Unit
+from sie_core.contracts import Adapter, Item, ItemOutput, LoadContext, ModelFacts, Task, Token, Unit, device_errors
 from sie_gliner.batches import OnHost
 from sie_gliner.building import build
 from sie_gliner.chunks import chunks, shares
@@ -22,9 +22,6 @@ from sie_gliner.reading import read
 from sie_gliner.relations import merge_relations
 from sie_gliner.rows import Row, RowMaker
 from sie_gliner.showing import show_tokens
-
-OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
-"""How a CPU's and MPS's allocators say it; both raise a plain RuntimeError."""
 
 Pass = tuple[list[int], OnHost]
 """The places of the units of a pass, and what it gave."""
@@ -47,12 +44,10 @@ class GlinerExtractor(Adapter):
         Raises:
             ModelLoadError: With the failure's class.
             OutOfDeviceMemory: The device has no room.
+            DeviceLost: Only a new process gets the device back.
         """
-        try:
+        with device_errors():
             rows, forward, facts = build(context)
-        except (RuntimeError, MemoryError) as error:
-            _raise_out_of_memory(error)
-            raise
         return cls(rows, forward, facts, context.threads)
 
     def prepare(self, items: Sequence[Item], task: Task) -> Sequence[Unit]:
@@ -79,6 +74,7 @@ class GlinerExtractor(Adapter):
 
         Raises:
             OutOfDeviceMemory: The device has no room for it.
+            DeviceLost: Only a new process gets the device back.
         """
         if torch.get_num_threads() != self._threads:
             # A thread that used PyTorch before the load keeps the number it had then.
@@ -89,13 +85,10 @@ class GlinerExtractor(Adapter):
         def run_pass(places: list[int]) -> Pass:
             return places, self._forward([rows[place] for place in places])
 
-        try:
+        with device_errors():
             if min(len(together), self._threads) < 2:
                 return [run_pass(places) for places in together]
             return list(self._passes.map(run_pass, reversed(together)))  # the longest first
-        except (RuntimeError, MemoryError) as error:
-            _raise_out_of_memory(error)
-            raise
 
     def _together(self, rows: Sequence[Row]) -> list[list[int]]:
         """Cut a batch into passes; on a CPU padding costs as much as text does."""
@@ -142,9 +135,3 @@ class GlinerExtractor(Adapter):
 def _key(row: Row) -> Any:
     choice = row.choice
     return ("relations", choice.threshold) if choice.relation_labels else "entities"
-
-
-def _raise_out_of_memory(error: BaseException) -> None:
-    lacking = isinstance(error, torch.OutOfMemoryError | MemoryError)
-    if lacking or any(sign in str(error) for sign in OUT_OF_MEMORY):
-        raise OutOfDeviceMemory("The device ran out of memory.") from error

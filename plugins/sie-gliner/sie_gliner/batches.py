@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sie_core.contracts import device_errors
 from sie_gliner.rows import Row
 from sie_gliner.tokens import Ids
 
@@ -37,9 +38,14 @@ class OnHost:
     done: torch.cuda.Event | None
 
     def wait(self) -> dict[str, NDArray[Any]]:
-        """Return the results once they are complete."""
+        """Return the results once they are complete.
+
+        Raises:
+            DeviceLost: They never will be: what the device did asynchronously shows here.
+        """
         if self.done is not None:
-            self.done.synchronize()
+            with device_errors():
+                self.done.synchronize()
         return {name: tensor.numpy() for name, tensor in self.tensors.items()}
 
 

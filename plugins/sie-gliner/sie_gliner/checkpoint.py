@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from sie_core.contracts import LoadContext, ModelCard, ModelLoadError, is_pickled
@@ -185,8 +184,6 @@ def _from_files(folder: Path) -> Any:
             raise ModelLoadError(
                 "DEPENDENCY", f"The checkpoint needs a package that is not installed: {error.name or 'see the log'}."
             ) from error
-        except (torch.OutOfMemoryError, MemoryError):
-            raise
         except Exception as error:
             raise ModelLoadError(
                 "CORRUPT", f"gliner cannot load the checkpoint ({type(error).__name__}); see the log."
