@@ -102,7 +102,7 @@ class Engine:
         gauge = MemoryGauge(self.device, plugins.device_probes, settings.memory_limit_bytes)
         unloader = Unloader(self._pipeline.device, gauge, self.metrics)
         self._keeper = self._make_keeper(settings, gauge, unloader)
-        turns = Turns(self._keeper)
+        turns = Turns(self._keeper, self._pipeline.device.lose)
         loader = Loader(settings, plugins, weights, self.device, compute_threads(budget), self.metrics, turns)
         placing = Placing(
             loader,

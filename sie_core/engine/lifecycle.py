@@ -12,7 +12,7 @@ from collections import deque
 
 from sie_sdk.errors import error_spec
 
-from sie_core.contracts import DeviceLost, InferenceError, ResolvedModel
+from sie_core.contracts import InferenceError, ResolvedModel
 from sie_core.engine.fetching import Fetching
 from sie_core.engine.load_failures import failed_load
 from sie_core.engine.loaded import LoadedModel
@@ -205,8 +205,6 @@ class Lifecycle:
             slot.state = "available"
             raise
         except BaseException as error:
-            if isinstance(error, DeviceLost):
-                self._queues.lose(error)
             slot.failure = failed_load(model, error, slot.failure, clock())
             slot.state = "failed"
             self._metrics.loads.labels(model, slot.failure.error_class).inc()

@@ -55,6 +55,7 @@ class LoraLoader:
         Raises:
             ModelLoadError: With the failure's class; `OOM` where no room could be made.
             OutOfDeviceMemory: The device had no room after all.
+            DeviceLost: Only a new process gets it back; every request is turned away.
         """
         config = self.declared.get(name) or LoraConfig(name)
         held, wanted = await on_thread(f"sie-fetch-{name}", lambda: _fetch(config, self.weights))

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from sie_core.contracts import DeviceLost
 from sie_core.engine.keeper import MemoryKeeper
 
 LOAD_LIMIT_S = 600.0
@@ -22,10 +23,16 @@ clock = time.monotonic
 
 
 class Turns:
-    """The one place through which models and LoRA adapters reach the device."""
+    """The one place through which models and LoRA adapters reach the device.
 
-    def __init__(self, keeper: MemoryKeeper) -> None:
+    Args:
+        keeper: Makes room.
+        lose: Told where a load finds the device lost.
+    """
+
+    def __init__(self, keeper: MemoryKeeper, lose: Callable[[DeviceLost], None]) -> None:
         self._keeper = keeper
+        self._lose = lose
         self._lock = asyncio.Lock()
         self._at_work: tuple[str, float] | None = None
 
@@ -47,6 +54,9 @@ class Turns:
             self._at_work = (who, clock())
             try:
                 yield wanted if sure else 0
+            except DeviceLost as error:
+                self._lose(error)
+                raise
             finally:
                 self._at_work = None
 

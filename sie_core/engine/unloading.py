@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from sie_core.contracts import Adapter, DeviceLost
+from sie_core.contracts import Adapter
 from sie_core.engine.gauge import MemoryGauge
 from sie_core.engine.loaded import LoadedModel
 from sie_core.engine.metrics import EngineMetrics
@@ -33,9 +33,6 @@ class Queues(Protocol):
 
     def remove_model(self, model: LoadedModel) -> None:
         """Stop serving it; nothing waits in it."""
-
-    def lose(self, error: DeviceLost) -> None:
-        """Serve none any more."""
 
 
 class Unloader:

@@ -59,6 +59,19 @@ async def test_a_device_lost_while_a_model_loads_turns_liveness_red(engines, mon
     assert "is lost" in engine.health().live_problem
 
 
+async def test_a_device_lost_while_a_lora_adapter_loads_turns_liveness_red(engines, monkeypatch):
+    def load_lora(self, name, folder):
+        raise DeviceLost("illegal memory access")
+
+    model = engines.model("doomed", takes_lora=True, loras={"legal": 4})
+    engine = await engines.start(load=[model])
+    monkeypatch.setattr(FakeAdapter, "load_lora", load_lora)
+    asked = request(model, "text", options={"lora": "legal"})
+    assert await codes([engine.infer(asked)]) == ["MODEL_LOAD_FAILED"]
+    assert "is lost" in engine.health().live_problem
+    assert await codes([engine.infer(request(model, "text"))]) == ["QUEUE_UNAVAILABLE"]
+
+
 async def fail(engine, model, times=ENOUGH):
     for number in range(times):
         with pytest.raises(InferenceError, match="failed on this request"):
