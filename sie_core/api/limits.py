@@ -35,7 +35,9 @@ MAX_TOKENIZED_BYTES: Final = 131_072
 MAX_MODEL_ID_CHARS: Final = 256
 """Characters of a model id in a path or body."""
 MAX_BODY_VALUES: Final = 1_000_000
-"""Values of a body, keys, lists and maps included: each is an object, and a byte of a body may be seventy of memory."""
+"""Texts, keys, lists and maps of a body: each is an object, and a byte of a body may be seventy of memory."""
+MAX_BODY_NUMBERS: Final = 4_200_000
+"""Those and the numbers of a JSON body, which take less: the token ids of 2048 inputs of 2048 fit."""
 MAX_JSON_DEPTH: Final = 254
 """Levels of nesting of a JSON body: what orjson writes as well as reads."""
 
@@ -103,7 +105,8 @@ LIMITS: Final = (
     Limit("pixels of one image", "INVALID_INPUT", MAX_IMAGE_PIXELS),
     Limit("pixels of all images of one request", "INVALID_INPUT", MAX_REQUEST_PIXELS),
     Limit("longer edge of an image, over its shorter one", "INVALID_INPUT", MAX_IMAGE_ASPECT),
-    Limit("values of a body: texts, numbers, keys, lists, maps", "INVALID_INPUT", MAX_BODY_VALUES),
+    Limit("texts, keys, lists and maps of a body; in msgpack numbers too", "INVALID_INPUT", MAX_BODY_VALUES),
+    Limit("those and the numbers of a JSON body", "INVALID_INPUT", MAX_BODY_NUMBERS),
     Limit("nesting of a JSON body", "INVALID_INPUT", MAX_JSON_DEPTH),
     Limit("nesting of a msgpack body", "INVALID_INPUT", wire.MAX_DEPTH),
     Limit("entries of one msgpack list or map", "INVALID_INPUT", wire.MAX_LENGTH),

@@ -10,12 +10,14 @@ from typing import Any, Final
 
 import orjson
 
-from sie_core.api.limits import MAX_BODY_VALUES, MAX_JSON_DEPTH
+from sie_core.api.limits import MAX_BODY_NUMBERS, MAX_BODY_VALUES, MAX_JSON_DEPTH
 from sie_core.contracts import InferenceError
 
 _STRING_OR_BEGIN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,:\[{]', re.DOTALL)
 """A string, ended or not, so that none is looked at twice; or what stands before a value."""
 _QUOTE: Final = ord('"')
+_OBJECTS: Final = b'"[{'
+"""What texts, keys, lists and maps begin with."""
 
 
 def loads(data: bytes) -> Any:
@@ -37,16 +39,31 @@ def loads(data: bytes) -> Any:
 def _refuse_many(data: bytes) -> None:
     """Refuse too many values before memory is spent on them.
 
-    Strings hold commas too, so that only texts with more commas than that are looked at closely.
+    Strings hold commas and brackets too, so that only texts with more of them than that are looked at closely.
     """
-    if len(data) <= MAX_BODY_VALUES or sum(map(data.count, (b",", b":", b"[", b"{"))) <= MAX_BODY_VALUES:
+    if len(data) <= MAX_BODY_VALUES or _are_few(data):
         return
-    left = MAX_BODY_VALUES
+    objects, values = MAX_BODY_VALUES, MAX_BODY_NUMBERS
     for found in _STRING_OR_BEGIN.finditer(data):
-        left -= data[found.start()] != _QUOTE
-        if left < 0:
-            message = f"The body holds more than {MAX_BODY_VALUES} values; send several requests."
-            raise InferenceError("INVALID_INPUT", message)
+        first = data[found.start()]
+        objects -= first in _OBJECTS
+        values -= first != _QUOTE
+        if objects < 0:
+            raise _too_many(f"{MAX_BODY_VALUES} texts, keys, lists and maps")
+        if values < 0:
+            raise _too_many(f"{MAX_BODY_NUMBERS} values")
+
+
+def _are_few(data: bytes) -> bool:
+    """Whether there are few enough even if what strings hold is counted."""
+    nested = data.count(b"[") + data.count(b"{")
+    values = nested + data.count(b",") + data.count(b":")
+    objects = nested + (data.count(b'"') + 1) // 2
+    return values <= MAX_BODY_VALUES or (values <= MAX_BODY_NUMBERS and objects <= MAX_BODY_VALUES)
+
+
+def _too_many(what: str) -> InferenceError:
+    return InferenceError("INVALID_INPUT", f"The body holds more than {what}; send several requests.")
 
 
 def _refuse_lost_strings(data: bytes, parsed: Any) -> None:

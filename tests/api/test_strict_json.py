@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sie_core.api.limits import MAX_BODY_VALUES
+from sie_core.api.limits import MAX_BODY_NUMBERS, MAX_BODY_VALUES, MAX_EMBEDDING_INPUTS
 from sie_core.api.strict_json import loads
 from sie_core.contracts import InferenceError
 
@@ -53,17 +53,28 @@ def test_deep_nesting_is_refused(depth: int) -> None:
         loads(b"[" * depth + b"]" * depth)
 
 
-@pytest.mark.parametrize("value", [b"[]", b'{"a":1}', b'""', b"7"])
+@pytest.mark.parametrize("value", [b"[]", b'{"a":1}', b'""'])
 def test_more_values_than_a_body_may_hold_are_refused_before_they_are_built(value: bytes) -> None:
-    with pytest.raises(InferenceError, match="more than 1000000 values"):
+    with pytest.raises(InferenceError, match="more than 1000000 texts, keys, lists and maps"):
         loads(b"[" + b",".join([value] * (MAX_BODY_VALUES + 2)) + b"]")
 
 
+def test_more_numbers_than_a_body_may_hold_are_refused_before_they_are_built() -> None:
+    with pytest.raises(InferenceError, match="more than 4200000 values"):
+        loads(b"[" + b",".join([b"7"] * (MAX_BODY_NUMBERS + 2)) + b"]")
+
+
+def test_the_token_ids_of_a_full_request_are_read() -> None:
+    row = b"[%s]" % b",".join([b"1234"] * 2048)
+    body = loads(b'{"model":"acme/ids","input":[%s]}' % b",".join([row] * MAX_EMBEDDING_INPUTS))
+    assert body["input"] == [[1234] * 2048] * MAX_EMBEDDING_INPUTS
+
+
 def test_a_long_text_of_commas_is_one_value() -> None:
-    text = ',"\\:[{' * (MAX_BODY_VALUES // 4)
+    text = ',"\\:[{' * MAX_BODY_VALUES
     assert loads(json.dumps([text]).encode()) == [text]
 
 
 def test_a_string_without_an_end_is_looked_at_once() -> None:
     with pytest.raises(InferenceError, match="not valid JSON"):
-        loads(b'["' + b'\\",' * (MAX_BODY_VALUES // 2))
+        loads(b'["' + b'\\",' * (2 * MAX_BODY_VALUES))
