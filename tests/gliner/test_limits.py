@@ -33,15 +33,37 @@ def many(adapter: Any, **options: Any) -> Any:
 
 
 def test_a_text_with_more_entities_than_the_limit_is_refused(adapter: Any) -> None:
-    _, outputs = many(adapter, multi_label=True)
+    units, outputs = many(adapter, multi_label=True)
     refused = [output.refused for output in outputs if output.refused]
     assert all(isinstance(error, InvalidInput) for error in refused)
-    given = sum(len(output.entities) for output in outputs if output.entities)
+    given = sum(owned(unit, output) for unit, output in zip(units, outputs, strict=True))
     assert MOST - 24 * len(LABELS) <= given <= MOST
     error = refused[0]
     assert error.param == "options.threshold"
     assert error.message.startswith("options.threshold: items[0].text has more than 10000 entities")
     assert "multi_label" in error.message
+
+
+def owned(unit: Any, output: Any) -> int:
+    first, end = unit.payload.own
+    return sum(first <= entity.start < end for entity in output.entities or ())
+
+
+def test_what_neighbours_share_and_what_is_read_again_counts_once(adapter: Any) -> None:
+    texts, labels = [Item(text="river " * 60)], asking(LABELS, threshold=0.5, multi_label=True)
+    units = adapter.prepare(texts, labels)
+    assert len(units) > 2
+    shares = [
+        np.full((1, unit.payload.words, MAX_WIDTH, len(LABELS)), 0.9, np.float32) * (np.arange(MAX_WIDTH) == 0)[:, None]
+        for unit in units
+    ]
+    total = 60 * len(LABELS)
+    assert sum(share[0, :, 0].size for share in shares) > total
+    unit = units[0]
+    for _ in range(MOST // total + 1):
+        outputs = [read(unit.payload, 0, {"grid": share}) for unit, share in zip(units, shares, strict=True)]
+        assert not any(output.refused for output in outputs)
+    assert unit.payload.tally._totals["entities"] == total
 
 
 def test_without_multi_label_no_text_is_refused(adapter: Any) -> None:
@@ -60,8 +82,8 @@ def test_texts_are_counted_by_themselves(adapter: Any) -> None:
 
 def test_relations_are_counted_too() -> None:
     tally = Tally("items[3].text")
-    tally.add_relations(MOST)
-    tally.add_entities(MOST)
+    tally.count_relations(0, MOST)
+    tally.count_entities(0, MOST)
     with pytest.raises(InvalidInput, match=r"options.relation_threshold: items\[3\].text has more") as refused:
-        tally.add_relations(1)
+        tally.count_relations(7, 1)
     assert refused.value.param == "options.relation_threshold"

@@ -34,7 +34,7 @@ def read(row: Row, place: int, results: Arrays) -> ItemOutput:
 def _read(row: Row, place: int, results: Arrays) -> ItemOutput:
     spans = _chosen(row, place, results)
     if row.choice.multi_label:
-        row.tally.add_entities(len(spans))
+        row.tally.count_entities(row.own[0], _owned(row, spans.first))
     entities = [_entity(row, span) for span in spans]
     if any(math.isnan(float(results[name][place].sum())) for name in ("grid", "words", "spans") if name in results):
         # The engine refuses a score that is no number; silence would look like an answer. Where windows are merged, it
@@ -73,13 +73,19 @@ def _relations(row: Row, place: int, results: Arrays, spans: Spans) -> list[Rela
     both = _are_chosen(members, spans).all(axis=1)
     scores = results["relations"][place, pairs[both], : len(labels)]
     pair, kind = np.nonzero(scores > row.choice.relation_threshold)
-    row.tally.add_relations(len(pair))
+    row.tally.count_relations(row.own[0], _owned(row, members[both][pair, 0, 0]))
     known = {(span.first, span.last): _entity(row, span) for span in reversed(list(spans))}
     ends = members[both][pair].tolist()
     found = zip(ends, kind.tolist(), scores[pair, kind].tolist(), strict=True)
     return [
         relation(known[tuple(head)], known[tuple(tail)], labels[kind], score) for (head, tail), kind, score in found
     ]
+
+
+def _owned(row: Row, words: NDArray[Any]) -> int:
+    """Count the `words` that begin in what the row's window owns: neighbours find the same where they overlap."""
+    begins = row.starts[words]
+    return int(((begins >= row.own[0]) & (begins < row.own[1])).sum())
 
 
 def _are_chosen(places: NDArray[Any], spans: Spans) -> NDArray[np.bool_]:

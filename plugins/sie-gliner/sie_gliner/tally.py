@@ -21,27 +21,29 @@ class Tally:
     def __init__(self, where: str) -> None:
         self._where = where
         self._lock = threading.Lock()
-        self._entities = 0
-        self._relations = 0
+        self._counts: dict[str, dict[int, int]] = {"entities": {}, "relations": {}}
+        self._totals = {"entities": 0, "relations": 0}
 
-    def add_entities(self, count: int) -> None:
-        """Count what was found in a window.
+    def count_entities(self, window: int, count: int) -> None:
+        """Count what begins in the characters that a window owns, the first of which is `window`.
+
+        A window may be read again, as where its batch is tried a second time; it counts once.
 
         Raises:
             InvalidInput: With it the text has too many.
         """
-        with self._lock:
-            self._entities += count
-        self._require(self._entities, "entities", "options.threshold", "leave out options.multi_label, ")
+        self._count("entities", window, count, "options.threshold", "leave out options.multi_label, ")
 
-    def add_relations(self, count: int) -> None:
-        """Count as `add_entities` does."""
-        with self._lock:
-            self._relations += count
-        self._require(self._relations, "relations", "options.relation_threshold")
+    def count_relations(self, window: int, count: int) -> None:
+        """Count as `count_entities` does; a relation begins where its head does."""
+        self._count("relations", window, count, "options.relation_threshold")
 
-    def _require(self, count: int, what: str, param: str, remedy: str = "") -> None:
-        if count > MOST:
+    def _count(self, what: str, window: int, count: int, param: str, remedy: str = "") -> None:
+        with self._lock:
+            self._totals[what] += count - self._counts[what].get(window, 0)
+            self._counts[what][window] = count
+            total = self._totals[what]
+        if total > MOST:
             raise InvalidInput(
                 f"{param}: {self._where} has more than {MOST} {what} above it, and no text is answered with more; "
                 f"raise it, {remedy}or send fewer labels.",
