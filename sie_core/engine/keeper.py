@@ -207,7 +207,8 @@ class MemoryKeeper:
     async def _let_go(self, slot: ModelSlot, lora: str, wait_s: float) -> bool:
         if slot.state != "loaded" or slot.loaded is None or not await slot.loaded.loras.let_go(lora, wait_s):
             return False
-        await on_pool(self._aside, trim_heap)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(on_pool(self._aside, trim_heap), ASIDE_LIMIT_S)
         log.info("%s: LoRA adapter %s let go for its memory", slot.resolved.id, lora)
         return True
 

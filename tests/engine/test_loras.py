@@ -1,6 +1,7 @@
 """LoRA adapters on a device that has not room for everything: who makes way, who stays, who is told to come back."""
 
 import asyncio
+import threading
 
 import pytest
 from sie_fake.memory import MEMORY
@@ -10,7 +11,7 @@ from sie_core.contracts import InferenceError, Lora, LoraConfig
 from sie_core.engine import keeper, loras
 from sie_core.memory import lru
 
-from .conftest import bounded, request, sample, until, vectors
+from .conftest import BOUND_S, bounded, request, sample, until, vectors
 
 MB = 1_000_000
 
@@ -78,6 +79,21 @@ async def test_idle_adapters_go_before_their_model_and_give_their_memory_back(en
     assert adapters(engine, base) == ("a",)
     assert loaded(engine) == {base, other}
     assert MEMORY.used == 210 * MB
+
+
+async def test_freeing_what_an_adapter_leaves_that_hangs_holds_up_no_load(engines, monkeypatch):
+    base = engines.model("base", takes_lora=True, loras={"a": 60 * MB})
+    other = engines.model("other", memory_bytes=50 * MB)
+    engine = await engines.start(device="fake", memory_limit_bytes=100 * MB)
+    await serve(engine, other, (base, "a"))
+    release = threading.Event()
+    monkeypatch.setattr(keeper, "ASIDE_LIMIT_S", 0.05)
+    monkeypatch.setattr(keeper, "trim_heap", lambda: release.wait(2 * BOUND_S))
+    try:
+        await serve(engine, other)
+        assert adapters(engine, base) == ()
+    finally:
+        release.set()
 
 
 async def test_an_adapter_of_a_pinned_model_goes_when_it_is_idle_and_the_model_stays(engines, monkeypatch):
