@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from sie_core.api import strict_json
 from sie_core.api.gate import Gate
-from sie_core.api.limits import MAX_BODY_S, MAX_BODY_VALUES
+from sie_core.api.limits import MAX_BODY_PAUSE_S, MAX_BODY_S, MAX_BODY_VALUES, MIN_BODY_PROGRESS
 from sie_core.api.negotiation import BodyFormat
 from sie_core.contracts import InferenceError
 
@@ -49,10 +49,11 @@ async def read_body(request: Request, limit: int, gate: Gate, deadline: float | 
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > limit:
         raise _too_large(limit)
-    patience = MAX_BODY_S if deadline is None else min(MAX_BODY_S, deadline - time.monotonic())
+    now = asyncio.get_running_loop().time
+    patience = Patience(now(), None if deadline is None else deadline - time.monotonic())
     chunks, size = [], 0
     try:
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout_at(patience.until) as timer:
             async for chunk in request.stream():
                 size += len(chunk)
                 if size > limit:
@@ -60,12 +61,37 @@ async def read_body(request: Request, limit: int, gate: Gate, deadline: float | 
                 gate.hold(len(chunk))
                 request.scope[HELD] = size
                 chunks.append(chunk)
+                if patience.renewed(size, now()):
+                    timer.reschedule(patience.until)
     except TimeoutError:
-        message = f"The body was not sent in time: within X-SIE-Timeout-Ms, or {MAX_BODY_S} s."
+        pace = f"{MIN_BODY_PROGRESS} bytes in every {MAX_BODY_PAUSE_S} s and all in {MAX_BODY_S} s"
+        message = f"The body was not sent in time: within X-SIE-Timeout-Ms; {pace}."
         raise InferenceError("DEADLINE_EXCEEDED", message) from None
     except ClientDisconnect:
         raise InferenceError("CLIENT_CLOSED_REQUEST", "The client went away while it sent the body.") from None
     return b"".join(chunks)
+
+
+class Patience:
+    """How long a body is waited for: as long as it comes on, up to an end.
+
+    Args:
+        now: Seconds, when the first of it was waited for.
+        left: Seconds after which nobody wants the answer; None for no such time.
+    """
+
+    def __init__(self, now: float, left: float | None) -> None:
+        self._end = now + (MAX_BODY_S if left is None else min(MAX_BODY_S, left))
+        self._size = 0
+        self.until = min(self._end, now + MAX_BODY_PAUSE_S)
+
+    def renewed(self, size: int, now: float) -> bool:
+        """Whether it is waited for longer, since `size` bytes have come."""
+        if size < self._size + MIN_BODY_PROGRESS:
+            return False
+        self._size = size
+        self.until = min(self._end, now + MAX_BODY_PAUSE_S)
+        return True
 
 
 def _too_large(limit: int) -> InferenceError:

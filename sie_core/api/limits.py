@@ -49,8 +49,11 @@ MAX_PIPELINED: Final = 16
 """Requests of one connection that wait for an earlier one; reading stops there until it is answered."""
 MAX_STALL_S: Final = 60
 """Seconds after which a client that takes nothing of its answer is left."""
-MAX_BODY_S: Final = 120
+MAX_BODY_S: Final = 600
 """Seconds a client may take to send a body: its request holds a place among those in flight meanwhile."""
+MAX_BODY_PAUSE_S: Final = 30
+"""Seconds in which it must send `MIN_BODY_PROGRESS` bytes more, or the rest."""
+MIN_BODY_PROGRESS: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,9 @@ LIMITS: Final = (
     Limit("time to send the headers, s", "DEADLINE_EXCEEDED", MAX_HEADERS_S),
     Limit("request body, bytes", "PAYLOAD_TOO_LARGE", setting="max_request_body_bytes"),
     Limit("time to send the body, s", "DEADLINE_EXCEEDED", MAX_BODY_S),
+    Limit(
+        f"time to send {MIN_BODY_PROGRESS:,} bytes more of it, or its rest, s", "DEADLINE_EXCEEDED", MAX_BODY_PAUSE_S
+    ),
     Limit("text and metadata of one item, bytes", "INVALID_INPUT", setting="max_item_text_bytes"),
     Limit("items of one `encode` or `extract`", "INVALID_INPUT", MAX_ITEMS),
     Limit("documents of one `score` or rerank", "INVALID_INPUT", MAX_DOCUMENTS),

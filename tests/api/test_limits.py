@@ -7,7 +7,8 @@ import httpx
 import pytest
 
 from sie_core.api import body, create_app
-from sie_core.api.limits import LIMITS, MAX_ITEMS
+from sie_core.api.body import Patience
+from sie_core.api.limits import LIMITS, MAX_BODY_S, MAX_ITEMS, MIN_BODY_PROGRESS
 from sie_core.settings import Settings
 
 
@@ -30,12 +31,15 @@ async def test_one_item_too_many_is_refused(backend) -> None:
     assert not backend.requests
 
 
-@pytest.mark.parametrize(("headers", "seconds"), [({}, 0.05), ({"X-SIE-Timeout-Ms": "50"}, 60)])
+@pytest.mark.parametrize(
+    ("headers", "most", "pause"), [({}, 0.05, 60), ({}, 60, 0.05), ({"X-SIE-Timeout-Ms": "50"}, 60, 60)]
+)
 @pytest.mark.parametrize("path", ["/v1/encode/org/model", "/v1/embeddings"])
 async def test_a_body_that_does_not_come_gives_its_place_back(
-    client, gate, monkeypatch, headers, seconds, path
+    client, gate, monkeypatch, headers, most, pause, path
 ) -> None:
-    monkeypatch.setattr(body, "MAX_BODY_S", seconds)
+    monkeypatch.setattr(body, "MAX_BODY_S", most)
+    monkeypatch.setattr(body, "MAX_BODY_PAUSE_S", pause)
 
     async def half() -> AsyncIterator[bytes]:
         yield b'{"items":'
@@ -45,3 +49,28 @@ async def test_a_body_that_does_not_come_gives_its_place_back(
     assert (reply.status_code, gate.in_flight) == (504, 0)
     assert reply.json()["error"]["code"] == "DEADLINE_EXCEEDED"
     assert "body" in reply.json()["error"]["message"]
+
+
+def test_a_body_is_waited_for_while_it_comes_on_and_no_longer_than_to_the_end() -> None:
+    patience = Patience(1000.0, None)
+    assert patience.until == 1030
+    assert not patience.renewed(MIN_BODY_PROGRESS - 1, 1010.0)
+    assert patience.until == 1030
+    for step in range(1, 40):
+        assert patience.renewed(step * MIN_BODY_PROGRESS, 1000.0 + 20 * step)
+        assert patience.until == min(1030 + 20 * step, 1000 + MAX_BODY_S)
+    assert Patience(1000.0, 5.0).until == 1005
+
+
+async def test_what_came_of_a_body_sets_how_long_more_is_waited_for(client, gate, monkeypatch) -> None:
+    monkeypatch.setattr(body, "MIN_BODY_PROGRESS", 1)
+    monkeypatch.setattr(body, "MAX_BODY_PAUSE_S", 60)
+
+    async def half() -> AsyncIterator[bytes]:
+        monkeypatch.setattr(body, "MAX_BODY_PAUSE_S", 0.05)
+        yield b'{"items":'
+        await asyncio.Event().wait()
+
+    async with asyncio.timeout(30):
+        reply = await client.post("/v1/encode/org/model", content=half())
+    assert (reply.status_code, gate.in_flight) == (504, 0)
