@@ -32,6 +32,7 @@ from tests.pytorch.runners.support import (
     padded_states,
     reference_model,
 )
+from tests.pytorch.runners.test_halves import write_as
 from tests.pytorch.runners.test_new_architecture import AGAINST_FLOAT64, reference
 
 SPECS = sie_runners()
@@ -110,6 +111,30 @@ def test_a_sequence_that_sees_none_of_its_tokens_loses_no_number(
     batch = replace(packed_batch((40, 7, 20)), key_lengths=torch.tensor([0, 7, 0]))
     expected = padded_states(reference_model("modernbert", checkpoint("modernbert"), "sdpa"), batch)
     assert deviation(forward(serve(checkpoint("modernbert")), batch), expected) <= limit
+
+
+def test_key_lengths_of_any_kind_are_read_and_none_leaves_its_sequence(
+    checkpoint: Callable[[str], Path], serve: Callable
+) -> None:
+    runner, batch = serve(checkpoint("bert"), fills_up=True), packed_batch((40, 7, 20, 9))
+    expected = forward(runner, replace(batch, key_lengths=torch.tensor([30, 7, 0, 9])))
+    alike = (
+        torch.tensor([30, 7, 0, 9], dtype=torch.int32),
+        torch.tensor([30, -1, 7, -1, 0, -1, 9, -1])[::2],
+        torch.tensor([30, 1 << 40, -(1 << 40), 10]),
+    )
+    for key_lengths in alike:
+        assert torch.equal(forward(runner, replace(batch, key_lengths=key_lengths)), expected)
+
+
+def test_a_projection_of_embeddings_in_half_precision_is_taken_as_the_same_numbers_in_float32(
+    checkpoint: Callable[[str], Path], tmp_path: Path, serve: Callable
+) -> None:
+    half, full = (
+        serve(write_as(tmp_path / str(dtype), checkpoint("electra"), lambda _, dtype=dtype: dtype))
+        for dtype in (torch.float16, torch.float32)
+    )
+    assert torch.equal(forward(half, batch_for("electra")), forward(full, batch_for("electra")))
 
 
 def test_every_row_of_the_table_is_tested() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -48,6 +48,8 @@ class KernelRunner:
             raise RunnerUnfitError(str(error)) from error
         packer = Packer(self._kernels, row, heads, context.mapped)
         try:
+            if (projection := getattr(model, "embeddings_project", None)) is not None:
+                replace(context, dtype=torch.float32).cast(projection)  # what comes before the layers is in float32
             self._entry = EncoderEntry(model)
             modules = list(model.get_submodule(row.layers))
             layers = [packer.layer(*pair) for pair in zip(modules, _norms_after(model, modules, row), strict=True)]
@@ -111,14 +113,15 @@ class KernelRunner:
         states, angles = self._enter(ids, positions, segment_ids, cu_seqlens)
         turns = [tuple(part.float().contiguous() for part in each) for each in angles]
         rotary = [RotaryAngles(cosine.data_ptr(), sine.data_ptr(), cosine.shape[1]) for cosine, sine in turns]
-        offsets = cu_seqlens.to(torch.int64)
+        offsets = cu_seqlens.to(torch.int64).contiguous()
+        keys = None if key_lengths is None else key_lengths.to(torch.int64).contiguous()
         factors = None if low_rank is None else self._packed(low_rank)
         self._set_windows()
         self._encode(
             ctypes.addressof(self._encoder),
             states.data_ptr(),
             offsets.data_ptr(),
-            None if key_lengths is None else key_lengths.data_ptr(),
+            None if keys is None else keys.data_ptr(),
             len(offsets) - 1,
             (RotaryAngles * len(rotary))(*rotary) if rotary else None,
             None if factors is None else factors.layers,

@@ -3,6 +3,7 @@
 // It knows neither threads nor the order of chunks.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "attention.h"
@@ -284,7 +285,7 @@ class ChunkRun {
         for (int64_t sequence = chunk_.first; sequence < chunk_.last; sequence++) {
             const int64_t start = batch_.offsets[sequence] - chunk_.start;
             const int64_t length = batch_.offsets[sequence + 1] - batch_.offsets[sequence];
-            const int64_t keys = batch_.keys ? batch_.keys[sequence] : length;
+            const int64_t keys = batch_.keys ? std::clamp<int64_t>(batch_.keys[sequence], 0, length) : length;
             for (int64_t head = heads.begin; head < heads.end; head++) {
                 const element *query = buffers_.joined + start * widths_.joined + head * encoder_.head_width;
                 attend(query, query + third, query + 2 * third, widths_.joined, length, keys, encoder_.head_width,
