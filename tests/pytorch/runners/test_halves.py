@@ -13,7 +13,7 @@ from sie_cpu.plugin import sie_runners
 from sie_pytorch.runner_specs import RUNNERS
 from sie_pytorch.runners import RunnerContext
 from sie_pytorch.runners.checkpoint import load_model
-from sie_pytorch.runners.halves import half_of
+from sie_pytorch.runners.halves import half_of, widen_small_weights
 
 from sie_core.contracts import ModelCard, RunnerSpec
 from tests.pytorch.models import ARCHITECTURES
@@ -92,6 +92,19 @@ def test_what_is_large_stays_in_the_precision_of_the_files_until_it_is_cast(
     assert halves == large - {"embeddings.position_embeddings.weight", "embeddings.token_type_embeddings.weight"}
     ids = torch.arange(5)
     assert model.embeddings.word_embeddings(ids).dtype is torch.float32
+
+
+def test_a_class_that_names_no_embeddings_is_left_as_it_is(
+    checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load_model(checkpoint("bert"), torch.float16, CPU)
+
+    def not_known(_: object) -> None:
+        raise NotImplementedError
+
+    monkeypatch.setattr(type(model), "get_input_embeddings", not_known)
+    assert not widen_small_weights(model)
+    assert {weight.dtype for weight in model.parameters()} == {torch.float16}
 
 
 @pytest.mark.parametrize("name", ["qwen3", "gemma3", "nomic"])

@@ -56,12 +56,15 @@ def widen_small_weights(model: Any) -> bool:
     """Bring the weights of `model` into float32, those of plain linear layers and the tokens' table apart.
 
     In `Widened` it then computes what it would in float32 altogether. Returns False, and changes nothing, where it does
-    not: its class derived numbers in half precision (Gemma: what embeddings are multiplied by).
+    not: its class derived numbers in half precision (Gemma: what embeddings are multiplied by), or names no embeddings.
     """
     loaded = model.state_dict(keep_vars=True)
     if any(buffer.dtype in HALVES.values() for name, buffer in model.named_buffers() if name not in loaded):
         return False
-    table = model.get_input_embeddings()
+    try:
+        table = model.get_input_embeddings()
+    except NotImplementedError:
+        return False
     if type(table) is nn.Embedding:
         model.set_input_embeddings(WideTable(table))
     large = {id(module.weight) for module in model.modules() if type(module) in (nn.Linear, WideTable)}
