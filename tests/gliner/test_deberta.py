@@ -1,12 +1,15 @@
 """DeBERTa packed has the states of transformers' own forward pass, and what is of another kind is left to that."""
 
 import copy
+import weakref
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from sie_gliner import deberta as packing
 from sie_gliner.deberta import PackedDeberta, UnfitError
 from sie_gliner.encoders import packed_encoder, replace_encoder
 from transformers import DebertaV2Config, DebertaV2Model
@@ -75,6 +78,27 @@ def test_a_checkpoint_is_served_by_it_and_others_say_why_not(checkpoint: Callabl
     assert packed_encoder(served._forward.model) is not None
     assert "encoder" not in served.facts.notes
     assert "BertModel is no DeBERTa" in load(checkpoint("span", "bert")).facts.notes["encoder"]
+
+
+def test_no_more_than_one_layer_is_there_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = deberta()
+    layers = [weakref.ref(layer) for layer in encoder.encoder.layer]
+    alive = []
+
+    class Counted(packing._Layer):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            layers.append(weakref.ref(self))
+            alive.append(sum(layer() is not None for layer in layers))
+
+    monkeypatch.setattr(packing, "_Layer", Counted)
+    count = len(layers)
+    holder = SimpleNamespace(model=encoder, config=SimpleNamespace(fuse_layers=False))
+    del encoder
+    assert replace_encoder(SimpleNamespace(token_rep_layer=SimpleNamespace(bert_layer=holder))) is None
+    assert len(alive) == 2 * count  # for the proof, and for good
+    assert max(alive) == count + 1
+    assert sum(layer() is not None for layer in layers) == count
 
 
 def test_one_whose_states_differ_is_not_put_in_place(checkpoint: Callable[..., Path]) -> None:

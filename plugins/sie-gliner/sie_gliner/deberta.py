@@ -40,10 +40,13 @@ class Run:
 
 
 class PackedDeberta(nn.Module):
-    """Stands where a `DebertaV2Model` stood."""
+    """Stands where a `DebertaV2Model` stood.
+
+    Until `take` the model keeps its layers: each is packed for its turn alone, so that no more than one is there twice.
+    """
 
     def __init__(self, model: nn.Module) -> None:
-        """Take the parts of `model`.
+        """Look at the parts of `model`.
 
         Raises:
             UnfitError: It is of another kind.
@@ -52,9 +55,25 @@ class PackedDeberta(nn.Module):
         encoder = _fitting(model).encoder
         self.config = model.config
         self.embeddings: Any = model.embeddings
-        positions = encoder.get_rel_embedding()
-        self._distances = Distances(len(positions) // 2, encoder.position_buckets, encoder.max_relative_positions)
-        self._layers = [_Layer(layer, positions, self._distances) for layer in encoder.layer]
+        self._positions = encoder.get_rel_embedding()
+        half = len(self._positions) // 2
+        self._distances = Distances(half, encoder.position_buckets, encoder.max_relative_positions)
+        # In lists they are no parts of this module: they stay the model's.
+        self._unpacked = list(encoder.layer)
+        self._layers: list[_Layer] = []
+
+    def take(self, model: Any) -> None:
+        """Pack the layers of `model` for good, and have it let go of its own one after the other; it runs no more."""
+        for number in range(len(self._unpacked)):
+            self._layers.append(self._packed(self._unpacked.pop(0)))
+            model.encoder.layer[number] = nn.Identity()
+        del self._positions
+
+    def _layer(self, number: int) -> _Layer:
+        return self._layers[number] if self._layers else self._packed(self._unpacked[number])
+
+    def _packed(self, layer: nn.Module) -> _Layer:
+        return _Layer(layer, self._positions, self._distances)
 
     @property
     def added_bytes(self) -> int:
@@ -68,8 +87,8 @@ class PackedDeberta(nn.Module):
         ids = input_ids[kept][None]
         places = torch.arange(kept.shape[1], device=kept.device).expand(kept.shape)[kept][None]
         states = padded(self.embeddings(input_ids=ids, position_ids=places)[0])
-        for layer in self._layers:
-            states = layer(states, runs)
+        for number in range(len(self._layers) or len(self._unpacked)):
+            states = self._layer(number)(states, runs)
         found = states.new_zeros(*kept.shape, states.shape[1])
         found[kept] = states[: ids.shape[1]]
         return BaseModelOutput(last_hidden_state=found)

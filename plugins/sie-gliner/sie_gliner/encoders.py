@@ -40,12 +40,14 @@ def _proven(encoder: nn.Module) -> PackedDeberta:
     with torch.inference_mode():
         packed = PackedDeberta(encoder)
         ids, mask = _probe(encoder.config)
-        found = packed(input_ids=ids, attention_mask=mask).last_hidden_state
         expected = encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+        found = packed(input_ids=ids, attention_mask=mask).last_hidden_state
         kept = mask.bool()
         error = (found - expected)[kept].norm(dim=-1) / expected[kept].norm(dim=-1).clamp(min=1e-12)
     if not error.max() <= CLOSE:
         raise UnfitError(f"its states differ from transformers' by {float(error.max()):.1e}")
+    with torch.inference_mode():
+        packed.take(encoder)
     return packed
 
 
