@@ -21,6 +21,10 @@ _LONGER = 2.0
 """A batch may take so many times its first unit's own time, however long that is: where every run costs much, whatever
 it holds, a limit below that cost would otherwise make a batch of each unit, and pay the cost for each."""
 
+_GROWTH = 8
+"""Where its time is bounded, a batch of several units may cost so many times the largest measured one: the first run of
+all takes long whatever it holds, and those after it then seem to show that nothing costs anything."""
+
 _cost = attrgetter("unit.cost")
 
 
@@ -33,6 +37,7 @@ class BatchFormer:
     def __init__(self, limits: BatchLimits) -> None:
         self._limits = limits
         self._cost_model = CostModel()
+        self._largest_measured = 0
         self._lanes: dict[Hashable, Lane] = {}
         self._heads: list[tuple[int, Lane]] = []
         """A heap of lanes by the ticket of their first unit; an entry is outdated when that unit is gone."""
@@ -124,6 +129,7 @@ class BatchFormer:
     def record(self, batch: Batch, seconds: float) -> None:
         """Learn how long a batch ran."""
         self._cost_model.record(batch.cost, seconds)
+        self._largest_measured = max(self._largest_measured, batch.cost)
 
     def _fits(self, queued: QueuedUnit, cost: int, requests: set[Hashable], *, first: int) -> bool:
         cost += queued.unit.cost
@@ -134,16 +140,13 @@ class BatchFormer:
         )
 
     def _too_long(self, cost: int, first: int) -> bool:
-        """Whether a batch of `cost` is predicted to take too long, given the cost of its first unit.
-
-        Before the first measurement every batch of several units may: one unit then runs alone, to be measured.
-        """
+        """Whether a batch of `cost` may take too long, given the cost of its first unit, which alone never does."""
         limit = self._limits.max_run_s
-        if limit is None:
+        if limit is None or cost <= first:
             return False
         alone, predicted = self._cost_model.predict(first), self._cost_model.predict(cost)
-        if alone is None or predicted is None:
-            return cost > first
+        if alone is None or predicted is None or cost > _GROWTH * self._largest_measured:
+            return True
         return predicted > max(limit, _LONGER * alone)
 
     def _ready_at(self, lane: Lane, now: float) -> float:

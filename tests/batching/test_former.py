@@ -131,7 +131,7 @@ def test_a_bounded_time_has_one_unit_run_alone_first_however_many_wait():
             taken.append(len(batch.units))
         return ready, taken
 
-    assert sizes(max_run_s=1.0) == (0.0, [1, 29])  # the measured one shows that the others fit together
+    assert sizes(max_run_s=1.0) == (0.0, [1, 8, 21])  # what was measured shows that more fit together
     assert sizes(max_run_s=None) == (5.0, [30])
 
 
@@ -145,13 +145,24 @@ def test_no_batch_of_a_slow_model_is_large_not_even_its_first():
     assert max(sizes) <= 3  # half of the first one's time was thought to be overhead
 
 
+def test_short_runs_after_a_slow_first_one_do_not_make_a_large_batch_seem_short():
+    batches = former(max_cost=16384, max_run_s=0.25)
+    costs = []
+    for units in ([8], [12], [400] * 40):
+        batches.add([queued(cost=cost) for cost in units])
+        while (batch := batches.take(0.0, device_busy=False)) is not None:
+            batches.record(batch, 0.02 + 0.007 * batch.cost + (0.0 if costs else 1.0))
+            costs.append(batch.cost)
+    assert max(costs) <= 1200
+
+
 def test_the_predicted_time_bounds_a_batch_once_it_was_measured():
     batches = former(max_cost=1000, max_run_s=0.1)
-    batches.add([queued(cost=10)])
-    batches.record(batches.take(0.0, device_busy=False), seconds=0.02)
+    batches.add([queued(cost=20)])
+    batches.record(batches.take(0.0, device_busy=False), seconds=0.04)
     batches.add([queued(cost=10, request=number) for number in range(12)])
     taken = drain(batches)
-    assert [batch.cost for batch in taken] == [90, 30]  # half of the 20 ms is thought to be overhead
+    assert [batch.cost for batch in taken] == [80, 40]  # half of the 40 ms is thought to be overhead
     assert all(batch.predicted_s <= 0.1 + 1e-9 for batch in taken)
 
 

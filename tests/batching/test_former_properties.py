@@ -25,6 +25,7 @@ class Former(RuleBasedStateMachine):
         self.limits = BatchLimits(max_cost, max_requests, max_run_s, max_wait_s)
         self.former = BatchFormer(self.limits)
         self.costs = CostModel()  # learns what the former learns
+        self.largest = 0
         self.now = 0.0
         self.queue = OrderedDict()  # ticket -> unit, by arrival
         self.tickets = 0
@@ -75,6 +76,7 @@ class Former(RuleBasedStateMachine):
             self.check(batch)
             self.former.record(batch, batch.cost * seconds_per_unit)
             self.costs.record(batch.cost, batch.cost * seconds_per_unit)
+            self.largest = max(self.largest, batch.cost)
 
     @rule()
     def take_for_a_busy_device(self):
@@ -127,10 +129,10 @@ class Former(RuleBasedStateMachine):
 
     def too_long(self, cost, first):
         predicted, alone = self.costs.predict(cost), self.costs.predict(first)
-        if self.limits.max_run_s is None:
+        if self.limits.max_run_s is None or cost <= first:
             return False
-        if predicted is None:
-            return cost > first
+        if cost > 8 * self.largest:  # nothing as large was measured yet
+            return True
         return predicted > max(self.limits.max_run_s, 2 * alone)
 
     @invariant()
