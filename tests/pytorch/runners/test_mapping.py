@@ -44,7 +44,7 @@ def test_released_pages_go_back_and_are_read_again(mapped: Callable[[], torch.Te
     weight = mapped()
     total = weight.double().sum()
     assert resident(weight) >= weight.nbytes
-    MappedFiles.of(tmp_path).release([weight])
+    MappedFiles.of(tmp_path, [weight]).release([weight])
     assert resident(weight) < 100_000
     assert weight.double().sum() == total
 
@@ -55,7 +55,7 @@ def test_memory_that_is_no_view_of_the_files_is_never_touched(
     weight = mapped()
     copies = [weight.clone(), weight.bfloat16(), outside_heap((SIZE,), torch.float32).copy_(weight)]
     sums = [copy.double().sum() for copy in copies]
-    MappedFiles.of(tmp_path).release(copies)
+    MappedFiles.of(tmp_path, [weight]).release(copies)
     assert [copy.double().sum() for copy in copies] == sums
 
 
@@ -63,10 +63,25 @@ def test_files_of_other_folders_are_not_released(mapped: Callable[[], torch.Tens
     weight = mapped()
     weight.sum()
     (tmp_path / "other").mkdir()
-    for files in (MappedFiles.of(tmp_path / "other"), UNMAPPED):
+    for files in (MappedFiles.of(tmp_path / "other", [weight]), UNMAPPED):
         files.release([weight])
         assert files.places == ()
     assert resident(weight) >= weight.nbytes
+
+
+def mappings(file: Path) -> int:
+    return Path("/proc/self/maps").read_text().count(str(file))
+
+
+def test_a_mapping_stays_while_its_addresses_are_known(mapped: Callable[[], torch.Tensor], tmp_path: Path) -> None:
+    weight, file = mapped(), tmp_path / "model.safetensors"
+    assert MappedFiles.of(tmp_path, [torch.zeros(3)]).places == ()
+    files = MappedFiles.of(tmp_path, [weight])
+    assert len(files.places) == len(files.held) == mappings(file) == 1
+    del weight
+    assert mappings(file) == 1
+    del files
+    assert mappings(file) == 0
 
 
 def test_memory_outside_the_heap_is_zero_and_goes_with_its_tensor() -> None:

@@ -147,7 +147,7 @@ def build_runner(
         try:
             with device_errors(), torch.inference_mode():
                 model = load_model(model_folder, plan.weights, place)
-                mapped = MappedFiles.of(model_folder)
+                mapped = MappedFiles.of(model_folder, model.parameters())
                 context = RunnerContext(
                     model, model_folder, card, place, plan.compute, attention_backend, threads, mapped
                 )

@@ -23,21 +23,30 @@ MAPS = Path("/proc/self/maps")
 
 @dataclass(frozen=True, slots=True)
 class MappedFiles:
-    """Where this process has the safetensors of a checkpoint mapped; nowhere, on systems that do not say."""
+    """Where weights are views of a checkpoint's safetensors; nowhere, on systems that do not say."""
 
     places: tuple[tuple[int, int], ...] = ()
     """First address and the one after the last of each mapping."""
+    held: tuple[torch.UntypedStorage, ...] = ()
+    """A weight's memory in each: while it is held the mapping stays, and nothing else gets its addresses."""
 
     @classmethod
-    def of(cls, folder: Path) -> MappedFiles:
-        """Look up the files of `folder`, once they are mapped."""
+    def of(cls, folder: Path, weights: Iterable[torch.Tensor]) -> MappedFiles:
+        """Look up the files of `folder`, once `weights` were read from them."""
         files = {str(file.resolve()) for file in folder.glob("*.safetensors")}
         try:
             lines = MAPS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
         except OSError:
             return cls()
-        found = (line.split(maxsplit=5) for line in lines)
-        return cls(tuple(_place(entry[0]) for entry in found if len(entry) == 6 and entry[5] in files))
+        entries = (line.split(maxsplit=5) for line in lines)
+        places = [_place(entry[0]) for entry in entries if len(entry) == 6 and entry[5] in files]
+        storages = [weight.untyped_storage() for weight in weights]
+        found = {}
+        for low, high in places:
+            within = (storage for storage in storages if low <= storage.data_ptr() < high)
+            if (holder := next(within, None)) is not None:
+                found[low, high] = holder
+        return cls(tuple(found), tuple(found.values()))
 
     def release(self, weights: Iterable[torch.Tensor]) -> None:
         """Give back the pages of those `weights` that are views of the files, and touch no others.
