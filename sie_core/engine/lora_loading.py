@@ -5,23 +5,19 @@ It must not know which are loaded already, requests, or what a failure means to 
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from sie_core.cache import HeldWeights, WeightChain
-from sie_core.contracts import Adapter, Lora, LoraConfig, ModelLoadError, OutOfDeviceMemory, WeightRequest
+from sie_core.contracts import Adapter, Lora, LoraConfig, ModelLoadError, WeightRequest
 from sie_core.engine.heap import trim_heap
 from sie_core.engine.loras import LoadedLora
-from sie_core.engine.request_errors import OUT_OF_MEMORY
 from sie_core.engine.threads import on_thread, on_thread_to_its_end
 from sie_core.engine.turns import Turns
 from sie_core.engine.use import UseCount
 from sie_core.memory import weight_bytes
-
-log = logging.getLogger(__name__)
 
 PRECISION = "float32"
 """What the estimate before a load takes the factors to be kept in: the widest they may be."""
@@ -63,21 +59,13 @@ class LoraLoader:
             who = f"the LoRA adapter {name} of {self.model}"
             async with self.turns.take(who, lambda: (wanted, True), beside=self.model):
                 started = clock()
-                lora = await self._attempt(name, held.folder)
-                if lora is None and await self.turns.free_up(self.model):
-                    lora = await self._attempt(name, held.folder)
-                if lora is None:
-                    raise OutOfDeviceMemory
+                lora = await self.turns.fit(self.model, who, lambda: self._load(name, held.folder))
                 return LoadedLora(lora, clock() - started)
 
-    async def _attempt(self, name: str, folder: Path) -> Lora | None:
-        """Load; None where the device has no room. The error ends here: its frames keep alive what must be freed."""
+    async def _load(self, name: str, folder: Path) -> Lora:
         self.use.enter()
         try:
             return await on_thread_to_its_end(f"sie-lora-{name}", lambda: self._load_now(name, folder))
-        except OUT_OF_MEMORY:
-            log.warning("%s: the LoRA adapter %s does not fit into the memory that is free", self.model, name)
-            return None
         finally:
             self.use.leave()
 

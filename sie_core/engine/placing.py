@@ -5,22 +5,17 @@ It must not know states, requests or retries of failed loads.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from functools import partial
 
-from sie_core.contracts import OutOfDeviceMemory
 from sie_core.engine.costs import Costs, growth
 from sie_core.engine.heap import trim_heap
 from sie_core.engine.keeper import MemoryKeeper
 from sie_core.engine.loaded import LoadedModel
 from sie_core.engine.loading import Fetched, Loader, StageReport
-from sie_core.engine.request_errors import OUT_OF_MEMORY
 from sie_core.engine.threads import on_thread
 from sie_core.engine.turns import Turns
-
-log = logging.getLogger(__name__)
 
 clock = time.monotonic
 
@@ -64,24 +59,15 @@ class Placing:
 
     async def _load(self, fetched: Fetched, report: StageReport, known: int) -> tuple[LoadedModel, int]:
         model = fetched.resolved.id
-        seen, before = self._activity(), await self._keeper.measure()
-        loaded = await self._attempt(fetched, report)
-        if loaded is None and await self._turns.free_up(model):
-            seen, before = self._activity(), await self._keeper.measure()
-            loaded = await self._attempt(fetched, report)
-        if loaded is None:
-            raise OutOfDeviceMemory
-        after = await self._keeper.measure()
-        grown = growth(before, after) if self._activity() == seen else None
+        loaded, grown = await self._turns.fit(model, model, lambda: self._measured(fetched, report))
         return loaded, self._costs.record(model, loaded.family.id, grown, loaded.facts.memory_bytes, known)
 
-    async def _attempt(self, fetched: Fetched, report: StageReport) -> LoadedModel | None:
-        """Load; None where the device has no room. The error ends here: its frames keep alive what must be freed."""
-        try:
-            return await on_thread(f"sie-load-{fetched.resolved.id}", lambda: self._load_now(fetched, report))
-        except OUT_OF_MEMORY:
-            log.warning("%s does not fit into the memory that is free", fetched.resolved.id, exc_info=True)
-            return None
+    async def _measured(self, fetched: Fetched, report: StageReport) -> tuple[LoadedModel, int | None]:
+        """Load; return what the device then holds more, None where something else moved its memory too."""
+        seen, before = self._activity(), await self._keeper.measure()
+        loaded = await on_thread(f"sie-load-{fetched.resolved.id}", lambda: self._load_now(fetched, report))
+        after = await self._keeper.measure()
+        return loaded, growth(before, after) if self._activity() == seen else None
 
     def _load_now(self, fetched: Fetched, report: StageReport) -> LoadedModel:
         try:

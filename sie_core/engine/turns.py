@@ -6,12 +6,17 @@ Taking turns keeps what each takes measurable. It must not know what is loaded, 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
-from sie_core.contracts import DeviceLost
+from sie_core.contracts import DeviceLost, OutOfDeviceMemory
 from sie_core.engine.keeper import MemoryKeeper
+from sie_core.engine.request_errors import OUT_OF_MEMORY
+
+log = logging.getLogger(__name__)
 
 LOAD_LIMIT_S = 600.0
 """How long a load may work on the device before it counts as hung: nothing else can be loaded meanwhile."""
@@ -20,6 +25,8 @@ Estimate = tuple[int, bool]
 """Bytes that a load will take, and whether that is known; where it is guessed, the load shows whether it fits."""
 
 clock = time.monotonic
+
+Result = TypeVar("Result")
 
 
 class Turns:
@@ -60,9 +67,26 @@ class Turns:
             finally:
                 self._at_work = None
 
-    async def free_up(self, model: str) -> bool:
-        """Make more room while holding the device, because it had none for `model` after all."""
-        return await self._keeper.free_up(model)
+    async def fit(self, model: str, who: str, load: Callable[[], Awaitable[Result]]) -> Result:
+        """Load while holding the device; where it has no room after all, have more made and try once more.
+
+        Args:
+            model: The model that lacks memory where the load does.
+            who: What is loaded, for people.
+            load: Loads it.
+
+        Raises:
+            OutOfDeviceMemory: No more room could be made, or it was not enough.
+        """
+        for first in (True, False):
+            try:
+                return await load()
+            except OUT_OF_MEMORY:
+                # The error ends here: its frames keep alive what must be freed.
+                log.warning("%s does not fit into the memory that is free", who, exc_info=True)
+            if not (first and await self._keeper.free_up(model)):
+                break
+        raise OutOfDeviceMemory
 
     def problem(self) -> str | None:
         """Say which load hangs, if one does."""
