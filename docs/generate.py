@@ -54,7 +54,7 @@ def hooks() -> str:
 
 
 def limits() -> str:
-    from sie_core.api.limits import LIMITS
+    from sie_core.api.http.limits import LIMITS
 
     return table(
         ("limit", "value", "what a violation answers"), [(row.name, row.value, row.violation) for row in LIMITS]
@@ -116,7 +116,7 @@ def _model(file: Path) -> tuple[object, ...]:
 
 
 def parameters(postprocessor: str) -> str:
-    from sie_core.catalog.option_values import kinds
+    from sie_core.catalog.options.values import kinds
     from sie_core.defaults.postprocessors import sie_postprocessors
 
     (found,) = (each for each in sie_postprocessors() if each.name == postprocessor)

@@ -1,6 +1,6 @@
 """The HTTP routes, written once over `InferenceBackend`; this package knows no engine and no queue."""
 
 from sie_core.api.app import create_app
-from sie_core.api.gate import Gate
+from sie_core.api.http.gate import Gate
 
 __all__ = ["Gate", "create_app"]

@@ -9,13 +9,19 @@ from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 
 from sie_core import __version__
-from sie_core.api import docs, embeddings, encode, errors, extract, health, metrics, models, plugins, rerank, score, tei
+from sie_core.api import docs
 from sie_core.api.context import Api
-from sie_core.api.direct import DirectApp, DirectRoutes
-from sie_core.api.gate import Gate
-from sie_core.api.metrics import HttpMetrics
-from sie_core.api.middleware import RequestMiddleware
+from sie_core.api.http import errors
+from sie_core.api.http.direct import DirectApp, DirectRoutes
+from sie_core.api.http.gate import Gate
+from sie_core.api.http.middleware import RequestMiddleware
+from sie_core.api.native import encode, extract, score
+from sie_core.api.openai import embeddings
 from sie_core.api.openapi import build_openapi
+from sie_core.api.ops import health, metrics, models, plugins
+from sie_core.api.ops.metrics import HttpMetrics
+from sie_core.api.rerank import rerank
+from sie_core.api.tei import routes as tei
 from sie_core.contracts import InferenceBackend, InferenceError
 from sie_core.settings import Settings
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
 
-from sie_core.api.beside import Beside
-from sie_core.api.gate import Gate
+from sie_core.api.http.gate import Gate
+from sie_core.api.http.offload import Beside
 from sie_core.contracts import InferenceBackend
 from sie_core.settings import Settings
 

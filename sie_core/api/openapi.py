@@ -10,16 +10,16 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from sie_core import __version__
-from sie_core.api.embeddings_schema import EmbeddingsBody, EmbeddingsReply
-from sie_core.api.encode_schema import EncodeBody, EncodeReply
 from sie_core.api.error_schema import CohereErrorReply, ErrorReply, OpenAIErrorReply, TeiErrorReply
-from sie_core.api.extract_schema import ExtractBody, ExtractReply
-from sie_core.api.health import HealthReply
-from sie_core.api.models_schema import MergedModel, ModelsReply
-from sie_core.api.plugins import PluginsReply
-from sie_core.api.rerank_schema import CohereRerankBody, CohereRerankReply, RerankBody, RerankReply
-from sie_core.api.score_schema import ScoreBody, ScoreReply
-from sie_core.api.tei_schema import (
+from sie_core.api.native.encode_schema import EncodeBody, EncodeReply
+from sie_core.api.native.extract_schema import ExtractBody, ExtractReply
+from sie_core.api.native.score_schema import ScoreBody, ScoreReply
+from sie_core.api.openai.schema import EmbeddingsBody, EmbeddingsReply
+from sie_core.api.ops.health import HealthReply
+from sie_core.api.ops.models_schema import MergedModel, ModelsReply
+from sie_core.api.ops.plugins import PluginsReply
+from sie_core.api.rerank.schema import CohereRerankBody, CohereRerankReply, RerankBody, RerankReply
+from sie_core.api.tei.schema import (
     TeiAnyBody,
     TeiAnyReply,
     TeiEmbedBody,
@@ -30,7 +30,7 @@ from sie_core.api.tei_schema import (
     TeiSparseVectors,
     TeiVectors,
 )
-from sie_core.api.tei_tokenize import TeiTokenizeBody, TeiTokens
+from sie_core.api.tei.tokenize import TeiTokenizeBody, TeiTokens
 
 SCHEMAS: Final[tuple[type[BaseModel], ...]] = (
     CohereErrorReply,

@@ -1,6 +1,6 @@
 """Which commit the weights of a repository are at: that of the local cache, else that of the Hub.
 
-It downloads no weights; what a config does with the commit is the affair of `sie_core.catalog.pinning`.
+It downloads no weights; what a config does with the commit is the affair of `sie_core.catalog.configs.pinning`.
 """
 
 from __future__ import annotations

@@ -5,13 +5,13 @@ It knows configs, cards and claims; it loads no weights and no adapter.
 
 from sie_core.catalog.building import build_catalog, open_folder
 from sie_core.catalog.cards import read_card
-from sie_core.catalog.engine_options import ENGINE_OPTIONS
+from sie_core.catalog.configs.ids import is_model_id
+from sie_core.catalog.configs.reading import ConfigError, parse_config, read_config
+from sie_core.catalog.configs.snapshot import Catalog, Problem
 from sie_core.catalog.families import Candidate, FamilyChoice, choose_family
-from sie_core.catalog.ids import is_model_id
-from sie_core.catalog.options import EffectiveOptions, check_profile, resolve_options
-from sie_core.catalog.postprocess_options import config_name, is_on, parameters_of, profile_options
-from sie_core.catalog.reading import ConfigError, parse_config, read_config
-from sie_core.catalog.snapshot import Catalog, Problem
+from sie_core.catalog.options.engine_options import ENGINE_OPTIONS
+from sie_core.catalog.options.options import EffectiveOptions, check_profile, resolve_options
+from sie_core.catalog.options.postprocess_options import config_name, is_on, parameters_of, profile_options
 
 __all__ = [
     "ENGINE_OPTIONS",

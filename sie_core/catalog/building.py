@@ -12,12 +12,12 @@ from pathlib import Path
 from types import MappingProxyType
 
 from sie_core.cache import cache_folder
+from sie_core.catalog.configs.reading import ConfigError
+from sie_core.catalog.configs.snapshot import Catalog, Problem, make_catalog
 from sie_core.catalog.families import broken_plugins
-from sie_core.catalog.folders import ConfigFile, LocalFolder, ModelsFolder
-from sie_core.catalog.from_weights import cached_models, packaged_models
-from sie_core.catalog.reading import ConfigError
-from sie_core.catalog.snapshot import Catalog, Problem, make_catalog
-from sie_core.catalog.store_folder import StoreFolder
+from sie_core.catalog.sources.folders import ConfigFile, LocalFolder, ModelsFolder
+from sie_core.catalog.sources.from_weights import cached_models, packaged_models
+from sie_core.catalog.sources.store_folder import StoreFolder
 from sie_core.catalog.wording import did_you_mean
 from sie_core.contracts import ModelConfig
 from sie_core.contracts.object_stores import open_store

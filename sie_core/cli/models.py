@@ -19,8 +19,8 @@ from sie_core.cli.parts import Parts, gather
 from sie_core.cli.pinning import pin
 from sie_core.cli.status import status
 from sie_core.contracts import ModelFamily, ModelLoadError, Option, PluginError, ResolvedModel
-from sie_core.engine.describe import describe
-from sie_core.engine.devices import choose_device
+from sie_core.engine.device.selection import choose_device
+from sie_core.engine.models.info import describe
 
 EXPECTED = "expected by the config; the weights, which decide, are not here yet"
 

@@ -1,6 +1,7 @@
 """`sie models pin`: fixes a model's weights to the commit they are at.
 
-It only asks and reports; the commit comes from `sie_core.cache.revisions`, the file from `sie_core.catalog.pinning`.
+It only asks and reports; the commit comes from `sie_core.cache.revisions`, the file from
+`sie_core.catalog.configs.pinning`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import click
 from sie_core.cache import weight_request
 from sie_core.cache.revisions import resolve_revision
 from sie_core.catalog import ConfigError
-from sie_core.catalog.pinning import write_pinned
+from sie_core.catalog.configs.pinning import write_pinned
 from sie_core.cli.parts import gather
 from sie_core.contracts import ModelConfig, ModelLoadError
 from sie_core.settings import Settings

@@ -11,6 +11,7 @@ from typing import Any
 
 from sie_core.cache import WeightChain
 from sie_core.catalog import Catalog
+from sie_core.concurrency.threads import on_thread
 from sie_core.contracts import (
     Health,
     InferenceError,
@@ -22,28 +23,27 @@ from sie_core.contracts import (
     TokenizeRequest,
 )
 from sie_core.cpu_budget import compute_threads, cpu_budget
-from sie_core.engine.admission import Admission
-from sie_core.engine.attention import require_attention_backend
-from sie_core.engine.costs import Costs
-from sie_core.engine.describe import describe
-from sie_core.engine.devices import choose_device
-from sie_core.engine.following import Following
-from sie_core.engine.gauge import MemoryGauge
-from sie_core.engine.keeper import MemoryKeeper
-from sie_core.engine.lifecycle import Lifecycle
-from sie_core.engine.loaded import LoadedModel
-from sie_core.engine.loading import Loader
+from sie_core.engine.device.attention import require_attention_backend
+from sie_core.engine.device.selection import choose_device
 from sie_core.engine.metrics import EngineMetrics
-from sie_core.engine.options import resolve_task
-from sie_core.engine.pipeline import Pipeline
-from sie_core.engine.placing import Placing
-from sie_core.engine.preload import Preload
-from sie_core.engine.request_errors import deadline_exceeded
-from sie_core.engine.slots import Slots
-from sie_core.engine.threads import on_thread
-from sie_core.engine.tokenizing import Tokens
-from sie_core.engine.turns import Turns
-from sie_core.engine.unloading import Unloader
+from sie_core.engine.models.info import describe
+from sie_core.engine.models.loaded import LoadedModel
+from sie_core.engine.models.record import Slots
+from sie_core.engine.pipeline.pipeline import Pipeline
+from sie_core.engine.pipeline.tokenizer_pool import Tokens
+from sie_core.engine.requests.admission import Admission
+from sie_core.engine.requests.errors import deadline_exceeded
+from sie_core.engine.requests.task import resolve_task
+from sie_core.engine.residency.estimates import Costs
+from sie_core.engine.residency.keeper import MemoryKeeper
+from sie_core.engine.residency.lifecycle import Lifecycle
+from sie_core.engine.residency.loader import Loader
+from sie_core.engine.residency.memory import MemoryGauge
+from sie_core.engine.residency.placing import Placing
+from sie_core.engine.residency.preload import Preload
+from sie_core.engine.residency.rollout import Following
+from sie_core.engine.residency.turns import Turns
+from sie_core.engine.residency.unloading import Unloader
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings
 

@@ -19,12 +19,12 @@ from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 from sie_core.api import Gate, create_app
 from sie_core.cache import build_chain
 from sie_core.catalog import build_catalog, open_folder
+from sie_core.catalog.sources.watcher import CatalogWatch
 from sie_core.engine import Engine
-from sie_core.engine.reloading import CatalogWatch
 from sie_core.plugins import PluginSet
-from sie_core.server.connections import Connection
-from sie_core.server.listening import BACKLOG, listen, url_of
-from sie_core.server.stopping import Stopping
+from sie_core.serving.connections import Connection
+from sie_core.serving.listening import BACKLOG, listen, url_of
+from sie_core.serving.stopping import Stopping
 from sie_core.settings import Settings
 
 log = logging.getLogger("sie_core.server")

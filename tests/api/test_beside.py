@@ -13,9 +13,11 @@ import orjson
 import pytest
 from sie_sdk import wire
 
-from sie_core.api import create_app, embeddings, encode, native
-from sie_core.api.beside import LARGE, Beside
-from sie_core.api.json_list import dump_with_list
+from sie_core.api import create_app
+from sie_core.api.body.json_list import dump_with_list
+from sie_core.api.http.offload import LARGE, Beside
+from sie_core.api.native import encode, native
+from sie_core.api.openai import embeddings
 from sie_core.settings import Settings
 
 BOUND_S = 10

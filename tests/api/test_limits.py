@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from sie_core.api import body, create_app
-from sie_core.api.body import Patience
-from sie_core.api.limits import LIMITS, MAX_BODY_S, MAX_ITEMS, MIN_BODY_PROGRESS
+from sie_core.api import create_app
+from sie_core.api.body import body
+from sie_core.api.body.body import Patience
+from sie_core.api.http.limits import LIMITS, MAX_BODY_S, MAX_ITEMS, MIN_BODY_PROGRESS
 from sie_core.settings import Settings
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from sie_core.api.negotiation import JSON_TYPE, MSGPACK_TYPE, body_format, reply_type
+from sie_core.api.body.negotiation import JSON_TYPE, MSGPACK_TYPE, body_format, reply_type
 from sie_core.contracts import InferenceError
 
 

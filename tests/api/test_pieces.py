@@ -3,7 +3,7 @@
 import pytest
 
 from sie_core.api import Gate
-from sie_core.api.middleware import PIECE, Exchange
+from sie_core.api.http.middleware import PIECE, Exchange
 
 
 @pytest.mark.parametrize("size", [0, 5, PIECE, PIECE + 1, 3 * PIECE])

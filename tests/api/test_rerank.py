@@ -9,7 +9,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from sie_core.api.limits import MAX_DOCUMENTS
+from sie_core.api.http.limits import MAX_DOCUMENTS
 from sie_core.settings import Settings
 
 from .serving import serving

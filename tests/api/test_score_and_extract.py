@@ -11,7 +11,7 @@ import pytest_asyncio
 from sie_sdk import wire
 
 from sie_core.api import create_app
-from sie_core.api.limits import MAX_DOCUMENTS, MAX_LABEL_CHARS, MAX_LABELS, MAX_SCHEMA_DEPTH, MAX_SCHEMA_VALUES
+from sie_core.api.http.limits import MAX_DOCUMENTS, MAX_LABEL_CHARS, MAX_LABELS, MAX_SCHEMA_DEPTH, MAX_SCHEMA_VALUES
 from sie_core.cache import build_chain
 from sie_core.catalog import build_catalog
 from sie_core.defaults import BUILTINS

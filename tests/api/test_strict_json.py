@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sie_core.api.limits import MAX_BODY_NUMBERS, MAX_BODY_VALUES, MAX_EMBEDDING_INPUTS
-from sie_core.api.strict_json import loads
+from sie_core.api.body.strict_json import loads
+from sie_core.api.http.limits import MAX_BODY_NUMBERS, MAX_BODY_VALUES, MAX_EMBEDDING_INPUTS
 from sie_core.contracts import InferenceError
 
 DOCUMENTS = st.recursive(

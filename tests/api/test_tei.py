@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from tokenizers import Tokenizer
 
-from sie_core.api.limits import MAX_EMBEDDING_INPUTS, MAX_TOKENIZED_BYTES
+from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS, MAX_TOKENIZED_BYTES
 from sie_core.settings import Settings
 
 from .serving import serving

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sie_core.catalog.folders import FolderUnreadable, LocalFolder
+from sie_core.catalog.sources.folders import FolderUnreadable, LocalFolder
 from sie_core.settings import SettingsError
 
 NOBODY = 65534

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sie_core.catalog.ids import LONGEST_ID, is_model_id, is_profile_name
+from sie_core.catalog.configs.ids import LONGEST_ID, is_model_id, is_profile_name
 
 
 @pytest.mark.parametrize(

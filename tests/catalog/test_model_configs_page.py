@@ -11,8 +11,8 @@ import pytest
 from sie_pytorch.plugin import sie_model_families
 
 from sie_core.catalog import Catalog, check_profile, read_config
-from sie_core.catalog.engine_options import ENGINE_OPTIONS
-from sie_core.catalog.schema import ModelFile, ProfileFile, Tasks
+from sie_core.catalog.configs.schema import ModelFile, ProfileFile, Tasks
+from sie_core.catalog.options.engine_options import ENGINE_OPTIONS
 from sie_core.contracts import Operation
 
 PAGE = (Path(__file__).parents[2] / "docs/model-configs.md").read_text(encoding="utf-8")

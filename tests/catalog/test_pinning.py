@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sie_core.catalog import Catalog, ConfigError, read_config
-from sie_core.catalog.pinning import write_pinned
+from sie_core.catalog.configs.pinning import write_pinned
 from sie_core.contracts import ModelConfig
 from sie_core.plugins import PluginSet
 

@@ -32,7 +32,7 @@ def test_every_snippet_has_its_answer():
 
 
 def test_the_page_names_every_field_of_an_answer():
-    from sie_core.api import extract_schema
+    from sie_core.api.native import extract_schema
 
     for name in ("EntityOutput", "RelationOutput", "ClassificationOutput", "ObjectOutput", "ExtractedItem"):
         for field in getattr(extract_schema, name).model_fields:

@@ -20,7 +20,8 @@ from sie_core.cache import build_chain
 from sie_core.catalog import build_catalog
 from sie_core.contracts import InferenceReply, InferenceRequest, Item
 from sie_core.defaults import BUILTINS
-from sie_core.engine import Engine, loading
+from sie_core.engine import Engine
+from sie_core.engine.residency import loader as loading
 from sie_core.plugins import PluginSet, discover
 from sie_core.settings import Settings, load_settings
 

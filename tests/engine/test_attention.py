@@ -3,7 +3,7 @@
 import pytest
 
 from sie_core.contracts import Device, PluginError, RunnerSpec
-from sie_core.engine.attention import require_attention_backend
+from sie_core.engine.device.attention import require_attention_backend
 
 PLAIN = RunnerSpec("plain", "some.Runner", "some:Runner")
 FLASH = RunnerSpec(

@@ -8,8 +8,8 @@ import pytest
 from sie_fake.memory import MEMORY
 
 from sie_core.contracts import Device, DeviceMemory
-from sie_core.engine.costs import Costs, growth
-from sie_core.engine.gauge import UNKNOWN
+from sie_core.engine.residency.estimates import Costs, growth
+from sie_core.engine.residency.memory import UNKNOWN
 
 from .conftest import bounded, request, until
 

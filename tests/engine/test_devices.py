@@ -3,7 +3,7 @@
 import pytest
 
 from sie_core.contracts import Device, DeviceMemory, PluginError
-from sie_core.engine.devices import choose_device
+from sie_core.engine.device.selection import choose_device
 
 
 class Probe:

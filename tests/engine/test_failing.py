@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from sie_core.engine.failing import ENOUGH, Failing
+from sie_core.engine.device.health import ENOUGH, Failing
 
 SPAN_S = 60.0
 

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from sie_core.contracts import InferenceError, InferenceReply, Timing, Usage
-from sie_core.engine.flight import Flight
+from sie_core.engine.requests.inflight import Flight
 
 from .conftest import request
 

@@ -11,10 +11,12 @@ from sie_fake.adapter import FakeAdapter
 from sie_fake.record import RECORD
 
 from sie_core.catalog import Catalog, build_catalog, open_folder
+from sie_core.catalog.sources import watcher as reloading
+from sie_core.catalog.sources.watcher import CatalogWatch
 from sie_core.contracts import InferenceError
 from sie_core.defaults import BUILTINS
-from sie_core.engine import Engine, load_failures, reloading
-from sie_core.engine.reloading import CatalogWatch
+from sie_core.engine import Engine
+from sie_core.engine.models import load_failure as load_failures
 from sie_core.plugins import discover
 
 from .conftest import BOUND_S, Engines, bounded, request, until, vectors
@@ -373,7 +375,7 @@ async def test_the_watch_acts_once_a_change_has_settled(engines: Engines) -> Non
 
 
 def test_a_folder_of_weights_that_comes_or_goes_is_a_change(engines: Engines) -> None:
-    from sie_core.catalog.watching import stamp_of
+    from sie_core.catalog.sources.watching import stamp_of
 
     before = stamp_of(engines.folder)
     weights: Path = engines.folder / "acme" / "tiny"

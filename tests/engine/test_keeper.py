@@ -12,7 +12,7 @@ from sie_fake.memory import MEMORY
 from sie_fake.record import RECORD
 
 from sie_core.contracts import InferenceError, Room
-from sie_core.engine import keeper, unloading
+from sie_core.engine.residency import keeper, unloading
 from sie_core.memory import LeastRecentlyUsed, lru
 
 from .conftest import bounded, queued, request, sample, until

@@ -14,7 +14,8 @@ from sie_fake.memory import MEMORY
 from sie_fake.record import RECORD
 
 from sie_core.contracts import InferenceError, ModelFamily, WeightTierFactory
-from sie_core.engine import lifecycle, load_failures, unloading
+from sie_core.engine.models import load_failure as load_failures
+from sie_core.engine.residency import lifecycle, unloading
 
 from .conftest import bounded, queued, request, sample, until
 

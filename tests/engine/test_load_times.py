@@ -4,8 +4,8 @@ import pytest
 
 from sie_core.contracts import ModelConfig, ModelLoadError, Profile, ResolvedModel
 from sie_core.contracts.errors import PERMANENT_FAILURES
-from sie_core.engine.load_failures import COOLDOWN_S, LONGEST_COOLDOWN_S, MOST_ATTEMPTS, FailedLoad, failed_load
-from sie_core.engine.slots import ModelSlot
+from sie_core.engine.models.load_failure import COOLDOWN_S, LONGEST_COOLDOWN_S, MOST_ATTEMPTS, FailedLoad, failed_load
+from sie_core.engine.models.record import ModelSlot
 
 MODEL = ResolvedModel("m", ModelConfig("m"), Profile("default"))
 

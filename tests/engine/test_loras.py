@@ -8,7 +8,8 @@ from sie_fake.memory import MEMORY
 from sie_fake.record import RECORD
 
 from sie_core.contracts import InferenceError, Lora, LoraConfig
-from sie_core.engine import keeper, loras
+from sie_core.engine.models import loras
+from sie_core.engine.residency import keeper
 from sie_core.memory import lru
 
 from .conftest import BOUND_S, bounded, request, sample, until, vectors

@@ -7,7 +7,7 @@ from sie_fake.adapter import FakeAdapter
 from sie_fake.record import RECORD
 
 from sie_core.contracts import DeviceLost, InferenceError
-from sie_core.engine.failing import ENOUGH
+from sie_core.engine.device.health import ENOUGH
 
 from .conftest import bounded, request, sample, until
 

@@ -7,8 +7,8 @@ from sie_fake.memory import MEMORY
 from sie_fake.record import RECORD
 
 from sie_core.contracts import InferenceError
-from sie_core.engine import keeper
-from sie_core.engine.gauge import MemoryGauge
+from sie_core.engine.residency import keeper
+from sie_core.engine.residency.memory import MemoryGauge
 from sie_core.memory import lru
 
 from .conftest import bounded, queued, request, sample, until

@@ -13,7 +13,9 @@ from sie_core.cache import WeightChain
 from sie_core.catalog import build_catalog
 from sie_core.contracts import InferenceError, Item, Media, TokenizeRequest
 from sie_core.defaults import BUILTINS
-from sie_core.engine import Engine, device_thread, fetching
+from sie_core.engine import Engine
+from sie_core.engine.device import worker as device_thread
+from sie_core.engine.models import download_progress as fetching
 from sie_core.plugins import discover
 
 from .conftest import BOUND_S, bounded, request, sample, until

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from sie_core.contracts import InferenceError, TokenizeRequest
-from sie_core.engine.tokenizing import MOST_WAITING
+from sie_core.engine.pipeline.tokenizer_pool import MOST_WAITING
 
 from .conftest import BOUND_S, bounded, request
 

@@ -20,7 +20,7 @@ from sie_objectstore.store import BucketStore
 
 from sie_core.cache import ClusterTier, DiskCache, store_layout
 from sie_core.contracts import WeightRequest
-from sie_core.engine import load_failures
+from sie_core.engine.models import load_failure as load_failures
 from tests.objectstore.conftest import Impatient
 from tests.objectstore.proxy import Faults
 from tests.pytorch.encoders import save_encoder

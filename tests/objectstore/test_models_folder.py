@@ -11,10 +11,10 @@ from sie_objectstore.plugin import sie_object_stores
 from sie_objectstore.store import BucketStore
 
 from sie_core.catalog import Catalog, build_catalog, open_folder
-from sie_core.catalog.store_folder import LARGEST, StoreFolder
+from sie_core.catalog.sources.store_folder import LARGEST, StoreFolder
+from sie_core.catalog.sources.watcher import CatalogWatch
 from sie_core.cli import main
 from sie_core.contracts import PluginError
-from sie_core.engine.reloading import CatalogWatch
 from sie_core.plugins import PluginSet
 from sie_core.settings import SettingsError, load_settings
 from tests.conftest import run_server

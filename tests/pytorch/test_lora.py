@@ -30,7 +30,7 @@ from sie_core.catalog import build_catalog
 from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, Item
 from sie_core.defaults import BUILTINS
 from sie_core.engine import Engine
-from sie_core.engine import loras as engine_loras
+from sie_core.engine.models import loras as engine_loras
 from sie_core.plugins import discover
 from sie_core.settings import load_settings
 from tests.pytorch.corpus import make_texts

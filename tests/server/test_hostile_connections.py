@@ -10,9 +10,9 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from sie_core.api.limits import MAX_HEADERS_BYTES, MAX_PIPELINED
-from sie_core.server import connections
-from sie_core.server.connections import Connection
+from sie_core.api.http.limits import MAX_HEADERS_BYTES, MAX_PIPELINED
+from sie_core.serving import connections
+from sie_core.serving.connections import Connection
 
 from .test_connections import BOUND_S, connect, exchange
 

@@ -25,7 +25,7 @@ from sie_pytorch.vision.adapter import VisionEncoder
 from sie_pytorch.vision.images import Decoder
 
 from sie_core.contracts import ItemOutput
-from sie_core.engine import scoring
+from sie_core.engine.pipeline import scoring
 from tests.verification.conftest import Reverify, Verify
 
 right: dict[str, Callable[..., Any]] = {

@@ -1,0 +1,1 @@
+"""Bodies in and out: reading, strict JSON, content negotiation, reply bodies."""

@@ -1,0 +1,163 @@
+"""Reading a request's body: never more of it than the limit, decoded, checked against its schema.
+
+It knows schemas only as types; what their fields mean is for the routes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from sie_sdk import wire
+from starlette.requests import ClientDisconnect, Request
+
+from sie_core.api.body import strict_json
+from sie_core.api.body.negotiation import BodyFormat
+from sie_core.api.http.gate import Gate
+from sie_core.api.http.limits import MAX_BODY_PAUSE_S, MAX_BODY_S, MAX_BODY_VALUES, MIN_BODY_PROGRESS
+from sie_core.contracts import InferenceError
+
+Schema = TypeVar("Schema", bound=BaseModel)
+
+
+HELD = "sie.body_bytes"
+"""Where a request's scope says how many bytes the gate holds for it."""
+
+
+async def read_body(request: Request, limit: int, gate: Gate, deadline: float | None = None) -> bytes:
+    """Read the whole body.
+
+    Args:
+        request: Whose body it is.
+        limit: The most bytes it may have.
+        gate: Told of every byte, as soon as it came.
+        deadline: `time.monotonic()` seconds after which nobody wants the answer.
+
+    Raises:
+        InferenceError: `PAYLOAD_TOO_LARGE` as soon as more than `limit` bytes are announced or came;
+            `UNSUPPORTED_MEDIA_TYPE` for a compressed body; `CLIENT_CLOSED_REQUEST` if the client went away;
+            `DEADLINE_EXCEEDED` if it took too long; `QUEUE_FULL` if the bodies of others take too much memory.
+    """
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.lower() not in ("identity", ""):
+        raise InferenceError(
+            "UNSUPPORTED_MEDIA_TYPE",
+            f"Content-Encoding {encoding[:40]!r} is not understood; send the body uncompressed.",
+        )
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > limit:
+        raise _too_large(limit)
+    now = asyncio.get_running_loop().time
+    patience = Patience(now(), None if deadline is None else deadline - time.monotonic())
+    chunks, size = [], 0
+    try:
+        async with asyncio.timeout_at(patience.until) as timer:
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > limit:
+                    raise _too_large(limit)
+                gate.hold(len(chunk))
+                request.scope[HELD] = size
+                chunks.append(chunk)
+                if patience.renewed(size, now()):
+                    timer.reschedule(patience.until)
+    except TimeoutError:
+        pace = f"{MIN_BODY_PROGRESS} bytes in every {MAX_BODY_PAUSE_S} s and all in {MAX_BODY_S} s"
+        message = f"The body was not sent in time: within X-SIE-Timeout-Ms; {pace}."
+        raise InferenceError("DEADLINE_EXCEEDED", message) from None
+    except ClientDisconnect:
+        raise InferenceError("CLIENT_CLOSED_REQUEST", "The client went away while it sent the body.") from None
+    return b"".join(chunks)
+
+
+class Patience:
+    """How long a body is waited for: as long as it comes on, up to an end.
+
+    Args:
+        now: Seconds, when the first of it was waited for.
+        left: Seconds after which nobody wants the answer; None for no such time.
+    """
+
+    def __init__(self, now: float, left: float | None) -> None:
+        self._end = now + (MAX_BODY_S if left is None else min(MAX_BODY_S, left))
+        self._size = 0
+        self.until = min(self._end, now + MAX_BODY_PAUSE_S)
+
+    def renewed(self, size: int, now: float) -> bool:
+        """Whether it is waited for longer, since `size` bytes have come."""
+        if size < self._size + MIN_BODY_PROGRESS:
+            return False
+        self._size = size
+        self.until = min(self._end, now + MAX_BODY_PAUSE_S)
+        return True
+
+
+def _too_large(limit: int) -> InferenceError:
+    message = f"The body is larger than {limit} bytes (SIE_MAX_REQUEST_BODY_BYTES); send fewer items per request."
+    return InferenceError("PAYLOAD_TOO_LARGE", message)
+
+
+def decode_body(data: bytes, body: BodyFormat, schema: type[Schema]) -> Schema:
+    """Decode `data` and check it against `schema`.
+
+    Raises:
+        InferenceError: `INVALID_INPUT`, naming the first field at fault in `param`.
+    """
+    if body == "json":
+        value = strict_json.loads(data)
+    else:
+        try:
+            value = wire.unpack(data, most=MAX_BODY_VALUES)
+        except wire.WireError as error:
+            raise InferenceError("INVALID_INPUT", f"The body is not valid msgpack: {error}.") from None
+    if not isinstance(value, dict):
+        raise InferenceError("INVALID_INPUT", f"The body must be a map of fields, not {kind_of(value)}.")
+    try:
+        return schema.model_validate(value, context={"format": body})
+    except ValidationError as error:
+        raise _invalid(error) from None
+
+
+def _invalid(error: ValidationError) -> InferenceError:
+    problem = error.errors(include_url=False, include_context=False)[0]
+    param = path_of(problem["loc"])
+    if problem["type"] == "missing":
+        return InferenceError("INVALID_INPUT", f"`{param}` is required.", param=param)
+    if problem["type"] == "extra_forbidden":
+        return InferenceError("INVALID_INPUT", f"`{param}` is not understood here; leave it out.", param=param)
+    reason = problem["msg"].removeprefix("Value error, ").removesuffix(".")
+    if not param:
+        return InferenceError("INVALID_INPUT", f"The body {reason}.")
+    says_it = problem["type"] in ("value_error", "too_short", "too_long")
+    given = "" if says_it else f", not {kind_of(problem['input'])}"
+    return InferenceError("INVALID_INPUT", f"`{param}`: {reason}{given}.", param=param)
+
+
+def path_of(location: tuple[int | str, ...]) -> str:
+    """Write the place of a value as a client would: `items[3].text`."""
+    path = ""
+    for step in location:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
+    return path
+
+
+def kind_of(value: Any) -> str:
+    """Name a decoded value for an error message, short ones with their content."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return f"the number {value}" if len(str(value)) < 30 else "a number"
+        case str():
+            return f"the string {value!r}" if len(value) <= 40 else f"a string of {len(value)} characters"
+        case bytes():
+            return f"{len(value)} binary bytes"
+        case list():
+            return f"a list of {len(value)}"
+        case dict():
+            return "a map"
+    return f"a {type(value).__name__}"

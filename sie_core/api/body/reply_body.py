@@ -1,0 +1,66 @@
+"""The parts of a reply's body that the native operations share: timing, usage, and the items as the backend wrote them.
+
+It knows no route.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+from sie_sdk import wire
+
+from sie_core.api.body.json_list import dump_with_list
+from sie_core.api.body.negotiation import JSON_TYPE
+from sie_core.contracts import InferenceReply
+
+
+class TruncationOutput(BaseModel):
+    """What was cut of a text, in tokens."""
+
+    tokens: int
+    kept: int
+
+
+class TimingOutput(BaseModel):
+    """Where the time went, in milliseconds."""
+
+    total_ms: float
+    queue_ms: float
+    tokenization_ms: float
+    inference_ms: float
+    postprocessing_ms: float | None
+
+
+class UsageOutput(BaseModel):
+    """What was consumed, counted after truncation."""
+
+    input_tokens: int
+    images: int | None = None
+
+
+def spent(reply: InferenceReply) -> dict[str, Any]:
+    """Give the keys `timing` and `usage`, and `lora` where one was applied; `images` is there where there were some."""
+    timing = reply.timing
+    usage = {"input_tokens": reply.usage.input_tokens}
+    if reply.usage.images:
+        usage["images"] = reply.usage.images
+    return {
+        "timing": {
+            "total_ms": round(timing.total_ms, 3),
+            "queue_ms": round(timing.queue_ms, 3),
+            "tokenization_ms": round(timing.tokenization_ms, 3),
+            "inference_ms": round(timing.inference_ms, 3),
+            "postprocessing_ms": None if timing.postprocessing_ms is None else round(timing.postprocessing_ms, 3),
+        },
+        "usage": usage,
+        **({"lora": reply.lora} if reply.lora else {}),
+    }
+
+
+def items_reply(model: str, reply: InferenceReply, media_type: str) -> bytes:
+    """Write a body with the backend's encoded items: unread in msgpack, decoded in JSON."""
+    head: dict[str, Any] = {"model": model, **spent(reply)}
+    if media_type != JSON_TYPE:
+        return wire.pack_with_items(head, reply.items)
+    return dump_with_list({**head, "items": None}, "items", map(wire.unpack, reply.items))

@@ -1,0 +1,26 @@
+"""The headers of a successful inference reply. It knows no route and no body."""
+
+from __future__ import annotations
+
+from sie_core.api.http.call_headers import CallHeaders
+from sie_core.contracts import InferenceReply
+
+
+def reply_headers(reply: InferenceReply, call: CallHeaders) -> dict[str, str]:
+    """Write the timings (ms), how many items were cut, the LoRA adapter, and whether `Prefer: wait` was heeded."""
+    timing = reply.timing
+    headers = {
+        "X-Queue-Time": f"{timing.queue_ms:.2f}",
+        "X-Tokenization-Time": f"{timing.tokenization_ms:.2f}",
+        "X-Inference-Time": f"{timing.inference_ms:.2f}",
+        "X-Total-Time": f"{timing.total_ms:.2f}",
+    }
+    if timing.postprocessing_ms:
+        headers["X-Postprocessing-Time"] = f"{timing.postprocessing_ms:.2f}"
+    if reply.truncated:
+        headers["X-SIE-Truncated"] = str(reply.truncated)
+    if reply.lora:
+        headers["X-SIE-LoRA"] = reply.lora
+    if call.wait_applied:
+        headers["Preference-Applied"] = f"wait={call.load_wait_s}"
+    return headers

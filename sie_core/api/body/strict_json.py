@@ -1,0 +1,87 @@
+"""Strict JSON: UTF-8, no NaN, no duplicate keys, bounded nesting, a bounded number of values.
+
+It knows no route and no schema.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import orjson
+
+from sie_core.api.http.limits import MAX_BODY_NUMBERS, MAX_BODY_VALUES, MAX_JSON_DEPTH
+from sie_core.contracts import InferenceError
+
+_STRING_OR_BEGIN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,:\[{]', re.DOTALL)
+"""A string, ended or not, so that none is looked at twice; or what stands before a value."""
+_QUOTE: Final = ord('"')
+_OBJECTS: Final = b'"[{'
+"""What texts, keys, lists and maps begin with."""
+
+
+def loads(data: bytes) -> Any:
+    """Parse `data`.
+
+    Raises:
+        InferenceError: `INVALID_INPUT`, with the line and column at fault.
+    """
+    _refuse_many(data)
+    try:
+        parsed = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise InferenceError("INVALID_INPUT", f"The body is not valid JSON at {where}: {error.msg}.") from None
+    _refuse_lost_strings(data, parsed)
+    return parsed
+
+
+def _refuse_many(data: bytes) -> None:
+    """Refuse too many values before memory is spent on them.
+
+    Strings hold commas and brackets too, so that only texts with more of them than that are looked at closely.
+    """
+    if len(data) <= MAX_BODY_VALUES or _are_few(data):
+        return
+    objects, values = MAX_BODY_VALUES, MAX_BODY_NUMBERS
+    for found in _STRING_OR_BEGIN.finditer(data):
+        first = data[found.start()]
+        objects -= first in _OBJECTS
+        values -= first != _QUOTE
+        if objects < 0:
+            raise _too_many(f"{MAX_BODY_VALUES} texts, keys, lists and maps")
+        if values < 0:
+            raise _too_many(f"{MAX_BODY_NUMBERS} values")
+
+
+def _are_few(data: bytes) -> bool:
+    """Whether there are few enough even if what strings hold is counted."""
+    nested = data.count(b"[") + data.count(b"{")
+    values = nested + data.count(b",") + data.count(b":")
+    objects = nested + (data.count(b'"') + 1) // 2
+    return values <= MAX_BODY_VALUES or (values <= MAX_BODY_NUMBERS and objects <= MAX_BODY_VALUES)
+
+
+def _too_many(what: str) -> InferenceError:
+    return InferenceError("INVALID_INPUT", f"The body holds more than {what}; send several requests.")
+
+
+def _refuse_lost_strings(data: bytes, parsed: Any) -> None:
+    """Refuse duplicate keys and too deep nesting.
+
+    The parser keeps the last of two equal keys, so a document with duplicates holds more strings than what was parsed
+    from it. Counting both texts' unescaped quotes runs at the speed of memory.
+    """
+    try:
+        again = orjson.dumps(parsed)
+    except orjson.JSONEncodeError:
+        message = f"The body is nested deeper than {MAX_JSON_DEPTH} levels; flatten it."
+        raise InferenceError("INVALID_INPUT", message) from None
+    if _quotes(data) != _quotes(again):
+        raise InferenceError("INVALID_INPUT", "The body gives a key of one JSON object twice; give each key once.")
+
+
+def _quotes(data: bytes) -> int:
+    if b"\\" in data:
+        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    return data.count(b'"')

@@ -1,0 +1,1 @@
+"""What every route shares below its body: middleware, admission, headers, errors, limits."""

@@ -1,0 +1,176 @@
+"""What happens around every request: its id, its place in the gate, its headers, its log line, its metrics.
+
+It is plain ASGI, and must not know what any route does.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sie_core import __version__
+from sie_core.api.body.body import HELD
+from sie_core.api.context import Api
+from sie_core.api.http.envelopes import TEI_PATHS, TEI_PREFIX
+from sie_core.api.http.errors import error_response
+from sie_core.api.http.gate import Gate
+from sie_core.api.ops.metrics import HttpMetrics
+from sie_core.contracts import InferenceError
+from sie_core.logs import RequestFields, current_request
+
+log = logging.getLogger("sie_core.http")
+
+INFERENCE_PATHS: Final = ("/v1/encode/", "/v1/score/", "/v1/extract/", "/v1/embeddings", "/v1/rerank", "/v2/rerank")
+"""Prefixes of the paths that pass the gate; of TEI's paths, what is posted to."""
+PIECE: Final = 1_048_576
+"""Bytes of a body that are handed to the connection at once."""
+_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request and what became of it."""
+
+    scope: Scope
+    send: Send
+    headers: list[tuple[bytes, bytes]]
+    """Those that every reply to it carries."""
+    gate: Gate
+    started: float = field(default_factory=time.monotonic)
+    status: int | None = None
+    """None until the reply begins."""
+    size: int = 0
+
+    async def reply(self, message: Message) -> None:
+        """Pass a part of the reply on."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [*message["headers"], *self.headers]
+            if not self.gate.is_open:
+                message["headers"].append((b"connection", b"close"))
+        else:
+            body = message.get("body", b"")
+            self.size += len(body)
+            if len(body) > PIECE:
+                await self._send_pieces(memoryview(body))
+                message = {**message, "body": b""}
+        await self.send(message)
+
+    async def _send_pieces(self, body: memoryview) -> None:
+        """Send a large body as fast as the client takes it: until then its request counts as in flight."""
+        for start in range(0, len(body), PIECE):
+            piece = body[start : start + PIECE]
+            await self.send({"type": "http.response.body", "body": piece, "more_body": True})
+
+
+class RequestMiddleware:
+    """Wraps the application.
+
+    Args:
+        app: What is wrapped.
+        api: The state of this API.
+        metrics: Where requests are counted.
+    """
+
+    def __init__(self, app: ASGIApp, api: Api, metrics: HttpMetrics) -> None:
+        self._app = app
+        self._api = api
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        is_inference = _is_inference(scope)
+        given = Headers(scope=scope)
+        fields = _fields(given)
+        token = current_request.set(fields)
+        exchange = Exchange(scope, send, self._headers(given, fields, is_inference), self._api.gate)
+        try:
+            await self._answer(exchange, receive, is_inference)
+        finally:
+            self._record(exchange, fields, is_inference)
+            current_request.reset(token)
+
+    async def _answer(self, exchange: Exchange, receive: Receive, is_inference: bool) -> None:
+        try:
+            if not is_inference:
+                await self._app(exchange.scope, receive, exchange.reply)
+                return
+            self._api.gate.enter()
+            try:
+                await self._app(exchange.scope, receive, exchange.reply)
+            finally:
+                self._api.gate.leave(exchange.scope.get(HELD, 0))
+        except InferenceError as error:
+            await self._refuse(exchange, receive, error)
+        except Exception:
+            log.exception("%s %s failed", exchange.scope["method"], _path(exchange.scope))
+            if exchange.status is not None:
+                raise
+            message = "The server failed on this request; its log says why, under the id in X-SIE-Request-ID."
+            await self._refuse(exchange, receive, InferenceError("INTERNAL_ERROR", message))
+
+    async def _refuse(self, exchange: Exchange, receive: Receive, error: InferenceError) -> None:
+        response = error_response(error, exchange.scope["path"])
+        await response(exchange.scope, receive, exchange.reply)
+
+    def _headers(self, given: Headers, fields: RequestFields, is_inference: bool) -> list[tuple[bytes, bytes]]:
+        headers = [(b"x-sie-request-id", fields.request_id.encode())]
+        if not given.get("x-sie-sdk-version", "").startswith("0."):
+            # Clients of version 0 speak this protocol, but take a server of another major version for a mistake.
+            headers.append((b"x-sie-server-version", __version__.encode()))
+        if fields.trace_id:
+            headers.append((b"x-trace-id", fields.trace_id.encode()))
+        if is_inference:
+            headers += [(b"x-sie-served-by", b"local"), (b"x-sie-runtime-instance", self._api.instance.encode())]
+        return headers
+
+    def _record(self, exchange: Exchange, fields: RequestFields, is_inference: bool) -> None:
+        scope, seconds = exchange.scope, time.monotonic() - exchange.started
+        status = exchange.status or 499
+        method = scope["method"] if scope["method"] in _METHODS else "OTHER"
+        self._metrics.record(_route(scope), method, status, seconds, exchange.size)
+        if fields.model is None:
+            fields.model = scope.get("path_params", {}).get("model")
+        level = logging.INFO if is_inference or status >= 500 else logging.DEBUG
+        extra = {"latency_ms": round(seconds * 1000, 2)}
+        log.log(level, "%s %s %d", method, _path(scope), status, extra=extra)
+
+
+def _is_inference(scope: Scope) -> bool:
+    path: str = scope["path"]
+    if path.startswith(INFERENCE_PATHS):
+        return True
+    return scope["method"] == "POST" and (path in TEI_PATHS or path.startswith(TEI_PREFIX))
+
+
+def _fields(headers: Headers) -> RequestFields:
+    given = headers.get("x-sie-request-id", "")
+    request_id = given if 0 < len(given) <= 256 and given.isascii() and given.isprintable() else _new_id()
+    trace = _TRACEPARENT.fullmatch(headers.get("traceparent", ""))
+    return RequestFields(request_id, trace.group(1) if trace else None)
+
+
+def _new_id() -> str:
+    """Make an id that tells requests apart; it need not be hard to guess, and asking the kernel costs more."""
+    return f"{random.getrandbits(128):032x}"
+
+
+def _route(scope: Scope) -> str:
+    return getattr(scope.get("route"), "path", "unmatched")
+
+
+def _path(scope: Scope) -> str:
+    """Write the path for the log: escaped, so that it cannot pass for a line of its own."""
+    path: str = scope["path"][:200]
+    return path if path.isprintable() else repr(path)

@@ -1,0 +1,1 @@
+"""The native routes: encode, score, extract."""

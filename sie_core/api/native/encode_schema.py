@@ -1,0 +1,102 @@
+"""The bodies of `POST /v1/encode/{model}`: what a client sends and what it reads.
+
+Keys they do not name are ignored, as the wire contract demands. They must not know the backend.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, FailFast, Field
+
+from sie_core.api.body.reply_body import TimingOutput, TruncationOutput, UsageOutput
+from sie_core.api.http.limits import MAX_ITEMS
+from sie_core.api.native.item_schema import STRICT, ItemBody, NativeBody, Options, no_bare_string
+from sie_core.contracts import InputType, OutputType, Truncate
+
+
+class ParamsBody(BaseModel):
+    """How to encode."""
+
+    model_config = STRICT
+
+    output_types: list[OutputType] | None = Field(
+        default=None, min_length=1, description="Absent: what the model declares."
+    )
+    output_dtype: str | None = Field(
+        default=None,
+        min_length=1,
+        description="`float32`, `float16`, `int8`, `uint8`, `binary`, `ubinary`.",
+        examples=["float32"],
+    )
+    instruction: str | None = None
+    input_type: InputType | None = Field(default=None, description="Selects the model's query or document prompt.")
+    is_query: bool | None = Field(default=None, description="Another spelling of `input_type`.")
+    truncate: Truncate | None = Field(
+        default=None,
+        description="Where a text beyond the model's length is cut (`end` by default), or `error` to refuse it.",
+    )
+    dimensions: int | None = Field(default=None, ge=1, description="A Matryoshka size the model declares.")
+    options: Options | None = None
+
+
+class EncodeBody(NativeBody):
+    """A request to encode."""
+
+    model_config = STRICT
+
+    items: Annotated[list[ItemBody], FailFast(), BeforeValidator(no_bare_string)] = Field(
+        min_length=1, max_length=MAX_ITEMS
+    )
+    params: ParamsBody | None = None
+
+
+Numbers = Annotated[
+    list[float],
+    Field(description="Numbers in JSON; in msgpack one array in msgpack-numpy's form, of the type `dtype` says."),
+]
+
+
+class DenseOutput(BaseModel):
+    """A vector an item."""
+
+    dims: int
+    dtype: str
+    values: Numbers
+
+
+class SparseOutput(BaseModel):
+    """A sparse vector an item; `indices` ascend."""
+
+    dims: int | None
+    dtype: str
+    indices: list[int]
+    values: Numbers
+
+
+class MultivectorOutput(BaseModel):
+    """A vector a token."""
+
+    token_dims: int
+    num_tokens: int
+    dtype: str
+    values: list[Numbers]
+
+
+class EncodedItem(BaseModel):
+    """The outputs of one item; those not asked for are absent."""
+
+    id: str | None = None
+    dense: DenseOutput | None = None
+    sparse: SparseOutput | None = None
+    multivector: MultivectorOutput | None = None
+    truncated: TruncationOutput | None = None
+
+
+class EncodeReply(BaseModel):
+    """The items in the order they were sent."""
+
+    model: str
+    items: list[EncodedItem]
+    timing: TimingOutput
+    usage: UsageOutput

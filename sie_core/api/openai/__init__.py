@@ -1,0 +1,1 @@
+"""The OpenAI-shaped embeddings route."""

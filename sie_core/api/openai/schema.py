@@ -1,0 +1,77 @@
+"""The bodies of `POST /v1/embeddings`, as OpenAI defines them, with two fields of ours.
+
+Unknown fields are ignored, as OpenAI's clients expect. They must not know the backend.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, WithJsonSchema
+
+from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS
+from sie_core.api.native.item_schema import STRICT
+from sie_core.contracts import InputType, Truncate
+
+_TEXTS = {"type": "array", "items": {"type": "string", "minLength": 1}}
+_TOKEN_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+_COUNT = {"minItems": 1, "maxItems": MAX_EMBEDDING_INPUTS}
+Input = Annotated[
+    Any,
+    WithJsonSchema(
+        {
+            "description": "A text or a list of texts, none empty. Token ids only where the model's config says so.",
+            "anyOf": [
+                {"type": "string", "minLength": 1},
+                {**_TEXTS, **_COUNT},
+                _TOKEN_IDS,
+                {"type": "array", "items": _TOKEN_IDS, **_COUNT},
+            ],
+        }
+    ),
+]
+
+
+class EmbeddingsBody(BaseModel):
+    """A request for embeddings. A field that is null counts as absent."""
+
+    model_config = STRICT
+
+    model: str
+    input: Input
+    encoding_format: Literal["float", "base64"] | None = Field(
+        default=None, description="`base64`: little-endian float32."
+    )
+    dimensions: int | None = Field(default=None, ge=1, description="A Matryoshka size the model declares.")
+    user: Any = Field(default=None, description="Ignored.")
+    input_type: InputType | None = Field(
+        default=None, description="Ours: selects the model's query or document prompt."
+    )
+    truncate: Truncate | None = Field(
+        default=None, description="Ours: where a text beyond the model's length is cut (`end` by default), or `error`."
+    )
+
+
+class Embedding(BaseModel):
+    """One input's vector."""
+
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str = Field(description="Numbers, or the base64 text of little-endian float32.")
+
+
+class EmbeddingsUsage(BaseModel):
+    """Tokens, counted by the model's own tokenizer after truncation."""
+
+    prompt_tokens: int
+    total_tokens: int
+    sie_token_source: Literal["worker"]
+
+
+class EmbeddingsReply(BaseModel):
+    """The vectors in the order of the inputs."""
+
+    object: Literal["list"]
+    data: list[Embedding]
+    model: str
+    usage: EmbeddingsUsage

@@ -1,0 +1,89 @@
+"""Is it alive, is it ready, what is it: probes for orchestrators and `/health` for people and clients."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Literal
+
+import orjson
+from fastapi import APIRouter
+from pydantic import BaseModel
+from starlette.responses import PlainTextResponse, Response
+
+from sie_core import __version__
+from sie_core.api.body.negotiation import JSON_TYPE
+from sie_core.api.context import Api
+from sie_core.api.route_docs import lookup, probe
+from sie_core.contracts import Health
+
+
+class HealthReply(BaseModel):
+    """The server and the models it holds."""
+
+    status: Literal["healthy", "degraded", "unhealthy"]
+    type: Literal["standalone"]
+    version: str
+    uptime_s: float
+    problems: list[str]
+    requests_in_flight: int
+    cluster: dict[str, int]
+    workers: list[dict[str, Any]]
+    models: list[dict[str, Any]]
+    configured_gpu_types: list[str]
+    live_gpu_types: list[str]
+
+
+def router(api: Api) -> APIRouter:
+    """Make the routes."""
+    routes = APIRouter(tags=["health"])
+
+    @routes.get("/healthz", **probe("The process answers.", can_fail=False))
+    async def healthz() -> Response:
+        """Say that the process answers."""
+        return PlainTextResponse("ok")
+
+    @routes.get("/livez", **probe("Work makes progress."))
+    async def livez() -> Response:
+        """Say whether work makes progress; 503 means that only a restart helps."""
+        return _verdict(api.backend.health().live_problem)
+
+    @routes.get("/readyz", **probe("New requests are welcome."))
+    async def readyz() -> Response:
+        """Say whether new requests are welcome; 503 while models are preloaded and while the server drains."""
+        return _verdict(_ready_problem(api, api.backend.health()))
+
+    @routes.get("/health", **lookup(HealthReply))
+    async def health() -> Response:
+        """Describe the server."""
+        return Response(orjson.dumps(describe_health(api)), media_type=JSON_TYPE)
+
+    return routes
+
+
+def describe_health(api: Api) -> dict[str, Any]:
+    """Describe the server in the fields a gateway's `/health` has; it has no workers but itself."""
+    health = api.backend.health()
+    problems = [each for each in (health.live_problem, _ready_problem(api, health), *health.notes) if each]
+    held = [model for model in api.backend.models() if model.state != "available"]
+    loaded = sum(model.state == "loaded" for model in held)
+    return {
+        "status": "unhealthy" if health.live_problem else "degraded" if problems else "healthy",
+        "type": "standalone",
+        "version": __version__,
+        "uptime_s": round(time.time() - api.started_at, 3),
+        "problems": list(dict.fromkeys(problems)),
+        "requests_in_flight": api.gate.in_flight,
+        "cluster": {"worker_count": 1, "gpu_count": 0, "models_loaded": loaded},
+        "workers": [],
+        "models": [{"name": model.id, "state": model.state, "worker_count": 1, "gpu_types": []} for model in held],
+        "configured_gpu_types": [],
+        "live_gpu_types": [],
+    }
+
+
+def _ready_problem(api: Api, health: Health) -> str | None:
+    return health.ready_problem if api.gate.is_open else "draining"
+
+
+def _verdict(problem: str | None) -> Response:
+    return PlainTextResponse(problem or "ok", 503 if problem else 200)

@@ -1,0 +1,61 @@
+"""HTTP metrics, and `GET /metrics` over everything the process measures. It must not know what others measure."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from fastapi import APIRouter
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.exposition import choose_encoder
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sie_core.api.context import Api
+from sie_core.api.route_docs import probe
+
+SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
+BYTES = (256, 1024, 4096, 16384, 65536, 2**18, 2**20, 2**22, 2**24, 2**26)
+
+
+class HttpMetrics:
+    """What is counted of every request.
+
+    Args:
+        registry: Where the metrics are registered; each registry takes one set.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._requests = Counter(
+            "sie_http_requests", "Requests answered.", ("route", "method", "status"), registry=registry
+        )
+        self._seconds = Histogram(
+            "sie_http_request_seconds", "From the first byte in to the last byte out.", ("route",),
+            buckets=SECONDS, registry=registry,
+        )  # fmt: skip
+        self._bytes = Histogram("sie_http_response_bytes", "Bodies sent.", ("route",), buckets=BYTES, registry=registry)
+        self._series = lru_cache(maxsize=1024)(self._find_series)
+
+    def record(self, route: str, method: str, status: int, seconds: float, size: int) -> None:
+        """Count one request; `route` is its template, so that paths of clients make no series."""
+        requests, durations, sizes = self._series(route, method, status)
+        requests.inc()
+        durations.observe(seconds)
+        sizes.observe(size)
+
+    def _find_series(self, route: str, method: str, status: int) -> tuple[Counter, Histogram, Histogram]:
+        """Look the series up by their labels, which costs more than counting."""
+        requests = self._requests.labels(route, method, str(status))
+        return requests, self._seconds.labels(route), self._bytes.labels(route)
+
+
+def router(api: Api) -> APIRouter:
+    """Make the route."""
+    routes = APIRouter(tags=["health"])
+
+    @routes.get("/metrics", **probe("Every metric, in Prometheus' text format.", can_fail=False))
+    async def metrics(request: Request) -> Response:
+        """Show every metric of the process."""
+        write, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(write(api.registry), headers={"Content-Type": content_type})
+
+    return routes

@@ -1,0 +1,83 @@
+"""`GET /v1/models` and `GET /v1/models/{model}`: what is served and in which state. It must not know the catalog."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from sie_core.api.body.negotiation import JSON_TYPE
+from sie_core.api.context import Api
+from sie_core.api.http.model_id import check_model_id
+from sie_core.api.ops.models_schema import MergedModel, ModelsReply
+from sie_core.api.route_docs import lookup
+from sie_core.contracts import ModelInfo
+
+
+def router(api: Api) -> APIRouter:
+    """Make the routes."""
+    routes = APIRouter(tags=["models"])
+
+    @routes.get("/v1/models", **lookup(ModelsReply))
+    async def list_models() -> Response:
+        """List every served model."""
+        models = api.backend.models()
+        content = {
+            "object": "list",
+            "data": [openai_model(model, api) for model in models],
+            "models": [model_body(model, api) for model in models],
+        }
+        return Response(orjson.dumps(content), media_type=JSON_TYPE)
+
+    @routes.get("/v1/models/{model:path}", **lookup(MergedModel, 400, 404))
+    async def get_model(model: str) -> Response:
+        """Describe one model: `org/name`, or `org/name:profile`."""
+        info = api.backend.model(check_model_id(model))
+        return Response(orjson.dumps(openai_model(info, api) | model_body(info, api)), media_type=JSON_TYPE)
+
+    return routes
+
+
+def openai_model(model: ModelInfo, api: Api) -> dict[str, Any]:
+    """Describe a model as OpenAI does. It exists, as far as a client can tell, since the server started."""
+    owner = model.id.partition("/")[0] if "/" in model.id else "sie"
+    return {"id": model.id, "object": "model", "created": int(api.started_at), "owned_by": owner}
+
+
+def model_body(model: ModelInfo, api: Api) -> dict[str, Any]:
+    """Describe a model as SIE does."""
+    return {
+        "name": model.id,
+        "inputs": model.inputs,
+        "outputs": model.outputs,
+        "operations": model.operations,
+        "dims": dict(model.dims),
+        "loaded": model.state == "loaded",
+        "state": model.state,
+        "last_error": dict(model.last_error) if model.last_error else None,
+        "max_sequence_length": model.max_sequence_length,
+        "profiles": {name: _profile(name, api) for name in model.profiles},
+        "revision": model.revision,
+        "capabilities": None,
+        "routing": {"policy": None, "upstream_kind": None},
+        "adapter": model.adapter,
+        "matryoshka_dims": model.matryoshka_dims,
+        "memory_bytes": model.memory_bytes,
+        "last_used_at": model.last_used_at,
+        "pinned": model.pinned,
+        "notes": dict(model.notes),
+        "loras": list(model.loras),
+        "load_stages_s": dict(model.load_stages_s),
+    }
+
+
+def _profile(name: str, api: Api) -> dict[str, Any]:
+    return {
+        "is_default": name == "default",
+        "identity": None,
+        "remote_contract_sha256": None,
+        "remote_execution_sha256": None,
+        "runtime_instance_id": api.instance,
+    }

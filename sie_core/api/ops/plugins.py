@@ -1,0 +1,33 @@
+"""`GET /v1/plugins`: what is installed, what it registers and why one is broken. It must not know discovery."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from fastapi import APIRouter
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from sie_core.api.body.negotiation import JSON_TYPE
+from sie_core.api.context import Api
+from sie_core.api.route_docs import lookup
+
+
+class PluginsReply(BaseModel):
+    """Every plugin found, broken and blocked ones too."""
+
+    plugins: list[dict[str, Any]]
+
+
+def router(api: Api) -> APIRouter:
+    """Make the route."""
+    routes = APIRouter(tags=["models"])
+
+    @routes.get("/v1/plugins", **lookup(PluginsReply))
+    async def list_plugins() -> Response:
+        """List every plugin with its state, its cause and what it registers."""
+        content = {"plugins": [dict(plugin) for plugin in api.backend.plugins()]}
+        return Response(orjson.dumps(content, default=list), media_type=JSON_TYPE)
+
+    return routes

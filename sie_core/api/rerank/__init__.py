@@ -1,0 +1,1 @@
+"""The rerank routes in the shapes of Jina and Cohere."""

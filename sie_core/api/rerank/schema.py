@@ -1,0 +1,132 @@
+"""The bodies of the rerank routes: `/v1/rerank` as Jina has it, `/v2/rerank` as Cohere has it.
+
+A field they do not name is refused: none of it would be done. They must not know the backend.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FailFast, Field, WithJsonSchema
+
+from sie_core.api.http.limits import MAX_DOCUMENTS
+from sie_core.api.native.item_schema import Options
+
+REFUSING = ConfigDict(strict=True, extra="forbid")
+
+
+def _text_of(value: Any) -> Any:
+    """Take `{"text": …}`, which some clients send in place of a text."""
+    return value["text"] if isinstance(value, dict) and value.keys() == {"text"} else value
+
+
+def _not_blank(value: str) -> str:
+    if not value.strip():
+        raise ValueError("is blank; leave it out")
+    return value
+
+
+Text = Annotated[str, AfterValidator(_not_blank), WithJsonSchema({"type": "string", "pattern": r"\S"})]
+Document = Annotated[
+    Text,
+    BeforeValidator(_text_of),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": r"\S"},
+                {
+                    "type": "object",
+                    "properties": {"text": {"type": "string", "pattern": r"\S"}},
+                    "required": ["text"],
+                    "additionalProperties": False,
+                },
+            ]
+        }
+    ),
+]
+Documents = Annotated[list[Document], FailFast(), Field(min_length=1, max_length=MAX_DOCUMENTS)]
+_TOP_N = Field(default=None, ge=1, description="How many of the best are returned; absent: all.")
+_RETURN_DOCUMENTS = Field(default=None, description="Whether each result holds its document; absent: no.")
+
+
+class RankingBody(BaseModel):
+    """What both have: a query and documents."""
+
+    model_config = REFUSING
+
+    model: str
+    query: Text
+    documents: Documents
+    top_n: int | None = _TOP_N
+    return_documents: bool | None = _RETURN_DOCUMENTS
+
+
+class RerankBody(RankingBody):
+    """A request to rerank, in Jina's shape. A field that is null counts as absent."""
+
+    options: Options | None = None
+
+
+class CohereRerankBody(RankingBody):
+    """A request to rerank, in Cohere's shape. A field that is null counts as absent."""
+
+    max_tokens_per_doc: int | None = Field(
+        default=None, ge=1, description="Tokens of each document that are read; absent: what the model takes."
+    )
+
+
+class RerankedText(BaseModel):
+    """A document, as it was sent."""
+
+    text: str
+
+
+class RerankResult(BaseModel):
+    """A document's place in the request, and its score."""
+
+    index: int
+    relevance_score: float
+    document: RerankedText | None = None
+
+
+class RerankUsage(BaseModel):
+    """Tokens of every pair, counted by the model's own tokenizer after truncation."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class RerankReply(BaseModel):
+    """The documents by falling score; equal ones keep the order they were sent in."""
+
+    object: str = Field(examples=["list"])
+    model: str
+    results: list[RerankResult]
+    usage: RerankUsage
+
+
+class CohereVersion(BaseModel):
+    """Which version of Cohere's API the reply is in the shape of."""
+
+    version: str
+
+
+class CohereTokens(BaseModel):
+    """Tokens of every pair, counted by the model's own tokenizer after truncation."""
+
+    input_tokens: int
+
+
+class CohereMeta(BaseModel):
+    """What Cohere's clients read beside the results."""
+
+    api_version: CohereVersion
+    tokens: CohereTokens
+
+
+class CohereRerankReply(BaseModel):
+    """The documents by falling score, in Cohere's shape; equal ones keep the order they were sent in."""
+
+    id: str = Field(description="The request's id.")
+    results: list[RerankResult]
+    meta: CohereMeta

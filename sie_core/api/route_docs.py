@@ -1,0 +1,124 @@
+"""How routes describe themselves in OpenAPI: bodies in both formats, the headers they read, every error they answer.
+
+The arguments it makes are FastAPI's; it must not know what a route does.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pydantic import BaseModel
+from sie_sdk.errors import ERRORS
+from starlette.responses import Response
+
+from sie_core.api.body.negotiation import JSON_TYPE, MSGPACK_TYPE
+from sie_core.api.error_schema import CohereErrorReply, ErrorReply, OpenAIErrorReply, TeiErrorReply
+from sie_core.api.http.envelopes import ENVELOPES, EnvelopeName
+
+_REQUEST_HEADERS: Final = (
+    ("X-SIE-Timeout-Ms", {"type": "number", "exclusiveMinimum": 0}, "Answer 504 when so many milliseconds passed."),
+    ("Prefer", {"type": "string", "pattern": r"^wait=[0-9]{1,6}$"}, "`wait=N`: seconds to wait for a model to load."),
+    ("X-SIE-Remote", {"type": "string", "enum": ["forbid"]}, "Only ever answer from this installation."),
+)
+_REPLY_HEADERS: Final = {
+    "X-SIE-Request-ID": "Names the request in the server's log.",
+    "X-SIE-Server-Version": "Version of the server.",
+    "X-SIE-Served-By": "Always `local` here.",
+    "X-SIE-Truncated": "How many items were cut to the model's length; absent where none was.",
+    "X-Queue-Time": "Milliseconds waited.",
+    "X-Tokenization-Time": "Milliseconds of preparation.",
+    "X-Inference-Time": "Milliseconds on the device.",
+    "X-Postprocessing-Time": "Milliseconds of postprocessing; absent where there was none.",
+    "X-Total-Time": "Milliseconds altogether.",
+}
+
+_STATUSES: Final = (400, 404, 406, 413, 415, 500, 502, 503, 504)
+_INFERENCE_ERRORS: Final[dict[EnvelopeName, tuple[int, ...]]] = {
+    "native": _STATUSES,
+    "openai": _STATUSES,
+    "cohere": _STATUSES,
+    "tei": (404, 406, 413, 415, 422, 424, 429, 500, 503, 504),
+}
+"""What a route can answer beside a 200."""
+_ERROR_SCHEMAS: Final[dict[EnvelopeName, type[BaseModel]]] = {
+    "native": ErrorReply,
+    "openai": OpenAIErrorReply,
+    "cohere": CohereErrorReply,
+    "tei": TeiErrorReply,
+}
+
+
+def inference(
+    body: type[BaseModel], reply: type[BaseModel], *, msgpack: bool, errors: EnvelopeName = "native"
+) -> dict[str, Any]:
+    """Make the arguments of an inference route's decorator.
+
+    Args:
+        body: The schema of the request.
+        reply: The schema of a 200.
+        msgpack: Whether the route speaks msgpack beside JSON.
+        errors: The envelope its errors come in.
+    """
+    media_types = (JSON_TYPE, MSGPACK_TYPE) if msgpack else (JSON_TYPE,)
+    success = {
+        "description": _first_line(reply),
+        "content": {media_type: {"schema": reference(reply)} for media_type in media_types},
+        "headers": {
+            name: {"description": about, "schema": {"type": "string"}} for name, about in _REPLY_HEADERS.items()
+        },
+    }
+    return {
+        "response_class": Response,
+        "responses": {200: success, **_errors(*_INFERENCE_ERRORS[errors], envelope=errors)},
+        "openapi_extra": {
+            "requestBody": {
+                "required": True,
+                "content": {media_type: {"schema": reference(body)} for media_type in media_types},
+            },
+            "parameters": [
+                {"name": name, "in": "header", "required": False, "schema": schema, "description": about}
+                for name, schema, about in _REQUEST_HEADERS
+            ],
+        },
+    }
+
+
+def lookup(reply: type[BaseModel], *statuses: int, errors: EnvelopeName = "native") -> dict[str, Any]:
+    """Make the arguments of a JSON route without a body that answers `reply` or, in an envelope, an error's status."""
+    success = {"description": _first_line(reply), "content": {JSON_TYPE: {"schema": reference(reply)}}}
+    return {"response_class": Response, "responses": {200: success, **_errors(*statuses, envelope=errors)}}
+
+
+def probe(what: str, *, can_fail: bool = True) -> dict[str, Any]:
+    """Make the arguments of a route that answers one line of text."""
+    text = {"content": {"text/plain": {"schema": {"type": "string"}}}}
+    responses: dict[int | str, Any] = {200: {"description": what, **text}}
+    if can_fail:
+        responses[503] = {"description": "What is wrong, in one line.", **text}
+    return {"response_class": Response, "responses": responses | _errors()}
+
+
+def reference(model: type[BaseModel]) -> dict[str, str]:
+    """Point at a schema among the components."""
+    return {"$ref": f"#/components/schemas/{model.__name__}"}
+
+
+def _errors(*statuses: int, envelope: EnvelopeName = "native") -> dict[int | str, Any]:
+    """Describe the replies of `statuses`, and of any other failure as `default`."""
+    content = {JSON_TYPE: {"schema": reference(_ERROR_SCHEMAS[envelope])}}
+    described: dict[int | str, Any] = {}
+    for status in statuses:
+        rows = [row for row in ERRORS.values() if ENVELOPES[envelope].status(row.code, None) == status]
+        response: dict[str, Any] = {
+            "description": " ".join(f"`{row.code}`: {row.meaning}" for row in rows),
+            "content": content,
+        }
+        if any(row.retry_after_s is not None for row in rows):
+            response["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
+        described[status] = response
+    described["default"] = {"description": "Any other failure.", "content": content}
+    return described
+
+
+def _first_line(model: type[BaseModel]) -> str:
+    return (model.__doc__ or model.__name__).splitlines()[0]

@@ -1,0 +1,74 @@
+"""Ranks in the shape of text-embeddings-inference (TEI): from a body to `score`, and back.
+
+It must not know paths or the backend.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from sie_core.api.handler import Shape
+from sie_core.api.http.call_headers import CallHeaders
+from sie_core.api.native.item_schema import check_item_size
+from sie_core.api.rerank.ranking import rank
+from sie_core.api.tei.encode import truncation
+from sie_core.api.tei.schema import TeiRerankBody
+from sie_core.contracts import InferenceReply, InferenceRequest, Item
+from sie_core.logs import request_fields
+
+_PLACE = re.compile(r"items(\[\d+\]).*")
+
+
+@dataclass(frozen=True, slots=True)
+class Reranking:
+    """Requests to rank texts with one model.
+
+    Args:
+        model: Its id.
+        max_text_bytes: The most bytes of a text.
+    """
+
+    model: str
+    max_text_bytes: int
+
+    def shape(self) -> Shape[Any]:
+        """Describe them."""
+        return Shape(TeiRerankBody, self.ask, self.write, field_name)
+
+    def ask(self, body: TeiRerankBody, call: CallHeaders) -> InferenceRequest:
+        """Say in the contracts' terms what a client asks for.
+
+        Raises:
+            InvalidInput: A text is too large.
+        """
+        check_item_size(body.query, None, self.max_text_bytes, "query")
+        for place, text in enumerate(body.texts):
+            check_item_size(text, None, self.max_text_bytes, f"texts[{place}]")
+        return InferenceRequest(
+            model=self.model,
+            operation="score",
+            items=[Item(text=text) for text in body.texts],
+            request_id=request_fields().request_id,
+            query=Item(text=body.query),
+            truncate=truncation(body.truncate, body.truncation_direction),
+            wishes={"activation": "identity" if body.raw_scores else "sigmoid"},
+            deadline=call.deadline,
+            load_wait_s=call.load_wait_s or 0,
+        )
+
+    def write(self, body: TeiRerankBody, reply: InferenceReply) -> bytes:
+        """Write the ranks."""
+        ranks = [
+            {"index": each.index, "score": each.score} | ({"text": body.texts[each.index]} if body.return_text else {})
+            for each in rank(reply)
+        ]
+        return orjson.dumps(ranks)
+
+
+def field_name(param: str, body: TeiRerankBody) -> str:
+    """Name the field of the body that a field of the request was made of."""
+    return "query" if param == "query.text" else _PLACE.sub(r"texts\1", param)

@@ -1,0 +1,1 @@
+"""Model configs as values: schema, reading, ids, the catalog snapshot."""

@@ -1,0 +1,71 @@
+"""Writes a config with its revision fixed to a commit into an operator's folder.
+
+The text of the file it starts from stays as it is, comments included. Where the commit comes from it must not know.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import yaml
+
+from sie_core.catalog.configs.reading import ConfigError, parse_config, read_config
+from sie_core.catalog.sources.from_weights import SOURCE
+from sie_core.contracts import ModelConfig
+
+_HF_ID = re.compile(r"^hf_id:.*$", re.MULTILINE)
+_REVISION = re.compile(r"^hf_revision:.*\n?", re.MULTILINE)
+
+
+def write_pinned(config: ModelConfig, commit: str, folder: Path) -> Path:
+    """Write `config` with `hf_revision: commit` into `folder` and return the file.
+
+    A config that lies in `folder` already is changed where it is; any other becomes a new file there.
+
+    Raises:
+        ConfigError: The file is there and is not this config's, or the config's own file is no longer what was read.
+        OSError: `folder` cannot be written.
+    """
+    origin = None if config.source == SOURCE else Path(config.source)
+    file = folder / f"{re.sub(r'[/:@]', '--', config.id)}.yaml"
+    if origin is not None and origin.resolve().parent == folder.resolve():
+        file = origin
+    elif file.exists():
+        raise ConfigError(f"{file} exists and is not the config of {config.id}: move it, or name another folder")
+    text = _pinned(_text(config, origin), commit)
+    _check(config, commit, text, file)
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(file, text)
+    return file
+
+
+def _text(config: ModelConfig, origin: Path | None) -> str:
+    if origin is None:
+        return f"sie_id: {json.dumps(config.id)}\nhf_id: {json.dumps(config.hf_id)}\n"
+    read_config(origin)
+    return origin.read_text(encoding="utf-8")
+
+
+def _pinned(text: str, commit: str) -> str:
+    line = f"hf_revision: {commit}"
+    if _HF_ID.search(text):
+        return _HF_ID.sub(lambda found: f"{found[0]}\n{line}", _REVISION.sub("", text), count=1)
+    data = {**yaml.safe_load(text), "hf_revision": commit}
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+
+
+def _check(config: ModelConfig, commit: str, text: str, file: Path) -> None:
+    """Hold the text that is to be written to the config in force: nothing but the revision may differ."""
+    written = parse_config(yaml.safe_load(text), source=config.source, folder=file.parent)
+    wanted = replace(config, hf_revision=commit)
+    if config.source != SOURCE and written != wanted:
+        raise ConfigError(f"{config.source} is not what was read from it any more: try again")
+
+
+def _write(file: Path, text: str) -> None:
+    part = file.with_name(f".{file.name}.part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(file)

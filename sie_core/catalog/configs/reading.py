@@ -1,0 +1,191 @@
+"""From a model config file to the contracts' `ModelConfig`: reads, checks and applies `extends`.
+
+Knows one file at a time; folders and precedence are in `building`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import ValidationError
+
+from sie_core.catalog.configs.schema import ModelFile, ModuleEntry, ProfileFile, WeightsFile
+from sie_core.catalog.wording import short
+from sie_core.contracts import LoraConfig, ModelCard, ModelConfig, ModuleCard, OutputType, Profile
+
+INPUTS = ("text", "image", "audio", "video", "document")
+
+
+class ConfigError(Exception):
+    """A model config cannot be used; the message names the file, the field, the value and what is allowed."""
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader, which also refuses a key given twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[Hashable] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, Hashable):
+                if key in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"key {key!r} is given twice", key_node.start_mark
+                    )
+                seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def read_config(file: Path) -> ModelConfig:
+    """Read one model config file.
+
+    Raises:
+        ConfigError: It cannot be read, is no YAML, or a field is wrong.
+    """
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read: {error}") from error
+    return config_of(content, source=str(file), folder=file.parent)
+
+
+def config_of(content: bytes, *, source: str, folder: Path | None) -> ModelConfig:
+    """Read the content of a model config file; `source` and `folder` are those of `parse_config`.
+
+    Raises:
+        ConfigError: It is no YAML, or a field is wrong.
+    """
+    try:
+        data = yaml.load(content.decode("utf-8"), _Loader)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{source}: not valid YAML: {_yaml_problem(error)}") from None
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{source}: cannot be read: {error}") from None
+    return parse_config(data, source=source, folder=folder)
+
+
+def parse_config(data: object, *, source: str, folder: Path | None) -> ModelConfig:
+    """Check the content of a config and turn it into a `ModelConfig`.
+
+    Args:
+        data: What its YAML says.
+        source: Its path or URL, for messages.
+        folder: What paths of weights in it are relative to; None where it lies in no folder of this machine.
+
+    Raises:
+        ConfigError: A field is wrong; every wrong one is named, a line each.
+    """
+    if not isinstance(data, dict):
+        raise ConfigError(f"{source}: a model config is a map of fields, not {type(data).__name__}")
+    try:
+        parsed = ModelFile.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError("\n".join(f"{source}: {line}" for line in _describe(error))) from None
+    if parsed.remote_backed and not (parsed.hf_id or parsed.weights_path or parsed.package_backed):
+        raise ConfigError(f"{source}: remote_backed=True: models served elsewhere are not supported; give it weights")
+    paths = [parsed.weights_path, *(lora.weights_path for lora in parsed.loras.values())]
+    if folder is None and (beside := next((path for path in paths if path and not _is_whole(path)), None)):
+        raise ConfigError(
+            f"{source}: weights_path: {beside!r}: nothing lies beside a config in an object store; give an absolute "
+            "path, or hf_id with the weights in SIE_CLUSTER_CACHE or at the Hub"
+        )
+    return ModelConfig(
+        id=parsed.id,
+        hf_id=parsed.hf_id,
+        hf_revision=parsed.hf_revision,
+        weights_path=_weights_path(parsed.weights_path, folder),
+        expected=_expected(parsed.weights),
+        license=parsed.license,
+        weightless=parsed.package_backed,
+        inputs=tuple(name for name in INPUTS if getattr(parsed.inputs, name)),
+        tasks=parsed.tasks.model_dump(exclude_none=True),
+        max_sequence_length=parsed.max_sequence_length,
+        accept_token_ids=parsed.accept_token_ids,
+        trust_remote_code=parsed.trust_remote_code,
+        profiles=_profiles(parsed.profiles, source),
+        loras={
+            name: LoraConfig(name, lora.hf_id, lora.hf_revision, _weights_path(lora.weights_path, folder))
+            for name, lora in parsed.loras.items()
+        },
+        source=source,
+    )
+
+
+def _is_whole(path: str) -> bool:
+    return Path(path).expanduser().is_absolute()
+
+
+def _weights_path(value: str | None, folder: Path | None) -> str | None:
+    return None if value is None else str(((folder or Path()) / Path(value).expanduser()).absolute())
+
+
+def _expected(weights: WeightsFile | None) -> ModelCard | None:
+    if weights is None:
+        return None
+    config = weights.model_dump(include={"model_type", "architectures"}, exclude_defaults=True)
+    modules = tuple(_module(str(index), entry) for index, entry in enumerate(weights.modules))
+    return ModelCard(Path(), config, modules, files=tuple(weights.files))
+
+
+def _module(name: str, entry: ModuleEntry) -> ModuleCard:
+    ((kind, config),) = entry.items() if isinstance(entry, dict) else ((entry, {}),)
+    return ModuleCard(name, kind, Path(), config)
+
+
+def _profiles(written: Mapping[str, ProfileFile], source: str) -> dict[str, Profile]:
+    profiles = {}
+    for name, profile in written.items():
+        effective = profile if profile.extends is None else extend(written[profile.extends], profile)
+        options = effective.adapter_options
+        profiles[name] = Profile(
+            name=name,
+            adapter_path=effective.adapter_path,
+            max_batch_cost=effective.max_batch_tokens,
+            compute_precision=effective.compute_precision,
+            loadtime=options.loadtime,
+            runtime=options.runtime,
+            output_types=_output_types(options.runtime, f"{source}: profiles.{name}.adapter_options.runtime"),
+        )
+    return profiles
+
+
+def extend(parent: ProfileFile, child: ProfileFile) -> ProfileFile:
+    """Lay `child` over `parent`: what it names wins, and a map of options it fills replaces the parent's whole map."""
+    given = child.model_dump(exclude_none=True, exclude={"extends", "adapter_options", "adaptive_batching"})
+    options = parent.adapter_options.model_copy(
+        update={part: value for part in ("loadtime", "runtime") if (value := getattr(child.adapter_options, part))}
+    )
+    return parent.model_copy(update={**given, "adapter_options": options})
+
+
+def _output_types(runtime: Mapping[str, Any], where: str) -> tuple[str, ...] | None:
+    value = runtime.get("output_types")
+    if value is None:
+        return None
+    known = get_args(OutputType)
+    if not isinstance(value, list) or not value or any(name not in known for name in value):
+        raise ConfigError(f"{where}.output_types: {value!r} is not a list of {', '.join(known)}")
+    return tuple(value)
+
+
+def _describe(error: ValidationError) -> list[str]:
+    lines = []
+    for problem in error.errors(include_url=False):
+        where = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "missing":
+            lines.append(f"{where}: the field is needed")
+        elif problem["type"] in {"unknown_key", "config"}:
+            lines.append(f"{where}: {problem['msg']}" if where else problem["msg"])
+        else:
+            lines.append(f"{where}: {short(problem['input'])}: {problem['msg']}")
+    return lines
+
+
+def _yaml_problem(error: yaml.YAMLError) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
+    return str(error)

@@ -1,0 +1,215 @@
+"""The shape of a model config file: strict, every level closed to unknown keys.
+
+Knows the file's form only; what the fields become is in `reading`. Fields that are accepted and not yet served
+(`pool`, `routing`, generation) keep existing model folders loadable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from sie_core.catalog.configs.ids import ID_RULE, is_model_id, is_profile_name
+from sie_core.catalog.wording import did_you_mean, short
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        known = _names(cls)
+        for key in data:
+            if key not in known:
+                raise PydanticCustomError(
+                    "unknown_key",
+                    "`{key}` is no field here.{hint} Known: {known}",
+                    {"key": str(key), "hint": did_you_mean(str(key), known), "known": ", ".join(known)},
+                )
+        return data
+
+
+def _names(model: type[BaseModel]) -> list[str]:
+    names: list[str] = []
+    for name, field in model.model_fields.items():
+        alias = field.validation_alias
+        names += [str(choice) for choice in alias.choices] if isinstance(alias, AliasChoices) else [name]
+    return names
+
+
+class VectorTask(_Strict):
+    """One kind of vector `encode` returns. `matryoshka_dims` lists the sizes `dimensions` may name."""
+
+    dim: Annotated[int, Field(ge=1)] | None = None
+    matryoshka_dims: list[Annotated[int, Field(ge=1)]] | None = None
+
+
+class EncodeTask(_Strict):
+    """What `encode` returns."""
+
+    dense: VectorTask | None = None
+    sparse: VectorTask | None = None
+    multivector: VectorTask | None = None
+
+
+class Tasks(_Strict):
+    """The operations a model declares; the maps of `score`, `extract` and `generate` are free."""
+
+    encode: EncodeTask | None = None
+    score: dict[str, Any] | None = None
+    extract: dict[str, Any] | None = None
+    generate: dict[str, Any] | None = None
+
+
+class Inputs(_Strict):
+    """What an item may hold."""
+
+    text: bool = True
+    image: bool = False
+    audio: bool = False
+    video: bool = False
+    document: bool = False
+
+
+class AdapterOptions(_Strict):
+    """Options read when the model loads, and options read at each request."""
+
+    loadtime: dict[str, Any] = Field(default_factory=dict)
+    runtime: dict[str, Any] = Field(default_factory=dict)
+
+
+class AdaptiveBatching(_Strict):
+    """Accepted for existing folders; the batch former here needs no tuning by model."""
+
+    enabled: bool | None = None
+    target_p50_ms: float | None = None
+    calibration_multiplier: float | None = None
+    min_target_p50_ms: float | None = None
+    max_target_p50_ms: float | None = None
+    min_wait_ms: float | None = None
+    max_wait_ms: float | None = None
+    gain: float | None = None
+    integral_gain: float | None = None
+
+
+class ProfileFile(_Strict):
+    """One profile as written, before `extends` is applied."""
+
+    extends: str | None = None
+    adapter_path: Annotated[str, Field(min_length=1)] | None = None
+    max_batch_tokens: Annotated[int, Field(ge=1)] | None = None
+    compute_precision: Literal["float16", "bfloat16", "float32"] | None = None
+    adapter_options: AdapterOptions = AdapterOptions()
+    adaptive_batching: AdaptiveBatching | None = None
+    kv_budget_tokens: int | None = None
+    admission_enabled: bool | None = None
+    max_output_tokens: int | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    grammar_profile: str | None = None
+
+
+ModuleEntry = str | Annotated[dict[str, dict[str, Any]], Field(min_length=1, max_length=1)]
+"""A class of `modules.json` as it is written there, or a map of that class to its own config."""
+
+
+class WeightsFile(_Strict):
+    """What the files of the weights say, as far as it is known before they are here."""
+
+    model_type: str | None = None
+    architectures: list[str] = Field(default_factory=list)
+    modules: list[ModuleEntry] = Field(default_factory=list)
+    files: list[str] = Field(default_factory=list)
+
+
+class LoraFile(_Strict):
+    """Where the weights of a LoRA adapter are; an empty map means the repository of its name."""
+
+    hf_id: str | None = None
+    hf_revision: str | None = None
+    weights_path: Annotated[str, Field(min_length=1)] | None = None
+
+
+class Routing(_Strict):
+    """Accepted for existing folders; nothing here is served elsewhere."""
+
+    policy: Literal["remote_only", "fallback", "threshold"] | None = None
+    fallback_profile: str | None = None
+    triggers: list[str] | None = None
+    wake_above: float | None = None
+    sleep_below: float | None = None
+    window_s: float | None = None
+    cooldown_s: float | None = None
+
+
+class ModelFile(_Strict):
+    """One model config file."""
+
+    id: Annotated[str, Field(validation_alias=AliasChoices("sie_id", "model_id"))]
+    hf_id: str | None = None
+    hf_revision: str | None = None
+    hf_tokenizer_dependencies: dict[str, str] | None = None
+    weights_path: Annotated[str, Field(min_length=1)] | None = None
+    weights: WeightsFile | None = None
+    license: str | None = None
+    package_backed: bool = False
+    remote_backed: bool = False
+    routing: Routing | None = None
+    pool: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,128}$")] | None = None
+    inputs: Inputs = Inputs()
+    tasks: Tasks = Tasks()
+    max_sequence_length: Annotated[int, Field(ge=1)] | None = None
+    accept_token_ids: bool = False
+    trust_remote_code: bool = False
+    loras: dict[str, LoraFile] = Field(default_factory=dict)
+    profiles: Annotated[dict[str, ProfileFile], Field(min_length=1)] = Field(
+        default_factory=lambda: {"default": ProfileFile()}
+    )
+    sources: dict[str, Annotated[str, Field(pattern=r"^https://\S+$")]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ModelFile:
+        _require(is_model_id(self.id), f"`sie_id` is {short(self.id)}; an id is {ID_RULE}")
+        for field in ("hf_id", "hf_revision"):
+            value = getattr(self, field)
+            _require(value is None or is_model_id(value), f"`{field}` is {short(value)}; allowed are {ID_RULE}")
+        has_origin = self.hf_id or self.weights_path or self.package_backed or self.remote_backed
+        _require(has_origin, "one of `hf_id`, `weights_path`, `package_backed`, `remote_backed` is needed")
+        _require(self.pool != "_default", "`pool` may not be `_default`; leave it out for the default pool")
+        for name, lora in self.loras.items():
+            for id_ in (name, lora.hf_id, lora.hf_revision):
+                _require(
+                    id_ is None or is_model_id(id_), f"`loras.{name}`: {short(id_)} is no id; allowed are {ID_RULE}"
+                )
+        for name, profile in self.profiles.items():
+            self._check_profile(name, profile)
+        for fact in self.sources:
+            _require(_stated(self, fact.split(".")), f"`sources.{fact}`: the config states no `{fact}`")
+        return self
+
+    def _check_profile(self, name: str, profile: ProfileFile) -> None:
+        _require(is_profile_name(name), f"`profiles.{name}`: a profile's name is letters, digits and . _ -")
+        if profile.extends is None:
+            return
+        parent = self.profiles.get(profile.extends)
+        where = f"`profiles.{name}.extends` is {short(profile.extends)}"
+        _require(parent is not None, f"{where}; the profiles are {', '.join(self.profiles)}")
+        assert parent is not None
+        _require(parent.extends is None, f"{where}, which itself extends {short(parent.extends)}; one level is allowed")
+
+
+def _stated(value: object, path: Sequence[str]) -> bool:
+    """Whether a config states something at `path`, a field below a field."""
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else getattr(value, name, None)
+    return value not in (None, [])
+
+
+def _require(condition: object, message: str) -> None:
+    if not condition:
+        raise PydanticCustomError("config", "{message}", {"message": message})

@@ -1,0 +1,91 @@
+"""The catalog: an immutable snapshot of every model that can be served.
+
+A new state of the configs is a new snapshot with a higher epoch; nothing here changes after it was made. It must not
+know where configs come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from sie_core.catalog.configs.ids import ID_RULE, is_model_id
+from sie_core.catalog.wording import did_you_mean, short
+from sie_core.contracts import InferenceError, InvalidInput, ModelConfig, ResolvedModel
+
+DEFAULT_PROFILE = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A config that could not be used, for the operator; the rest of the catalog is served."""
+
+    source: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """Every model by the id it is listed under: `id` for the default profile, `id:profile` for any other."""
+
+    epoch: int
+    entries: Mapping[str, ResolvedModel] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+    absent: str = ""
+    """A sentence on models that broken plugins would have brought, for the error of an unknown one."""
+    stamp: Hashable = None
+    """Tells the state of the models folder it was made of from any other."""
+
+    def models(self) -> list[ResolvedModel]:
+        """List every model, ordered by id."""
+        return list(self.entries.values())
+
+    @property
+    def note(self) -> str | None:
+        """Name the files with problems in words fit for a client, None where there are none."""
+        names = sorted({problem.source.rpartition("/")[2] for problem in self.problems})
+        return f"model configs not served as they are written: {', '.join(names)}; the log says why" if names else None
+
+    def resolve(self, model_id: str) -> ResolvedModel:
+        """Find what `id` or `id:profile` names; `id:default` is the bare id.
+
+        Raises:
+            InvalidInput: `model_id` cannot be an id at all.
+            InferenceError: `MODEL_NOT_FOUND`, naming the nearest ids.
+        """
+        if not is_model_id(model_id):
+            raise InvalidInput(f"The model id {short(model_id)} is not well formed: {ID_RULE}.", param="model")
+        found = self.entries.get(model_id) or self.entries.get(model_id.removesuffix(f":{DEFAULT_PROFILE}"))
+        if found is None:
+            raise InferenceError("MODEL_NOT_FOUND", self.not_found(model_id), param="model")
+        return found
+
+    def not_found(self, model_id: str) -> str:
+        """Word that no model of that id is served, with the nearest ids or what to do."""
+        hint = did_you_mean(model_id, self.entries)
+        return f"No model {model_id!r} is served here.{hint or ' GET /v1/models lists those that are.'}{self.absent}"
+
+
+def make_catalog(
+    epoch: int, configs: Iterable[ModelConfig], problems: Iterable[Problem] = (), absent: str = ""
+) -> Catalog:
+    """Make the snapshot of `configs`; an id listed twice is a problem, and the first keeps it."""
+    entries: dict[str, ResolvedModel] = {}
+    found = list(problems)
+    for config in configs:
+        for resolved in profiles_of(config):
+            if resolved.id in entries:
+                other = entries[resolved.id].config.source
+                found.append(Problem(config.source, f"the id {resolved.id} is taken by {other}; that one is served"))
+            else:
+                entries[resolved.id] = resolved
+    return Catalog(epoch, MappingProxyType(dict(sorted(entries.items()))), tuple(found), absent)
+
+
+def profiles_of(config: ModelConfig) -> list[ResolvedModel]:
+    """List the models a config gives: the bare id for its `default` profile, `id:profile` for every other one."""
+    return [
+        ResolvedModel(config.id if name == DEFAULT_PROFILE else f"{config.id}:{name}", config, profile)
+        for name, profile in config.profiles.items()
+    ]

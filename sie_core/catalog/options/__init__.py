@@ -1,0 +1,1 @@
+"""The options a request may give: those of the engine, of postprocessors, of families."""

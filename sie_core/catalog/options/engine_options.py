@@ -1,0 +1,77 @@
+"""The keys of `options` that mean the same for every family, and what each may be.
+
+They never reach an adapter as options: each fills a field of its own. What the fields do is the engine's affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from sie_core.catalog.configs.ids import ID_RULE, is_model_id
+from sie_core.contracts import InputType, Operation, OutputType, Truncate
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOption:
+    """A key of `options` that means the same for every family."""
+
+    fills: str
+    """The field of `EffectiveOptions` it fills."""
+    check: Callable[[Any], Any]
+    """Returns the field's value, or raises ValueError with what is allowed."""
+    operations: tuple[Operation, ...] = get_args(Operation)
+
+
+def _input_type(value: Any) -> InputType:
+    if not isinstance(value, bool):
+        raise ValueError("true or false")
+    return "query" if value else "document"
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("a text")
+    return value
+
+
+def _size(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError("a whole number from 1")
+    return value
+
+
+def _output_types(value: Any) -> tuple[OutputType, ...]:
+    known = get_args(OutputType)
+    if not isinstance(value, list | tuple) or not value or any(each not in known for each in value):
+        raise ValueError(f"a list of {', '.join(known)}")
+    return tuple(value)
+
+
+def _overflow(value: Any) -> Truncate | None:
+    policies: dict[Any, Truncate | None] = {"default": None, "truncate_text": "end", "error": "error"}
+    if not isinstance(value, str) or value not in policies:
+        raise ValueError(f"one of {', '.join(policies)}")
+    return policies[value]
+
+
+def _lora(value: Any) -> str:
+    if not isinstance(value, str) or not is_model_id(value):
+        raise ValueError(f"the name of a LoRA adapter: {ID_RULE}")
+    return value
+
+
+SPELLINGS: Mapping[str, str] = {"lora_id": "lora"}
+"""Other names of engine options."""
+
+ENGINE_OPTIONS: Mapping[str, EngineOption] = {
+    "is_query": EngineOption("input_type", _input_type, ("encode",)),
+    "instruction": EngineOption("instruction", _text),
+    "output_types": EngineOption("output_types", _output_types, ("encode", "score")),
+    "output_dtype": EngineOption("output_dtype", _text, ("encode",)),
+    "overflow_policy": EngineOption("truncate", _overflow),
+    "lora": EngineOption("lora", _lora),
+    "dimensions": EngineOption("dimensions", _size, ("encode", "score")),
+}
+"""Every such key. What `output_types` and `dimensions` say to `score` is which vectors it compares."""

@@ -1,0 +1,270 @@
+"""Checks options: those of a request against the family and the engine, those of a profile when it loads.
+
+The keys of `engine_options` mean the same for every family; all others are the family's own. It must not know what any
+option does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from sie_core.catalog.options.engine_options import ENGINE_OPTIONS, SPELLINGS
+from sie_core.catalog.options.postprocess_options import check_parameters, check_switch, is_on, profile_options
+from sie_core.catalog.options.values import value_problem
+from sie_core.catalog.wording import did_you_mean, short
+from sie_core.contracts import (
+    InputType,
+    InvalidInput,
+    ModelFamily,
+    ModelLoadError,
+    Operation,
+    Option,
+    OutputType,
+    Postprocessor,
+    Profile,
+    ResolvedModel,
+    Truncate,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveOptions:
+    """The options of one request with the profile's below them, checked; None means nobody said."""
+
+    profile: Profile
+    """The profile whose `runtime` applies: the model's, or the one `options.profile` selects."""
+    family: Mapping[str, Any] = field(default_factory=dict)
+    """The family's own, for `Task.options`."""
+    postprocessors: tuple[Postprocessor, ...] = ()
+    """Those turned on."""
+    input_type: InputType | None = None
+    instruction: str | None = None
+    output_types: tuple[OutputType, ...] | None = None
+    output_dtype: str | None = None
+    truncate: Truncate | None = None
+    dimensions: int | None = None
+    lora: str | None = None
+
+
+NO_POSTPROCESSORS: Mapping[str, Postprocessor] = MappingProxyType({})
+NO_WISHES: Mapping[str, Any] = MappingProxyType({})
+SELECT_PROFILE = "profile"
+"""The key of a request's options that selects another profile's `runtime` of the same loaded model."""
+
+
+def resolve_options(
+    family: ModelFamily,
+    model: ResolvedModel,
+    request: Mapping[str, Any],
+    operation: Operation = "encode",
+    adapter_does: Operation | None = None,
+    postprocessors: Mapping[str, Postprocessor] = NO_POSTPROCESSORS,
+    wishes: Mapping[str, Any] = NO_WISHES,
+    *,
+    takes_lora: bool = True,
+) -> EffectiveOptions:
+    """Lay a request's `options` over the profile's `runtime` and check each. A null means "not said".
+
+    Args:
+        family: The family that serves the model.
+        model: The model, at its profile.
+        request: What the client sent as `options`.
+        operation: What the client asks for; of a profile's values, those of other operations are passed over.
+        adapter_does: What the adapter does for it, where that is another operation: its options are the family's.
+        postprocessors: Those there are, by name.
+        wishes: More options, under those of the request; unknown ones are passed over.
+        takes_lora: Whether the model takes LoRA adapters; the option is not offered by messages where it does not.
+
+    Raises:
+        InvalidInput: An option is unknown, of another operation, of the wrong type, out of range, or only read when the
+            model loads; `param` is `options.<name>` and the message names what is allowed.
+    """
+    given = _one_spelling({str(name): value for name, value in request.items()})
+    profile = _select_profile(family, model, given.pop(SELECT_PROFILE, None), postprocessors)
+    known = _Known.of(family, operation, adapter_does or operation, postprocessors, takes_lora)
+    runtime = _one_spelling(profile.runtime)
+    values = {name: value for name, value in runtime.items() if known.per_request(name)}
+    given = {name: value for name, value in wishes.items() if known.per_request(name)} | given
+    for name, value in given.items():
+        known.check(name, value)
+        if name in postprocessors:
+            check_switch(postprocessors[name], value, profile)
+    values.update(given)
+    engine = {name: ENGINE_OPTIONS[name] for name in ENGINE_OPTIONS if name in values}
+    return EffectiveOptions(
+        profile=profile,
+        family={name: value for name, value in values.items() if name not in engine and name not in postprocessors},
+        postprocessors=tuple(each for name, each in postprocessors.items() if is_on(values.get(name))),
+        **{option.fills: _convert(name, values[name]) for name, option in engine.items()},
+    )
+
+
+def check_profile(
+    family: ModelFamily, profile: Profile, postprocessors: Mapping[str, Postprocessor] = NO_POSTPROCESSORS
+) -> tuple[str, ...]:
+    """Check a profile's own options when its model loads; return the names of those that nothing reads.
+
+    Unknown ones are passed over only where the config was not written for this family, and the caller reports them.
+
+    Raises:
+        ModelLoadError: `CONFIG`: a value is wrong, or the config names this family and an option it does not know.
+    """
+    declared = {option.name: option for option in (*family.options, *profile_options(postprocessors.values()))}
+    ignored = check_parameters(profile, postprocessors.values())
+    for part, values in (("loadtime", profile.loadtime), ("runtime", profile.runtime)):
+        for written, value in values.items():
+            name = SPELLINGS.get(written, written)
+            problem: str | None = None
+            if value is None:
+                continue
+            if name in declared:
+                problem = value_problem(declared[name], value)
+            elif part == "runtime" and name in ENGINE_OPTIONS:
+                problem = _engine_problem(name, value)
+            elif profile.adapter_path == family.id:
+                every = [*declared, *ENGINE_OPTIONS]
+                problem = f"is no option of the family {family.id!r}.{_listed(None, every)}"
+            else:
+                ignored.append(f"{part}.{name}")
+                continue
+            if problem is not None:
+                raise ModelLoadError("CONFIG", f"Profile {profile.name!r}: {part}.{name} {problem}")
+    return tuple(ignored)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The options that one operation reads with one model."""
+
+    operation: Operation
+    own: Mapping[str, Option]
+    """The family's and the postprocessors', load options included."""
+    engine: frozenset[str]
+    every: frozenset[str]
+    """Those of other operations too."""
+    takes_lora: bool
+
+    @classmethod
+    def of(
+        cls,
+        family: ModelFamily,
+        operation: Operation,
+        adapter_does: Operation,
+        postprocessors: Mapping[str, Postprocessor],
+        takes_lora: bool,
+    ) -> _Known:
+        """Gather them."""
+        theirs = {each.name: each for each in profile_options(postprocessors.values())}
+        every = {each.name: each for each in family.options} | theirs
+        own = {
+            name: option
+            for name, option in every.items()
+            if not option.operations or (operation if name in theirs else adapter_does) in option.operations
+        }
+        engine = frozenset(name for name, option in ENGINE_OPTIONS.items() if operation in option.operations)
+        return cls(operation, own, engine, frozenset({*every, *ENGINE_OPTIONS}), takes_lora)
+
+    def per_request(self, name: str) -> bool:
+        """Whether a request may set it."""
+        return name in self.engine or (name in self.own and self.own[name].stage != "load")
+
+    def check(self, name: str, value: Any) -> None:
+        """Check one option of a request; values of the engine's own are checked as they are converted.
+
+        Raises:
+            InvalidInput: It is unknown, of another operation, only read at the load, or its value is wrong.
+        """
+        if name in self.engine:
+            return
+        param, option = f"options.{name[:64]}", self.own.get(name)
+        if option is None:
+            of = f"{self.operation} with this model" if name in self.every else "this model"
+            raise InvalidInput(f"{param} is no option of {of}.{self._named(name)}", param=param)
+        if option.stage == "load":
+            raise InvalidInput(
+                f"{param} is read when the model loads and cannot change by request; a profile of the model's config "
+                "sets it.",
+                param=param,
+            )
+        problem = value_problem(option, value)
+        if problem is not None:
+            raise InvalidInput(f"{param} {problem}", param=param)
+
+    def _named(self, name: str) -> str:
+        own = (option.name for option in self.own.values() if option.stage != "load")
+        return _listed(name, [*own, *(self.engine if self.takes_lora else self.engine - {"lora"})])
+
+
+def _select_profile(
+    family: ModelFamily, model: ResolvedModel, name: Any, postprocessors: Mapping[str, Postprocessor]
+) -> Profile:
+    if name is None or name == model.profile.name:
+        return model.profile
+    profiles = model.config.profiles
+    if not isinstance(name, str) or name not in profiles:
+        raise InvalidInput(
+            f"options.profile is {short(name)}; the profiles of {model.config.id} are {', '.join(profiles)}.",
+            param="options.profile",
+        )
+    selected = profiles[name]
+    try:
+        check_profile(family, selected, postprocessors)
+    except ModelLoadError as error:
+        raise InvalidInput(str(error), param="options.profile") from None
+    for option in family.options:
+        if option.stage == "load" and _load_value(selected, option) != _load_value(model.profile, option):
+            raise InvalidInput(
+                f"The profile {name!r} loads the model with another {option.name}: address it as "
+                f"{model.config.id}:{name}.",
+                param="options.profile",
+            )
+    return selected
+
+
+def _load_value(profile: Profile, option: Option) -> Any:
+    return profile.runtime.get(option.name, profile.loadtime.get(option.name))
+
+
+def _one_spelling(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Bring options that have several names under one, and leave out those that are null.
+
+    Raises:
+        InvalidInput: Two of them say different things.
+    """
+    found: dict[str, Any] = {}
+    for written, value in options.items():
+        name = SPELLINGS.get(written, written)
+        if value is None:
+            continue
+        if name in found and found[name] != value:
+            raise InvalidInput(
+                f"options.{name} is {short(found[name])} and options.{written} {short(value)}: both mean the same; "
+                "leave one out.",
+                param=f"options.{written}",
+            )
+        found[name] = value
+    return found
+
+
+def _convert(name: str, value: Any) -> Any:
+    try:
+        return ENGINE_OPTIONS[name].check(value)
+    except ValueError as allowed:
+        param = f"options.{name}"
+        raise InvalidInput(f"{param} is {short(value)}; allowed: {allowed}.", param=param) from None
+
+
+def _engine_problem(name: str, value: Any) -> str | None:
+    try:
+        _convert(name, value)
+    except InvalidInput as error:
+        return error.message.partition(" ")[2]
+    return None
+
+
+def _listed(name: str | None, options: list[str]) -> str:
+    known = sorted([*options, SELECT_PROFILE])
+    return f"{did_you_mean(name, known) if name else ''} Known: {', '.join(known)}."

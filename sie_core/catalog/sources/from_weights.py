@@ -1,0 +1,55 @@
+"""Models that no config names: folders of weights, cached Hub snapshots, packages that carry weights.
+
+Each becomes a config of its own with everything left to the weights. Only names and file lists are looked at here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from sie_core.cache import hub_layout
+from sie_core.cache.packages import installed_folder
+from sie_core.catalog.cards import holds_model
+from sie_core.catalog.configs.ids import is_model_id
+from sie_core.catalog.configs.snapshot import DEFAULT_PROFILE
+from sie_core.contracts import ModelConfig, Profile, WeightPackage
+
+SOURCE = "weights"
+
+
+def folder_models(models_dir: Path) -> Iterator[ModelConfig]:
+    """Find the folders `name` and `org/name` below `models_dir` that are the root of a model."""
+    for first in _folders(models_dir):
+        for folder in [first] if holds_model(first) else _folders(first):
+            if holds_model(folder):
+                name = folder.relative_to(models_dir).as_posix()
+                if is_model_id(name):
+                    yield _config(name, weights_path=str(folder.absolute()))
+
+
+def cached_models(cache: Path) -> Iterator[ModelConfig]:
+    """Find the repositories of a Hub cache whose `main` is there as a whole."""
+    for repo_id in hub_layout.repositories(cache):
+        folder = hub_layout.snapshot(cache, repo_id, None) if is_model_id(repo_id) else None
+        if folder is not None and holds_model(folder) and hub_layout.missing(folder) is None:
+            yield _config(repo_id, hf_id=repo_id)
+
+
+def packaged_models(packages: Iterable[WeightPackage]) -> Iterator[ModelConfig]:
+    """Find the registered weight packages that are installed."""
+    for package in packages:
+        if installed_folder(package) is not None:
+            yield _config(package.repo_id, hf_id=package.repo_id)
+
+
+def _config(model_id: str, *, hf_id: str | None = None, weights_path: str | None = None) -> ModelConfig:
+    profiles = {DEFAULT_PROFILE: Profile(DEFAULT_PROFILE)}
+    return ModelConfig(id=model_id, hf_id=hf_id, weights_path=weights_path, profiles=profiles, source=SOURCE)
+
+
+def _folders(parent: Path) -> list[Path]:
+    try:
+        return sorted(entry for entry in parent.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    except OSError:
+        return []

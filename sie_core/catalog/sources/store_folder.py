@@ -1,0 +1,88 @@
+"""A folder of model configs in an object store: listed at each look, and only what changed is read.
+
+Weights in it are nobody's: those come through the weight tiers. It must not know which store it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Hashable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from sie_core.catalog.configs.reading import ConfigError, config_of
+from sie_core.catalog.sources.folders import ConfigFile, FolderUnreadable
+from sie_core.contracts import ModelConfig, ObjectStore, ObjectStoreError, StoredObject
+
+log = logging.getLogger(__name__)
+
+LARGEST = 2**20
+"""Bytes of a config; the largest anyone writes by hand has some thousand."""
+READERS = 8
+
+
+class StoreFolder:
+    """The configs at the top of `store`.
+
+    Args:
+        store: The folder.
+        look_every_s: Seconds between two looks for changes.
+    """
+
+    def __init__(self, store: ObjectStore, look_every_s: float) -> None:
+        self.look_every_s = look_every_s
+        self._store = store
+        self._read: dict[StoredObject, ConfigFile] = {}
+
+    def stamp(self) -> Hashable:
+        """List the configs with their versions."""
+        return frozenset(self._list())
+
+    def files(self) -> Sequence[ConfigFile]:
+        """Read what is new or has another version than last time."""
+        listed = sorted(self._list(), key=lambda each: each.key)
+        if not listed:
+            log.warning("%s holds no model config (*.yaml, *.yml)", self._store.url)
+        fresh = [each for each in listed if each not in self._read]
+        with self._readable(), ThreadPoolExecutor(READERS, thread_name_prefix="sie-configs") as readers:
+            read = {**self._read, **dict(zip(fresh, readers.map(self._fetch, fresh), strict=True))}
+        files = {each: file for each in listed if (file := read[each]) is not None}
+        self._read = files
+        return list(files.values())
+
+    def weights(self) -> Iterator[ModelConfig]:
+        """Find none."""
+        return iter(())
+
+    def _list(self) -> list[StoredObject]:
+        with self._readable():
+            return [each for each in self._store.list("", below=False) if each.key.endswith((".yaml", ".yml"))]
+
+    def _fetch(self, listed: StoredObject) -> ConfigFile | None:
+        """Read one config; None where it has just been removed."""
+        source = f"{self._store.url}/{listed.key}"
+        try:
+            if listed.size > LARGEST:
+                return _refused(source, f"{listed.size} bytes are more than a config's {LARGEST}")
+            return ConfigFile(source, partial(config_of, self._store.read(listed.key), source=source, folder=None))
+        except ObjectStoreError as error:
+            if error.failure == "NOT_FOUND":
+                return None
+            if error.failure == "DENIED":
+                return _refused(source, str(error))
+            raise
+
+    @contextlib.contextmanager
+    def _readable(self) -> Iterator[None]:
+        try:
+            yield
+        except ObjectStoreError as error:
+            raise FolderUnreadable(f"SIE_MODELS_DIR: {error}") from error
+
+
+def _refused(source: str, why: str) -> ConfigFile:
+    def refuse() -> ModelConfig:
+        raise ConfigError(f"{source}: cannot be read: {why}")
+
+    return ConfigFile(source, refuse)

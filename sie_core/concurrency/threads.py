@@ -1,0 +1,74 @@
+"""Runs one long, rare call on a thread and awaits it. It must not know what the call does."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from sie_core.concurrency.pool import CpuPool
+
+Result = TypeVar("Result")
+
+
+async def on_thread(name: str, call: Callable[[], Result]) -> Result:
+    """Return what `call` returns, or raise what it raises.
+
+    The thread is a new one, and a daemon: a download that hangs holds up no other call, nor the end of the process.
+    """
+    return await _started(name, call).get()
+
+
+async def on_thread_to_its_end(name: str, call: Callable[[], Result]) -> Result:
+    """Do as `on_thread`, but cancelled return when the thread ends: it uses what the caller holds until then."""
+    outcome = _started(name, call)
+    try:
+        await asyncio.shield(outcome.done)
+    except asyncio.CancelledError:
+        await asyncio.wait([outcome.done])
+        raise
+    return await outcome.get()
+
+
+async def on_pool(pool: CpuPool, call: Callable[[], Result]) -> Result:
+    """Return what `call` returns, or raise what it raises; for calls that must not need a new thread's memory."""
+    outcome = _Outcome(call)
+    pool.submit(outcome.work)
+    return await outcome.get()
+
+
+def _started(name: str, call: Callable[[], Result]) -> _Outcome[Result]:
+    outcome = _Outcome(call)
+    threading.Thread(target=outcome.work, name=name, daemon=True).start()
+    return outcome
+
+
+class _Outcome(Generic[Result]):
+    """What a call on another thread comes to. Made and awaited on the event loop."""
+
+    def __init__(self, call: Callable[[], Result]) -> None:
+        self._call = call
+        self._loop = asyncio.get_running_loop()
+        self.done: asyncio.Future[None] = self._loop.create_future()
+        self._results: list[Result] = []
+        self._errors: list[BaseException] = []
+
+    def work(self) -> None:
+        try:
+            self._results.append(self._call())
+        except BaseException as error:
+            self._errors.append(error)
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(_resolve, self.done)
+
+    async def get(self) -> Result:
+        await self.done
+        if self._errors:
+            raise self._errors.pop()
+        return self._results.pop()
+
+
+def _resolve(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)

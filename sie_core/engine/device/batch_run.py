@@ -1,0 +1,83 @@
+"""A batch on its way through the device, and how one that failed is split. Pure; it runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from sie_core.contracts import Batch
+from sie_core.engine.models.loaded import LoadedModel
+from sie_core.engine.requests.inflight import Flight, FlightUnit
+
+STALL_FACTOR = 10.0
+"""How many times its prediction a batch may take before it counts as hung."""
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """One attempt to run a batch; it holds its model from its making to its end."""
+
+    model: LoadedModel
+    batch: Batch
+    after_freeing: bool = False
+    """Whether its units ran out of memory before, and somebody was asked to free some."""
+    started: float = 0.0
+    ended: float = 0.0
+    at_work_since: float | None = None
+    """When the stage that is at work on it began; None while it waits for one."""
+
+    @property
+    def units(self) -> tuple[FlightUnit, ...]:
+        """The units, cheapest first."""
+        return cast("tuple[FlightUnit, ...]", self.batch.units)
+
+    def flights(self) -> list[Flight]:
+        """List the distinct requests with units in the batch."""
+        return list(dict.fromkeys(flight_of(unit) for unit in self.units))
+
+    def leave_out_settled(self) -> bool:
+        """Leave out the units nobody waits for any more, and count them; return whether any is left."""
+        alive = [unit for unit in self.units if not flight_of(unit).settled]
+        if len(alive) < len(self.units):
+            for unit in set(self.units).difference(alive):
+                self.model.metrics.dropped(flight_of(unit).error, 1)
+            self.batch = part_of(self.batch, alive)
+        return bool(alive)
+
+    def problem(self, now: float, least_s: float) -> str | None:
+        """Say that a stage has been at work on it for more than `least_s`, and for far longer than was predicted."""
+        limit = max(least_s, STALL_FACTOR * (self.batch.predicted_s or 0.0))
+        if self.at_work_since is None or (took := now - self.at_work_since) <= limit:
+            return None
+        return f"a batch of {self.model.id} has been at work for {took:.0f} s, above {limit:.0f} s"
+
+
+def flight_of(unit: FlightUnit) -> Flight:
+    """Return the request a unit belongs to."""
+    return cast("Flight", unit.request)
+
+
+def part_of(batch: Batch, units: Sequence[FlightUnit]) -> Batch:
+    """Make a batch of some of a batch's units, in their order, with its share of the predicted time."""
+    cost = sum(unit.unit.cost for unit in units)
+    predicted = None if batch.predicted_s is None else batch.predicted_s * cost / max(1, batch.cost)
+    return Batch(tuple(units), batch.key, cost, predicted, len({unit.request for unit in units}))
+
+
+def halves_by_unit(run: Run) -> list[Batch]:
+    """Split a batch of several units into two of about equal length; a single unit cannot be split."""
+    middle = len(run.units) // 2
+    return [part_of(run.batch, run.units[:middle]), part_of(run.batch, run.units[middle:])] if middle else []
+
+
+def halves_by_request(run: Run) -> list[Batch]:
+    """Split a batch of several requests into two with half of them each; a single request is not split."""
+    flights = run.flights()
+    middle = len(flights) // 2
+    return [_of_flights(run, flights[:middle]), _of_flights(run, flights[middle:])] if middle else []
+
+
+def _of_flights(run: Run, flights: Iterable[Flight]) -> Batch:
+    chosen = set(flights)
+    return part_of(run.batch, [unit for unit in run.units if flight_of(unit) in chosen])

@@ -1,0 +1,1 @@
+"""What a loaded model is: its record and state, leases, LoRA adapters, converters."""

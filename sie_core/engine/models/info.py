@@ -1,0 +1,98 @@
+"""Describes a model for `/v1/models`: what its config declares, then, once loaded, what its weights are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Container, Iterable, Mapping
+from typing import Any, get_args
+
+from sie_core.catalog.configs.snapshot import DEFAULT_PROFILE
+from sie_core.contracts import ModelInfo, OutputType, Postprocessor, ResolvedModel
+from sie_core.engine.models.converters import make_converter, turned_on
+from sie_core.engine.models.loaded import LoadedModel
+from sie_core.engine.models.record import ModelSlot
+from sie_core.engine.requests.operations import declared_operations, served_operations
+
+STARTED_AT = time.time() - time.monotonic()
+"""What makes a time of day of the monotonic clock: taken once, so that one moment is always told alike."""
+
+
+def describe(resolved: ResolvedModel, slot: ModelSlot | None, postprocessors: Mapping[str, Postprocessor]) -> ModelInfo:
+    """Describe a model; `slot` is None where it was never asked for."""
+    loaded = slot.loaded if slot else None
+    config = resolved.config
+    facts = loaded.facts if loaded else None
+    vectors = {str(name): facts.dims.get(name) for name in facts.outputs} if facts else _declared_dims(config.tasks)
+    made = _made(resolved, vectors, postprocessors)
+    dims = _allowed(resolved, {**vectors, **made})
+    return ModelInfo(
+        id=resolved.id,
+        inputs=facts.inputs if facts else config.inputs,
+        outputs=_outputs(dims, facts.operations if facts else config.tasks),
+        dims=dims,
+        state=slot.state if slot else "available",
+        max_sequence_length=(facts and facts.max_sequence_length) or config.max_sequence_length,
+        revision=config.hf_revision,
+        last_error=slot.failure.describe() if slot and slot.failure else None,
+        profiles=tuple(config.profiles) if resolved.profile.name == DEFAULT_PROFILE else (DEFAULT_PROFILE,),
+        adapter=_adapter(resolved, loaded),
+        matryoshka_dims=() if "dense" in made else facts.matryoshka_dims if facts else _declared_sizes(config.tasks),
+        memory_bytes=slot.memory_held() if slot else None,
+        last_used_at=None if slot is None or (used_at := slot.used_at()) is None else STARTED_AT + used_at,
+        pinned=slot is not None and slot.pinned,
+        precision=facts.precision if facts else None,
+        notes=_notes(slot),
+        operations=served_operations(facts.operations) if facts else declared_operations(resolved),
+        loras=tuple(dict.fromkeys((*config.loras, *(loaded.loras.loaded if loaded else ())))),
+        load_stages_s=dict(slot.stages_s) if slot else {},
+    )
+
+
+def _notes(slot: ModelSlot | None) -> dict[str, str]:
+    if slot is not None and slot.fetching is not None:
+        return {"fetch": slot.fetching.problem() or slot.fetching.describe()}
+    return dict(slot.loaded.notes) if slot is not None and slot.loaded else {}
+
+
+def _adapter(resolved: ResolvedModel, loaded: LoadedModel | None) -> str | None:
+    return loaded.family.id if loaded else resolved.profile.adapter_path
+
+
+def _made(
+    resolved: ResolvedModel, vectors: Mapping[str, int | None], postprocessors: Mapping[str, Postprocessor]
+) -> dict[str, int | None]:
+    """List the outputs that the profile has made of others, with their dims where those are known."""
+    known: dict[OutputType, int] = {name: dim for name in _types() if (dim := vectors.get(name))}
+    made: dict[str, int | None] = {}
+    for each in turned_on(postprocessors.values(), resolved.profile):
+        try:
+            made[each.target] = make_converter(each, resolved.profile, known).dims
+        except ValueError:  # the weights decide yet, or the load will fail and say why
+            made[each.target] = None
+    return made
+
+
+def _allowed(resolved: ResolvedModel, dims: Mapping[str, int | None]) -> dict[str, int | None]:
+    """Keep what the profile returns; nothing where the weights decide."""
+    allowed = resolved.profile.output_types
+    return {name: dims[name] for name in _types() if name in dims and (allowed is None or name in allowed)}
+
+
+def _outputs(vectors: Iterable[str], operations: Container[str]) -> tuple[str, ...]:
+    """Add to the vectors what the model itself gives beside them; scores computed of its vectors are not its own."""
+    own = [name for operation, name in (("score", "score"), ("extract", "json")) if operation in operations]
+    return (*vectors, *own)
+
+
+def _declared_dims(tasks: Mapping[str, Any]) -> dict[str, int | None]:
+    encode = tasks.get("encode") or {}
+    return {name: (encode[name] or {}).get("dim") for name in _types() if name in encode}
+
+
+def _declared_sizes(tasks: Mapping[str, Any]) -> tuple[int, ...]:
+    dense = (tasks.get("encode") or {}).get("dense") or {}
+    return tuple(dense.get("matryoshka_dims") or ())
+
+
+def _types() -> Iterable[OutputType]:
+    return get_args(OutputType)

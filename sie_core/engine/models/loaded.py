@@ -1,0 +1,42 @@
+"""A model that is loaded: its adapter, and what the engine keeps beside it. Plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sie_core.cache import HeldWeights
+from sie_core.contracts import Adapter, BatchPolicy, ModelFacts, ModelFamily, ResolvedModel
+from sie_core.engine.metrics import ModelMetrics
+from sie_core.engine.models.converters import Converters
+from sie_core.engine.models.lease import UseCount
+from sie_core.engine.models.loras import Loras
+
+
+@dataclass(slots=True, eq=False)
+class LoadedModel:
+    """One loaded model; compared by identity, so a reload is another one."""
+
+    resolved: ResolvedModel
+    family: ModelFamily
+    adapter: Adapter
+    facts: ModelFacts
+    new_policy: Callable[[], BatchPolicy]
+    metrics: ModelMetrics
+    converters: Converters
+    """Used on the event loop."""
+    loras: Loras
+    notes: dict[str, str] = field(default_factory=dict)
+    use: UseCount = field(default_factory=UseCount)
+    weights: HeldWeights | None = None
+    """Its files stay in the local cache for as long as this does."""
+    policy: BatchPolicy = field(init=False)
+    """The queue; guarded by the lock of the device it runs on."""
+
+    def __post_init__(self) -> None:
+        self.policy = self.new_policy()
+
+    @property
+    def id(self) -> str:
+        """The id the model is listed under."""
+        return self.resolved.id

@@ -1,0 +1,1 @@
+"""The stages of one request: prepare, queue, finish, reply."""

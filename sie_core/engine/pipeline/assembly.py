@@ -1,0 +1,146 @@
+"""Puts the outputs of a request's units back together: unit by unit in, encoded items in request order out.
+
+An item is encoded as soon as its last unit is there, while later batches still run. It must not know batches.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import get_args
+
+from sie_core.contracts import (
+    Adapter,
+    InferenceRequest,
+    ItemOutput,
+    OutputType,
+    Task,
+    Truncation,
+    Unit,
+    Usage,
+)
+from sie_core.engine.requests.output import Leaving
+from sie_core.postprocess import encode_extraction, encode_item, encode_score, require_finite, shorten
+
+_OUTPUT_TYPES: tuple[OutputType, ...] = get_args(OutputType)
+_EXTRACTED = ("entities", "relations", "classifications", "objects", "data")
+
+
+class Assembly:
+    """Collects the outputs of `units`. `deliver` may be called from several threads at once.
+
+    Raises:
+        ValueError: The adapter's units do not cover the items; the text is for the log.
+    """
+
+    def __init__(
+        self, request: InferenceRequest, task: Task, leaving: Leaving, adapter: Adapter, units: Sequence[Unit]
+    ) -> None:
+        self._request = request
+        self._task = task
+        self._leaving = leaving
+        self._adapter = adapter
+        self.units = units
+        self._outputs: list[ItemOutput | None] = [None] * len(units)
+        self._positions = _positions(units, self._inputs())
+        self._missing = [len(positions) for positions in self._positions]
+        self._items: list[bytes] = [b""] * len(request.items)
+        self._items_left = len(self._positions)
+        self._lock = threading.Lock()
+
+    def deliver(self, index: int, output: ItemOutput) -> bool:
+        """Take the output of the unit at `index`; return whether it was the last of the request.
+
+        Raises:
+            InferenceError: `NON_FINITE_OUTPUT`, naming the item; what the adapter refused it with.
+        """
+        if output.refused is not None:
+            refused, output.refused = output.refused, None
+            try:
+                raise refused
+            finally:
+                del refused  # it and this frame would hold each other
+        item = self.units[index].item
+        with self._lock:
+            self._outputs[index] = output
+            self._missing[item] -= 1
+            if self._missing[item]:
+                return False
+        self._complete(item)
+        with self._lock:
+            self._items_left -= 1
+            return not self._items_left
+
+    def items(self) -> list[bytes]:
+        """Return the encoded items, once all are there."""
+        return self._items
+
+    def usage(self) -> Usage:
+        """Count what the request consumed."""
+        tokens = sum(unit.tokens for unit in self.units)
+        images = sum(len(item.images) for item in self._request.items)
+        if self._request.query is not None:
+            images += len(self._request.query.images)
+        return Usage(input_tokens=tokens, images=images)
+
+    def truncated(self) -> int:
+        """Count the items that were cut."""
+        return sum(self._truncation(item) is not None for item in range(len(self._positions)))
+
+    def _inputs(self) -> int:
+        """Count what units are made of: the items, here."""
+        return len(self._request.items)
+
+    def _complete(self, item: int) -> None:
+        """Encode an item whose units are all there."""
+        self._items[item] = self._encode(self._output(item, f"items[{item}]"), item)
+
+    def _output(self, item: int, where: str) -> ItemOutput:
+        """Combine and check the output of an item, and make what leaves of it."""
+        output = self._combine(item)
+        for name in _OUTPUT_TYPES:
+            if name not in self._task.output_types:
+                setattr(output, name, None)
+            elif getattr(output, name) is None:
+                raise ValueError(f"the adapter gave no {name} output for {where}")
+        require_finite(output, where)
+        if output.dense is not None and self._task.dimensions is not None:
+            output.dense = shorten(output.dense, self._task.dimensions, output.normalized)
+        return self._leaving.convert(output, self._task.input_type, where)
+
+    def _encode(self, output: ItemOutput, item: int) -> bytes:
+        item_id, truncated = self._request.items[item].id, self._truncation(item)
+        if self._task.operation == "encode":
+            return encode_item(output, self._leaving.dtype, item, item_id, truncated)
+        if self._task.operation == "score":
+            if output.score is None:
+                raise ValueError(f"the adapter gave no score for items[{item}]")
+            return encode_score(output.score, item_id, truncated)
+        if all(getattr(output, name) is None for name in _EXTRACTED):
+            raise ValueError(f"the adapter extracted none of {', '.join(_EXTRACTED)} from items[{item}]")
+        return encode_extraction(output, item_id, truncated)
+
+    def _combine(self, item: int) -> ItemOutput:
+        positions = self._positions[item]
+        outputs = [output for position in positions if (output := self._outputs[position]) is not None]
+        for position in positions:
+            self._outputs[position] = None
+        if len(positions) == 1:
+            return outputs[0]
+        return self._adapter.combine([self.units[position] for position in positions], outputs)
+
+    def _truncation(self, item: int) -> Truncation | None:
+        cuts = (self.units[position].truncated for position in self._positions[item])
+        return next((cut for cut in cuts if cut is not None), None)
+
+
+def _positions(units: Sequence[Unit], items: int) -> list[list[int]]:
+    """List the positions of each item's units."""
+    positions: list[list[int]] = [[] for _ in range(items)]
+    for position, unit in enumerate(units):
+        if not 0 <= unit.item < items or unit.cost < 1:
+            raise ValueError(f"the adapter made a unit of items[{unit.item}] of {items} with cost {unit.cost}")
+        positions[unit.item].append(position)
+    if not all(positions):
+        raise ValueError(f"the adapter made no unit of items[{positions.index([])}]")
+    return positions

@@ -1,0 +1,129 @@
+"""One request between admission and answer, and its units in the queue. It must not know stages or threads.
+
+A flight is settled once, by whoever is first: the last finished batch, a failure, a deadline, a client that left. Every
+stage asks `settled` before it spends anything on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, QueuedUnit, Task, Timing
+
+if TYPE_CHECKING:
+    from sie_core.engine.models.loaded import LoadedModel
+    from sie_core.engine.pipeline.assembly import Assembly
+    from sie_core.engine.requests.output import Leaving
+
+
+@dataclass(slots=True, eq=False)
+class FlightUnit(QueuedUnit):
+    """A queued unit that knows its position among those of its flight, which is its `request`."""
+
+    index: int = 0
+
+
+class Flight:
+    """A request on its way. Created on the event loop; settled from any thread.
+
+    Args:
+        arrived: When the request came; `time.monotonic()` seconds, as all times here.
+    """
+
+    __slots__ = (
+        "_lock",
+        "_loop",
+        "arrived",
+        "assembly",
+        "error",
+        "first_run",
+        "future",
+        "last_run",
+        "leaving",
+        "model",
+        "prepare_started",
+        "prepared",
+        "request",
+        "settled",
+        "submitted",
+        "task",
+    )
+
+    def __init__(
+        self, request: InferenceRequest, model: LoadedModel, task: Task, leaving: Leaving, arrived: float, now: float
+    ) -> None:
+        self.request = request
+        self.model = model
+        self.task = task
+        self.leaving = leaving
+        self.arrived = arrived
+        self.submitted = self.prepare_started = self.prepared = now
+        self.first_run: float | None = None
+        self.last_run = now
+        self.assembly: Assembly | None = None
+        self.settled = False
+        self.error: InferenceError | None = None
+        """The like of what it was answered with, without the frames that one passed: they hold this flight."""
+        self._loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[InferenceReply] = self._loop.create_future()
+        self._lock = threading.Lock()
+
+    def succeed(self, reply: InferenceReply) -> None:
+        """Answer with `reply`, unless something else was quicker."""
+        if self._settle():
+            self._tell(reply)
+
+    def fail(self, error: InferenceError) -> None:
+        """Answer with `error`, unless something else was quicker."""
+        if self._settle():
+            self.error = InferenceError(error.code, error.message)
+            self._tell(error)
+
+    def abandon(self) -> bool:
+        """Say that nobody waits any more; False where the flight was settled before."""
+        return self._settle()
+
+    def forget(self) -> None:
+        """Let the answer go, once somebody has it: an error and this flight would hold each other."""
+        self.future = self._loop.create_future()
+        self.future.cancel()  # whoever settled this flight just now may yet tell it
+
+    def ran(self, started: float, ended: float) -> None:
+        """Note that a batch with units of this flight ran."""
+        with self._lock:
+            self.first_run = started if self.first_run is None else min(self.first_run, started)
+            self.last_run = max(self.last_run, ended)
+
+    def timing(self, now: float) -> Timing:
+        """Say where the time went; the parts add up to the total but for a wait for the model's load."""
+        first_run = self.prepared if self.first_run is None else self.first_run
+        queued = self.prepare_started - self.submitted + first_run - self.prepared
+        return Timing(
+            total_ms=1000 * (now - self.arrived),
+            queue_ms=1000 * max(0.0, queued),
+            tokenization_ms=1000 * (self.prepared - self.prepare_started),
+            inference_ms=1000 * max(0.0, self.last_run - first_run),
+            postprocessing_ms=1000 * max(0.0, now - self.last_run),
+        )
+
+    def _settle(self) -> bool:
+        with self._lock:
+            was, self.settled = self.settled, True
+        return not was
+
+    def _tell(self, outcome: InferenceReply | InferenceError) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(_resolve, self.future, outcome)
+
+
+def _resolve(future: asyncio.Future[InferenceReply], outcome: InferenceReply | InferenceError) -> None:
+    if future.done():
+        return
+    if isinstance(outcome, InferenceError):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)

@@ -1,0 +1,1 @@
+"""Which models and adapters are on the device: loads, evictions, rollouts."""

@@ -1,0 +1,89 @@
+"""Loads `SIE_PRELOAD_MODELS` and says whether they are there. It must not know who asks about readiness."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Container, Sequence
+
+from sie_core.catalog import Catalog
+from sie_core.catalog.configs.snapshot import DEFAULT_PROFILE
+from sie_core.contracts import InferenceError
+from sie_core.engine.residency.lifecycle import Lifecycle
+
+log = logging.getLogger(__name__)
+
+clock = time.monotonic
+
+
+class Preload:
+    """The models to be loaded before readiness.
+
+    A failed one is tried again after its cooldown, and at once when its config changes.
+
+    Args:
+        names: The models.
+        catalog: Returns the snapshot in force.
+        lifecycle: Loads them.
+    """
+
+    def __init__(self, names: Sequence[str], catalog: Callable[[], Catalog], lifecycle: Lifecycle) -> None:
+        self._catalog = catalog
+        self._lifecycle = lifecycle
+        self._problems: dict[str, str] = {name: f"{name} is being loaded" for name in names}
+        self._changed: dict[str, asyncio.Event] = {name: asyncio.Event() for name in names}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def problem(self) -> str | None:
+        """What keeps the preload from being complete; None where nothing does."""
+        return f"preload: {'; '.join(self._problems.values())}" if self._problems else None
+
+    async def run(self) -> None:
+        """Try to load every model once; go on in the background with those that failed for now."""
+        first = [asyncio.Event() for _ in self._problems]
+        for name, tried in zip(tuple(self._problems), first, strict=True):
+            self._tasks.append(asyncio.create_task(self._load(name, tried)))
+        await asyncio.gather(*(tried.wait() for tried in first))
+
+    def follow(self, changed: Container[str]) -> None:
+        """Try those again now whose config changed."""
+        for name, event in self._changed.items():
+            if name.removesuffix(f":{DEFAULT_PROFILE}") in changed:
+                event.set()
+
+    def cancel(self) -> None:
+        """Stop trying."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _load(self, name: str, tried: asyncio.Event) -> None:
+        changed = self._changed[name]
+        try:
+            while True:
+                changed.clear()
+                wait_s = await self._attempt(name)
+                if name not in self._problems:
+                    return
+                tried.set()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), wait_s)
+        finally:
+            tried.set()
+
+    async def _attempt(self, name: str) -> float | None:
+        """Load a model; return the seconds until it may be tried again, None where only a change of it can help."""
+        try:
+            resolved = self._catalog().resolve(name)
+            await self._lifecycle.load(resolved)
+        except InferenceError as error:
+            self._problems[name] = f"{name} failed: {error.message}"
+            log.error("preload: %s", self._problems[name])
+            if error.code != "MODEL_LOAD_FAILED":
+                return None
+            slot = self._lifecycle.known(resolved)
+            return None if slot is None or slot.failure is None else max(0.0, slot.failure.retry_at - clock())
+        del self._problems[name]
+        return None

@@ -1,0 +1,1 @@
+"""The shell every program serves HTTP in: connections, listening sockets, drain, signals."""
