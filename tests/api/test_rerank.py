@@ -92,6 +92,53 @@ async def test_nulls_count_as_absent_and_two_underscores_as_a_slash(client: http
     assert len((await client.post(path, json=nulls)).json()["results"]) == len(DOCUMENTS)
 
 
+UNKNOWN = {
+    "max_chunks_per_doc": 10, "overlap_tokens": 80, "return_len": True, "rank_fields": ["title"], "user": "me",
+    "priority": 3, "made_up": {"a": [1]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("unknown", [UNKNOWN, dict.fromkeys([*UNKNOWN, "raw_scores", "options"])])
+async def test_what_other_servers_know_is_ignored(client: httpx.AsyncClient, path: str, unknown) -> None:
+    documents = [{"text": DOCUMENTS[0], "title": "x"}, *DOCUMENTS[1:]]
+    told = (await client.post(path, json=BODY | {"documents": documents} | unknown)).json()
+    assert told["results"] == (await client.post(path, json=BODY)).json()["results"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(("written", "meant"), [("true", True), ("false", False)])
+async def test_clients_of_texts_write_true_as_one(client: httpx.AsyncClient, path: str, written, meant) -> None:
+    told = await client.post(path, json=BODY | {"return_documents": written, "raw_scores": written})
+    assert (
+        told.json()["results"] == (await client.post(path, json=BODY | {"return_documents": meant})).json()["results"]
+    )
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("model", [RERANKER, "sie-fake/embedder"])
+async def test_blank_documents_rank_last(client: httpx.AsyncClient, path: str, model: str) -> None:
+    base = BODY | {"model": model}
+    others = (await client.post(path, json=base)).json()["results"]
+    mixed = ["", *DOCUMENTS[:2], " \n", *DOCUMENTS[2:], {"text": ""}]
+    told = (await client.post(path, json=base | {"documents": mixed, "return_documents": True})).json()["results"]
+    places = [1, 2, 4, 5]
+    assert [each["index"] for each in told] == [*(places[each["index"]] for each in others), 0, 3, 6]
+    scores = [each["relevance_score"] for each in told]
+    assert scores[:4] == [each["relevance_score"] for each in others]
+    assert scores[4:] == [min(0, scores[3])] * 3
+    assert [each["document"]["text"] for each in told[4:]] == ["", " \n", ""]
+    best = (await client.post(path, json=base | {"documents": mixed, "top_n": 1})).json()["results"]
+    assert best == [{"index": told[0]["index"], "relevance_score": scores[0]}]
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_nothing_but_blank_documents_is_a_ranking_too(client: httpx.AsyncClient, path: str) -> None:
+    told = (await client.post(path, json=BODY | {"documents": ["", " "]})).json()["results"]
+    assert told == [{"index": 0, "relevance_score": 0.0}, {"index": 1, "relevance_score": 0.0}]
+    assert (await client.post(path, json=BODY | {"documents": [""], "model": "no/such"})).status_code == 404
+
+
 async def test_documents_are_cut_to_so_many_tokens(client: httpx.AsyncClient) -> None:
     documents = ["a red fox", "fox, not red: a fox", "red " * 60 + "fox", "fox"]
     for most in (1, 3, 50):
@@ -120,13 +167,12 @@ async def test_options_are_the_model_s(client: httpx.AsyncClient) -> None:
         ({"query": ["a"]}, "query", "string"),
         ({"documents": []}, "documents", "1"),
         ({"documents": "one text"}, "documents", "list"),
-        ({"documents": ["x", " "]}, "documents[1]", "blank"),
         ({"documents": ["x", 7]}, "documents[1]", "string"),
         ({"documents": ["x", {"title": "x"}]}, "documents[1]", "string"),
         ({"documents": ["x"] * (MAX_DOCUMENTS + 1)}, "documents", "1000"),
         ({"top_n": 0}, "top_n", "1"),
         ({"top_n": "2"}, "top_n", "integer"),
-        ({"rank_fields": ["title"]}, "rank_fields", "leave it out"),
+        ({"return_documents": "perhaps"}, "return_documents", "boolean"),
         ({"model": "sie-fake/extractor"}, "model", "extract"),
         ({"model": "../secret"}, "model", ".."),
     ],
@@ -145,7 +191,7 @@ async def test_a_wrong_number_of_tokens_is_refused(client: httpx.AsyncClient, mo
 
 
 async def test_what_the_model_refuses_is_told_by_the_field_s_own_name(client: httpx.AsyncClient) -> None:
-    long = ["short", "word " * 100]
+    long = [" ", "word " * 100]
     param, message = await refused(client, "/v1/rerank", documents=long, options={"overflow_policy": "error"})
     assert param == "documents[1]"
     assert "64" in message

@@ -54,8 +54,6 @@ def param_of(item: str, given: Any, name: str = "input") -> str:
 def _text(given: Any, max_bytes: int, param: str) -> Item:
     if not isinstance(given, str):
         raise InvalidInput(f"`{param}` must be a text like the other inputs, not {kind_of(given)}.", param=param)
-    if not given:
-        raise InvalidInput(f"`{param}` is an empty string, which has no embedding; leave it out.", param=param)
     check_item_size(given, None, max_bytes, param)
     return Item(text=given)
 

@@ -13,16 +13,16 @@ from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS
 from sie_core.api.native.item_schema import STRICT
 from sie_core.contracts import InputType, Truncate
 
-_TEXTS = {"type": "array", "items": {"type": "string", "minLength": 1}}
+_TEXTS = {"type": "array", "items": {"type": "string"}}
 _TOKEN_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
 _COUNT = {"minItems": 1, "maxItems": MAX_EMBEDDING_INPUTS}
 Input = Annotated[
     Any,
     WithJsonSchema(
         {
-            "description": "A text or a list of texts, none empty. Token ids only where the model's config says so.",
+            "description": "A text or a list of texts. Token ids only where the model's config says so.",
             "anyOf": [
-                {"type": "string", "minLength": 1},
+                {"type": "string"},
                 {**_TEXTS, **_COUNT},
                 _TOKEN_IDS,
                 {"type": "array", "items": _TOKEN_IDS, **_COUNT},

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from sie_sdk import wire
@@ -30,3 +30,21 @@ def rank(reply: InferenceReply) -> list[RankedDocument]:
         fields = cast("dict[str, Any]", wire.unpack(item))
         documents.append(RankedDocument(index, fields["item_id"], fields["score"], fields.get("truncated")))
     return sorted(documents, key=lambda document: -document.score)
+
+
+def asked_about(documents: Sequence[str]) -> list[int]:
+    """List the places of the documents a model is asked about: those that are not blank, or one where all are."""
+    return [place for place, text in enumerate(documents) if text.strip()] or [0]
+
+
+def rank_documents(documents: Sequence[str], reply: InferenceReply) -> list[RankedDocument]:
+    """Rank `documents` by the scores of those `asked_about`; blank ones come last.
+
+    The score of a blank one is 0, or the lowest of the others where that is below 0.
+    """
+    places = asked_about(documents)
+    ranked = [replace(each, index=places[each.index]) for each in rank(reply)]
+    ranked = [each for each in ranked if documents[each.index].strip()]
+    lowest = min(0.0, ranked[-1].score) if ranked else 0.0
+    blank = [place for place, text in enumerate(documents) if not text.strip()]
+    return ranked + [RankedDocument(place, None, lowest) for place in blank]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -20,7 +19,7 @@ from sie_core.api.handler import Shape, answer_shaped
 from sie_core.api.http.call_headers import CallHeaders
 from sie_core.api.native.item_schema import check_item_size
 from sie_core.api.rerank.cut_documents import cut_documents
-from sie_core.api.rerank.ranking import rank
+from sie_core.api.rerank.ranking import asked_about, rank_documents
 from sie_core.api.rerank.schema import (
     CohereRerankBody,
     CohereRerankReply,
@@ -32,7 +31,7 @@ from sie_core.api.route_docs import inference
 from sie_core.contracts import InferenceReply, InferenceRequest, Item
 from sie_core.logs import request_fields
 
-_PLACE = re.compile(r"items(\[\d+\]).*")
+_PLACE = re.compile(r"items\[(\d+)\]")
 
 
 def router(api: Api) -> APIRouter:
@@ -43,21 +42,21 @@ def router(api: Api) -> APIRouter:
         RerankBody, lambda body, call: score_request(body, body.options or {}, call, limit), rerank_reply, field_name
     )
 
-    def ask_cohere(body: CohereRerankBody, call: CallHeaders) -> InferenceRequest:
-        return replace(score_request(body, {}, call, limit), wishes={"activation": "sigmoid"})
-
     async def cut(body: CohereRerankBody, asked: InferenceRequest) -> InferenceRequest:
         most = body.max_tokens_per_doc
         return asked if most is None else await cut_documents(api.backend, asked, most, "max_tokens_per_doc")
 
-    cohere = Shape(CohereRerankBody, ask_cohere, cohere_reply, field_name, cut)
+    cohere = Shape(
+        CohereRerankBody, lambda body, call: score_request(body, {}, call, limit), cohere_reply, field_name, cut
+    )
 
     @routes.post("/v1/rerank", **inference(RerankBody, RerankReply, msgpack=False, errors="openai"))
     async def rerank(request: Request) -> Response:
         """Score documents against a query and return them by falling score, in Jina's shape.
 
-        The scores are those of `/v1/score`. A model that is not loaded is waited for, up to `SIE_MODEL_WAIT_S` seconds
-        or those of `Prefer: wait=N`.
+        A cross-encoder's scores are between 0 and 1, or its logits with `raw_scores`; a model that compares vectors
+        gives what it finds. A model that is not loaded is waited for, up to `SIE_MODEL_WAIT_S` seconds or those of
+        `Prefer: wait=N`.
         """
         return await answer_shaped(api, request, jina)
 
@@ -78,6 +77,8 @@ def score_request(
 ) -> InferenceRequest:
     """Say in the contracts' terms what the client asks for. `__` in a model's id without `/` stands for one.
 
+    The model is not asked about blank documents: they are ranked last.
+
     Raises:
         InvalidInput: A text is too large.
     """
@@ -87,10 +88,11 @@ def score_request(
     return InferenceRequest(
         model=body.model if "/" in body.model else body.model.replace("__", "/"),
         operation="score",
-        items=[Item(text=text) for text in body.documents],
+        items=[Item(text=body.documents[place]) for place in asked_about(body.documents)],
         request_id=request_fields().request_id,
         query=Item(text=body.query),
         options=options,
+        wishes={"activation": "identity" if body.raw_scores else "sigmoid"},
         deadline=call.deadline,
         load_wait_s=call.load_wait_s or 0,
     )
@@ -98,7 +100,9 @@ def score_request(
 
 def field_name(param: str, body: RankingBody) -> str:
     """Name the field of the body that a field of the request was made of."""
-    return "query" if param == "query.text" else _PLACE.sub(r"documents\1", param)
+    if place := _PLACE.match(param):
+        return f"documents[{asked_about(body.documents)[int(place[1])]}]"
+    return "query" if param == "query.text" else param
 
 
 def rerank_reply(body: RerankBody, reply: InferenceReply) -> bytes:
@@ -129,5 +133,5 @@ def _results(body: RankingBody, reply: InferenceReply) -> list[dict[str, Any]]:
     return [
         {"index": each.index, "relevance_score": each.score}
         | ({"document": {"text": body.documents[each.index]}} if body.return_documents else {})
-        for each in rank(reply)[: body.top_n]
+        for each in rank_documents(body.documents, reply)[: body.top_n]
     ]

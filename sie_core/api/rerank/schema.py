@@ -1,23 +1,21 @@
 """The bodies of the rerank routes: `/v1/rerank` as Jina has it, `/v2/rerank` as Cohere has it.
 
-A field they do not name is refused: none of it would be done. They must not know the backend.
+Fields they do not name are ignored, as those services do. They must not know the backend.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FailFast, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, FailFast, Field, WithJsonSchema
 
 from sie_core.api.http.limits import MAX_DOCUMENTS
-from sie_core.api.native.item_schema import Options
-
-REFUSING = ConfigDict(strict=True, extra="forbid")
+from sie_core.api.native.item_schema import STRICT, Options
 
 
 def _text_of(value: Any) -> Any:
-    """Take `{"text": …}`, which some clients send in place of a text."""
-    return value["text"] if isinstance(value, dict) and value.keys() == {"text"} else value
+    """Take `{"text": …}`, which some clients send in place of a text; other keys are passed over."""
+    return value["text"] if isinstance(value, dict) and "text" in value else value
 
 
 def _not_blank(value: str) -> str:
@@ -28,18 +26,13 @@ def _not_blank(value: str) -> str:
 
 Text = Annotated[str, AfterValidator(_not_blank), WithJsonSchema({"type": "string", "pattern": r"\S"})]
 Document = Annotated[
-    Text,
+    str,
     BeforeValidator(_text_of),
     WithJsonSchema(
         {
             "anyOf": [
-                {"type": "string", "pattern": r"\S"},
-                {
-                    "type": "object",
-                    "properties": {"text": {"type": "string", "pattern": r"\S"}},
-                    "required": ["text"],
-                    "additionalProperties": False,
-                },
+                {"type": "string"},
+                {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
             ]
         }
     ),
@@ -47,18 +40,22 @@ Document = Annotated[
 Documents = Annotated[list[Document], FailFast(), Field(min_length=1, max_length=MAX_DOCUMENTS)]
 _TOP_N = Field(default=None, ge=1, description="How many of the best are returned; absent: all.")
 _RETURN_DOCUMENTS = Field(default=None, description="Whether each result holds its document; absent: no.")
+_RAW_SCORES = Field(default=None, description="Whether a cross-encoder's logits are given as they are; absent: no.")
+_Switch = Annotated[bool, Field(strict=False)]
+"""Clients that build a body of texts write `"true"`."""
 
 
 class RankingBody(BaseModel):
     """What both have: a query and documents."""
 
-    model_config = REFUSING
+    model_config = STRICT
 
     model: str
     query: Text
     documents: Documents
     top_n: int | None = _TOP_N
-    return_documents: bool | None = _RETURN_DOCUMENTS
+    return_documents: _Switch | None = _RETURN_DOCUMENTS
+    raw_scores: _Switch | None = _RAW_SCORES
 
 
 class RerankBody(RankingBody):
@@ -97,7 +94,7 @@ class RerankUsage(BaseModel):
 
 
 class RerankReply(BaseModel):
-    """The documents by falling score; equal ones keep the order they were sent in."""
+    """The documents by falling score, blank ones last; equal ones keep the order they were sent in."""
 
     object: str = Field(examples=["list"])
     model: str
@@ -125,7 +122,7 @@ class CohereMeta(BaseModel):
 
 
 class CohereRerankReply(BaseModel):
-    """The documents by falling score, in Cohere's shape; equal ones keep the order they were sent in."""
+    """The documents by falling score, blank ones last, in Cohere's shape; equal ones keep the order of the request."""
 
     id: str = Field(description="The request's id.")
     results: list[RerankResult]

@@ -1,5 +1,6 @@
 """One model of each kind of pairs behind a live server, asked by our own client."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,6 +72,13 @@ def test_a_cross_encoder_ranks(client: SIEClient, folder: Path) -> None:
         ("/tei/test/reranker/rerank", {"texts": TEXTS, "raw_scores": True}, Identity()),
         ("/tei/test/reranker/rerank", {"texts": TEXTS}, Sigmoid()),
         ("/v2/rerank", {"model": "test/reranker", "documents": TEXTS}, Sigmoid()),
+        ("/v1/rerank", {"model": "test/reranker", "documents": TEXTS}, Sigmoid()),
+        ("/v1/rerank", {"model": "test/reranker", "documents": TEXTS, "raw_scores": True}, Identity()),
+        (
+            "/v1/rerank",
+            {"model": "test/reranker", "documents": TEXTS, "options": {"activation": "identity"}},
+            Identity(),
+        ),
     ],
 )
 def test_routes_of_other_apis_choose_the_activation(client: SIEClient, folder: Path, path, fields, activation) -> None:
@@ -80,6 +88,16 @@ def test_routes_of_other_apis_choose_the_activation(client: SIEClient, folder: P
     assert len(results) == len(TEXTS)
     for each in results:
         assert each.get("relevance_score", each.get("score")) == pytest.approx(answers[each["index"]], abs=1e-5)
+
+
+def test_a_model_whose_own_scores_are_logits_is_between_0_and_1_in_jina_s_shape(client: SIEClient) -> None:
+    logits = ranked(client, "test/entailment", TEXTS)
+    assert max(logits.values()) > 1 or min(logits.values()) < 0
+    body = {"model": "test/entailment", "query": QUERY, "documents": TEXTS}
+    told = httpx.post(f"{client.base_url}/v1/rerank", json=body, timeout=60).raise_for_status().json()
+    for each in told["results"]:
+        expected = 1 / (1 + math.exp(-logits[f"item-{each['index']}"]))
+        assert each["relevance_score"] == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_language_model_ranks_with_an_instruction(client: SIEClient, folder: Path) -> None:
