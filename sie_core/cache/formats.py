@@ -7,6 +7,7 @@ Told by names, and of safetensors by their header.
 from __future__ import annotations
 
 import json
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from sie_core.contracts import is_pickled
@@ -20,16 +21,19 @@ PART_CONFIGS = (
 """Names of files `…_config.json` that describe a part of a model, or what lies on top of it."""
 
 
-def is_described(folder: Path) -> bool:
-    """Whether a file says what the model in `folder` is.
+def describes(name: str) -> bool:
+    """Whether a file of this name says what the model in its folder is.
 
     That is `config.json`, `modules.json`, or what a library of its own kind writes in their place:
     `<library>_config.json`.
     """
-    if (folder / "config.json").is_file() or (folder / "modules.json").is_file():
-        return True
-    own = (file for file in folder.glob("*_config.json") if not any(map(file.match, PART_CONFIGS)))
-    return any(file.is_file() for file in own)
+    own = name.endswith("_config.json") and not any(fnmatchcase(name, pattern) for pattern in PART_CONFIGS)
+    return own or name in ("config.json", "modules.json")
+
+
+def is_described(folder: Path) -> bool:
+    """Whether a file says what the model in `folder` is."""
+    return any(describes(file.name) and file.is_file() for file in folder.glob("*.json"))
 
 
 def holds_safetensors(folder: Path) -> bool:

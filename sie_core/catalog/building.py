@@ -6,6 +6,7 @@ A broken config is a problem of its own and stops nothing else; settings that na
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -62,7 +63,7 @@ def build_catalog(
     shipped = _read([file for each in plugins.model_folders for file in LocalFolder(each).files()], problems, last)
     configs = {**shipped, **_read(folder.files(), problems, last)}
     for config in folder.weights():
-        _add_folder(configs, config)
+        _add_folder(configs, config, problems)
     for config in (*packaged_models(plugins.weight_packages), *cached_models(cache_folder(settings))):
         configs.setdefault(config.id, config)
     epoch = 1 if before is None else before.epoch + 1
@@ -99,21 +100,29 @@ def _read(
     return configs
 
 
-def _add_folder(configs: dict[str, ModelConfig], found: ModelConfig) -> None:
+def _add_folder(configs: dict[str, ModelConfig], found: ModelConfig, problems: list[Problem]) -> None:
     """Serve a folder of weights under its name; a config of that name without a folder of its own takes these weights.
 
-    A folder that a config names as its `weights_path` is that config's alone.
+    A folder that a config names as its `weights_path` is that config's alone; one that another path leads to as well
+    is served once.
     """
     known = configs.get(found.id)
     if known is not None and known.weights_path is None and not known.weightless:
         configs[found.id] = replace(known, weights_path=found.weights_path)
-    elif known is None and all(_other_folder(config, found) for config in configs.values()):
+        return
+    owner = known or next((config for config in configs.values() if _resolved(config) == _resolved(found)), None)
+    if owner is None:
         configs[found.id] = found
+    elif _resolved(owner) != _resolved(found):
+        problems.append(Problem(str(found.weights_path), f"the id {owner.id} is taken by {owner.source}"))
+    elif os.path.normpath(str(owner.weights_path)) != str(found.weights_path):
+        problems.append(
+            Problem(str(found.weights_path), f"it leads to the folder of weights that is served as {owner.id}, once")
+        )
 
 
-def _other_folder(config: ModelConfig, found: ModelConfig) -> bool:
-    paths = config.weights_path, found.weights_path
-    return None in paths or Path(str(paths[0])).resolve() != Path(str(paths[1])).resolve()
+def _resolved(config: ModelConfig) -> Path | None:
+    return None if config.weights_path is None else Path(config.weights_path).resolve()
 
 
 def _filter(catalog: Catalog, settings: Settings) -> Catalog:

@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from sie_core.cache.formats import is_described
+from sie_core.catalog.bounded import UnfitFile, read_regular
 from sie_core.contracts import ModelCard, ModelLoadError, ModuleCard
+
+LARGEST_FILE = 2**25
+"""Bytes of a JSON file; one that names thousands of classes has a few million."""
 
 ROUTER_CONFIG = "router_config.json"
 
@@ -83,11 +87,13 @@ def _module_config(module: ModuleCard, *, own: bool) -> Mapping[str, Any]:
 def _read(file: Path, shape: type[Any]) -> Any:
     """Read a JSON file of the given top-level shape; a missing file gives an empty one."""
     try:
-        value = json.loads(file.read_bytes())
+        value = json.loads(read_regular(file, LARGEST_FILE))
     except FileNotFoundError:
         return shape()
     except OSError as error:
         raise ModelLoadError("STORAGE", f"{file.name} cannot be read: {error.strerror}.") from error
+    except UnfitFile as error:
+        raise ModelLoadError("CORRUPT", f"{file.name} cannot be read: {error}.") from error
     except (ValueError, RecursionError) as error:
         raise ModelLoadError("CORRUPT", f"{file.name} is not valid JSON: {_fault(error)}.") from error
     if not isinstance(value, shape):

@@ -160,6 +160,58 @@ def test_a_folder_that_a_config_names_is_not_served_twice(
     assert ids(build()) == ["org/a"]
 
 
+@pytest.mark.parametrize("alias", ["aalias", "zalias", "org/alias"])
+@pytest.mark.parametrize("outside", [False, True])
+def test_a_link_to_a_folder_takes_no_models_place_and_is_told(
+    build: Callable[..., Catalog], write_weights: Callable[..., Path], tmp_path: Path, alias: str, outside: bool
+) -> None:
+    weights = write_weights(tmp_path / ("elsewhere" if outside else "models/own"))
+    if outside:
+        (tmp_path / "models/bound").symlink_to(weights)
+    link = tmp_path / "models" / alias
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(weights)
+    catalog = build()
+    links = sorted(["bound", alias]) if outside else ["own", alias]
+    assert ids(catalog) == links[:1]
+    (problem,) = catalog.problems
+    assert problem.source.endswith(f"models/{links[1]}")
+    assert f"served as {links[0]}" in problem.message
+
+
+def test_a_link_to_the_folder_above_takes_no_models_place(
+    build: Callable[..., Catalog], write_weights: Callable[..., Path], tmp_path: Path
+) -> None:
+    write_weights(tmp_path / "models/own")
+    (tmp_path / "models/again").symlink_to(tmp_path / "models")
+    assert ids(build()) == ["own"]
+
+
+def test_a_config_that_names_a_link_is_served_and_the_folder_behind_it_is_told(
+    build: Callable[..., Catalog], write_config: Callable[..., Path], write_weights: Callable[..., Path], tmp_path: Path
+) -> None:
+    (tmp_path / "models/alias").symlink_to(write_weights(tmp_path / "models/own"))
+    write_config("a", "{sie_id: org/a, weights_path: alias}")
+    catalog = build()
+    assert ids(catalog) == ["org/a"]
+    (problem,) = catalog.problems
+    assert problem.source.endswith("models/own")
+    assert "served as org/a" in problem.message
+
+
+def test_a_folder_whose_name_a_config_with_other_weights_has_is_told(
+    build: Callable[..., Catalog], write_config: Callable[..., Path], write_weights: Callable[..., Path], tmp_path: Path
+) -> None:
+    write_weights(tmp_path / "models/a")
+    write_weights(tmp_path / "models/b")
+    write_config("mine", "{sie_id: a, weights_path: b}")
+    catalog = build()
+    assert ids(catalog) == ["a"]
+    (problem,) = catalog.problems
+    assert problem.source.endswith("models/a")
+    assert "the id a is taken by" in problem.message
+
+
 def test_a_whole_cached_snapshot_is_served_and_a_partial_one_is_not(
     build: Callable[..., Catalog], write_weights: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -158,3 +158,13 @@ print(sorted({"torch", "transformers", "sentence_transformers", "fastapi"} & set
 def test_a_folder_is_a_model_s_where_a_file_says_what_it_is(tmp_path: Path, name: str, described: bool) -> None:
     (tmp_path / name).write_text("{}")
     assert holds_model(tmp_path) is described
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(("target", "said"), [("/dev/zero", "no regular file"), ("huge", "more than the 33554432")])
+def test_a_description_without_an_end_is_corrupt_and_named(target: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "huge").write_bytes(b" " * (2**25 + 1))
+    (tmp_path / "config.json").symlink_to(target)
+    with pytest.raises(ModelLoadError, match=f"config.json cannot be read: .*{said}") as raised:
+        read_card(tmp_path)
+    assert raised.value.failure == "CORRUPT"

@@ -112,3 +112,15 @@ def test_a_folder_that_never_was_there_holds_nothing_unless_it_was_asked_for(mod
     assert LocalFolder(Path("other")).files() == []
     with pytest.raises(SettingsError, match="SIE_MODELS_DIR=other: no such folder"):
         LocalFolder(Path("other"), needed=True).files()
+
+
+@pytest.mark.parametrize("name", ["config.json", "modules.json", "gliner_config.json", "new_library_config.json"])
+@pytest.mark.parametrize("place", ["new", "org/new"])
+def test_a_new_folder_is_seen_by_any_file_that_makes_it_a_model(models: Path, name: str, place: str) -> None:
+    folder = LocalFolder(models)
+    (models / place).mkdir(parents=True)
+    (models / place / "tokenizer_config.json").write_text("{}")
+    before = folder.stamp()
+    (models / place / name).write_text("{}")
+    assert folder.stamp() != before
+    assert place in [config.id for config in folder.weights()]

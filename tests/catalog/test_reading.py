@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sie_core.catalog import ConfigError, parse_config, read_config
+from sie_core.catalog.configs.reading import LARGEST_CONFIG
 
 FULL = """
 sie_id: acme/tiny
@@ -195,6 +197,54 @@ def test_a_source_is_a_page_for_a_fact_that_is_there(
     with pytest.raises(ConfigError) as raised:
         read_config(write_config("wrong", text))
     assert all(part in str(raised.value) for part in said)
+
+
+def device(file: Path) -> None:
+    file.symlink_to("/dev/zero")
+
+
+def pipe(file: Path) -> None:
+    os.mkfifo(file)
+
+
+def folder(file: Path) -> None:
+    file.mkdir()
+
+
+def huge(file: Path) -> None:
+    with file.open("wb") as stream:
+        stream.truncate(50 * 2**20)
+
+
+def a_byte_too_large(file: Path) -> None:
+    file.write_bytes(b"#" * (LARGEST_CONFIG + 1))
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (device, "no regular file"),
+        (pipe, "no regular file"),
+        (folder, "no regular file"),
+        (huge, f"52428800 bytes are more than the {LARGEST_CONFIG} allowed"),
+        (a_byte_too_large, f"{LARGEST_CONFIG + 1} bytes are more than the {LARGEST_CONFIG} allowed"),
+    ],
+)
+@pytest.mark.timeout(20)
+def test_what_is_no_file_or_too_large_is_refused_unread(
+    make: Callable[[Path], None], said: str, tmp_path: Path
+) -> None:
+    make(tmp_path / "wrong.yaml")
+    with pytest.raises(ConfigError, match="cannot be read") as raised:
+        read_config(tmp_path / "wrong.yaml")
+    assert said in str(raised.value)
+
+
+def test_a_config_of_the_largest_size_is_read(tmp_path: Path) -> None:
+    text = b"{sie_id: a, hf_id: a} #"
+    (tmp_path / "a.yaml").write_bytes(text + b"x" * (LARGEST_CONFIG - len(text)))
+    (tmp_path / "link.yaml").symlink_to("a.yaml")
+    assert read_config(tmp_path / "link.yaml").id == "a"
 
 
 def test_every_wrong_field_is_named_at_once(write_config: Callable[..., Path]) -> None:

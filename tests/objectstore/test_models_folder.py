@@ -11,7 +11,8 @@ from sie_objectstore.plugin import sie_object_stores
 from sie_objectstore.store import BucketStore
 
 from sie_core.catalog import Catalog, build_catalog, open_folder
-from sie_core.catalog.sources.store_folder import LARGEST, StoreFolder
+from sie_core.catalog.configs.reading import LARGEST_CONFIG
+from sie_core.catalog.sources.store_folder import StoreFolder
 from sie_core.catalog.sources.watcher import CatalogWatch
 from sie_core.cli import main
 from sie_core.contracts import PluginError
@@ -93,7 +94,7 @@ def test_a_broken_config_keeps_what_it_said_and_stops_no_other(
     store.write("a.yaml", b"sie_id: [")
     store.write("b.yaml", b"\xff")
     store.write("c.yaml", fake_config("c", 4).encode())
-    store.write("d.yaml", b" " * (LARGEST + 1))
+    store.write("d.yaml", b" " * (LARGEST_CONFIG + 1))
     second = build(first)
     assert list(second.entries) == ["test/a", "test/c"]
     told = {problem.source.rpartition("/")[2]: problem.message for problem in second.problems}
@@ -101,7 +102,7 @@ def test_a_broken_config_keeps_what_it_said_and_stops_no_other(
     assert "not valid YAML" in told["a.yaml"]
     assert told["a.yaml"].endswith("What it said before is served on.")
     assert "cannot be read" in told["b.yaml"]
-    assert f"{LARGEST + 1} bytes" in told["d.yaml"]
+    assert f"{LARGEST_CONFIG + 1} bytes" in told["d.yaml"]
     assert second.note is not None
     assert "a.yaml, b.yaml, d.yaml" in second.note
 

@@ -12,11 +12,14 @@ from typing import Any, get_args
 import yaml
 from pydantic import ValidationError
 
+from sie_core.catalog.bounded import UnfitFile, read_regular
 from sie_core.catalog.configs.schema import ModelFile, ModuleEntry, ProfileFile, WeightsFile
 from sie_core.catalog.wording import short
 from sie_core.contracts import LoraConfig, ModelCard, ModelConfig, ModuleCard, OutputType, Profile
 
 INPUTS = ("text", "image", "audio", "video", "document")
+LARGEST_CONFIG = 2**20
+"""Bytes of a config; the largest anyone writes by hand has some thousand."""
 
 
 class ConfigError(Exception):
@@ -43,11 +46,11 @@ def read_config(file: Path) -> ModelConfig:
     """Read one model config file.
 
     Raises:
-        ConfigError: It cannot be read, is no YAML, or a field is wrong.
+        ConfigError: It cannot be read, is no regular file, is too large, is no YAML, or a field is wrong.
     """
     try:
-        content = file.read_bytes()
-    except OSError as error:
+        content = read_regular(file, LARGEST_CONFIG)
+    except (OSError, UnfitFile) as error:
         raise ConfigError(f"{file}: cannot be read: {error}") from error
     return config_of(content, source=str(file), folder=file.parent)
 

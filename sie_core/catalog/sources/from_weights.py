@@ -19,13 +19,21 @@ SOURCE = "weights"
 
 
 def folder_models(models_dir: Path) -> Iterator[ModelConfig]:
-    """Find the folders `name` and `org/name` below `models_dir` that are the root of a model."""
-    for first in _folders(models_dir):
-        for folder in [first] if holds_model(first) else _folders(first):
-            if holds_model(folder):
-                name = folder.relative_to(models_dir).as_posix()
-                if is_model_id(name):
-                    yield _config(name, weights_path=str(folder.absolute()))
+    """Find the folders `name` and `org/name` below `models_dir` that are the root of a model.
+
+    Those that are there come before links to others, so that a link takes no folder's place.
+    """
+    roots = [
+        folder
+        for first in _folders(models_dir)
+        for folder in ([first] if holds_model(first) else _folders(first))
+        if holds_model(folder)
+    ]
+    own = models_dir.resolve()
+    for folder in sorted(roots, key=lambda folder: folder.resolve() != own / folder.relative_to(models_dir)):
+        name = folder.relative_to(models_dir).as_posix()
+        if is_model_id(name):
+            yield _config(name, weights_path=str(folder.absolute()))
 
 
 def cached_models(cache: Path) -> Iterator[ModelConfig]:

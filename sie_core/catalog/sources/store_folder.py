@@ -11,14 +11,12 @@ from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from sie_core.catalog.configs.reading import ConfigError, config_of
+from sie_core.catalog.configs.reading import LARGEST_CONFIG, ConfigError, config_of
 from sie_core.catalog.sources.folders import ConfigFile, FolderUnreadable
 from sie_core.contracts import ModelConfig, ObjectStore, ObjectStoreError, StoredObject
 
 log = logging.getLogger(__name__)
 
-LARGEST = 2**20
-"""Bytes of a config; the largest anyone writes by hand has some thousand."""
 READERS = 8
 
 
@@ -63,8 +61,8 @@ class StoreFolder:
         """Read one config; None where it has just been removed."""
         source = f"{self._store.url}/{listed.key}"
         try:
-            if listed.size > LARGEST:
-                return _refused(source, f"{listed.size} bytes are more than a config's {LARGEST}")
+            if listed.size > LARGEST_CONFIG:
+                return _refused(source, f"{listed.size} bytes are more than the {LARGEST_CONFIG} allowed")
             return ConfigFile(source, partial(config_of, self._store.read(listed.key), source=source, folder=None))
         except ObjectStoreError as error:
             if error.failure == "NOT_FOUND":

@@ -7,11 +7,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from sie_core.cache.formats import describes
+
 Stamp = frozenset[tuple[str, int, int, int]]
 """What tells one state of a folder from another: path, inode, size and time of change of each file that counts."""
-
-DESCRIPTIONS = frozenset({"config.json", "modules.json"})
-"""Files below a folder of weights whose coming or going makes it a model or none."""
 
 PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.ESTALE})
 """Errors of a read that say nothing of the file or folder."""
@@ -35,11 +34,11 @@ def _files(folder: Path) -> Iterator[tuple[str, int, int, int]]:
             yield from _seen(entry)
         elif _is_folder(entry) and not entry.name.startswith("."):
             for below in _entries(Path(entry.path)):
-                if below.name in DESCRIPTIONS:
+                if describes(below.name):
                     yield from _seen(below)
                 elif _is_folder(below):
                     yield from (
-                        seen for each in _entries(Path(below.path)) if each.name in DESCRIPTIONS for seen in _seen(each)
+                        seen for each in _entries(Path(below.path)) if describes(each.name) for seen in _seen(each)
                     )
 
 
