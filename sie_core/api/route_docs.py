@@ -25,6 +25,7 @@ _REPLY_HEADERS: Final = {
     "X-SIE-Server-Version": "Version of the server.",
     "X-SIE-Served-By": "Always `local` here.",
     "X-SIE-Truncated": "How many items were cut to the model's length; absent where none was.",
+    "X-SIE-Ignored-Options": "Options that only other operations or families read; absent where there were none.",
     "X-Queue-Time": "Milliseconds waited.",
     "X-Tokenization-Time": "Milliseconds of preparation.",
     "X-Inference-Time": "Milliseconds on the device.",

@@ -50,6 +50,8 @@ class InferenceReply:
     """How many items were cut to the model's length."""
     lora: str | None = None
     """The LoRA adapter that was applied."""
+    ignored_options: tuple[str, ...] = ()
+    """The request's options that were passed over, as only other operations or families read them."""
 
 
 @dataclass(frozen=True, slots=True)

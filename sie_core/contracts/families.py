@@ -29,8 +29,8 @@ class Option:
     minimum: float | None = None
     maximum: float | None = None
     operations: tuple[Operation, ...] = ()
-    """The operations that read it; empty means all. A request for another one that gives it is refused, and a profile's
-    value is kept from it."""
+    """The operations that read it; empty means all. It is kept from the others: a reply says so of a request's, and a
+    profile's goes without saying."""
 
 
 @dataclass(frozen=True, slots=True)

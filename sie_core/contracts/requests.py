@@ -100,6 +100,10 @@ class InferenceRequest:
     options: Mapping[str, Any] = field(default_factory=dict)
     wishes: Mapping[str, Any] = field(default_factory=dict)
     """Options that are followed where the model has them for the operation, and passed over elsewhere."""
+    demands: Mapping[str, Any] = field(default_factory=dict)
+    """Options that are refused where the model does not have them for the operation: what a client said in a field of
+    another API. Those of `options` that only other operations or families have are passed over and named in the
+    reply."""
     deadline: float | None = None
     """`time.monotonic()` seconds after which nobody wants the answer."""
     load_wait_s: float = 0.0

@@ -33,7 +33,7 @@ from sie_core.engine.pipeline.pipeline import Pipeline
 from sie_core.engine.pipeline.tokenizer_pool import Tokens
 from sie_core.engine.requests.admission import Admission
 from sie_core.engine.requests.errors import deadline_exceeded
-from sie_core.engine.requests.task import resolve_task
+from sie_core.engine.requests.task import Asked, resolve_task
 from sie_core.engine.residency.estimates import Costs
 from sie_core.engine.residency.keeper import MemoryKeeper
 from sie_core.engine.residency.lifecycle import Lifecycle
@@ -89,6 +89,7 @@ class Engine:
     ) -> None:
         budget = cpu_budget()
         self._plugins = plugins
+        self._every_option = frozenset(each.name for family in plugins.families.values() for each in family.options)
         self._note: str | None = None
         self.device = choose_device(settings.device, plugins.device_probes)
         require_attention_backend(settings.attention_backend, plugins.runners, self.device)
@@ -290,11 +291,16 @@ class Engine:
         arrived = clock()
         model = await self._hold(resolved, request)
         try:
-            task, leaving, lora = resolve_task(request, model, self._plugins.output_dtypes)
-            if lora is None:
-                return await self._pipeline.answer(request, model, task, leaving, arrived)
-            left = request.load_wait_s if request.deadline is None else request.deadline - clock()
-            async with model.loras.use(lora, min(request.load_wait_s, left)) as loaded:
-                return await self._pipeline.answer(request, model, replace(task, lora=loaded), leaving, arrived)
+            asked = resolve_task(request, model, self._plugins.output_dtypes, self._every_option)
+            reply = await self._run(request, model, asked, arrived)
+            return replace(reply, ignored_options=asked.ignored) if asked.ignored else reply
         finally:
             model.use.leave()
+
+    async def _run(self, request: InferenceRequest, model: LoadedModel, asked: Asked, arrived: float) -> InferenceReply:
+        if asked.lora is None:
+            return await self._pipeline.answer(request, model, asked.task, asked.leaving, arrived)
+        left = request.load_wait_s if request.deadline is None else request.deadline - clock()
+        async with model.loras.use(asked.lora, min(request.load_wait_s, left)) as loaded:
+            task = replace(asked.task, lora=loaded)
+            return await self._pipeline.answer(request, model, task, asked.leaving, arrived)

@@ -88,6 +88,7 @@ def _options(options: Iterable[object], what: str) -> Iterable[str]:
         if not isinstance(option, Option):
             yield f"{what} holds {option!r}, which is no sie_core.contracts.Option"
             continue
+        yield from _named(option.name, f"the name of an option among {what}")
         if option.name in seen:
             yield f"{what} declares {option.name!r} twice"
         seen.add(option.name)

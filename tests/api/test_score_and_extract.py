@@ -153,8 +153,6 @@ async def test_images_are_counted_in_the_usage(client: httpx.AsyncClient) -> Non
          "params.labels[1]", "at most 1000"),
         (EXTRACT, {"items": DOCUMENTS, "params": {"labels": ["x"], "options": {"treshold": 1}}},
          "params.options.treshold", "Did you mean threshold"),
-        (EXTRACT, {"items": DOCUMENTS, "params": {"labels": ["x"], "options": {"scale": 2.0}}},
-         "params.options.scale", "no option of extract"),
         (EXTRACT, {"items": [{"audio": {"data": "AAAA"}}], "params": {"labels": ["x"]}}, "items[0].audio", "no audio"),
         ("/v1/encode/sie-fake/embedder", {"items": [{"text": "x", "images": [{"data": "AAAA"}]}]},
          "items[0].images", "takes text, no image"),
@@ -168,6 +166,33 @@ async def test_wrong_use_is_told_what_is_wrong_and_what_is_allowed(client, url, 
     named, message = await refused(client, url, body)
     assert named == param
     assert told in message
+
+
+@pytest.mark.parametrize(
+    ("url", "body", "ignored"),
+    [
+        # Of another operation of the engine, of one of the family, and of another family.
+        (SCORE, {"query": QUERY, "items": DOCUMENTS, "options": {"is_query": True, "threshold": 1}},
+         "is_query, threshold"),
+        (EXTRACT, {"items": DOCUMENTS, "params": {"labels": ["x"], "options": {"scale": 2.0}}}, "scale"),
+        ("/v1/encode/sie-fake/embedder", {"items": DOCUMENTS, "params": {"options": {"activation": "made up"}}},
+         "activation"),
+        (SCORE, {"query": QUERY, "items": DOCUMENTS, "options": {"lowercase": True}}, None),
+    ],
+)  # fmt: skip
+async def test_options_that_another_operation_or_family_reads_are_ignored_and_the_reply_says_so(
+    client, url, body, ignored
+) -> None:
+    reply = await client.post(url, json=body)
+    assert reply.status_code == 200, reply.text
+    assert reply.headers.get("X-SIE-Ignored-Options") == ignored
+    plain = {name: value for name, value in body.items() if name != "options"}
+    if "params" in body:
+        plain["params"] = {"labels": body["params"].get("labels")}
+    without = await client.post(url, json=plain)
+    for answer in (told := reply.json(), expected := without.json()):
+        del answer["timing"]
+    assert told == expected
 
 
 async def test_a_schema_may_neither_nest_nor_hold_too_much(client: httpx.AsyncClient) -> None:

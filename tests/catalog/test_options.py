@@ -48,6 +48,22 @@ def test_wishes_are_followed_where_the_family_knows_them_and_lie_under_the_reque
     assert options.family == {"threshold": 0.25, "window": 3}
 
 
+def test_what_is_read_elsewhere_is_passed_over_and_named_and_what_nobody_reads_is_refused() -> None:
+    asked = {"threshold": 0.5, "activation": [], "is_query": True, "lora_id": None}
+    options = resolve_options(FAMILY, model(), asked, "score", elsewhere=["activation", "window"])
+    assert (options.family, options.ignored) == ({"threshold": 0.5}, ("activation", "is_query"))
+    with pytest.raises(InvalidInput, match=r"options\.activatoin is no option of this model"):
+        resolve_options(FAMILY, model(), asked | {"activatoin": 1}, "score", elsewhere=["activation"])
+
+
+def test_demands_lie_over_the_request_and_are_never_passed_over() -> None:
+    options = resolve_options(FAMILY, model(), {"threshold": 0.5}, demands={"threshold": 1, "window": 2})
+    assert options.family == {"threshold": 1, "window": 2}
+    with pytest.raises(InvalidInput) as raised:
+        resolve_options(FAMILY, model(), {}, demands={"activation": "sigmoid"}, elsewhere=["activation"])
+    assert raised.value.param == "options.activation"
+
+
 def test_null_means_not_said() -> None:
     options = resolve_options(FAMILY, model(default={"threshold": 0.5}), {"threshold": None, "is_query": None})
     assert options.family == {"threshold": 0.5}

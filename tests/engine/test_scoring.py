@@ -131,9 +131,10 @@ async def test_usage_and_truncation_count_the_query(engines):
         (Item(), {}, "query.text"),
         (Item(text="a", images=(Media(b"x"),)), {}, "query.images"),
         (Item(text="a"), {"options": {"output_types": ["dense", "sparse"]}}, "options.output_types"),
-        (Item(text="a"), {"options": {"output_dtype": "int8"}}, "options.output_dtype"),
-        (Item(text="a"), {"options": {"is_query": True}}, "options.is_query"),
-        (Item(text="a"), {"options": {"threshold": 0.5}}, "options.threshold"),
+        (Item(text="a"), {"options": {"outptu_dtype": "int8"}}, "options.outptu_dtype"),
+        (Item(text="a"), {"demands": {"output_dtype": "int8"}}, "options.output_dtype"),
+        (Item(text="a"), {"demands": {"threshold": 0.5}}, "options.threshold"),
+        (Item(text="a"), {"demands": {"activation": "identity"}}, "options.activation"),
         (Item(text="a"), {"options": {"dimensions": 4}}, "options.dimensions"),
     ],
 )
@@ -142,6 +143,15 @@ async def test_what_cannot_be_scored_is_refused_by_name(served, query, fields, p
     with pytest.raises(InferenceError) as caught:
         await bounded(engine.infer(scoring(model, query, "a document", **fields)))
     assert (caught.value.code, caught.value.param) == ("INVALID_INPUT", param)
+
+
+async def test_what_only_encode_or_extract_reads_is_passed_over_and_named(served):
+    engine, model = served
+    options = {"output_dtype": "int8", "is_query": False, "threshold": 0.5, "lowercase": None}
+    reply = await bounded(engine.infer(scoring(model, Item(text="a"), *DOCUMENTS, options=options)))
+    assert set(reply.ignored_options) == {"output_dtype", "is_query", "threshold"}
+    plain = await bounded(engine.infer(scoring(model, Item(text="a"), *DOCUMENTS)))
+    assert (reply.items, plain.ignored_options) == (plain.items, ())
 
 
 async def test_a_query_that_is_too_long_is_refused_as_the_query(served):

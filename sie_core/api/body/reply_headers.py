@@ -7,7 +7,7 @@ from sie_core.contracts import InferenceReply
 
 
 def reply_headers(reply: InferenceReply, call: CallHeaders) -> dict[str, str]:
-    """Write the timings (ms), how many items were cut, the LoRA adapter, and whether `Prefer: wait` was heeded."""
+    """Write the timings (ms), and what a client should know of: cuts, LoRA, options that were ignored, a wait."""
     timing = reply.timing
     headers = {
         "X-Queue-Time": f"{timing.queue_ms:.2f}",
@@ -21,6 +21,8 @@ def reply_headers(reply: InferenceReply, call: CallHeaders) -> dict[str, str]:
         headers["X-SIE-Truncated"] = str(reply.truncated)
     if reply.lora:
         headers["X-SIE-LoRA"] = reply.lora
+    if reply.ignored_options:
+        headers["X-SIE-Ignored-Options"] = ", ".join(reply.ignored_options)
     if call.wait_applied:
         headers["Preference-Applied"] = f"wait={call.load_wait_s}"
     return headers

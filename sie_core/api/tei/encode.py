@@ -55,11 +55,11 @@ class Encoding:
         """
         embed = body if isinstance(body, TeiEmbedBody) else None
         input_type = _INPUT_TYPES.get(body.prompt_name)
-        options: dict[str, Any] = {}
+        demands: dict[str, Any] = {}
         if body.prompt_name is not None and input_type is None:
-            options["prompt_name"] = body.prompt_name
+            demands["prompt_name"] = body.prompt_name
         if embed and embed.normalize is False:
-            options["normalize"] = False
+            demands["normalize"] = False
         return InferenceRequest(
             model=self.model,
             operation="encode",
@@ -70,7 +70,7 @@ class Encoding:
             input_type=input_type,
             truncate=truncation(body.truncate, body.truncation_direction),
             dimensions=embed.dimensions if embed else None,
-            options=options,
+            demands=demands,
             deadline=call.deadline,
             load_wait_s=call.load_wait_s or 0,
         )

@@ -6,7 +6,7 @@ option does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -47,10 +47,12 @@ class EffectiveOptions:
     truncate: Truncate | None = None
     dimensions: int | None = None
     lora: str | None = None
+    ignored: tuple[str, ...] = ()
+    """The request's options that only other operations or other families read."""
 
 
 NO_POSTPROCESSORS: Mapping[str, Postprocessor] = MappingProxyType({})
-NO_WISHES: Mapping[str, Any] = MappingProxyType({})
+NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 SELECT_PROFILE = "profile"
 """The key of a request's options that selects another profile's `runtime` of the same loaded model."""
 
@@ -62,8 +64,10 @@ def resolve_options(
     operation: Operation = "encode",
     adapter_does: Operation | None = None,
     postprocessors: Mapping[str, Postprocessor] = NO_POSTPROCESSORS,
-    wishes: Mapping[str, Any] = NO_WISHES,
+    wishes: Mapping[str, Any] = NO_OPTIONS,
+    demands: Mapping[str, Any] = NO_OPTIONS,
     *,
+    elsewhere: Collection[str] = (),
     takes_lora: bool = True,
 ) -> EffectiveOptions:
     """Lay a request's `options` over the profile's `runtime` and check each. A null means "not said".
@@ -76,18 +80,22 @@ def resolve_options(
         adapter_does: What the adapter does for it, where that is another operation: its options are the family's.
         postprocessors: Those there are, by name.
         wishes: More options, under those of the request; unknown ones are passed over.
+        demands: More options, over those of the request, of which none is passed over.
+        elsewhere: The names of all families' options: those that nothing reads here are passed over.
         takes_lora: Whether the model takes LoRA adapters; the option is not offered by messages where it does not.
 
     Raises:
-        InvalidInput: An option is unknown, of another operation, of the wrong type, out of range, or only read when the
-            model loads; `param` is `options.<name>` and the message names what is allowed.
+        InvalidInput: An option is unknown, of the wrong type, out of range, or only read when the model loads, or a
+            demand is of another operation or family; `param` is `options.<name>` and the message names what is allowed.
     """
     given = _one_spelling({str(name): value for name, value in request.items()})
     profile = _select_profile(family, model, given.pop(SELECT_PROFILE, None), postprocessors)
-    known = _Known.of(family, operation, adapter_does or operation, postprocessors, takes_lora)
+    known = _Known.of(family, operation, adapter_does or operation, postprocessors, elsewhere, takes_lora)
     runtime = _one_spelling(profile.runtime)
     values = {name: value for name, value in runtime.items() if known.per_request(name)}
-    given = {name: value for name, value in wishes.items() if known.per_request(name)} | given
+    ignored = [name for name in given if known.reads_elsewhere(name)]
+    given = {name: value for name, value in given.items() if name not in ignored}
+    given = {name: value for name, value in wishes.items() if known.per_request(name)} | given | dict(demands)
     for name, value in given.items():
         known.check(name, value)
         if name in postprocessors:
@@ -98,6 +106,7 @@ def resolve_options(
         profile=profile,
         family={name: value for name, value in values.items() if name not in engine and name not in postprocessors},
         postprocessors=tuple(each for name, each in postprocessors.items() if is_on(values.get(name))),
+        ignored=tuple(ignored),
         **{option.fills: _convert(name, values[name]) for name, option in engine.items()},
     )
 
@@ -144,7 +153,7 @@ class _Known:
     """The family's and the postprocessors', load options included."""
     engine: frozenset[str]
     every: frozenset[str]
-    """Those of other operations too."""
+    """Those of other operations and other families too."""
     takes_lora: bool
 
     @classmethod
@@ -154,6 +163,7 @@ class _Known:
         operation: Operation,
         adapter_does: Operation,
         postprocessors: Mapping[str, Postprocessor],
+        elsewhere: Collection[str],
         takes_lora: bool,
     ) -> _Known:
         """Gather them."""
@@ -165,17 +175,21 @@ class _Known:
             if not option.operations or (operation if name in theirs else adapter_does) in option.operations
         }
         engine = frozenset(name for name, option in ENGINE_OPTIONS.items() if operation in option.operations)
-        return cls(operation, own, engine, frozenset({*every, *ENGINE_OPTIONS}), takes_lora)
+        return cls(operation, own, engine, frozenset({*every, *ENGINE_OPTIONS, *elsewhere}), takes_lora)
 
     def per_request(self, name: str) -> bool:
         """Whether a request may set it."""
         return name in self.engine or (name in self.own and self.own[name].stage != "load")
 
+    def reads_elsewhere(self, name: str) -> bool:
+        """Whether only other operations or families read it."""
+        return name in self.every and name not in self.engine and name not in self.own
+
     def check(self, name: str, value: Any) -> None:
         """Check one option of a request; values of the engine's own are checked as they are converted.
 
         Raises:
-            InvalidInput: It is unknown, of another operation, only read at the load, or its value is wrong.
+            InvalidInput: It is unknown, only read at the load, or its value is wrong.
         """
         if name in self.engine:
             return

@@ -5,7 +5,7 @@ What the client said wins over the profile's `runtime`, which wins over the defa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, get_args
 
 from sie_core.catalog import EffectiveOptions, resolve_options
@@ -41,10 +41,20 @@ class Asked(NamedTuple):
     leaving: Leaving
     lora: str | None
     """The name of the LoRA adapter."""
+    ignored: tuple[str, ...]
+    """The options that only other operations or families read."""
 
 
-def resolve_task(request: InferenceRequest, model: LoadedModel, dtypes: Mapping[str, OutputDtype]) -> Asked:
+def resolve_task(
+    request: InferenceRequest, model: LoadedModel, dtypes: Mapping[str, OutputDtype], every_option: Collection[str]
+) -> Asked:
     """Check a request against the model it names.
+
+    Args:
+        request: What a client asks for.
+        model: The model it names.
+        dtypes: The values of `output_dtype`.
+        every_option: The names of all families' options.
 
     Raises:
         InvalidInput: Names the field in `param`, the value, and what the model has.
@@ -63,6 +73,8 @@ def resolve_task(request: InferenceRequest, model: LoadedModel, dtypes: Mapping[
         None if native else "encode",
         model.converters.postprocessors,
         request.wishes,
+        request.demands,
+        elsewhere=every_option,
         takes_lora=facts.takes_lora,
     )
     outputs = _outputs(request, options, model, native)
@@ -83,7 +95,7 @@ def resolve_task(request: InferenceRequest, model: LoadedModel, dtypes: Mapping[
     dtype = _dtype(request, options, dtypes)
     if options.lora is not None and not facts.takes_lora:
         raise _invalid(model, "options.lora", "takes no LoRA adapters; leave the option out")
-    return Asked(task, Leaving(dtype, outputs, converters), options.lora)
+    return Asked(task, Leaving(dtype, outputs, converters), options.lora, options.ignored)
 
 
 def _outputs(
