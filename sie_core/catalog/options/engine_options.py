@@ -44,9 +44,10 @@ def _size(value: Any) -> int:
 
 def _output_types(value: Any) -> tuple[OutputType, ...]:
     known = get_args(OutputType)
-    if not isinstance(value, list | tuple) or not value or any(each not in known for each in value):
+    names = value if isinstance(value, list | tuple) else ()
+    if not names or not all(isinstance(each, str) and each in known for each in names):
         raise ValueError(f"a list of {', '.join(known)}")
-    return tuple(value)
+    return tuple(names)
 
 
 def _overflow(value: Any) -> Truncate | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from sie_core.catalog.options.engine_options import ENGINE_OPTIONS, SPELLINGS
 from sie_core.catalog.options.postprocess_options import check_parameters, check_switch, is_on, profile_options
-from sie_core.catalog.options.values import value_problem
+from sie_core.catalog.options.values import same, value_problem
 from sie_core.catalog.wording import did_you_mean, short
 from sie_core.contracts import (
     InputType,
@@ -215,7 +215,7 @@ class _Known:
 def _select_profile(
     family: ModelFamily, model: ResolvedModel, name: Any, postprocessors: Mapping[str, Postprocessor]
 ) -> Profile:
-    if name is None or name == model.profile.name:
+    if name is None or same(name, model.profile.name):
         return model.profile
     profiles = model.config.profiles
     if not isinstance(name, str) or name not in profiles:
@@ -253,7 +253,7 @@ def _one_spelling(options: Mapping[str, Any]) -> dict[str, Any]:
         name = SPELLINGS.get(written, written)
         if value is None:
             continue
-        if name in found and found[name] != value:
+        if name in found and not same(found[name], value):
             raise InvalidInput(
                 f"options.{name} is {short(found[name])} and options.{written} {short(value)}: both mean the same; "
                 "leave one out.",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from sie_core.catalog.options.values import value_problem
+from sie_core.catalog.options.values import same, value_problem
 from sie_core.catalog.wording import did_you_mean, short
 from sie_core.contracts import InvalidInput, ModelLoadError, Option, Postprocessor, Profile
 
@@ -83,4 +83,4 @@ def _other(postprocessor: Postprocessor, value: Any, profile: Profile) -> list[s
     if not isinstance(value, dict):
         return []
     parameters = parameters_of(postprocessor, profile)
-    return [str(name) for name in value if name not in parameters or parameters[name] != value[name]]
+    return [str(name) for name in value if name not in parameters or not same(parameters[name], value[name])]

@@ -34,6 +34,14 @@ def value_problem(option: Option, value: Any) -> str | None:
     return None
 
 
+def same(one: Any, other: Any) -> bool:
+    """Whether two values of an option are equal. Arrays, which msgpack has and no option takes, need not be."""
+    try:
+        return bool(one == other)
+    except ValueError:  # NumPy compares element by element, and says so of an array that is looked at as a bool
+        return False
+
+
 def _is(value: Any, kind: type) -> bool:
     """Whether `value` is of `kind`, with `bool` no number and an `int` good for a `float`."""
     if isinstance(value, bool):
