@@ -34,6 +34,7 @@ from sie_core.engine.pipeline.tokenizer_pool import Tokens
 from sie_core.engine.requests.admission import Admission
 from sie_core.engine.requests.errors import deadline_exceeded
 from sie_core.engine.requests.task import Asked, resolve_task
+from sie_core.engine.residency.checked_manager import make_manager
 from sie_core.engine.residency.estimates import Costs
 from sie_core.engine.residency.keeper import MemoryKeeper
 from sie_core.engine.residency.lifecycle import Lifecycle
@@ -244,12 +245,13 @@ class Engine:
 
     def plugins(self) -> list[Mapping[str, Any]]:
         """Describe every plugin, broken ones with their cause."""
-        return [report.as_dict() for report in self._plugins.reports]
+        return [report.as_dict() for report in self._plugins.reports_now()]
 
     def health(self) -> Health:
         """Say what is wrong: with the device for liveness; also with preload and admission for readiness."""
         live = self._pipeline.problem() or self._lifecycle.problem()
-        ready = live or self._admission.closed_because or self._preload.problem
+        policies = self._pipeline.device.policy_problem()
+        ready = live or self._admission.closed_because or self._preload.problem or policies
         notes = [note for note in (self._note, self._catalog.note) if note]
         failing = [f"{model}: {problem}" for model, problem in self._failing().items()]
         return Health(live, ready, (*notes, *failing, *self._lifecycle.notes(), *self._pipeline.notes()))
@@ -274,7 +276,7 @@ class Engine:
 
     def _make_keeper(self, settings: Settings, gauge: MemoryGauge, unloader: Unloader) -> MemoryKeeper:
         limits = MemoryLimits(settings.memory_pressure_threshold_percent / 100, settings.idle_evict_s)
-        manager = self._plugins.memory_manager(settings.memory_manager)(limits)
+        manager = make_manager(self._plugins, settings.memory_manager, limits)
         return MemoryKeeper(manager, gauge, self._slots, unloader, self.metrics)
 
     async def _hold(self, resolved: ResolvedModel, request: InferenceRequest | TokenizeRequest) -> LoadedModel:

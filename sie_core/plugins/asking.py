@@ -15,6 +15,7 @@ from rapidfuzz import process
 
 from sie_core import __version__, hookspecs
 from sie_core.contracts import CONTRACT_VERSION
+from sie_core.plugins.faults import told
 from sie_core.plugins.registration import REGISTRATIONS, Malformed, read
 
 Registered = Mapping[str, Sequence[tuple[str, Any]]]
@@ -45,7 +46,7 @@ def ask(load: Callable[[], object], module: str, who: str, trace: bool = False) 
     except BrokenPlugin:
         raise
     except Exception as error:
-        raise BrokenPlugin(f"{module} cannot be registered: {_told(error)}") from error
+        raise BrokenPlugin(f"{module} cannot be registered: {told(error)}") from error
 
 
 def _ask(load: Callable[[], object], module: str, who: str, trace: bool) -> Registered:
@@ -68,7 +69,7 @@ def _load(load: Callable[[], object], module: str) -> object:
     try:
         return load()
     except (Exception, SystemExit) as error:
-        message = f"{module} cannot be imported: {_told(error)}"
+        message = f"{module} cannot be imported: {told(error)}"
         if isinstance(error, ModuleNotFoundError) and error.name:
             message += f"; install what provides {error.name!r}, or mend the entry point"
         raise BrokenPlugin(message) from error
@@ -116,7 +117,7 @@ def _call(manager: pluggy.PluginManager, hook: str) -> list[tuple[str, Any]]:
     try:
         results = caller()
     except (Exception, SystemExit) as error:
-        raise BrokenPlugin(f"{hook} raised {_told(error)}") from error
+        raise BrokenPlugin(f"{hook} raised {told(error)}") from error
     if len(results) < len(caller.get_hookimpls()):  # pluggy drops None
         raise BrokenPlugin(f"{hook} returned None; return an empty list where there is nothing to register")
     try:
@@ -124,7 +125,7 @@ def _call(manager: pluggy.PluginManager, hook: str) -> list[tuple[str, Any]]:
     except Malformed as error:
         raise BrokenPlugin(str(error)) from error
     except Exception as error:
-        raise BrokenPlugin(f"{hook} returned something that cannot be read: {_told(error)}") from error
+        raise BrokenPlugin(f"{hook} returned something that cannot be read: {told(error)}") from error
 
 
 def _trace(manager: pluggy.PluginManager, who: str) -> None:
@@ -137,12 +138,7 @@ def _trace(manager: pluggy.PluginManager, who: str) -> None:
     def after(outcome: pluggy.Result[Any], hook: str, implementations: Sequence[Any], arguments: Any) -> None:
         if not implementations:
             return
-        told = repr(outcome.get_result())[:200] if outcome.exception is None else f"raised {_told(outcome.exception)}"
-        logger.info("hook %s of %s -> %s in %.1f ms", hook, who, told, 1000 * (perf_counter() - started))
+        result = repr(outcome.get_result())[:200] if outcome.exception is None else f"raised {told(outcome.exception)}"
+        logger.info("hook %s of %s -> %s in %.1f ms", hook, who, result, 1000 * (perf_counter() - started))
 
     manager.add_hookcall_monitoring(before, after)
-
-
-def _told(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -6,7 +6,7 @@ Plain values; how they came about is the affair of `sie_core.plugins.discovery`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -24,9 +24,11 @@ from sie_core.contracts import (
 )
 from sie_core.contracts.batching import BatchPolicyFactory
 from sie_core.contracts.memory import MemoryManagerFactory
+from sie_core.plugins.faults import Faults
+from sie_core.plugins.registration import REGISTRATIONS
 
 Made = TypeVar("Made")
-PluginState = Literal["active", "broken", "blocked"]
+PluginState = Literal["active", "failing", "broken", "blocked"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +41,14 @@ class PluginReport:
     version: str
     module: str
     state: PluginState
+    """`failing`: it is used, and something of what it registers failed."""
     cause: str | None = None
-    """Why it is broken or blocked, for the operator."""
+    """Why it is broken or blocked, or what failed, for the operator."""
     registers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Hook name to the names of what was registered; empty unless active."""
+    """Hook name to the names of what was registered; empty where it is broken or blocked."""
+
+    def __str__(self) -> str:
+        return f"plugin {self.name!r} of {self.distribution} {self.version}"
 
     def as_dict(self) -> dict[str, Any]:
         """Give the report as JSON takes it."""
@@ -66,11 +72,35 @@ class PluginSet:
     postprocessors: Mapping[str, Postprocessor] = field(default_factory=dict)
     output_dtypes: Mapping[str, OutputDtype] = field(default_factory=dict)
     references: tuple[Reference, ...] = ()
+    faults: Faults = field(default_factory=Faults, compare=False, repr=False)
+    """What failed since."""
 
     @property
     def broken(self) -> tuple[PluginReport, ...]:
-        """The reports of the plugins that could not be used, each with its cause."""
-        return tuple(report for report in self.reports if report.state == "broken")
+        """The reports of the plugins that could not be used, or of which something failed, each with its cause."""
+        return tuple(report for report in self.reports_now() if report.state in ("broken", "failing"))
+
+    def reports_now(self) -> tuple[PluginReport, ...]:
+        """The reports, with what failed since discovery."""
+        return tuple(self._now(report) for report in self.reports)
+
+    def faulty(self, hook: str, name: str, problem: str, error: BaseException | None = None) -> str:
+        """Note that something a plugin registered failed; return its name and its plugin's, for messages to clients.
+
+        Args:
+            hook: The hook it was registered by.
+            name: Its name among what that hook registers.
+            problem: What it did, as in "raised KeyError: 'a'"; for the log and the plugin's report alone.
+            error: For the log.
+        """
+        what = f"the {REGISTRATIONS[hook].noun} {name!r}"
+        owner = next((report for report in self.reports if name in report.registers.get(hook, ())), None)
+        self.faults.add("a plugin" if owner is None else str(owner), f"{what} {problem}", error)
+        return what if owner is None else f"{what} of the {owner}"
+
+    def _now(self, report: PluginReport) -> PluginReport:
+        problems = self.faults.of(str(report))
+        return replace(report, state="failing", cause="; ".join(problems)) if problems else report
 
     def batch_policy(self, name: str) -> BatchPolicyFactory:
         """Return the batch policy `SIE_BATCH_POLICY` chose.

@@ -4,6 +4,7 @@ from sie_core.postprocess.dtypes import OUTPUT_DTYPES
 from sie_core.postprocess.encoding import encode_item
 from sie_core.postprocess.extraction import encode_extraction, encode_score
 from sie_core.postprocess.finite import require_finite
+from sie_core.postprocess.form import require_form
 from sie_core.postprocess.matryoshka import shorten
 from sie_core.postprocess.similarity import similarity
 
@@ -13,6 +14,7 @@ __all__ = [
     "encode_item",
     "encode_score",
     "require_finite",
+    "require_form",
     "shorten",
     "similarity",
 ]

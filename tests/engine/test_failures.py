@@ -158,6 +158,19 @@ async def test_memory_that_is_short_for_a_moment_costs_no_request(engines, devic
         assert (await bounded(engine.infer(request(model, f"text {number}")))).usage.input_tokens == 2
 
 
+COSTS: dict[str, Any] = {"costs NaN": float("nan"), "costs more than anything": float("inf")}
+OUTPUTS: dict[str, Any] = {
+    "is too wide": np.ones(3, np.float32),
+    "is too narrow": np.ones(1, np.float32),
+    "has a row too many": np.ones((2, 2), np.float32),
+    "is one number": np.ones((), np.float32),
+    "is float64": np.ones(2, np.float64),
+    "holds whole numbers": np.ones(2, np.int32),
+    "holds objects": np.array([1.0, None], dtype=object),
+    "is a list": [1.0, 1.0],
+}
+
+
 class Odd(Adapter):
     """An adapter that misbehaves as its class attribute says."""
 
@@ -178,6 +191,12 @@ class Odd(Adapter):
             units[0].cost = 0
         if self.way == "makes a unit of nothing":
             units[0].item = 7
+        if self.way in COSTS:
+            units[0].cost = COSTS[self.way]
+        if self.way == "makes a key of a list":
+            units[0].key = ["k"]
+        if self.way == "counts NaN tokens":
+            units[0].tokens = float("nan")
         return units
 
     def run(self, units: Sequence[Unit]) -> Any:
@@ -188,6 +207,8 @@ class Odd(Adapter):
     def finish(self, units: Sequence[Unit], raw: Any) -> Sequence[ItemOutput]:
         if self.way == "gives no dense output":
             return [ItemOutput() for _ in units]
+        if self.way in OUTPUTS:
+            return [ItemOutput(dense=OUTPUTS[self.way]) for _ in units]
         outputs = [ItemOutput(dense=np.ones(2, np.float32)) for _ in units]
         return outputs[:-1] if self.way == "finishes too few" else outputs
 
@@ -208,6 +229,10 @@ def with_odd_family(monkeypatch, way):
         "makes a unit of nothing",
         "finishes too few",
         "gives no dense output",
+        "makes a key of a list",
+        "counts NaN tokens",
+        *COSTS,
+        *OUTPUTS,
     ],
 )
 async def test_an_adapter_that_breaks_its_contract_fails_the_request_and_is_named_in_the_log(
@@ -327,3 +352,12 @@ async def test_a_failure_is_logged_with_the_request_it_belongs_to(engines, caplo
     with caplog.at_level(logging.ERROR), pytest.raises(InferenceError):
         await bounded(engine.infer(asked))
     assert [record.request_id for record in caplog.records if hasattr(record, "request_id")] == [asked.request_id]
+
+
+async def test_a_finish_that_fails_is_logged_as_such(engines, caplog):
+    model = engines.model("faulty", runtime={"finish_crash_text": "[poison]"})
+    engine = await engines.start(load=[model])
+    with pytest.raises(InferenceError):
+        await bounded(engine.infer(request(model, "[poison]")))
+    assert "failed in finishing its outputs" in caplog.text
+    assert "forward pass" not in caplog.text

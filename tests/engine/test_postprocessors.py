@@ -271,3 +271,47 @@ def with_postprocessor(plugins, postprocessor):
 
 def assert_matches(pattern, message):
     assert re.search(pattern, message), message
+
+
+class Converting:
+    """A converter that does one thing wrong."""
+
+    dims = 3
+
+    def __init__(self, wrong):
+        self.wrong = wrong
+
+    def convert(self, output, input_type):
+        if self.wrong == "convert raises":
+            raise KeyError("a table")
+        if self.wrong == "makes nothing":
+            return ItemOutput()
+        width = 4 if self.wrong == "makes too much" else 3
+        return ItemOutput(dense=np.ones(width, np.float32))
+
+
+def made_wrongly(wrong):
+    def create(parameters, dims):
+        if wrong == "create raises":
+            raise KeyError("a table")
+        return None if wrong == "creates nothing" else Converting(wrong)
+
+    return Postprocessor("odd", "multivector", "dense", create)
+
+
+WRONG = ["create raises", "creates nothing", "convert raises", "makes nothing", "makes too much"]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+async def test_a_postprocessor_that_fails_fails_what_asks_for_it_and_is_named(engines, write, wrong, caplog):
+    plain, turned_on = write("plain"), write("on", default={"runtime": {"odd": True}})
+    engine = await engines.start(lambda plugins: replace(plugins, postprocessors={"odd": made_wrongly(wrong)}))
+
+    assert (await refused(engine, plain, options={"odd": True})).code == "INFERENCE_ERROR"
+    told = await refused(engine, turned_on)
+    assert told.code == "MODEL_LOAD_FAILED"
+    assert "the postprocessor 'odd' failed" in told.message
+    assert "adapter" not in told.message
+    assert len(await encoded(engine, plain, "a")) == 1
+    assert "the postprocessor 'odd'" in caplog.text
+    assert {model.id for model in engine.models()} >= {plain, turned_on}

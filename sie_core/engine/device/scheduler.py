@@ -16,7 +16,7 @@ _MEMORY = 0.9
 
 
 class PolicyError(Exception):
-    """A batch policy raised; its model's queue is lost, nothing else is."""
+    """A batch policy raised or broke its contract; its model's queue is lost, nothing else is."""
 
     def __init__(self, model: LoadedModel) -> None:
         super().__init__(model.id)
@@ -67,6 +67,7 @@ class Scheduler:
 
         Raises:
             InferenceError: `QUEUE_FULL`, with the time the queue takes to empty.
+            PolicyError: The policy failed.
         """
         queued = self.queued_cost
         cost = sum(unit.unit.cost for unit in units)
@@ -75,7 +76,10 @@ class Scheduler:
             wait = None if not speed else min(60.0, max(1.0, queued / speed))
             message = f"{queued} cost units are queued; {cost} more exceed SIE_MAX_QUEUED_COST={self._max_queued_cost}."
             raise InferenceError("QUEUE_FULL", message, retry_after_s=wait)
-        model.policy.add(units)
+        try:
+            model.policy.add(units)
+        except Exception as error:
+            raise PolicyError(model) from error
 
     def next(self, now: float, device_busy: bool) -> tuple[LoadedModel, Batch] | None:
         """Form the ready batch with the oldest unit; None where there is none.

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from sie_core.contracts import Device, DeviceLost, InferenceError
 from sie_core.engine.device.batch_run import Run, halves_by_request, halves_by_unit
-from sie_core.engine.device.health import Failing
+from sie_core.engine.device.health import Failing, Row
 from sie_core.engine.device.scheduler import PolicyError, Scheduler
 from sie_core.engine.models.loaded import LoadedModel
 from sie_core.engine.requests.errors import OUT_OF_MEMORY, deadline_exceeded, out_of_memory, request_error, unavailable
@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 LAUNCHED_AHEAD = 2
 """Batches an asynchronous device is given at once: one runs, the next is there when it ends."""
 LEAST_WAIT_S = 0.001
+POLICY_FAILURES = 3
+"""How many times batch policies fail, with no batch in between, before new requests are unwelcome."""
 
 clock = time.monotonic
 
@@ -70,6 +72,9 @@ class DeviceThread:
         self._watched: set[Run] = set()
         """Runs whose outputs are not finished."""
         self._failing = Failing(stall_limit_s)
+        self._policies = Row()
+        """Failures of batch policies since a batch was last formed."""
+        self._deciding_since: float | None = None
         self._launched = 0
         self._last_end = 0.0
         self._closing = False
@@ -105,12 +110,16 @@ class DeviceThread:
         """Queue the units of one request.
 
         Raises:
-            InferenceError: `QUEUE_FULL`; `QUEUE_UNAVAILABLE` where the thread is gone.
+            InferenceError: `QUEUE_FULL`; `QUEUE_UNAVAILABLE` where the thread is gone or the batch policy fails.
         """
         with self._wake:
             if self._closing or self._death is not None:
                 raise unavailable("the device is gone" if self._death else "the engine is closing")
-            self._scheduler.submit(model, units)
+            try:
+                self._scheduler.submit(model, units)
+            except PolicyError as error:
+                self._policy_failed(model, error)
+                raise unavailable(f"the queue of {model.id} was lost") from error
             self._wake.notify()
 
     def drop(self, flight: Flight) -> None:
@@ -144,9 +153,18 @@ class DeviceThread:
             return f"the thread of device {self.device} has died"
         if (failing := self._failing.device_problem()) is not None:
             return f"device {self.device} seems broken: {failing}"
-        now = clock()
+        now, since = clock(), self._deciding_since
+        if since is not None and now - since > self._stall_limit_s:
+            return f"a batch policy has been at work for {now - since:.0f} s, and nothing runs"
         hung = (run.problem(now, self._stall_limit_s) for run in tuple(self._watched))
         return next(filter(None, hung), None)
+
+    def policy_problem(self) -> str | None:
+        """Say that batch policies fail and nothing runs; a while after the last failure new requests try them again."""
+        row = self._policies
+        if row.failed < POLICY_FAILURES or clock() - row.last > self._stall_limit_s:
+            return None
+        return f"batch policies failed {row.failed} times in a row and nothing ran; the server's log says why"
 
     def failing(self, model: LoadedModel) -> str | None:
         """Say that requests to a model fail one after the other."""
@@ -184,8 +202,8 @@ class DeviceThread:
             self._watched.discard(run)
         run.model.use.leave()
 
-    def failed(self, run: Run, error: BaseException) -> None:
-        """Split a run that failed and try its parts again, or fail the one request that is left.
+    def failed(self, run: Run, error: BaseException, stage: str) -> None:
+        """Split a run that failed in `stage` and try its parts again, or fail the one request that is left.
 
         A run that is the first to lack memory is set aside until `resume`; it goes on holding its model. With the
         device lost every request is lost.
@@ -201,7 +219,7 @@ class DeviceThread:
                 self._forget(run)
                 self._short(run)
                 return
-        self._try_again(run, self._parts(run, error))
+        self._try_again(run, self._parts(run, error, stage))
 
     def resume(self, run: Run, *, freed: bool) -> None:
         """Go on with a run that was set aside: whole where memory was freed for it, in parts where none was."""
@@ -249,7 +267,9 @@ class DeviceThread:
         with self._wake:
             while not self._closing and self._death is None:
                 try:
+                    self._deciding_since = clock()
                     run = self._choose(now := clock())
+                    self._deciding_since = None
                     if run is not None:
                         run.started = run.at_work_since = now
                         self._launched += 1
@@ -271,6 +291,7 @@ class DeviceThread:
         chosen = self._scheduler.next(now, device_busy=bool(self._flying))
         if chosen is None:
             return None
+        self._policies.failed = 0
         chosen[0].use.enter()
         return Run(*chosen)
 
@@ -284,11 +305,17 @@ class DeviceThread:
     def _longest_wait(self, now: float) -> float | None:
         """Return the seconds until a batch is ready without anything coming; None where nothing will be."""
         ready_at = self._scheduler.ready_at(now) if self._may_launch() else None
-        return None if ready_at is None else max(LEAST_WAIT_S, ready_at - now)
+        return None if ready_at is None else min(threading.TIMEOUT_MAX, max(LEAST_WAIT_S, ready_at - now))
 
     def _policy_failed(self, model: LoadedModel, error: Exception) -> None:
         log.error("the batch policy of %s failed; its queue is lost", model.id, exc_info=error)
-        model.policy = model.new_policy()
+        self._policies.add(clock())
+        self._failing.failed(model, clock())
+        model.policy.lose(error.__cause__ or error)
+        try:
+            model.policy = model.new_policy()
+        except Exception:
+            log.exception("the batch policy of %s cannot be made again; the old one is used on", model.id)
         self._lost(model)
 
     def _expire(self, now: float) -> None:
@@ -309,7 +336,7 @@ class DeviceThread:
         except BaseException as error:
             failure = error
         if failure is not None:
-            self.failed(run, failure)
+            self.failed(run, failure, "its forward pass")
             failure = None  # it and this frame would hold each other, and the requests
             return
         if not self.device.asynchronous:
@@ -317,7 +344,7 @@ class DeviceThread:
         run.at_work_since = None
         self._finish(run, raw)
 
-    def _parts(self, run: Run, error: BaseException) -> list[Run]:
+    def _parts(self, run: Run, error: BaseException, stage: str) -> list[Run]:
         """Return what is to be tried again of a failed run, having failed what is not."""
         if not run.leave_out_settled():
             return []
@@ -333,7 +360,7 @@ class DeviceThread:
         if not isinstance(error, InferenceError):
             with self._wake:
                 self._failing.failed(run.model, clock())
-        return self._fail(run, request_error(error, "its forward pass", flight.request.request_id, run.model.id))
+        return self._fail(run, request_error(error, stage, flight.request.request_id, run.model.id))
 
     def _fail(self, run: Run, error: InferenceError) -> list[Run]:
         """Fail the one request of a run, and let its queued rest go; nothing is left to be tried again."""

@@ -5,14 +5,16 @@ It must not know items, batches or how a converter works.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from sie_core.catalog import EffectiveOptions, config_name, is_on, parameters_of
 from sie_core.contracts import (
     Converter,
+    InferenceError,
     InferenceRequest,
+    InputType,
     InvalidInput,
     ItemOutput,
     OutputType,
@@ -20,6 +22,14 @@ from sie_core.contracts import (
     Profile,
     SparseVector,
 )
+from sie_core.postprocess import require_form
+
+Report = Callable[[str, str, Exception], object]
+"""Takes the name of a postprocessor, what it did wrong and the exception."""
+
+
+class ConverterFailed(ValueError):
+    """A postprocessor itself failed, whatever its parameters; the text is fit for a client."""
 
 
 class Converters:
@@ -28,11 +38,18 @@ class Converters:
     Args:
         postprocessors: All there are; those remain that make something of what the model gives.
         dims: Of what the model gives.
+        report: Told of a postprocessor that fails.
     """
 
-    def __init__(self, postprocessors: Mapping[str, Postprocessor], dims: Mapping[OutputType, int]) -> None:
+    def __init__(
+        self,
+        postprocessors: Mapping[str, Postprocessor],
+        dims: Mapping[OutputType, int],
+        report: Report = lambda name, problem, error: None,
+    ) -> None:
         self.postprocessors = {name: each for name, each in postprocessors.items() if each.source in dims}
         self._dims = dims
+        self._report = report
         self._made: dict[tuple[str, str], Converter] = {}
 
     def get(self, postprocessor: Postprocessor, profile: Profile) -> Converter:
@@ -43,24 +60,57 @@ class Converters:
         """
         key = postprocessor.name, profile.name
         if key not in self._made:
-            self._made[key] = make_converter(postprocessor, profile, self._dims)
+            try:
+                made = make_converter(postprocessor, profile, self._dims)
+            except ConverterFailed as error:
+                self._report(postprocessor.name, str(error), error)
+                raise
+            self._made[key] = CheckedConverter(postprocessor, made, self._report)
         return self._made[key]
 
     def warm(self, postprocessor: Postprocessor, profile: Profile) -> Converter:
         """Make a converter and use it once, so that no request waits for what it draws.
 
         Raises:
-            ValueError: As `get` does.
+            ValueError: As `get` does; `ConverterFailed` where it cannot be used.
         """
         converter = self.get(postprocessor, profile)
         converter.convert(_sample(postprocessor.source, self._dims[postprocessor.source]), None)
         return converter
 
 
+class CheckedConverter:
+    """A converter over a plugin's, which tells of the plugin where the other fails or makes what it should not."""
+
+    def __init__(self, postprocessor: Postprocessor, converter: Converter, report: Report) -> None:
+        self._postprocessor = postprocessor
+        self._converter = converter
+        self._report = report
+        self.dims = converter.dims
+
+    def convert(self, output: ItemOutput, input_type: InputType | None) -> ItemOutput:
+        """Return an output with the target filled in.
+
+        Raises:
+            ConverterFailed: The other raised, or made something else than its target of its dims.
+        """
+        target = self._postprocessor.target
+        try:
+            made = self._converter.convert(output, input_type)
+            if getattr(made, target) is None:
+                raise ValueError(f"it made no {target} output")
+            require_form(made, {target: self.dims}, "an item", "its")
+        except Exception as error:
+            self._report(self._postprocessor.name, f"failed: {type(error).__name__}: {error}", error)
+            raise ConverterFailed(f"the postprocessor {self._postprocessor.name!r} failed") from error
+        return made
+
+
 def make_converter(postprocessor: Postprocessor, profile: Profile, dims: Mapping[OutputType, int]) -> Converter:
     """Make the converter of a model whose outputs have `dims`, with the parameters of `profile`.
 
     Raises:
+        ConverterFailed: The postprocessor raised something else than a `ValueError`, or what it made is none.
         ValueError: The model does not give what it is made of, or its parameters do not go together.
     """
     source = postprocessor.source
@@ -68,9 +118,14 @@ def make_converter(postprocessor: Postprocessor, profile: Profile, dims: Mapping
         gives = ", ".join(dims) or "no vectors"
         raise ValueError(f"{postprocessor.name} makes {postprocessor.target} of {source}, and the model gives {gives}")
     try:
-        return postprocessor.create(parameters_of(postprocessor, profile), dims[source])
+        made = postprocessor.create(parameters_of(postprocessor, profile), dims[source])
+        if not isinstance(made.dims, int) or not callable(made.convert):
+            raise TypeError(f"{made!r:.100} is no converter")
     except ValueError as error:
         raise ValueError(f"loadtime.{config_name(postprocessor)}: {error}") from error
+    except Exception as error:
+        raise ConverterFailed(f"the postprocessor {postprocessor.name!r} failed ({type(error).__name__})") from error
+    return made
 
 
 def turned_on(postprocessors: Iterable[Postprocessor], profile: Profile) -> list[Postprocessor]:
@@ -106,6 +161,7 @@ def needed(
 
     Raises:
         InvalidInput: One cannot be made, or the request turns one on and does not ask for what it makes.
+        InferenceError: `INFERENCE_ERROR`: a postprocessor itself fails.
     """
     found: dict[OutputType, Converter] = {}
     for target, each in by_target(model, options).items():
@@ -114,6 +170,8 @@ def needed(
         if target in asked:
             try:
                 found[target] = converters.get(each, options.profile)
+            except ConverterFailed as error:
+                raise InferenceError("INFERENCE_ERROR", f"{model}: {error}; the server's log says why.") from None
             except ValueError as error:
                 raise InvalidInput(f"{model}: {error}.", param=param) from None
         elif said:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sie_core.cache import HeldWeights
-from sie_core.contracts import Adapter, BatchPolicy, ModelFacts, ModelFamily, ResolvedModel
+from sie_core.contracts import Adapter, ModelFacts, ModelFamily, ResolvedModel
+from sie_core.engine.device.checked_policy import CheckedPolicy
 from sie_core.engine.metrics import ModelMetrics
 from sie_core.engine.models.converters import Converters
 from sie_core.engine.models.lease import UseCount
@@ -21,7 +22,7 @@ class LoadedModel:
     family: ModelFamily
     adapter: Adapter
     facts: ModelFacts
-    new_policy: Callable[[], BatchPolicy]
+    new_policy: Callable[[], CheckedPolicy]
     metrics: ModelMetrics
     converters: Converters
     """Used on the event loop."""
@@ -30,7 +31,7 @@ class LoadedModel:
     use: UseCount = field(default_factory=UseCount)
     weights: HeldWeights | None = None
     """Its files stay in the local cache for as long as this does."""
-    policy: BatchPolicy = field(init=False)
+    policy: CheckedPolicy = field(init=False)
     """The queue; guarded by the lock of the device it runs on."""
 
     def __post_init__(self) -> None:

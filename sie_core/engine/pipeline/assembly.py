@@ -6,7 +6,8 @@ An item is encoded as soon as its last unit is there, while later batches still 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import inf
 from typing import get_args
 
 from sie_core.contracts import (
@@ -20,7 +21,7 @@ from sie_core.contracts import (
     Usage,
 )
 from sie_core.engine.requests.output import Leaving
-from sie_core.postprocess import encode_extraction, encode_item, encode_score, require_finite, shorten
+from sie_core.postprocess import encode_extraction, encode_item, encode_score, require_finite, require_form, shorten
 
 _OUTPUT_TYPES: tuple[OutputType, ...] = get_args(OutputType)
 _EXTRACTED = ("entities", "relations", "classifications", "objects", "data")
@@ -103,10 +104,17 @@ class Assembly:
                 setattr(output, name, None)
             elif getattr(output, name) is None:
                 raise ValueError(f"the adapter gave no {name} output for {where}")
+        require_form(output, self._dims(output), where)
         require_finite(output, where)
         if output.dense is not None and self._task.dimensions is not None:
             output.dense = shorten(output.dense, self._task.dimensions, output.normalized)
         return self._leaving.convert(output, self._task.input_type, where)
+
+    def _dims(self, output: ItemOutput) -> Mapping[OutputType, int]:
+        """Give the dims that outputs must have; an adapter may shorten a dense vector itself."""
+        dims, wanted = self._adapter.facts.dims, self._task.dimensions
+        shortened = wanted is not None and output.dense is not None and len(output.dense) == wanted
+        return {**dims, "dense": wanted} if shortened and wanted else dims
 
     def _encode(self, output: ItemOutput, item: int) -> bytes:
         item_id, truncated = self._request.items[item].id, self._truncation(item)
@@ -138,8 +146,13 @@ def _positions(units: Sequence[Unit], items: int) -> list[list[int]]:
     """List the positions of each item's units."""
     positions: list[list[int]] = [[] for _ in range(items)]
     for position, unit in enumerate(units):
-        if not 0 <= unit.item < items or unit.cost < 1:
-            raise ValueError(f"the adapter made a unit of items[{unit.item}] of {items} with cost {unit.cost}")
+        if not 0 <= unit.item < items or not 1 <= unit.cost < inf or not 0 <= unit.tokens < inf:  # NaN is none of these
+            made = f"cost {unit.cost} and {unit.tokens} tokens"
+            raise ValueError(f"the adapter made a unit of items[{unit.item}] of {items} with {made}")
+        try:
+            hash(unit.key)  # it would break the queue of all requests
+        except TypeError as error:
+            raise ValueError(f"the adapter made a unit of items[{unit.item}] with a key of {error}") from error
         positions[unit.item].append(position)
     if not all(positions):
         raise ValueError(f"the adapter made no unit of items[{positions.index([])}]")

@@ -203,7 +203,7 @@ class Pipeline:
             failure = error
         if failure is not None:
             del raw
-            self.device.failed(run, failure)
+            self.device.failed(run, failure, "finishing its outputs")
             failure = None  # it and this frame would hold each other, and the requests
             return
         self.device.landed(run)

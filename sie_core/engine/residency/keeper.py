@@ -14,10 +14,11 @@ from typing import Literal
 
 from sie_core.concurrency.pool import CpuPool
 from sie_core.concurrency.threads import on_pool
-from sie_core.contracts import DeviceMemory, HeldModel, MemoryManager, ModelLoadError, Room
+from sie_core.contracts import DeviceMemory, HeldModel, ModelLoadError, Room
 from sie_core.engine.metrics import EngineMetrics
 from sie_core.engine.models.loras import split_key
 from sie_core.engine.models.record import ModelSlot, Slots
+from sie_core.engine.residency.checked_manager import CheckedManager
 from sie_core.engine.residency.heap import trim_heap
 from sie_core.engine.residency.memory import UNKNOWN, MemoryGauge
 from sie_core.engine.residency.unloading import Unloader
@@ -59,7 +60,7 @@ class MemoryKeeper:
     """
 
     def __init__(
-        self, manager: MemoryManager, gauge: MemoryGauge, slots: Slots, unloader: Unloader, metrics: EngineMetrics
+        self, manager: CheckedManager, gauge: MemoryGauge, slots: Slots, unloader: Unloader, metrics: EngineMetrics
     ) -> None:
         self._manager = manager
         self._gauge = gauge
@@ -111,7 +112,8 @@ class MemoryKeeper:
         try:
             while True:
                 memory = await self.measure()
-                room = self._room(wanted, memory, [held for held in self._held() if held.id not in stuck])
+                loose = [held for held in self._held() if held.id not in stuck]
+                room = self._manager.make_room(wanted, memory, loose, clock())
                 leaving = self._slots.leaving(unused=room.fits)
                 if room == Room():
                     return
@@ -163,12 +165,8 @@ class MemoryKeeper:
             return False
         memory = await self.measure()
         others = [held for held in self._slots.held_models() if held.id != model]
-        try:
-            chosen = self._manager.out_of_memory(memory, others, clock())
-            chosen = chosen or self._manager.out_of_memory(memory, self._slots.held_loras(), clock())
-        except Exception:
-            log.exception("the memory manager failed")
-            return False
+        chosen = self._manager.out_of_memory(memory, others, clock())
+        chosen = chosen or self._manager.out_of_memory(memory, self._slots.held_loras(), clock())
         return chosen is not None and await self._evict(chosen, "out_of_memory", 0.0)
 
     async def relieve(self) -> None:
@@ -186,13 +184,6 @@ class MemoryKeeper:
                 await self.relieve()
             except Exception:
                 log.exception("looking after the device's memory failed; it goes on")
-
-    def _room(self, wanted: int, memory: DeviceMemory, models: list[HeldModel]) -> Room:
-        try:
-            return self._manager.make_room(wanted, memory, models, clock())
-        except Exception:
-            log.exception("the memory manager failed; the load goes on without it")
-            return Room()
 
     def _held(self) -> list[HeldModel]:
         return self._slots.held_models() + self._slots.held_loras()

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from sie_core.cache import HeldWeights, WeightChain, hold_weights
 from sie_core.catalog import FamilyChoice, check_profile, choose_family, read_card
@@ -25,8 +26,9 @@ from sie_core.contracts import (
     ResolvedModel,
 )
 from sie_core.contracts.weights import Progress
+from sie_core.engine.device.checked_policy import make_policy
 from sie_core.engine.metrics import EngineMetrics, ModelMetrics
-from sie_core.engine.models.converters import Converters, turned_on
+from sie_core.engine.models.converters import ConverterFailed, Converters, turned_on
 from sie_core.engine.models.lease import UseCount
 from sie_core.engine.models.loaded import LoadedModel
 from sie_core.engine.models.loras import Loras
@@ -84,7 +86,7 @@ class Loader:
         self._compute_threads = compute_threads
         self._metrics = metrics
         self._turns = turns
-        self._new_policy = plugins.batch_policy(settings.batch_policy)
+        plugins.batch_policy(settings.batch_policy)  # one that is not there stops the start, not the first load
 
     def fetch(self, resolved: ResolvedModel, report: StageReport, progress: Progress) -> Fetched:
         """Find the weights and the family; several models at once.
@@ -141,7 +143,8 @@ class Loader:
         self, resolved: ResolvedModel, choice: FamilyChoice, adapter: Adapter, ignored: tuple[str, ...]
     ) -> LoadedModel:
         notes = {"family": choice.reason, "precision": adapter.facts.precision, **adapter.facts.notes}
-        converters = Converters(self._plugins.postprocessors, adapter.facts.dims)
+        report = partial(self._plugins.faulty, "sie_postprocessors")
+        converters = Converters(self._plugins.postprocessors, adapter.facts.dims, report)
         notes |= self._warm(resolved, converters)
         if ignored:
             notes["ignored options"] = ", ".join(ignored)
@@ -153,7 +156,7 @@ class Loader:
             family=choice.family,
             adapter=adapter,
             facts=adapter.facts,
-            new_policy=lambda: self._new_policy(limits),
+            new_policy=partial(make_policy, self._plugins, self._settings.batch_policy, limits),
             metrics=ModelMetrics(self._metrics, resolved.id),
             converters=converters,
             loras=Loras(
@@ -173,6 +176,8 @@ class Loader:
         for each in turned_on(self._plugins.postprocessors.values(), resolved.profile):
             try:
                 made = converters.warm(each, resolved.profile)
+            except ConverterFailed as error:
+                raise ModelLoadError("DEPENDENCY", f"{error}; mend or block its plugin.") from error
             except ValueError as error:
                 raise ModelLoadError("CONFIG", f"Profile {resolved.profile.name!r}: {error}.") from error
             notes[each.name] = f"makes {each.target} of {made.dims} dimensions of {each.source}"

@@ -1,0 +1,165 @@
+"""Holds a batch policy to its contract: every unit it was given comes back once, and an idle device never waits.
+
+A policy is a plugin's; one that loses a unit would hang a request. It must not know how batches are formed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
+from math import isfinite
+
+from sie_core.contracts import Batch, BatchLimits, BatchPolicy, ModelLoadError, QueuedUnit
+from sie_core.plugins import PluginSet
+from sie_core.plugins.faults import told
+
+HOOK = "sie_batch_policies"
+
+
+class BrokenPolicy(Exception):
+    """A batch policy did something else than its contract says; the message says what."""
+
+
+def make_policy(plugins: PluginSet, name: str, limits: BatchLimits) -> CheckedPolicy:
+    """Make a model's batch policy, the one that `SIE_BATCH_POLICY` chose.
+
+    Raises:
+        PluginError: There is none of that name.
+        ModelLoadError: It cannot be made.
+    """
+    factory = plugins.batch_policy(name)
+    try:
+        policy = factory(limits)
+    except Exception as error:
+        who = plugins.faulty(HOOK, name, f"cannot be made: {told(error)}", error)
+        raise ModelLoadError(
+            "UNKNOWN", f"{who} cannot be made ({type(error).__name__}): SIE_BATCH_POLICY may name another one."
+        ) from error
+    return CheckedPolicy(policy, lambda error: plugins.faulty(HOOK, name, f"lost a queue: {told(error)}"))
+
+
+class CheckedPolicy:
+    """A `BatchPolicy` over another one, which raises as soon as the other breaks its contract.
+
+    It counts for itself what is queued. What the other raises passes through.
+
+    Args:
+        policy: The other.
+        report: Told why, where a queue is lost.
+    """
+
+    def __init__(self, policy: BatchPolicy, report: Callable[[BaseException], object] = lambda error: None) -> None:
+        self._policy = policy
+        self._report = report
+        self._waiting: dict[Hashable, set[QueuedUnit]] = {}
+        """The queued units of each request."""
+        self._units = 0
+        self._cost = 0
+
+    @property
+    def queued_cost(self) -> int:
+        """Cost units queued."""
+        return self._cost
+
+    @property
+    def queued_units(self) -> int:
+        """Units queued."""
+        return self._units
+
+    def add(self, units: Sequence[QueuedUnit]) -> None:
+        """Queue units in this order."""
+        for unit in units:
+            self._waiting.setdefault(unit.request, set()).add(unit)
+            self._cost += unit.unit.cost
+        self._units += len(units)
+        self._policy.add(units)
+
+    def cancel(self, request: Hashable) -> int:
+        """Drop every queued unit of `request`; return how many."""
+        dropped = self._forget(request)
+        if dropped:
+            self._policy.cancel(request)
+        return dropped
+
+    def expire(self, now: float) -> set[Hashable]:
+        """Drop the queued units of every request past its deadline; return those requests."""
+        late = {request for request in self._policy.expire(now) if request in self._waiting}
+        for request in late:
+            self._forget(request)
+        return late
+
+    def take(self, now: float, device_busy: bool) -> Batch | None:
+        """Form the next batch.
+
+        Raises:
+            BrokenPolicy: It is none, holds what does not wait or mixes keys, an idle device gets none though units
+                wait, or the policy has lost units.
+        """
+        batch = self._policy.take(now, device_busy)
+        if batch is None:
+            if self._units and not device_busy:
+                raise BrokenPolicy(f"take gave an idle device no batch though {self._units} units are queued")
+            return None
+        if not isinstance(batch, Batch) or not batch.units:
+            raise BrokenPolicy(f"take returned {batch!r:.100}, which is no batch of units")
+        if batch.predicted_s is not None:
+            _seconds(batch.predicted_s, "predicted_s")
+        return self._taken(batch)
+
+    def ready_at(self, now: float) -> float | None:
+        """When `take` with a busy device will give a batch; None where nothing is queued."""
+        ready_at = self._policy.ready_at(now)
+        return None if ready_at is None else _seconds(ready_at, "ready_at")
+
+    def oldest(self) -> float | None:
+        """When the oldest queued unit was queued; None where nothing is."""
+        return _seconds(self._policy.oldest(), "oldest") if self._units else None
+
+    def record(self, batch: Batch, seconds: float) -> None:
+        """Learn how long a batch ran."""
+        self._policy.record(batch, seconds)
+
+    def lose(self, error: BaseException) -> None:
+        """Forget all that is queued, because of `error`."""
+        self._report(error)
+        self._waiting.clear()
+        self._units = self._cost = 0
+
+    def _taken(self, batch: Batch) -> Batch:
+        requests, cost = set(), 0
+        for queued in batch.units:
+            self._remove(queued)
+            if queued.unit.key != batch.key:
+                raise BrokenPolicy(f"a batch of the key {batch.key!r:.100} holds a unit of {queued.unit.key!r:.100}")
+            requests.add(queued.request)
+            cost += queued.unit.cost
+        self._cost -= cost
+        if self._policy.queued_units != self._units:
+            told = self._policy.queued_units
+            raise BrokenPolicy(f"{self._units} units are queued and queued_units says {told}: the others are lost")
+        if batch.cost != cost or batch.requests != len(requests):
+            return replace(batch, cost=cost, requests=len(requests))
+        return batch
+
+    def _remove(self, queued: QueuedUnit) -> None:
+        waiting = self._waiting.get(queued.request) if isinstance(queued, QueuedUnit) else None
+        if waiting is None or queued not in waiting:
+            raise BrokenPolicy(
+                f"a batch holds {queued!r:.100}, which does not wait: it ran, was dropped, or is no unit"
+            )
+        waiting.remove(queued)
+        self._units -= 1
+        if not waiting:
+            del self._waiting[queued.request]
+
+    def _forget(self, request: Hashable) -> int:
+        dropped = self._waiting.pop(request, set())
+        self._units -= len(dropped)
+        self._cost -= sum(queued.unit.cost for queued in dropped)
+        return len(dropped)
+
+
+def _seconds(value: object, what: str) -> float:
+    if not isinstance(value, int | float) or not isfinite(value):
+        raise BrokenPolicy(f"{what} is {value!r:.100}, and should be seconds")
+    return value

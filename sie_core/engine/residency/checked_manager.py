@@ -1,0 +1,83 @@
+"""Asks a plugin's memory manager, and does without an answer that is none. It must not know how room is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import isfinite
+
+from sie_core.contracts import DeviceMemory, HeldModel, MemoryLimits, MemoryManager, PluginError, Room
+from sie_core.plugins import PluginSet
+from sie_core.plugins.faults import told
+
+HOOK = "sie_memory_managers"
+
+
+def make_manager(plugins: PluginSet, name: str, limits: MemoryLimits) -> CheckedManager:
+    """Make the memory manager that `SIE_MEMORY_MANAGER` chose.
+
+    Raises:
+        PluginError: There is none of that name, or it cannot be made.
+    """
+    factory = plugins.memory_manager(name)
+    try:
+        manager = factory(limits)
+    except Exception as error:
+        who = plugins.faulty(HOOK, name, f"raised {told(error)}", error)
+        raise PluginError(
+            f"SIE_MEMORY_MANAGER={name!r}: {who} raised {told(error)}. Choose another one, or mend the plugin."
+        ) from error
+    return CheckedManager(manager, lambda problem, error: plugins.faulty(HOOK, name, problem, error))
+
+
+class CheckedManager:
+    """A `MemoryManager` over another one that never raises: where the other does, nothing is unloaded.
+
+    Args:
+        manager: The other.
+        report: Told of what it did wrong, with the exception where it raised one.
+    """
+
+    def __init__(self, manager: MemoryManager, report: Callable[[str, Exception | None], object]) -> None:
+        self._manager = manager
+        self._report = report
+
+    def make_room(self, wanted: int, memory: DeviceMemory, models: Sequence[HeldModel], now: float) -> Room:
+        """Choose what to do before a load; where the manager cannot say, load."""
+        try:
+            room = self._manager.make_room(wanted, memory, models, now)
+            if not isinstance(room, Room):
+                raise TypeError(f"make_room returned {room!r:.100}, not a Room")
+            if room.wait_s is not None and not (isfinite(room.wait_s) and room.wait_s >= 0):
+                raise ValueError(f"make_room has a load wait {room.wait_s} s")
+            self._known(() if room.evict is None else (room.evict,), models)
+        except Exception as error:
+            self._failed(error)
+            return Room()
+        return room
+
+    def relieve(self, memory: DeviceMemory, models: Sequence[HeldModel], now: float) -> Sequence[str]:
+        """Choose what to unload now."""
+        try:
+            return self._known(tuple(self._manager.relieve(memory, models, now)), models)
+        except Exception as error:
+            self._failed(error)
+            return ()
+
+    def out_of_memory(self, memory: DeviceMemory, models: Sequence[HeldModel], now: float) -> str | None:
+        """Choose what to unload because an allocation failed; None for none."""
+        try:
+            chosen = self._manager.out_of_memory(memory, models, now)
+            self._known(() if chosen is None else (chosen,), models)
+        except Exception as error:
+            self._failed(error)
+            return None
+        return chosen
+
+    def _known(self, chosen: Sequence[str], models: Sequence[HeldModel]) -> Sequence[str]:
+        for each in chosen:
+            if all(model.id != each for model in models):
+                raise ValueError(f"{each!r:.100} is to be unloaded, which is none of the models it was given")
+        return chosen
+
+    def _failed(self, error: Exception) -> None:
+        self._report(f"raised or returned what it must not: {told(error)}", error)

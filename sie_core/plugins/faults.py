@@ -1,0 +1,40 @@
+"""What failed of what plugins registered, after they were discovered. It must not know what is done about it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import defaultdict
+
+log = logging.getLogger("sie_core.plugins")
+
+MOST = 20
+"""How many problems are kept, and logged, of a plugin: one may differ with every request."""
+
+
+class Faults:
+    """Problems by plugin, each told once. Its methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: defaultdict[str, list[str]] = defaultdict(list)
+
+    def add(self, plugin: str, problem: str, error: BaseException | None = None) -> None:
+        """Note a problem of a plugin and log it, unless it is known."""
+        with self._lock:
+            known = self._found[plugin]
+            if problem in known or len(known) >= MOST:
+                return
+            known.append(problem)
+        log.error("%s: %s", plugin, problem, exc_info=error)
+
+    def of(self, plugin: str) -> tuple[str, ...]:
+        """List the problems of a plugin."""
+        with self._lock:
+            return tuple(self._found.get(plugin, ()))
+
+
+def told(error: BaseException) -> str:
+    """Word an exception in one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,56 @@
+"""Holds an adapter's outputs to its own facts: their shapes, widths and dtypes. It must not know requests or models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from sie_core.contracts import ItemOutput, OutputType, SparseVector
+
+
+def require_form(output: ItemOutput, dims: Mapping[OutputType, int], where: str, whose: str = "the adapter's") -> None:
+    """Check the vectors and the score of an output of `where`, e.g. `items[3]`.
+
+    Args:
+        output: What an adapter, or a converter, gave.
+        dims: How many dimensions each output has; one that is not named may have any number.
+        where: What it belongs to.
+        whose: Who gave it.
+
+    Raises:
+        ValueError: One has another shape, width or dtype; the text is for the log.
+    """
+    if output.dense is not None:
+        _array(f"{whose} dense output of {where}", output.dense, 1, dims.get("dense"))
+    if output.multivector is not None:
+        _array(f"{whose} multivector output of {where}", output.multivector, 2, dims.get("multivector"))
+    if output.sparse is not None:
+        _sparse(f"{whose} sparse output of {where}", output.sparse, dims.get("sparse"))
+    if output.score is not None and not isinstance(output.score, float | int | np.floating):
+        raise ValueError(f"{whose} score of {where} is of type {type(output.score).__name__}, not one number")
+
+
+def _array(what: str, array: object, axes: int, width: int | None) -> None:
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"{what} is of type {type(array).__name__}, not an array")
+    wide = "dims" if width is None else width
+    if array.ndim != axes or (width is not None and array.shape[-1] != width):
+        should = f"({wide},)" if axes == 1 else f"(tokens, {wide})"
+        raise ValueError(f"{what} has shape {array.shape}, not {should}")
+    if array.dtype != np.float32:
+        raise ValueError(f"{what} is {array.dtype}, not float32")
+
+
+def _sparse(what: str, sparse: object, width: int | None) -> None:
+    if not isinstance(sparse, SparseVector):
+        raise ValueError(f"{what} is of type {type(sparse).__name__}, not a SparseVector")
+    indices = sparse.indices
+    _array(what, sparse.values, 1, None)
+    if not isinstance(indices, np.ndarray) or indices.dtype.kind not in "iu" or indices.shape != sparse.values.shape:
+        raise ValueError(f"{what} has not one whole number as the index of each value")
+    if sparse.dims is not None and width is not None and sparse.dims != width:
+        raise ValueError(f"{what} has {sparse.dims} dims, not {width}")
+    most = width if sparse.dims is None else sparse.dims
+    if indices.size and (indices.min() < 0 or (most is not None and indices.max() >= most)):
+        raise ValueError(f"{what} has indices beyond its {most} dims")
