@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 
 from sie_core import __version__
 from sie_core.api import docs
+from sie_core.api.cohere import embed
 from sie_core.api.context import Api
 from sie_core.api.http import errors
 from sie_core.api.http.direct import DirectApp, DirectRoutes
@@ -45,7 +46,7 @@ def create_app(
     """
     gate = gate or Gate.of(settings)
     api = Api(backend, settings, gate, registry or CollectorRegistry(), machine_profile)
-    inference = [group.router(api) for group in (encode, score, extract, embeddings, rerank, tei)]
+    inference = [group.router(api) for group in (encode, score, extract, embeddings, embed, rerank, tei)]
     lookups = [group.router(api) for group in (models, plugins, health, metrics)] + [tei.lookups(api)]
     http_metrics = HttpMetrics(api.registry)
     routes = DirectRoutes(inference)

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from sie_core import __version__
+from sie_core.api.cohere.schema import CohereEmbedBody, CohereEmbedReply
 from sie_core.api.error_schema import CohereErrorReply, ErrorReply, OpenAIErrorReply, TeiErrorReply
 from sie_core.api.native.encode_schema import EncodeBody, EncodeReply
 from sie_core.api.native.extract_schema import ExtractBody, ExtractReply
@@ -33,6 +34,8 @@ from sie_core.api.tei.schema import (
 from sie_core.api.tei.tokenize import TeiTokenizeBody, TeiTokens
 
 SCHEMAS: Final[tuple[type[BaseModel], ...]] = (
+    CohereEmbedBody,
+    CohereEmbedReply,
     CohereErrorReply,
     CohereRerankBody,
     CohereRerankReply,

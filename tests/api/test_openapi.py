@@ -39,7 +39,7 @@ def test_every_reference_resolves_and_every_schema_is_one(document: dict[str, An
 def test_every_route_is_described_and_promises_no_validation_error_of_another_shape(document, app: FastAPI) -> None:
     assert set(document["paths"]) == {
         "/v1/encode/{model}", "/v1/score/{model}", "/v1/extract/{model}", "/v1/embeddings",
-        "/v1/rerank", "/v2/rerank",
+        "/v1/embed", "/v2/embed", "/v1/rerank", "/v2/rerank",
         "/", "/embed", "/embed_sparse", "/rerank", "/info", "/tokenize", "/tei/{model}", "/tei/{model}/tokenize",
         "/tei/{model}/embed", "/tei/{model}/embed_sparse", "/tei/{model}/rerank", "/tei/{model}/info",
         "/v1/models", "/v1/models/{model}", "/v1/plugins",

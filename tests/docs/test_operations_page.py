@@ -28,7 +28,7 @@ def test_every_request_answers_what_the_page_prints(fake_server, language, asked
 
 
 def test_every_snippet_has_its_answer():
-    assert len(PAIRS) == len(re.findall(r"```(?:sh|python)\n", PAGE + OTHER)) == 7
+    assert len(PAIRS) == len(re.findall(r"```(?:sh|python)\n", PAGE + OTHER)) == 8
 
 
 def test_the_page_names_every_field_of_an_answer():

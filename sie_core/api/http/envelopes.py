@@ -17,7 +17,7 @@ from sie_core.contracts import InferenceError
 EnvelopeName = Literal["native", "openai", "cohere", "tei"]
 
 OPENAI_PATHS: Final = frozenset({"/v1/embeddings", "/v1/rerank"})
-COHERE_PATHS: Final = frozenset({"/v2/rerank"})
+COHERE_PATHS: Final = frozenset({"/v1/embed", "/v2/embed", "/v2/rerank"})
 TEI_PATHS: Final = frozenset({"/", "/embed", "/embed_sparse", "/rerank", "/info", "/tokenize"})
 TEI_PREFIX: Final = "/tei/"
 _OPENAI_CODES: Final = {

@@ -104,7 +104,11 @@ LIMITS: Final = (
     Limit("characters of a label", "INVALID_INPUT", MAX_LABEL_CHARS),
     Limit("nesting of an `output_schema`", "INVALID_INPUT", MAX_SCHEMA_DEPTH),
     Limit("values of an `output_schema`", "INVALID_INPUT", MAX_SCHEMA_VALUES),
-    Limit("inputs of one request on `/v1/embeddings` or for TEI's vectors", "INVALID_INPUT", MAX_EMBEDDING_INPUTS),
+    Limit(
+        "inputs of one request on `/v1/embeddings`, for Cohere's or for TEI's vectors",
+        "INVALID_INPUT",
+        MAX_EMBEDDING_INPUTS,
+    ),
     Limit("texts of one `/tokenize`, bytes", "INVALID_INPUT", MAX_TOKENIZED_BYTES),
     Limit("tokens of a text, where truncation is refused", "INPUT_TOO_LONG", "the model's maximum length"),
     Limit("characters of a model id", "INVALID_INPUT", MAX_MODEL_ID_CHARS),

@@ -27,7 +27,10 @@ from sie_core.logs import RequestFields, current_request
 
 log = logging.getLogger("sie_core.http")
 
-INFERENCE_PATHS: Final = ("/v1/encode/", "/v1/score/", "/v1/extract/", "/v1/embeddings", "/v1/rerank", "/v2/rerank")
+INFERENCE_PATHS: Final = (
+    *("/v1/encode/", "/v1/score/", "/v1/extract/", "/v1/embeddings"),
+    *("/v1/embed", "/v2/embed", "/v1/rerank", "/v2/rerank"),
+)
 """Prefixes of the paths that pass the gate; of TEI's paths, what is posted to."""
 PIECE: Final = 1_048_576
 """Bytes of a body that are handed to the connection at once."""

@@ -1,0 +1,40 @@
+"""The forms in which other APIs give a vector: numbers, the base64 text of them, or quantised. It knows no route."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sie_core.postprocess import OUTPUT_DTYPES
+
+EmbeddingType = Literal["float", "base64", "int8", "uint8", "binary", "ubinary"]
+Vector = NDArray[np.float32]
+_CASTS: Final = {dtype.name: dtype.cast for dtype in OUTPUT_DTYPES}
+
+
+def _as_is(vector: Vector) -> Vector:
+    return vector
+
+
+def _base64(vector: Vector) -> str:
+    return base64.b64encode(vector.astype("<f4", copy=False).data).decode()
+
+
+def _signed_bits(vector: Vector) -> NDArray[np.int8]:
+    """Pack a bit a dimension into signed bytes: those of `ubinary` less 128, as Jina and Cohere do."""
+    return (_CASTS["ubinary"](vector) ^ 0x80).view(np.int8)
+
+
+WRITE: Final[Mapping[EmbeddingType, Callable[[Vector], Any]]] = {
+    "float": _as_is,
+    "base64": _base64,
+    "int8": _CASTS["int8"],
+    "uint8": _CASTS["uint8"],
+    "binary": _signed_bits,
+    "ubinary": _CASTS["ubinary"],
+}
+"""Makes of a float32 vector what a reply holds. `base64` is of little-endian float32."""

@@ -1,0 +1,41 @@
+"""Pictures as other APIs have them in JSON: a data URI, or base64 text. It knows no route.
+
+Nothing is fetched: a server that reads addresses clients write reads those of its own network too.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from typing import Any, Final
+
+from sie_core.api.body.body import kind_of
+from sie_core.contracts import InvalidInput, Media
+
+_DATA_URI: Final = re.compile(r"data:(?:image/([\w.+-]+))?[^,]{0,100};base64,", re.IGNORECASE)
+_ADDRESS: Final = re.compile(r"[a-z][a-z0-9+.-]{1,20}://", re.IGNORECASE)
+
+
+def read_picture(given: Any, param: str) -> Media:
+    """Make a picture of a text; its bytes are not looked at.
+
+    Raises:
+        InvalidInput: It is an address, or no base64; `param` names it.
+    """
+    if not isinstance(given, str):
+        raise InvalidInput(f"`{param}` must be a picture in base64, not {kind_of(given)}.", param=param)
+    if address := _ADDRESS.match(given):
+        raise InvalidInput(
+            f"`{param}` is an address ({address[0]}…), and this server fetches nothing: send the picture itself, as "
+            "base64 or a `data:` URI.",
+            param=param,
+        )
+    head = _DATA_URI.match(given)
+    try:
+        data = base64.b64decode(given[head.end() :] if head else given, validate=True)
+    except (binascii.Error, ValueError):  # ValueError: characters beyond ASCII
+        data = b""
+    if not data:
+        raise InvalidInput(f"`{param}` is no picture in base64, plain or as `data:image/…;base64,…`.", param=param)
+    return Media(data, head[1].lower() if head and head[1] else None)
