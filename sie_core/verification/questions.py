@@ -20,7 +20,7 @@ from sie_core.contracts import (
     OutputType,
     Task,
 )
-from sie_core.verification.pictures import png
+from sie_core.verification.pictures import MODES, WEBP, png
 
 QUERY = "What does search need, and where was Ada Lovelace born?"
 LABELS = ("person", "place", "date", "software")
@@ -38,7 +38,7 @@ UNKNOWN_LENGTH = 460
 """Words that make several windows of any model that reads windows."""
 SURPLUS = 20
 PICTURES = ((40, 24), (64, 64), (33, 90), (240, 300))
-"""Widths and heights of the pictures a model that sees is shown."""
+"""Widths and heights of the pictures a model that sees is shown; one of the second size in every mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,9 @@ def questions(info: ModelInfo, made: Collection[OutputType], by: OutputType | No
 
 
 def _pictures() -> tuple[Item, ...]:
-    return tuple(Item(id=f"image-{place}", images=(Media(png(*size), "png"),)) for place, size in enumerate(PICTURES))
+    drawn = [png(*size) for size in PICTURES] + [png(*PICTURES[1], mode) for mode in MODES if mode != "RGB"]
+    media = [*(Media(data, "png") for data in drawn), Media(WEBP, "webp")]
+    return tuple(Item(id=f"image-{place}", images=(each,)) for place, each in enumerate(media))
 
 
 def texts(limit: int | None) -> list[str]:

@@ -21,6 +21,7 @@ from sie_pytorch.scoring import adapter as pairs
 from sie_pytorch.scoring.heads import _OddsHead
 from sie_pytorch.scoring.labels import Labels
 from sie_pytorch.scoring.preparation import PairPreparation
+from sie_pytorch.vision import images
 from sie_pytorch.vision.adapter import VisionEncoder
 from sie_pytorch.vision.images import Decoder
 
@@ -120,6 +121,7 @@ FAULTS: dict[str, tuple[str, Any, str, Callable[..., Any]]] = {
         "decode",
         lambda decoder, *image: right["decode"](decoder, *image).transpose(Image.Transpose.ROTATE_90),
     ),
+    "transparency is dropped": ("pictures-siglip", images, "to_rgb", lambda image: image.convert("RGB")),
     "pictures and texts are shortened": (
         "pictures-siglip", VisionEncoder, "finish",
         lambda model, *rows: [replace(each, dense=each.dense * 0.99) for each in right["see"](model, *rows)],

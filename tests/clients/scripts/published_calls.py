@@ -8,7 +8,7 @@ from sie_sdk.types import Item
 
 
 def item(fields):
-    images = [{"data": bytes.fromhex(image), "format": "png"} for image in fields.pop("images", ())]
+    images = [{"data": bytes.fromhex(image)} for image in fields.pop("images", ())]
     return Item(**fields, images=images) if images else Item(**fields)
 
 

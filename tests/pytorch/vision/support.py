@@ -153,6 +153,13 @@ def image_item(image: Image.Image | bytes, said: str | None = None) -> Item:
     return Item(images=(Media(image if isinstance(image, bytes) else encoded(image), said),))
 
 
+def see_through(mode: str = "RGBA") -> Image.Image:
+    """Draw a picture whose transparent parts hide noise of their own."""
+    image = picture(3, "RGB", shape=(38, 38))
+    image.putalpha(picture(4, "L", shape=(38, 38)).point(lambda level: 0 if level < 96 else level))
+    return image.convert(mode)
+
+
 def pictures() -> list[Image.Image]:
     return [picture(place) for place in range(len(SHAPES))]
 
@@ -190,6 +197,6 @@ class Reference:
             return self.model.get_text_features(**inputs).pooler_output.numpy()
 
     def images(self, images: Sequence[Image.Image]) -> NDArray[np.float32]:
-        inputs = self.processor([image.convert("RGB") for image in images], return_tensors="pt")
+        inputs = self.processor(list(images), do_convert_rgb=True, return_tensors="pt")
         with torch.inference_mode():
             return self.model.get_image_features(**inputs).pooler_output.numpy()

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
-from sie_pytorch.vision import loading
+from sie_pytorch.vision import loading, pixels
 from sie_pytorch.vision.pixels import PixelReader
 
+from sie_core.contracts import ModelLoadError
 from tests.pytorch.encoders import deviation
 from tests.pytorch.vision.support import HIDDEN, TEXTS, Reference, ask, change, pictures, serve, write_clip
 
@@ -38,9 +39,15 @@ def test_another_preparation_of_pictures_is_seen(fields: dict[str, Any], vision:
     assert deviation(ask(serve(folder), pictures()), Reference(vision("clip")).images(pictures())) > SEEN
 
 
+def test_transparency_that_is_dropped_is_seen_at_load(vision: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pixels, "to_rgb", lambda image: image.convert("RGB"))
+    with pytest.raises(ModelLoadError, match="mode RGBA"):
+        serve(vision("clip"))
+
+
 def test_swapped_channels_are_seen(vision: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    adapter, pixels = serve(vision("clip")), PixelReader.pixels
-    monkeypatch.setattr(PixelReader, "pixels", lambda reader, image: pixels(reader, image)[::-1].copy())
+    adapter, right = serve(vision("clip")), PixelReader.pixels
+    monkeypatch.setattr(PixelReader, "pixels", lambda reader, image: right(reader, image)[::-1].copy())
     assert deviation(ask(adapter, pictures()), Reference(vision("clip")).images(pictures())) > SEEN
 
 

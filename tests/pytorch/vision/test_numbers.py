@@ -3,6 +3,7 @@
 import io
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from tests.pytorch.vision.support import (
     image_item,
     picture,
     pictures,
+    see_through,
     serve,
     write_siglip,
 )
@@ -51,6 +53,33 @@ def test_pictures_of_any_mode_are_those_of_transformers(mode: str, vision: Folde
     opened = Image.open(io.BytesIO(data))
     assert opened.mode == mode
     assert deviation(ours, Reference(vision("siglip")).images([opened])) <= LIMIT
+
+
+SEE_THROUGH: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "RGBA": ("RGBA", "PNG", {}),
+    "gray with alpha": ("LA", "PNG", {}),
+    "a palette with one transparent colour": ("P", "PNG", {"transparency": 8}),
+    "a palette with alpha": ("P", "PNG", {"transparency": bytes(range(256))}),
+    "a transparent gray": ("L", "PNG", {"transparency": 82}),
+    "one transparent bit": ("1", "PNG", {"transparency": 0}),
+    "GIF": ("P", "GIF", {"transparency": 8}),
+    "WebP": ("RGBA", "WEBP", {"lossless": True}),
+    "TIFF": ("RGBA", "TIFF", {}),
+    "AVIF": ("RGBA", "AVIF", {}),
+}
+
+
+@pytest.mark.parametrize("name", SEE_THROUGH)
+@pytest.mark.parametrize("kind", ["clip", "siglip"])
+def test_transparent_pictures_lie_on_white_as_those_of_transformers(
+    name: str, kind: str, vision: Folder, served: Served
+) -> None:
+    mode, form, how = SEE_THROUGH[name]
+    data = encoded(see_through(mode), form, **how)
+    opened = Image.open(io.BytesIO(data))
+    assert opened.convert("RGBA").getextrema()[3][0] < 255
+    expected = Reference(vision(kind)).images([opened])
+    assert deviation(ask(served(kind), [image_item(data)]), expected) <= LIMIT
 
 
 def test_a_text_or_an_image_of_a_batch_equals_the_same_alone(kind: str, served: Served) -> None:

@@ -12,6 +12,7 @@ import transformers as tf
 from numpy.typing import NDArray
 from PIL import Image
 from sentence_transformers import SentenceTransformer
+from transformers.image_transforms import convert_to_rgb
 
 from sie_core.contracts import Compared, Item, ItemOutput, LoadContext, ModelInfo, ReferenceModel, Task
 from sie_pytorch.references.words import limit_length, refuse_options, words_of
@@ -62,7 +63,8 @@ class Pictures(ReferenceModel):
 
     def _vector(self, item: Item, task: Task) -> Vector:
         if item.images:
-            return self._library.image(Image.open(io.BytesIO(item.images[0].data)).convert("RGB"))
+            opened = Image.open(io.BytesIO(item.images[0].data))
+            return self._library.image(Image.fromarray(convert_to_rgb(opened, return_numpy=True)))
         return self._library.text(item.text or "", task)
 
 

@@ -1,7 +1,7 @@
 """Image files to RGB pictures: what is damaged, not what it is said to be, or too large once decoded is refused.
 
-The size is read from the header before a pixel is decoded. It knows no model. As in the reference library, a picture
-is taken as its pixels lie in the file: an EXIF orientation is not applied, and transparency is dropped.
+The size is read from the header before a pixel is decoded. It knows no model. As in transformers, what is transparent
+lies on white, and an EXIF orientation is not applied.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Decoder:
         image = _open(media.data, where)
         try:
             self._check(image, media.format, where)
-            return image.convert("RGB")
+            return to_rgb(image)
         except (InvalidInput, MemoryError):
             raise
         except Exception as error:
@@ -67,6 +67,14 @@ class Decoder:
             raise _invalid(where, f"is said to be {said!r}, and its bytes are {_name(image)}: correct its `format`.")
         if image.format != "MPO" and getattr(image, "is_animated", False):
             raise _invalid(where, "holds several pictures, and one vector stands for one: send the one that is meant.")
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """Convert a picture of any mode to RGB; what is transparent is composited on white."""
+    if "A" not in image.getbands() and image.info.get("transparency") is None:
+        return image.convert("RGB")
+    picture = image if image.mode == "RGBA" else image.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert("RGB")
 
 
 def _open(data: bytes, where: str) -> Image.Image:

@@ -7,7 +7,7 @@ a quarter of what it would take as floating point numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from sie_core.contracts import ModelCard, ModelLoadError
+from sie_pytorch.vision.images import to_rgb
 
 Pixels = NDArray[np.uint8]
 LEVELS = 256
@@ -39,6 +40,9 @@ class PixelReader:
         self.levels = _levels(processor)
         for shape in ((2 * size + 7, size + 3), (size // 2 + 1, 3 * size), (size, size)):
             self._prove(_noise(shape))
+        if getattr(processor, "do_convert_rgb", False):
+            for image in _of_every_mode((size, size)):
+                self._prove(image)
 
     def pixels(self, image: Image.Image) -> Pixels:
         """Prepare one RGB picture; uint8 `[3, size, size]`."""
@@ -61,10 +65,12 @@ class PixelReader:
                 f"The image processor's files make pictures of shape {expected.shape}, and the model sees "
                 f"{self.size} × {self.size} pixels.",
             )
-        found = self.pixels(image)
+        found = self.pixels(to_rgb(image))
         if not np.array_equal(self.levels[np.arange(3)[:, None, None], found], expected):
             raise ModelLoadError(
-                "CONFIG", "The image processor's files ask for steps beyond resize, crop, rescale and normalise."
+                "CONFIG",
+                "The image processor's files ask for steps beyond resize, crop, rescale and normalise, or it converts "
+                f"pictures of mode {image.mode} in another way than compositing them on white.",
             )
 
 
@@ -106,6 +112,18 @@ def _levels(processor: Any) -> NDArray[np.float32]:
     image = Image.fromarray(np.ascontiguousarray(ramp))
     made = processor(image, do_resize=False, do_center_crop=False, do_pad=False, return_tensors="np")["pixel_values"]
     return np.ascontiguousarray(made[0][:, 0], dtype=np.float32)
+
+
+def _of_every_mode(size: tuple[int, int]) -> Iterator[Image.Image]:
+    """Draw pictures that only the right conversion to RGB makes the same, whatever is transparent in them."""
+    image = _noise(size)
+    image.putalpha(_noise((size[0] + 1, size[1])).resize(size).convert("L"))
+    yield from (image.convert(mode) for mode in ("RGBA", "LA", "L", "1", "P", "CMYK"))
+    for mode, transparent in (("P", 0), ("L", 0), ("1", 0), ("RGB", (0, 0, 0)), ("P", bytes(range(LEVELS)))):
+        keyed = image.convert("RGB").convert(mode)
+        keyed.paste(0, (0, 0, size[0] // 2, size[1]))
+        keyed.info["transparency"] = transparent
+        yield keyed
 
 
 def _noise(size: tuple[int, int]) -> Image.Image:
