@@ -3,9 +3,11 @@
 Fixed dimensional encodings of Dhulipala et al., "MUVERA: Multi-Vector Retrieval via Fixed Dimensional Encodings" (arXiv
 2405.19504). Each repetition cuts space into partitions by random hyperplanes (SimHash). A query's tokens are summed
 within each partition, a document's averaged, so that the dot product of the two estimates, for every query token, its
-match with the document tokens around it. Partitions without tokens stay zero.
+match with the document tokens around it.
 
-Every random draw is part of the wire contract: encodings of other servers of it with equal parameters are comparable.
+A document's partition without tokens stays zero, or, with `fill_empty_partitions`, takes the token on the same side of
+the most hyperplanes, as in section 2.1 of the paper. Filling is off unless set, because every default and random draw is
+part of the wire contract: encodings of other servers of it with equal parameters are comparable.
 """
 
 from __future__ import annotations
@@ -45,6 +47,8 @@ class MuveraParameters:
     """Give the encoding unit length."""
     center_tokens: bool = False
     """Subtract the item's mean token from each of its tokens first."""
+    fill_empty_partitions: bool = False
+    """Give a document's partitions without tokens the nearest token; queries are never filled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,7 @@ class Muvera:
             return np.zeros(self.dims, dtype=np.float32)
         if self.parameters.center_tokens:
             tokens = tokens - tokens.mean(axis=0)
-        encoding = self._encode(tokens, mean=not is_query)
+        encoding = self._encode(tokens, is_query)
         if self.parameters.normalize:
             length = np.linalg.norm(encoding)
             encoding = encoding if length == 0.0 else encoding / length
@@ -113,7 +117,7 @@ class Muvera:
         by_token = parameters.num_simhash_projections + (parameters.projection_dim or 0)
         return 4 * self._repetitions * self.token_dims * by_token + (12 * size if self._sketched else 4 * size)
 
-    def _encode(self, tokens: NDArray[np.float32], mean: bool) -> NDArray[np.float32]:
+    def _encode(self, tokens: NDArray[np.float32], is_query: bool) -> NDArray[np.float32]:
         """Go through the repetitions, a few at a time: what is large of them stays in the processor's cache."""
         random, partitions = self._projections, self._partition(tokens).T
         encoding = np.zeros(self.dims, dtype=np.float32 if random.buckets is None else np.float64)
@@ -121,7 +125,7 @@ class Muvera:
         for start in range(0, self._repetitions, step):
             some = slice(start, start + step)
             projected = tokens if random.tokens is None else tokens @ random.tokens[some]
-            block = self._aggregate(projected, partitions[some], mean).ravel()
+            block = self._aggregate(projected, partitions[some], is_query).ravel()
             place = slice(start * self._partitions * self._width, start * self._partitions * self._width + len(block))
             if random.buckets is None or random.signs is None:
                 encoding[place] = block
@@ -130,8 +134,10 @@ class Muvera:
                 encoding += np.bincount(random.buckets[place], block, minlength=self.dims)
         return encoding.astype(np.float32, copy=False)
 
-    def _aggregate(self, tokens: NDArray[np.float32], partitions: NDArray[np.int64], mean: bool) -> NDArray[np.float32]:
-        """Sum or average the tokens of each partition: shape (repetitions, partitions, width).
+    def _aggregate(
+        self, tokens: NDArray[np.float32], partitions: NDArray[np.int64], is_query: bool
+    ) -> NDArray[np.float32]:
+        """Sum a query's tokens of each partition, or average a document's: shape (repetitions, partitions, width).
 
         A product with the matrix of which token is in which partition does the adding: unlike a scatter it runs outside
         the interpreter's lock, and so beside the other threads.
@@ -139,7 +145,7 @@ class Muvera:
         Args:
             tokens: Shape (tokens, width), or (repetitions, tokens, width) where each projects them otherwise.
             partitions: Where each token is in each repetition: shape (repetitions, tokens).
-            mean: Whether to average.
+            is_query: Whether they are a query's.
         """
         repetitions, count = partitions.shape
         sums = np.zeros((repetitions, self._partitions, self._width), dtype=np.float32)
@@ -151,9 +157,39 @@ class Muvera:
             members = np.zeros((repetitions, self._partitions, where.shape[1]), dtype=np.float32)
             members[np.arange(repetitions)[:, None], where, np.arange(where.shape[1])] = 1.0
             sums += members @ tokens[..., some, :]
-            if mean:
+            if not is_query:
                 counts += members.sum(axis=2, keepdims=True)
-        return np.divide(sums, counts, out=sums, where=counts > 0) if mean else sums
+        if is_query:
+            return sums
+        np.divide(sums, counts, out=sums, where=counts > 0)
+        if self.parameters.fill_empty_partitions:
+            empty = np.nonzero(counts[..., 0] == 0)
+            nearest = self._nearest(partitions)[empty]
+            sums[empty] = tokens[nearest] if tokens.ndim == 2 else tokens[empty[0], nearest]
+        return sums
+
+    def _nearest(self, partitions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Find for each partition the first of the tokens on the same side of the most hyperplanes.
+
+        The distance is the number of bits in which two partitions' sides differ, so the search goes bit by bit: what is
+        nearest on this side of a hyperplane, or beyond it and one farther.
+
+        Args:
+            partitions: Where each token is in each repetition: shape (repetitions, tokens).
+
+        Returns:
+            Places of tokens, shape (repetitions, partitions).
+        """
+        repetitions, count = partitions.shape
+        sides = partitions ^ (partitions >> 1)  # what the Gray code counts
+        distances = np.full((repetitions, self._partitions), self._partitions * count, dtype=np.int64)
+        # In units of `count`, with the token's place as the remainder: the least has the first of the nearest tokens.
+        np.minimum.at(distances, (np.arange(repetitions)[:, None], sides), np.arange(count))
+        for bit in range(self.parameters.num_simhash_projections):
+            halves = distances.reshape(repetitions, -1, 2, 1 << bit)
+            np.minimum(halves, halves[:, :, ::-1] + count, out=halves)
+        numbers = np.arange(self._partitions)
+        return (distances % count)[:, numbers ^ (numbers >> 1)]
 
     def _partition(self, tokens: NDArray[np.float32]) -> NDArray[np.int64]:
         """Find each token's partition in each repetition, numbered in Gray code: shape (tokens, repetitions)."""
@@ -226,6 +262,12 @@ MUVERA = Postprocessor(
         Option("seed", "load", int, "Of every random draw; 42 unless set.", minimum=0, maximum=2**63 - 1),
         Option("normalize", "load", bool, "Give the vector unit length; false unless set."),
         Option("center_tokens", "load", bool, "Subtract the item's mean token first; false unless set."),
+        Option(
+            "fill_empty_partitions",
+            "load",
+            bool,
+            "Give a document's partitions without tokens the nearest token, as the paper does; false unless set.",
+        ),
     ),
 )
 """Register it with `sie_postprocessors`."""

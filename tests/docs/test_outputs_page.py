@@ -34,6 +34,15 @@ def pad(cells: list[str]) -> list[str]:
     return [*cells, "", "", ""][:4]
 
 
+def test_bits_are_those_of_sentence_transformers_as_the_page_says():
+    from sentence_transformers.util.quantization import quantize_embeddings
+
+    rows = np.random.default_rng(0).standard_normal((5, 20)).astype(np.float32)
+    (ours,) = (dtype.cast(rows) for dtype in OUTPUT_DTYPES if dtype.name == "binary")
+    assert np.array_equal(ours, quantize_embeddings(rows, precision="ubinary"))
+    assert np.array_equal(ours.astype(int) - 128, quantize_embeddings(rows, precision="binary"))
+
+
 def test_the_example_makes_vectors_of_the_size_the_page_says():
     config = parse_config(yaml.safe_load(EXAMPLE), source="docs", folder=Path())
     assert set(config.profiles) == {"default", "muvera"}

@@ -64,6 +64,32 @@ def test_a_multivector_without_tokens_is_cast_to_one_without_tokens():
     }
 
 
+def nearest(queries, documents, by):
+    queries, documents = queries.astype(np.float32), documents.astype(np.float32)
+    if by == "cosine":
+        queries, documents = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (queries, documents))
+    return np.argsort(-(queries @ documents.T), axis=1)[:, :10]
+
+
+@pytest.mark.parametrize("dims", [128, 384, 1024])
+def test_the_ten_nearest_by_cosine_of_int8_are_those_of_float32(dims):
+    """Vectors as models give them: of unit length, in clusters, with a few dimensions much larger than the others."""
+    rng = np.random.default_rng(0)
+    large = np.where(rng.random(dims) < 0.02, 8.0, 1.0)
+    topics = rng.standard_normal((40, dims))
+    rows = (topics[rng.integers(0, 40, 1500)] + rng.standard_normal((1500, dims))) * large
+    rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    queries, documents = rows[:100], rows[100:]
+    wanted, cast = nearest(queries, documents, "dot"), CASTS["int8"].cast
+
+    def overlap(by):
+        found = nearest(cast(queries), cast(documents), by)
+        return np.mean([len({*ours} & {*theirs}) / 10 for ours, theirs in zip(found, wanted, strict=True)])
+
+    assert overlap("cosine") > 0.9
+    assert overlap("dot") < 0.8, "the lengths do not differ: a comparison that is not by cosine would pass unseen"
+
+
 @given(ROWS)
 def test_each_row_is_quantised_as_if_it_were_alone(rows):
     for dtype in OUTPUT_DTYPES:

@@ -1,5 +1,7 @@
 """MUVERA against the wire's golden vectors, against plain loops, and against the promises of its paper."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -21,6 +23,8 @@ VARIANTS = [
     MuveraParameters(2, 3, 4, 16, seed=1, normalize=True),
     MuveraParameters(2, 3, 4, 64),
     MuveraParameters(1, 1, None, 10_000, normalize=True, center_tokens=True),
+    MuveraParameters(3, 7, None, None, fill_empty_partitions=True),
+    MuveraParameters(3, 6, 4, 50, seed=3, center_tokens=True, fill_empty_partitions=True),
 ]
 
 
@@ -50,15 +54,19 @@ def in_loops(parameters, tokens, is_query):
             columns = rng.integers(0, width, size=dims)
             signs = rng.choice([-1, 1], size=dims)
         block, counts = np.zeros((2**planes, width)), np.zeros(2**planes)
-        for token in tokens:
-            index = 0
-            for bit in token @ matrix > 0:
-                index = (index << 1) + (int(bit) ^ (index & 1))
+        sides = (tokens @ matrix > 0).astype(int)
+        for token, bits in zip(tokens, sides, strict=True):
+            index = gray_index(bits)
             counts[index] += 1
             for value, column, sign in zip(token, columns, signs, strict=True):
                 block[index, column] += sign * value
         if not is_query:
             block[counts > 0] /= counts[counts > 0, None]
+            if parameters.fill_empty_partitions:
+                for of_partition in product((0, 1), repeat=planes):
+                    if not counts[index := gray_index(of_partition)]:
+                        nearest = tokens[np.abs(sides - of_partition).sum(axis=1).argmin()]
+                        np.add.at(block[index], columns, signs * nearest)
         blocks.append(block.ravel())
     flat = np.concatenate(blocks)
     final = parameters.final_projection_dim
@@ -68,6 +76,14 @@ def in_loops(parameters, tokens, is_query):
         signs = rng.choice(np.array([-1, 1], np.float32), size=len(flat))
         flat = np.array([sum((signs * flat)[buckets == bucket]) for bucket in range(final)])
     return flat / np.linalg.norm(flat) if parameters.normalize else flat
+
+
+def gray_index(bits):
+    """Read bits as a number in Gray code, as the wire counts partitions."""
+    index = 0
+    for bit in bits:
+        index = (index << 1) + (int(bit) ^ (index & 1))
+    return index
 
 
 @pytest.mark.parametrize("input_type", ["query", "document", None])
@@ -89,7 +105,24 @@ def test_an_encoding_is_what_plain_loops_make_of_the_definition(parameters, is_q
     assert encoding == pytest.approx(in_loops(parameters, tokens, is_query), abs=2e-5)
 
 
-@pytest.mark.parametrize("parameters", [MuveraParameters(4, 3), MuveraParameters(4, 3, 8, 100)])
+def test_a_filled_document_has_no_empty_partition_and_a_query_keeps_its_own():
+    filling = MuveraParameters(5, 6, None, None, fill_empty_partitions=True)
+    plain = MuveraParameters(5, 6, None, None)
+    tokens = np.random.default_rng(2).standard_normal((3, 8)).astype(np.float32)
+    filled = Muvera(filling, 8).encode(tokens, is_query=False).reshape(-1, 8)
+    sparse = Muvera(plain, 8).encode(tokens, is_query=False).reshape(-1, 8)
+    own = sparse.any(axis=1)
+    assert not own.all()
+    assert filled.any(axis=1).all()
+    np.testing.assert_array_equal(filled[own], sparse[own])
+    queries = [Muvera(parameters, 8).encode(tokens, is_query=True) for parameters in (filling, plain)]
+    np.testing.assert_array_equal(*queries)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [MuveraParameters(4, 3), MuveraParameters(4, 3, 8, 100), MuveraParameters(4, 8, 8, fill_empty_partitions=True)],
+)
 def test_many_tokens_are_aggregated_in_parts_to_the_same_encoding(monkeypatch, parameters):
     tokens = np.random.default_rng(1).standard_normal((50, 8)).astype(np.float32)
     whole = [Muvera(parameters, 8).encode(tokens, is_query=is_query) for is_query in (True, False)]
