@@ -3,7 +3,7 @@
 This package knows the standard library, NumPy, `sie_sdk.wire` and `sie_sdk.errors`, and nothing else of the engine.
 """
 
-from sie_core.contracts.adapter import Adapter, LabelUse, LoadContext, ModelFacts, Truncation, Unit
+from sie_core.contracts.adapter import Adapter, LabelUse, LoadContext, ModelFacts, Similarity, Truncation, Unit
 from sie_core.contracts.backend import Health, InferenceBackend, InferenceReply, ModelInfo, ModelState, Timing, Usage
 from sie_core.contracts.batching import Batch, BatchLimits, BatchPolicy, QueuedUnit
 from sie_core.contracts.card import ModelCard, ModuleCard
@@ -113,6 +113,7 @@ __all__ = [
     "ResolvedModel",
     "Room",
     "RunnerSpec",
+    "Similarity",
     "Span",
     "SparseVector",
     "Stage",

@@ -18,6 +18,9 @@ from sie_core.contracts.runners import RunnerSpec
 from sie_core.contracts.tokens import Token
 
 LabelUse = Literal["no", "optional", "required"]
+Similarity = Literal["cosine", "dot", "euclidean", "manhattan", "maxsim", "meanmaxsim"]
+"""How two vectors are compared, by the names sentence-transformers has for it; distances count as negative numbers. The
+last two are of multi-vectors, the others of dense and sparse vectors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,9 @@ class ModelFacts:
     takes_schema: bool = False
     """Whether `extract` reads `Task.output_schema`."""
     dims: Mapping[OutputType, int] = field(default_factory=dict)
+    similarity: Mapping[OutputType, Similarity] = field(default_factory=dict)
+    """How `score` compares the vectors of a model that has no scores of its own; `dot`, and `maxsim` of multi-vectors,
+    where nothing is said."""
     matryoshka_dims: tuple[int, ...] = ()
     """The sizes `dimensions` may name, the native one included; empty where the weights declare none."""
     max_sequence_length: int | None = None

@@ -51,6 +51,10 @@ class ReferenceModel(ABC):
             NoReferenceError: The library does not do what the task asks for.
         """
 
+    def similarity(self, query: ItemOutput, document: ItemOutput) -> float | None:
+        """Compare two of its answers as the library does; None where it does not, for the dot product or MaxSim."""
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class Reference:

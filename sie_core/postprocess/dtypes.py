@@ -1,9 +1,9 @@
 """The values of `output_dtype`: casting and quantising, the last step of an output. Knows arrays only.
 
 Each row (the last axis) is quantised on its own, and its scale and offset are not returned: that is the wire contract.
-So `int8` keeps the direction of a row and loses its length, and ranks by cosine; a dot product of `int8` rows weighs each
-by a scale of its own. Packed bits rank by Hamming distance. `uint8` moves each row by an offset of its own and ranks by
-nothing.
+So `int8` keeps the direction of a row and loses its length, and ranks by cosine; a dot product of `int8` rows weighs
+each by a scale of its own. Packed bits rank by Hamming distance. `uint8` moves each row by an offset of its own and
+ranks by nothing.
 """
 
 from __future__ import annotations

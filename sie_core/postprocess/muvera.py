@@ -6,8 +6,8 @@ within each partition, a document's averaged, so that the dot product of the two
 match with the document tokens around it.
 
 A document's partition without tokens stays zero, or, with `fill_empty_partitions`, takes the token on the same side of
-the most hyperplanes, as in section 2.1 of the paper. Filling is off unless set, because every default and random draw is
-part of the wire contract: encodings of other servers of it with equal parameters are comparable.
+the most hyperplanes, as in section 2.1 of the paper. Filling is off unless set, because every default and random draw
+is part of the wire contract: encodings of other servers of it with equal parameters are comparable.
 """
 
 from __future__ import annotations
@@ -189,7 +189,8 @@ class Muvera:
             halves = distances.reshape(repetitions, -1, 2, 1 << bit)
             np.minimum(halves, halves[:, :, ::-1] + count, out=halves)
         numbers = np.arange(self._partitions)
-        return (distances % count)[:, numbers ^ (numbers >> 1)]
+        nearest: NDArray[np.int64] = (distances % count)[:, numbers ^ (numbers >> 1)]
+        return nearest
 
     def _partition(self, tokens: NDArray[np.float32]) -> NDArray[np.int64]:
         """Find each token's partition in each repetition, numbered in Gray code: shape (tokens, repetitions)."""

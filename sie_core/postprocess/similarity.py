@@ -1,7 +1,8 @@
 """Scores a document by its vectors and the query's: how a model that only encodes answers `score`. Knows arrays only.
 
-Dense and sparse vectors are compared by their dot product, multi-vectors by MaxSim, the late interaction of ColBERT
-(Khattab and Zaharia, arXiv 2004.12832): the sum over the query's tokens of each one's best dot product.
+Dense and sparse vectors are compared as the model says, by their dot product where it says nothing; multi-vectors by
+MaxSim, the late interaction of ColBERT (Khattab and Zaharia, arXiv 2004.12832): the sum over the query's tokens of each
+one's best dot product, or the mean.
 """
 
 from __future__ import annotations
@@ -12,21 +13,31 @@ import numpy as np
 from numpy.typing import NDArray
 from sie_sdk import scoring
 
-from sie_core.contracts import ItemOutput, OutputType, SparseVector
+from sie_core.contracts import ItemOutput, OutputType, Similarity, SparseVector
+
+LEAST_LENGTH = 1e-12
+"""What a vector is divided by at least, as in PyTorch's `normalize`."""
 
 
-def similarity(query: ItemOutput, document: ItemOutput, output: OutputType) -> float:
-    """Compare a query and a document by one of their outputs, in float32.
+def similarity(query: ItemOutput, document: ItemOutput, output: OutputType, by: Similarity | None = None) -> float:
+    """Compare a query and a document by one of their outputs, in float32; the more alike, the larger.
+
+    Args:
+        query: Has the output.
+        document: Has it too.
+        output: Which of their vectors.
+        by: How; None for the dot product of dense and sparse vectors, and MaxSim of multi-vectors.
 
     Raises:
-        ValueError: One of them lacks it.
+        ValueError: One of them lacks the output.
     """
     if output == "dense" and query.dense is not None and document.dense is not None:
-        return float(np.dot(query.dense, document.dense))
+        return _compare(query.dense, document.dense, by)
     if output == "sparse" and query.sparse is not None and document.sparse is not None:
-        return sparse_dot(query.sparse, document.sparse)
+        return _compare(*_over_all_indices(query.sparse, document.sparse), by)
     if output == "multivector" and query.multivector is not None and document.multivector is not None:
-        return maxsim(query.multivector, document.multivector)
+        sum_of_best = maxsim(query.multivector, document.multivector)
+        return sum_of_best / max(len(query.multivector), 1) if by == "meanmaxsim" else sum_of_best
     raise ValueError(f"the query or the document has no {output} output")
 
 
@@ -37,7 +48,25 @@ def maxsim(query: NDArray[Any], document: NDArray[Any]) -> float:
     return scoring.maxsim(query, document)[0]
 
 
-def sparse_dot(query: SparseVector, document: SparseVector) -> float:
-    """Add up the products of the values both have; indices ascend and are unique."""
-    _, ours, theirs = np.intersect1d(query.indices, document.indices, assume_unique=True, return_indices=True)
-    return float(np.dot(query.values[ours], document.values[theirs]))
+def _compare(query: NDArray[Any], document: NDArray[Any], by: Similarity | None) -> float:
+    if by == "euclidean":
+        return -float(np.linalg.norm(query - document))
+    if by == "manhattan":
+        return -float(np.abs(query - document).sum())
+    product = float(np.dot(query, document))
+    if by == "cosine":
+        return product / (_length(query) * _length(document))
+    return product
+
+
+def _length(vector: NDArray[Any]) -> float:
+    return max(float(np.linalg.norm(vector)), LEAST_LENGTH)
+
+
+def _over_all_indices(query: SparseVector, document: SparseVector) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Lay the values out over the indices that either has; indices ascend and are unique."""
+    indices = np.union1d(query.indices, document.indices)
+    filled = np.zeros((2, len(indices)), dtype=np.float32)
+    for row, sparse in zip(filled, (query, document), strict=True):
+        row[np.searchsorted(indices, sparse.indices)] = sparse.values
+    return filled[0], filled[1]

@@ -98,17 +98,24 @@ def scores(
     query: Item,
     documents: Sequence[Item],
     by: OutputType,
+    similarity: Callable[[ItemOutput, ItemOutput], float | None],
 ) -> list[ItemOutput]:
-    """Score documents by a reference's vectors: the dot product, or the sum of each query vector's largest one.
+    """Score documents by a reference's vectors, as it compares them; else by the dot product, or MaxSim.
 
     Args:
         encode: Encodes items as `query` or as `document`.
         query: What they are scored against.
         documents: What is scored.
         by: Which vectors.
+        similarity: How the reference compares them; None of a pair where it has no way of its own.
     """
     (asked,) = encode([query], "query")
-    return [ItemOutput(score=_product(getattr(asked, by), getattr(each, by))) for each in encode(documents, "document")]
+
+    def score(document: ItemOutput) -> float:
+        said = similarity(asked, document)
+        return _product(getattr(asked, by), getattr(document, by)) if said is None else said
+
+    return [ItemOutput(score=score(each)) for each in encode(documents, "document")]
 
 
 def _product(query: Any, document: Any) -> float:

@@ -84,7 +84,7 @@ class References:
             asked = Question("encode", tuple(items), (kind,), input_type)
             return model.answer(items, self._task(asked))
 
-        return scores(encode, question.query, question.items, question.by)
+        return scores(encode, question.query, question.items, question.by, model.similarity)
 
     def _task(self, question: Question) -> Task:
         return question.task(**self.options[question.operation])

@@ -34,9 +34,40 @@ def test_a_text_without_tokens_matches_nothing(query, document):
     assert got == 0.0
 
 
-def test_dense_vectors_are_compared_by_their_dot_product_of_any_length():
+COMPARED = [
+    (None, 2.0),
+    ("dot", 2.0),
+    ("cosine", 2 / np.sqrt(14 * 17.25)),
+    ("euclidean", -np.sqrt(9 + 2.25 + 16)),
+    ("manhattan", -8.5),
+]
+
+
+@pytest.mark.parametrize(("how", "expected"), COMPARED)
+def test_dense_vectors_are_compared_as_the_model_says(how, expected):
     query, document = np.array([1, 2, -3], np.float32), np.array([4, 0.5, 1], np.float32)
-    assert similarity(ItemOutput(dense=query), ItemOutput(dense=document), "dense") == pytest.approx(2.0)
+    got = similarity(ItemOutput(dense=query), ItemOutput(dense=document), "dense", how)
+    assert got == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("how", "expected"), COMPARED)
+def test_sparse_vectors_are_compared_as_dense_ones_are(how, expected):
+    got = similarity(sparse(i1=1, i4=2, i9=-3), sparse(i1=4, i4=0.5, i9=1), "sparse", how)
+    assert got == pytest.approx(expected)
+    apart = similarity(sparse(i1=3.0), sparse(i2=4.0), "sparse", how)
+    assert apart == pytest.approx({"euclidean": -5.0, "manhattan": -7.0}.get(how, 0.0))
+
+
+def test_the_cosine_with_nothing_is_zero():
+    zero, some = ItemOutput(dense=np.zeros(3, np.float32)), ItemOutput(dense=np.ones(3, np.float32))
+    assert similarity(zero, some, "dense", "cosine") == 0.0
+    assert similarity(sparse(), sparse(i1=1.0), "sparse", "cosine") == 0.0
+
+
+def test_the_mean_of_the_best_matches_is_their_sum_over_the_query_tokens():
+    query, document = ItemOutput(multivector=tokens(4)), ItemOutput(multivector=tokens(7))
+    whole = similarity(query, document, "multivector", "maxsim")
+    assert similarity(query, document, "multivector", "meanmaxsim") == pytest.approx(whole / 4)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ LENGTH = 72
 TEMPLATE = "<Query>: {query} <Document>: {document} is it so?"
 
 Write = Callable[[Path], object]
+SIMILARITIES = (None, "euclidean", "dot", "manhattan", "cosine")
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,15 @@ def _dense(name: str) -> Write:
     poolings = {"lasttoken": ARCHITECTURES[name].causal, "cls": name in {"bert", "modernbert"}}
     pooling = next((mode for mode, fits in poolings.items() if fits), "mean")
     steps = [st.Normalize()] if len(name) % 2 else []
+    compared = SIMILARITIES[list(ARCHITECTURES).index(name) % len(SIMILARITIES)]
     return lambda folder: write_encoder(
-        _base(name, folder), folder, st.Pooling(HIDDEN, pooling), *steps, length=LENGTH, prompts=PROMPTS
+        _base(name, folder),
+        folder,
+        st.Pooling(HIDDEN, pooling),
+        *steps,
+        length=LENGTH,
+        prompts=PROMPTS,
+        similarity_fn_name=compared,
     )
 
 

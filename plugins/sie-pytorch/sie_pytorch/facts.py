@@ -5,10 +5,10 @@ It knows no tensor.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from typing import get_args
 
-from sie_core.contracts import LoadContext, ModelCard, ModelConfig, ModelLoadError, OutputType
+from sie_core.contracts import LoadContext, ModelCard, ModelConfig, ModelLoadError, OutputType, Similarity
 from sie_pytorch.preparation import Lengths
 from sie_pytorch.recipe import Recipe
 from sie_pytorch.tokenizer import TextTokenizer
@@ -27,6 +27,28 @@ def needed_card(context: LoadContext) -> ModelCard:
     if context.card is None:
         raise ModelLoadError("CONFIG", f"{context.model.id} has no weights: give its config `hf_id` or `weights_path`.")
     return context.card
+
+
+SIMILARITIES: Mapping[OutputType, tuple[Similarity, ...]] = {
+    "dense": ("cosine", "dot", "euclidean", "manhattan"),
+    "sparse": ("dot", "cosine", "euclidean", "manhattan"),
+    "multivector": ("maxsim", "meanmaxsim"),
+}
+"""What sentence-transformers compares each kind of vectors by; the first where the files name none of them."""
+
+
+def similarities(context: LoadContext, *outputs: OutputType) -> dict[OutputType, Similarity]:
+    """Say how `score` compares the vectors of a model, as sentence-transformers does.
+
+    The profile's `similarity` and the files' `similarity_fn_name` are of the first of its outputs.
+    """
+    found = {kind: known[0] for kind, known in SIMILARITIES.items() if kind in outputs}
+    files = needed_card(context).sentence_transformers.get("similarity_fn_name")
+    said = context.model.profile.loadtime.get("similarity") or files
+    first = next(iter(found), None)
+    if first is not None and said in SIMILARITIES[first]:
+        found[first] = said
+    return found
 
 
 def sequence_lengths(

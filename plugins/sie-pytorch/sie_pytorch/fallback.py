@@ -29,7 +29,7 @@ from sie_core.contracts import (
     device_errors,
 )
 from sie_pytorch.counting import TokenCounter, takes_length, token_limit
-from sie_pytorch.facts import assumed_length, matryoshka_dims, needed_card
+from sie_pytorch.facts import assumed_length, matryoshka_dims, needed_card, similarities
 from sie_pytorch.prompts import Prompts
 from sie_pytorch.stages import Stages, disable_progress_bars
 from sie_pytorch.texts import item_text
@@ -78,6 +78,7 @@ class SentenceTransformersEncoder(Adapter):
         self.facts = ModelFacts(
             outputs=("dense",),
             dims={"dense": dims},
+            similarity=similarities(context, "dense"),
             matryoshka_dims=matryoshka_dims(context.model.config, card, dims),
             max_sequence_length=self._counter.max_length,
             memory_bytes=sum(weight.nbytes for weight in (*model.parameters(), *model.buffers())),

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 import torch
 
 from sie_core.contracts import LoadContext, ModelFacts, device_errors
-from sie_pytorch.facts import declared_outputs, matryoshka_dims, missing_outputs, needed_card, sequence_lengths
+from sie_pytorch.facts import (
+    declared_outputs,
+    matryoshka_dims,
+    missing_outputs,
+    needed_card,
+    sequence_lengths,
+    similarities,
+)
 from sie_pytorch.heads import build_heads
 from sie_pytorch.preparation import Filling, Preparation
 from sie_pytorch.prompts import Prompts
@@ -63,6 +70,7 @@ def load_text_encoder(family: type[TextEncoder], context: LoadContext) -> TextEn
     encoder.facts = ModelFacts(
         outputs=tuple(heads),
         dims=dims,
+        similarity=similarities(context, *heads),
         matryoshka_dims=matryoshka_dims(config, card, dims["dense"]) if "dense" in dims else (),
         max_sequence_length=lengths.default,
         memory_bytes=info.memory_bytes + sum(head.memory_bytes for head in heads.values()),

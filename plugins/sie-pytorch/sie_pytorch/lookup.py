@@ -25,7 +25,7 @@ from sie_core.contracts import (
     Token,
     Unit,
 )
-from sie_pytorch.facts import needed_card
+from sie_pytorch.facts import needed_card, similarities
 from sie_pytorch.heads.sparse import largest
 from sie_pytorch.options import refuse_foreign
 from sie_pytorch.preparation import Lengths, Preparation, TokenRow
@@ -88,7 +88,12 @@ class LookupEncoder(Adapter):
         )
         most = size(card.sentence_transformers, "max_active_dims", "config_sentence_transformers.json")
         encoder = cls(preparation, weights, most)
-        encoder.facts = ModelFacts(("sparse",), dims={"sparse": len(weights)}, max_sequence_length=limit)
+        encoder.facts = ModelFacts(
+            ("sparse",),
+            dims={"sparse": len(weights)},
+            similarity=similarities(context, "sparse"),
+            max_sequence_length=limit,
+        )
         return encoder
 
     def prepare(self, items: Sequence[Item], task: Task) -> Sequence[Unit]:

@@ -33,6 +33,14 @@ LENGTH = Option(
 )
 NORMALIZE = Option("normalize", "run", bool, "Whether vectors get unit length, whatever the weights' files say.")
 
+SIMILARITY = Option(
+    "similarity",
+    "load",
+    str,
+    "How `score` compares vectors, in place of what the weights' files say.",
+    choices=("cosine", "dot", "euclidean", "manhattan", "maxsim", "meanmaxsim"),
+)
+
 OPTIONS = (
     Option(
         "pooling",
@@ -52,6 +60,7 @@ OPTIONS = (
     *WORDS,
     LENGTH,
     Option("query_max_length", "prepare", int, "The same for queries alone.", minimum=1),
+    SIMILARITY,
 )
 """Of the family `pytorch`."""
 
@@ -62,7 +71,7 @@ READ_BY: Mapping[str, frozenset[OutputType]] = {
 }
 """Which outputs an option changes; a model that gives none of them refuses it. Others change the text of any."""
 
-FALLBACK_OPTIONS = (NORMALIZE, *WORDS, replace(LENGTH, stage="run"))
+FALLBACK_OPTIONS = (NORMALIZE, *WORDS, replace(LENGTH, stage="run"), SIMILARITY)
 """Of the family `sentence-transformers`: a length goes with the call of its `encode`."""
 
 

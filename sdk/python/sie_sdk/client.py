@@ -172,8 +172,8 @@ class SIEClient:
     ) -> ScoreResult:
         """Score items against a query and rank them, the best first.
 
-        Any model that encodes scores by its vectors too: multi-vectors by MaxSim, dense and sparse ones by their dot
-        product; `options={"output_types": ["dense"]}` chooses.
+        Any model that encodes scores by its vectors too: multi-vectors by MaxSim, dense and sparse ones by the cosine
+        or dot product, whichever the model's files say; `options={"output_types": ["dense"]}` chooses.
 
         Args:
             model: The model's id.

@@ -32,8 +32,8 @@ def router(api: Api) -> APIRouter:
         """Score documents against a query and rank them, the best first.
 
         Cross-encoders and other rerankers give their own scores, of no promised range. A model that encodes compares
-        its vectors: multi-vectors by MaxSim, dense and sparse ones by their dot product; `options.output_types`
-        chooses.
+        its vectors: multi-vectors by MaxSim, dense and sparse ones by the cosine or dot product, whichever its files
+        say; `options.output_types` chooses.
         """
         return await answer_native(api, request, model, ScoreBody, inference_request, score_reply)
 

@@ -16,6 +16,7 @@ from sie_core.contracts import (
     Item,
     ItemOutput,
     OutputType,
+    Similarity,
     Task,
     Unit,
 )
@@ -44,7 +45,8 @@ def assemble(request: InferenceRequest, task: Task, leaving: Leaving, adapter: A
     for unit in units:
         unit.item = len(request.items)
     units.extend(adapter.prepare(request.items, document))
-    return ScoringAssembly(request, task, leaving, adapter, units)
+    by = adapter.facts.similarity.get(task.output_types[0])
+    return ScoringAssembly(request, task, leaving, adapter, units, by)
 
 
 class ScoringAssembly(Assembly):
@@ -54,9 +56,16 @@ class ScoringAssembly(Assembly):
     """
 
     def __init__(
-        self, request: InferenceRequest, task: Task, leaving: Leaving, adapter: Adapter, units: Sequence[Unit]
+        self,
+        request: InferenceRequest,
+        task: Task,
+        leaving: Leaving,
+        adapter: Adapter,
+        units: Sequence[Unit],
+        by: Similarity | None,
     ) -> None:
         super().__init__(request, task, leaving, adapter, units)
+        self._by = by
         self._query: ItemOutput | None = None
         self._waiting: dict[int, ItemOutput] = {}
         """Documents that were there before the query."""
@@ -86,7 +95,7 @@ class ScoringAssembly(Assembly):
             self._compare(query, item, output)
 
     def _compare(self, query: ItemOutput, item: int, document: ItemOutput) -> None:
-        score = similarity(query, document, self._task.output_types[0])
+        score = similarity(query, document, self._task.output_types[0], self._by)
         require_finite(ItemOutput(score=score), f"items[{item}]")
         self._items[item] = encode_score(score, self._request.items[item].id, self._truncation(item))
 

@@ -33,6 +33,10 @@ class Library(Protocol):
         """Encode a picture."""
         ...
 
+    def similarity(self, query: Vector, document: Vector) -> float | None:
+        """Compare two vectors; None where the library does not."""
+        ...
+
 
 class Pictures(ReferenceModel):
     """A model of texts and pictures, by the library whose layout its files have."""
@@ -60,6 +64,10 @@ class Pictures(ReferenceModel):
         if task.options.get("normalize"):
             vectors = [vector / np.linalg.norm(vector) for vector in vectors]
         return [ItemOutput(dense=vector) for vector in vectors]
+
+    def similarity(self, query: ItemOutput, document: ItemOutput) -> float | None:
+        """Compare two vectors as sentence-transformers does; transformers compares none."""
+        return self._library.similarity(np.asarray(query.dense), np.asarray(document.dense))
 
     def _vector(self, item: Item, task: Task) -> Vector:
         if item.images:
@@ -92,6 +100,10 @@ class Layout:
         """Encode a picture."""
         vector: Vector = self._library.encode([image], show_progress_bar=False)[0]
         return vector
+
+    def similarity(self, query: Vector, document: Vector) -> float:
+        """Compare two vectors."""
+        return float(self._library.similarity(query[None], document[None])[0, 0])
 
 
 class Plain:
@@ -128,3 +140,6 @@ class Plain:
         inputs = self._processor([image], return_tensors="pt")
         vector: Vector = self._model.get_image_features(**inputs).pooler_output[0].numpy()
         return vector
+
+    def similarity(self, query: Vector, document: Vector) -> None:
+        """Compare nothing: what a score is made of is not transformers' affair."""

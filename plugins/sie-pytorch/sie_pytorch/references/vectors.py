@@ -92,6 +92,19 @@ class Vectors(ReferenceModel):
         )
         return [ItemOutput(multivector=np.asarray(each)) for each in vectors]
 
+    def similarity(self, query: ItemOutput, document: ItemOutput) -> float:
+        """Compare two vectors by what the model's files say, or the library's own default."""
+        one, other = (self._tensor(each) for each in (query, document))
+        return float(self._library.similarity(one, other)[0, 0])
+
+    def _tensor(self, output: ItemOutput) -> Any:
+        if output.sparse is not None:
+            assert output.sparse.dims is not None
+            full = torch.zeros(1, output.sparse.dims)
+            full[0, torch.from_numpy(output.sparse.indices).long()] = torch.from_numpy(output.sparse.values)
+            return full
+        return [output.multivector] if self._kind == "multivector" else np.asarray(output.dense)[None]
+
     def _dense(self, texts: Sequence[str], words: Words, task: Task) -> NDArray[np.float32]:
         normalize, pooling = task.options.get("normalize"), task.options.get("pooling")
         if pooling is not None:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from sie_core.contracts import Item, LoadContext, ModelFacts, ModelLoadError, Task, Unit, device_errors
-from sie_pytorch.facts import matryoshka_dims, needed_card, sequence_lengths
+from sie_pytorch.facts import matryoshka_dims, needed_card, sequence_lengths, similarities
 from sie_pytorch.preparation import Preparation
 from sie_pytorch.prompts import Prompts
 from sie_pytorch.recipe import NotUnderstoodError, Recipe
@@ -127,6 +127,7 @@ def _assemble(
         outputs=("dense",),
         inputs=("text", "image"),
         dims={"dense": dims},
+        similarity=similarities(context, "dense") if needed_card(context).modules else {},
         matryoshka_dims=matryoshka_dims(config, card, dims),
         max_sequence_length=lengths.default,
         memory_bytes=towers.memory_bytes,
