@@ -247,3 +247,47 @@ async def test_an_unloaded_model_gives_back_its_adapters(engines):
     assert (MEMORY.used, engine.model(base).memory_bytes) == (60 * MB, 60 * MB)
     await bounded(engine.unload(base))
     assert (MEMORY.used, engine.model(base).memory_bytes) == (0, 50 * MB)
+
+
+def cache(limit, *names, hold=None):
+    """Make the adapters of one model, without the model; the load of `c` waits for `hold`."""
+
+    async def load(name):
+        if name == "c" and hold is not None:
+            await hold.wait()
+        return loras.LoadedLora(Lora(name, None, 0), 0.0)
+
+    return loras.Loras("base", {name: LoraConfig(name) for name in names}, limit, load)
+
+
+async def use(made, name, wait_s=BOUND_S):
+    async with made.use(name, wait_s) as lora:
+        return lora.name
+
+
+async def test_an_adapter_that_arrives_while_as_many_as_stay_are_in_steady_use_is_served():
+    hold = asyncio.Event()
+    made = cache(2, *"abc", hold=hold)
+    await use(made, "a")
+    await use(made, "b")
+    with pytest.raises(InferenceError, match="is being loaded"):
+        await use(made, "c", 0.0)
+    for name in "abab":
+        assert await use(made, name) == name
+    hold.set()
+    await until(lambda: "c" in made.loaded)
+    for name in "abab":  # the others go on, and load each other's again
+        assert await use(made, name) == name
+    assert await use(made, "c", 0.0) == "c"
+
+
+async def test_adapters_that_are_asked_for_and_never_used_take_half_the_places_at_most():
+    made = cache(4, *"abcdefgh")
+    for name in "ab":
+        await use(made, name)
+    for name in "cdefgh":
+        with pytest.raises(InferenceError, match="is being loaded"):
+            await use(made, name, 0.0)
+        await until(lambda name=name: name in made.loaded)
+        await use(made, "a", 0.0)
+    assert set(made.loaded) == {"a", "f", "g", "h"}

@@ -10,11 +10,11 @@ import contextlib
 import logging
 import time
 import weakref
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from sie_core.concurrency.loop import call_soon
 from sie_core.contracts import HeldModel, InferenceError, InvalidInput, Lora, LoraConfig, ModelLoadError
 from sie_core.contracts.errors import PERMANENT_FAILURES
 from sie_core.engine.models.lease import UseCount
@@ -27,6 +27,9 @@ LOADS_AT_ONCE = 2
 FAILURE_REMEMBERED_S = 30.0
 """How long a failed load answers at once; nobody can have an unknown one asked for again and again. One that clients
 are told to retry is remembered for as long as they are to wait."""
+UNSERVED_S = 10.0
+"""How long an adapter stays that nobody used since it was loaded: a client that was told to retry comes back later than
+the load ends, and others' adapters, in steady use, would have taken its place by then."""
 LAST_HOLDERS_S = 1.0
 """How long the threads that answered the last requests may hold an adapter that is let go."""
 MOST_REMEMBERED = 256
@@ -58,6 +61,10 @@ class _Entry:
     failure: InferenceError | None = None
     failed_at: float = 0.0
 
+    def awaited(self, now: float) -> bool:
+        """Whether nobody used it yet, and who had it loaded may still come back for it."""
+        return not self.use.entered and now - self.loaded_at < UNSERVED_S
+
     def outdated(self, now: float) -> bool:
         """Whether it failed, and so long ago that it may be tried again."""
         if self.failure is None:
@@ -82,7 +89,8 @@ class Loras:
     limit: int
     load: Callable[[str], Awaitable[LoadedLora]]
     by_id: bool = True
-    _entries: OrderedDict[str, _Entry] = field(default_factory=OrderedDict)
+    _entries: dict[str, _Entry] = field(default_factory=dict)
+    """In the order in which their loads began."""
     _slots: Mapping[bool, asyncio.Semaphore] = field(
         default_factory=lambda: {declared: asyncio.Semaphore(LOADS_AT_ONCE) for declared in (True, False)}
     )
@@ -91,7 +99,8 @@ class Loras:
     @property
     def loaded(self) -> tuple[str, ...]:
         """The names of those that are loaded, the longest unused first."""
-        return tuple(name for name, entry in self._entries.items() if entry.lora is not None)
+        there = [(entry.use.last_used, name) for name, entry in self._entries.items() if entry.lora is not None]
+        return tuple(name for _, name in sorted(there))
 
     @property
     def memory_bytes(self) -> int:
@@ -145,8 +154,6 @@ class Loras:
             raise _afresh(entry.failure)
         if entry.lora is None:  # its load was given up
             raise InferenceError("LORA_LOADING", f"The LoRA adapter {name} of {self.model} is not loaded.")
-        if name in self._entries:
-            self._entries.move_to_end(name)
         entry.use.enter()
         try:
             yield entry.lora
@@ -203,15 +210,24 @@ class Loras:
             entry.failure, entry.failed_at = self._failure(name, error), clock()
         else:
             entry.lora, entry.load_s, entry.loaded_at, entry.use = loaded.lora, loaded.load_s, clock(), UseCount()
-            self._keep_to_limit()
+            self._keep_to_limit(name)
             log.info("%s: LoRA adapter %s loaded in %.2f s", self.model, name, clock() - started)
         finally:
             entry.change = None
             entry.settled.set()
 
-    def _keep_to_limit(self) -> None:
-        """Let go of the longest unused beyond the limit; requests that hold one keep it until they are answered."""
-        for name in self.loaded[: -self.limit]:
+    def _keep_to_limit(self, arrived: str) -> None:
+        """Let go of the longest unused beyond the limit, never of the one that just arrived.
+
+        Requests that hold one keep it until they are answered.
+        """
+        now = clock()
+        others = [name for name in self.loaded if name != arrived]
+        awaited = [name for name in others if self._entries[name].awaited(now)]
+        # Half the places at most: adapters that are asked for once, and never used, must not displace those in use.
+        kept = awaited[-max(1, self.limit // 2) :]
+        going = [name for name in others if name not in kept] + kept
+        for name in going[: max(0, len(others) + 1 - self.limit)]:
             del self._entries[name]
             log.info("%s: LoRA adapter %s let go, %d stay", self.model, name, self.limit)
 
@@ -262,7 +278,7 @@ def _afresh(failure: InferenceError) -> InferenceError:
 def _freed(held: object) -> asyncio.Event:
     """Make an event that is set once `held` is no more, on whatever thread that comes to pass."""
     loop, freed = asyncio.get_running_loop(), asyncio.Event()
-    weakref.finalize(held, lambda: loop.is_closed() or loop.call_soon_threadsafe(freed.set)).atexit = False
+    weakref.finalize(held, call_soon, loop, freed.set).atexit = False
     return freed
 
 
