@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
 from typing import Any
 
 log = logging.getLogger(__name__)
@@ -34,11 +34,16 @@ class Work:
 
 
 class CpuPool:
-    """Runs calls on `threads` threads, first come first served. What it queues is bounded by what the engine admits."""
+    """Runs calls on `threads` threads, first come first served. Its methods may be called from any thread.
+
+    What waits is bounded by its callers: each removes a call whose result nobody awaits any more.
+    """
 
     def __init__(self, name: str, threads: int) -> None:
         self._name = name
-        self._queue: SimpleQueue[Work | None] = SimpleQueue()
+        self._wake = threading.Condition()
+        self._waiting: OrderedDict[Work, None] = OrderedDict()
+        self._closing = False
         self._at_work: list[Work | None] = [None] * threads
         """What each thread does."""
         self._threads = [
@@ -51,22 +56,43 @@ class CpuPool:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, call: Callable[..., None], *arguments: Any, give_up: GiveUp | None = None) -> None:
+    @property
+    def waiting(self) -> int:
+        """Calls that no thread has taken yet."""
+        return len(self._waiting)
+
+    def submit(self, call: Callable[..., None], *arguments: Any, give_up: GiveUp | None = None) -> Work:
         """Queue a call. It must handle its own errors: what it raises is only logged.
 
         Args:
             call: The call.
             arguments: Its arguments.
             give_up: Called by `give_up`; without it the call is made however long it waits.
+
+        Returns:
+            The queued call, for `remove`.
         """
-        self._queue.put(Work(call, arguments, give_up))
+        work = Work(call, arguments, give_up)
+        with self._wake:
+            self._waiting[work] = None
+            self._wake.notify()
+        return work
+
+    def remove(self, work: Work) -> bool:
+        """Forget a call that waits; False where a thread has taken it, or it was given up."""
+        with self._wake:
+            waited = work in self._waiting
+            if waited:
+                del self._waiting[work]
+            return waited
 
     def close(self, timeout_s: float) -> bool:
         """Let queued work finish and join the threads; False where one was still at work after `timeout_s`."""
         until = clock() + timeout_s
+        with self._wake:
+            self._closing = True
+            self._wake.notify_all()
         started = [thread for thread in self._threads if thread.ident is not None]
-        for _ in started:
-            self._queue.put(None)
         for thread in started:
             thread.join(max(0.0, until - clock()))
         return not any(thread.is_alive() for thread in started)
@@ -89,24 +115,20 @@ class CpuPool:
                 work.give_up(True)
         if self.problem(limit_s) is None:
             return
-        waiting: list[Work | None] = []
-        try:
-            while True:
-                waiting.append(self._queue.get_nowait())
-        except Empty:
-            pass
-        for work_or_end in waiting:
-            if work_or_end is None or work_or_end.give_up is None:
-                self._queue.put(work_or_end)
-            else:
-                work_or_end.give_up(False)
+        with self._wake:
+            let_go = [work for work in self._waiting if work.give_up is not None]
+            for work in let_go:
+                del self._waiting[work]
+        for work in let_go:
+            assert work.give_up is not None
+            work.give_up(False)
 
     def _overdue(self, limit_s: float) -> list[Work]:
         now = clock()
         return [work for work in self._at_work if work is not None and now - work.since > limit_s]
 
     def _work(self, number: int) -> None:
-        while (work := self._queue.get()) is not None:
+        while (work := self._next()) is not None:
             work.since = clock()
             self._at_work[number] = work
             try:
@@ -115,3 +137,12 @@ class CpuPool:
                 log.exception("a task of %s failed beyond its own handling", threading.current_thread().name)
             self._at_work[number] = None
             del work  # an idle thread must not keep the last request alive
+
+    def _next(self) -> Work | None:
+        """Take the call that has waited longest, or wait for one; None once closed and nothing waits."""
+        with self._wake:
+            while not self._waiting:
+                if self._closing:
+                    return None
+                self._wake.wait()
+            return self._waiting.popitem(last=False)[0]

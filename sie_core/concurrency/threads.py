@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from sie_core.concurrency.loop import call_soon
 from sie_core.concurrency.pool import CpuPool
 
 Result = TypeVar("Result")
@@ -32,10 +33,16 @@ async def on_thread_to_its_end(name: str, call: Callable[[], Result]) -> Result:
 
 
 async def on_pool(pool: CpuPool, call: Callable[[], Result]) -> Result:
-    """Return what `call` returns, or raise what it raises; for calls that must not need a new thread's memory."""
+    """Return what `call` returns, or raise what it raises; for calls that must not need a new thread's memory.
+
+    Cancelled, the call is not made unless a thread is at it: calls do not pile up behind one that hangs.
+    """
     outcome = _Outcome(call)
-    pool.submit(outcome.work)
-    return await outcome.get()
+    work = pool.submit(outcome.work)
+    try:
+        return await outcome.get()
+    finally:
+        pool.remove(work)
 
 
 def _started(name: str, call: Callable[[], Result]) -> _Outcome[Result]:
@@ -59,8 +66,7 @@ class _Outcome(Generic[Result]):
             self._results.append(self._call())
         except BaseException as error:
             self._errors.append(error)
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(_resolve, self.done)
+        call_soon(self._loop, _resolve, self.done)
 
     async def get(self) -> Result:
         await self.done

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -155,6 +156,7 @@ class Engine:
             log.error("threads still at work were left behind: %s", self._pipeline.device.problem() or "a CPU stage")
         self._following.close()
         await self._lifecycle.close()
+        self._keeper.close()
 
     @property
     def catalog(self) -> Catalog:
@@ -281,13 +283,8 @@ class Engine:
 
     async def _hold(self, resolved: ResolvedModel, request: InferenceRequest | TokenizeRequest) -> LoadedModel:
         """Return the loaded model, held, after as much of a load as the request waits for."""
-        left = request.load_wait_s if request.deadline is None else request.deadline - clock()
-        try:
-            return await self._lifecycle.hold(resolved, min(request.load_wait_s, left))
-        except InferenceError:
-            if request.deadline is not None and clock() >= request.deadline:
-                raise deadline_exceeded() from None
-            raise
+        with _deadline_first(request):
+            return await self._lifecycle.hold(resolved, _wait_s(request))
 
     async def _answer(self, request: InferenceRequest, resolved: ResolvedModel) -> InferenceReply:
         arrived = clock()
@@ -302,7 +299,26 @@ class Engine:
     async def _run(self, request: InferenceRequest, model: LoadedModel, asked: Asked, arrived: float) -> InferenceReply:
         if asked.lora is None:
             return await self._pipeline.answer(request, model, asked.task, asked.leaving, arrived)
-        left = request.load_wait_s if request.deadline is None else request.deadline - clock()
-        async with model.loras.use(asked.lora, min(request.load_wait_s, left)) as loaded:
+        async with AsyncExitStack() as held:
+            with _deadline_first(request):
+                loaded = await held.enter_async_context(model.loras.use(asked.lora, _wait_s(request)))
             task = replace(asked.task, lora=loaded)
             return await self._pipeline.answer(request, model, task, asked.leaving, arrived)
+
+
+def _wait_s(request: InferenceRequest | TokenizeRequest) -> float:
+    """Return how long a request waits for a load that is under way."""
+    if request.deadline is None:
+        return request.load_wait_s
+    return min(request.load_wait_s, request.deadline - clock())
+
+
+@contextmanager
+def _deadline_first(request: InferenceRequest | TokenizeRequest) -> Iterator[None]:
+    """Answer `DEADLINE_EXCEEDED` where a request was refused when its deadline had passed: retrying is no help then."""
+    try:
+        yield
+    except InferenceError:
+        if request.deadline is not None and clock() >= request.deadline:
+            raise deadline_exceeded() from None
+        raise

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from sie_core.api import Gate
+from sie_core.concurrency.loop import call_soon
 
 log = logging.getLogger("sie_core.server")
 
@@ -62,7 +63,7 @@ class Stopping:
             # Nothing that may hang: not the loop, not the device, not an atexit function.
             os._exit(128 + number)
         self._asked = True
-        self._loop.call_soon_threadsafe(self._begin, signal.Signals(number).name)
+        call_soon(self._loop, self._begin, signal.Signals(number).name)
 
     def _begin(self, name: str) -> None:
         self._gate.close()

@@ -17,9 +17,12 @@ from sie_core.contracts import InferenceError
 from sie_core.defaults import BUILTINS
 from sie_core.engine import Engine
 from sie_core.engine.models import load_failure as load_failures
+from sie_core.memory import lru
 from sie_core.plugins import discover
 
 from .conftest import BOUND_S, Engines, bounded, request, until, vectors
+
+MB = 1_000_000
 
 
 def follow(engines: Engines, engine: Engine) -> None:
@@ -438,3 +441,80 @@ async def test_a_folder_that_vanishes_leaves_what_is_served(engines: Engines) ->
         moved.rename(engines.folder)
     await bounded(looking.look())
     assert engine.health().notes == ()
+
+
+async def test_a_model_that_is_removed_while_its_load_waits_for_its_turn_is_not_loaded_and_displaces_nobody(
+    engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lru, "UNSERVED_S", 0.0)
+    monkeypatch.setattr(lru, "LONGEST_STAY_S", 0.0)
+    load = engines.hold()
+    kept = engines.model("kept", memory_bytes=150 * MB)
+    first = engines.model("first", load_hold=str(load))
+    gone = engines.model("gone", memory_bytes=200 * MB)
+    load.off()
+    engine = await engines.start(load=[first, kept], device="fake", memory_limit_bytes=300 * MB)
+    await bounded(engine.infer(request(kept, "text")))
+    await bounded(engine.unload(first))  # what it takes is known now
+    load.on()
+    turns = engine._lifecycle._placing._turns
+    ahead = asyncio.create_task(engine.infer(request(first, "text")))
+    await until(lambda: turns._at_work)
+    waiting = asyncio.create_task(engine.infer(request(gone, "text")))
+    await until(lambda: len(turns._lock._waiters or ()) == 1)
+    (engines.folder / "gone.yaml").unlink()
+    follow(engines, engine)
+    with pytest.raises(InferenceError) as caught:
+        await bounded(waiting)  # while the load before it is still at work
+    assert caught.value.code == "MODEL_NOT_FOUND"
+    await until(lambda: gone not in [slot.resolved.id for slot in engine._slots])
+    load.off()
+    assert len((await bounded(ahead)).items) == 1
+    await settled(engine)
+    assert RECORD.events(gone) == []
+    assert engine.model(kept).state == "loaded"
+
+
+async def test_a_load_that_is_cancelled_before_its_first_step_leaves_its_model_as_it_was(engines: Engines) -> None:
+    model = engines.model("model")
+    engine = await engines.start()
+    waiting = asyncio.create_task(engine.infer(request(model, "text")))
+    await until(lambda: engine._slots.known(model))
+    engines.model("model", tasks=size(5))
+    follow(engines, engine)
+    engines.model("model", tasks=size(6))
+    follow(engines, engine)
+    assert len(vectors(await bounded(waiting))[0]) == 6
+    await settled(engine)
+    assert [slot.resolved.id for slot in engine._slots] == [model]
+
+
+async def test_a_changed_config_that_a_request_loaded_meanwhile_is_not_loaded_a_second_time(
+    engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(load_failures.COOLDOWN_S, "NETWORK", 1.0)
+    model = engines.model("meanwhile")
+    engine = await engines.start(load=[model])
+    engines.model("meanwhile", load_failure="NETWORK", load_failure_times=1, tasks=size(5))
+    follow(engines, engine)
+    await until(lambda: engine.model(model).last_error)
+    RECORD.clear()
+    assert await bounded(engine.unload(model))
+    assert len(vectors(await bounded(engine.infer(request(model, "text"))))[0]) == 5
+    serving = engine._slots.known(model).loaded
+    await settled(engine)
+    assert engine._slots.known(model).loaded is serving
+    assert len(RECORD.events(model, "load")) == 1
+    assert len(list(engine._slots)) == 1
+
+
+async def test_a_config_that_goes_while_it_cools_down_leaves_nothing_to_be_tried_again(engines: Engines) -> None:
+    model = engines.model("model")
+    engine = await engines.start(load=[model])
+    engines.model("model", load_failure="STORAGE")
+    follow(engines, engine)
+    await until(lambda: engine.model(model).last_error)
+    (engines.folder / "model.yaml").unlink()
+    follow(engines, engine)
+    await settled(engine)  # far sooner than the minute it cools down for
+    assert list(engine._slots) == []

@@ -353,3 +353,23 @@ async def test_a_probe_that_hangs_holds_up_no_load(engines, monkeypatch, caplog)
     finally:
         release.set()
     assert engine.health().live_problem is None
+
+
+async def test_measurements_do_not_pile_up_behind_one_that_hangs(engines, monkeypatch):
+    release, begun, memory = threading.Event(), [], FakeProbe.memory
+    monkeypatch.setattr(keeper, "ASIDE_LIMIT_S", 0.02)
+    monkeypatch.setattr(keeper, "MONITOR_S", 0.01)
+    models = [engines.model(f"m{number}") for number in range(3)]
+    engine = await engines.start(device="fake")
+
+    def hang(probe, device):
+        begun.append(device)
+        return release.wait(60) and memory(probe, device)
+
+    monkeypatch.setattr(FakeProbe, "memory", hang)
+    try:
+        await serve(engine, *models)
+        assert len(begun) == 1
+        assert engine._keeper._aside.waiting <= 2  # a load's and the monitor's, whose time is not over yet
+    finally:
+        release.set()

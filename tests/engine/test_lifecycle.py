@@ -339,3 +339,29 @@ async def test_an_unknown_model_is_refused_with_near_names(engines):
     assert "test/plain" in error.message
     with pytest.raises(InferenceError, match="test/plain"):
         engine.model("test/plane")
+
+
+async def test_what_is_loaded_is_not_loaded_again_and_nothing_of_it_is_lost(engines):
+    model = engines.model("model")
+    engine = await engines.start(load=[model])
+    slot = engine._slots.known(model)
+    serving = slot.loaded
+    await bounded(engine._lifecycle.load_slot(slot))
+    with pytest.raises(RuntimeError, match="it is loaded"):
+        engine._lifecycle._start_load(slot)
+    await bounded(engine.load(model))
+    assert slot.loaded is serving
+    assert RECORD.events(model, "load") == []
+
+
+async def test_a_closed_engine_loads_nothing_more(engines):
+    hold = engines.hold()
+    model = engines.model("model", load_hold=str(hold))
+    engine = await engines.start()
+    loading = asyncio.create_task(engine.load(model))
+    await until(lambda: engine.model(model).state == "loading")
+    await bounded(engine.close())
+    with pytest.raises(InferenceError) as caught:
+        await bounded(loading)
+    assert caught.value.code == "QUEUE_UNAVAILABLE"
+    assert engine.model(model).state == "available"

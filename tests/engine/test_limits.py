@@ -143,3 +143,15 @@ async def test_a_queued_unit_past_its_deadline_never_runs_even_while_the_event_l
     await bounded(first)
     assert [run.texts for run in RECORD.runs(model)] == [("first",)]
     assert sample(engine, "sie_dropped_units_total", model=model, reason="expired") == 1
+
+
+@pytest.mark.parametrize("load_wait_s", [0.0, BOUND_S])
+async def test_a_deadline_that_passes_while_an_adapter_loads_is_told_as_one(engines, load_wait_s):
+    hold = engines.hold()
+    model = engines.model("base", takes_lora=True, loras={"a": 4}, lora_hold=str(hold))
+    engine = await engines.start(load=[model])
+    deadline = time.monotonic() + (0.05 if load_wait_s else -1.0)
+    late = request(model, "text", options={"lora": "a"}, deadline=deadline, load_wait_s=load_wait_s)
+    assert await code_of(engine.infer(late)) == "DEADLINE_EXCEEDED"
+    early = request(model, "text", options={"lora": "a"}, deadline=time.monotonic() + BOUND_S, load_wait_s=0.0)
+    assert await code_of(engine.infer(early)) == "LORA_LOADING"

@@ -59,7 +59,7 @@ def pools(engine):
 def left_over(engine, model, *pools):
     """Count the calls that wait for a thread, and who uses a model."""
     loaded = engine._lifecycle.slot(engine.catalog.resolve(model)).loaded
-    return sum(pool._queue.qsize() for pool in pools), loaded.use.count
+    return sum(pool.waiting for pool in pools), loaded.use.count
 
 
 async def test_one_thread_that_hangs_beside_others_is_noted_and_the_others_work(engines):
@@ -122,7 +122,7 @@ async def test_a_batch_that_waits_to_be_finished_is_no_hang_and_one_that_is_bein
     try:
         await asyncio.to_thread(taken.wait, BOUND_S)
         task = asyncio.create_task(engine.infer(request(model, "text")))
-        await until(lambda: pool._queue.qsize() == 1)
+        await until(lambda: pool.waiting == 1)
         later(1000)
         assert engine.health().live_problem is None
         later(0)

@@ -6,6 +6,8 @@ import asyncio
 import threading
 import time
 
+from sie_core.concurrency.loop import call_soon
+
 clock = time.monotonic
 
 
@@ -39,8 +41,7 @@ class UseCount:
             self.last_used = clock()
             waiting, self._waiting = ([], self._waiting) if self._count else (self._waiting, [])
         for loop, event in waiting:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(event.set)
+            call_soon(loop, event.set)
 
     async def unused(self) -> None:
         """Wait until nobody holds the model."""

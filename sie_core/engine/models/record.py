@@ -49,6 +49,10 @@ class ModelSlot:
     retired: bool = False
     """Whether no request is given it any more: its model has another slot, or none."""
 
+    def awaits_device(self) -> bool:
+        """Whether the load under way has put nothing onto the device yet: it fetches or waits for room."""
+        return self.state == "loading" and "room" not in self.stages_s
+
     def remaining_s(self, now: float, estimate: float) -> float:
         """Estimate how long the load under way will take yet."""
         elapsed = now - self.load_started

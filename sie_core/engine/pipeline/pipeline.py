@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from sie_core.concurrency.loop import call_soon
 from sie_core.concurrency.pool import CpuPool
 from sie_core.contracts import Device, InferenceReply, InferenceRequest, ItemOutput, Task, TokenizeRequest, Unit
 from sie_core.engine.device.batch_run import Run, flight_of
@@ -68,6 +69,7 @@ class Pipeline:
         self._watch: asyncio.Task[None] | None = None
         self._tokenizing = Tokenizing(self._give_up_s)
         self._flights: set[Flight] = set()
+        self._stopped_because: str | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._free_up = free_up
         self._freeing: set[asyncio.Task[None]] = set()
@@ -83,10 +85,15 @@ class Pipeline:
         self._watch = asyncio.create_task(self._give_up_stalled())
 
     def stop(self, why: str) -> None:
-        """Answer every request in flight with `QUEUE_UNAVAILABLE`; on the event loop, before `close`."""
+        """Answer every request with `QUEUE_UNAVAILABLE` from now on; on the event loop, before `close`.
+
+        One that was admitted earlier may still come: it waited for its model, or for a LoRA adapter.
+        """
+        self._stopped_because = why
         if self._watch is not None:
             self._watch.cancel()
         self.fail_all(why)
+        self._tokenizing.fail_all(why)
 
     def problem(self) -> str | None:
         """Say what is wrong with the device, or which stage of every request hangs."""
@@ -118,12 +125,13 @@ class Pipeline:
         Raises:
             InferenceError: Any failure, with its code.
         """
+        self._require_running()
         flight = Flight(request, model, task, leaving, arrived, clock())
         timer = self._deadline(flight)
         self._flights.add(flight)
         model.use.enter()
         pool = self._seeing if _has_images(request) else self._preparing
-        pool.submit(self._prepare, flight, give_up=lambda at_work: self._give_up(flight, at_work))
+        work = pool.submit(self._prepare, flight, give_up=lambda at_work: self._give_up(flight, at_work))
         try:
             reply = await flight.future
             model.metrics.answered(reply)
@@ -133,6 +141,8 @@ class Pipeline:
             if timer is not None:
                 timer.cancel()
             if flight.abandon() or flight.error is not None:
+                if pool.remove(work):  # its body would wait for a thread, and nothing counts it any more
+                    model.use.leave()
                 self._drop(flight)
             flight.forget()
 
@@ -142,7 +152,12 @@ class Pipeline:
         Raises:
             InferenceError: Any failure, with its code.
         """
+        self._require_running()
         return await self._tokenizing.tokens(model, request)
+
+    def _require_running(self) -> None:
+        if self._stopped_because is not None:
+            raise unavailable(self._stopped_because)
 
     async def _give_up_stalled(self) -> None:
         """Have no request wait for ever for a thread that hangs."""
@@ -235,10 +250,8 @@ class Pipeline:
 
     def _short(self, run: Run) -> None:
         """Have room made for a run that lacks memory; called from any thread."""
-        if self._loop is None or self._loop.is_closed():
+        if self._loop is None or not call_soon(self._loop, self._start_freeing, run):
             self.device.resume(run, freed=False)
-        else:
-            self._loop.call_soon_threadsafe(self._start_freeing, run)
 
     def _start_freeing(self, run: Run) -> None:
         task = asyncio.create_task(self._make_way(run))
@@ -256,9 +269,9 @@ class Pipeline:
 
     def _lost(self, model: LoadedModel | None) -> None:
         """Answer what can no longer run; called on the device thread."""
-        if self._loop is not None and not self._loop.is_closed():
-            why = "the device is gone" if model is None else f"the queue of {model.id} was lost"
-            self._loop.call_soon_threadsafe(self.fail_all, why, model)
+        why = "the device is gone" if model is None else f"the queue of {model.id} was lost"
+        if self._loop is not None:
+            call_soon(self._loop, self.fail_all, why, model)
 
 
 def _has_images(request: InferenceRequest) -> bool:

@@ -11,10 +11,11 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from sie_core.concurrency.pool import CpuPool
+from sie_core.concurrency.loop import call_soon
+from sie_core.concurrency.pool import CpuPool, Work
 from sie_core.contracts import InferenceError, InvalidInput, Token, TokenizeRequest
 from sie_core.engine.models.loaded import LoadedModel
-from sie_core.engine.requests.errors import deadline_exceeded, given_up, request_error
+from sie_core.engine.requests.errors import deadline_exceeded, given_up, request_error, unavailable
 
 Tokens = Sequence[Sequence[Token]]
 
@@ -35,6 +36,7 @@ class Tokenizing:
         self.pool = CpuPool("sie-tokenize", 1)
         self._give_up_s = give_up_s
         self._waiting = 0
+        self._asked: set[asyncio.Future[Tokens]] = set()
 
     def start(self) -> None:
         """Start the thread."""
@@ -44,6 +46,12 @@ class Tokenizing:
         """Join the thread; False where it was still at work after `timeout_s`."""
         return self.pool.close(timeout_s)
 
+    def fail_all(self, why: str) -> None:
+        """Answer everybody who waits with `QUEUE_UNAVAILABLE`."""
+        for future in self._asked:
+            if not future.done():
+                future.set_exception(unavailable(why))
+
     async def tokens(self, model: LoadedModel, request: TokenizeRequest) -> Tokens:
         """List them, unless nobody waits for them any more; see `TokenizingBackend.tokenize`."""
         size = sum(map(len, request.texts))
@@ -51,41 +59,54 @@ class Tokenizing:
             message = f"{self._waiting} characters wait already to be tokenised, and {MOST_WAITING} may; retry shortly."
             raise InferenceError("QUEUE_FULL", message)
         self._waiting += size
+        future: asyncio.Future[Tokens] = asyncio.get_running_loop().create_future()
+        timer = _deadline(request, future)
+        self._asked.add(future)
+        work = self._submit(model, request, future)
         try:
-            async with asyncio.timeout(None if request.deadline is None else request.deadline - clock()):
-                return await self._submit(model, request)
-        except TimeoutError:
-            raise deadline_exceeded() from None
+            return await future
         finally:
+            if timer is not None:
+                timer.cancel()
+            if self.pool.remove(work):
+                model.use.leave()
+            self._asked.discard(future)
             self._waiting -= size
+            del future, work  # an error in them and this frame would hold each other
 
-    def _submit(self, model: LoadedModel, request: TokenizeRequest) -> asyncio.Future[Tokens]:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Tokens] = loop.create_future()
-
-        def settle(tokens: Tokens, error: BaseException | None) -> None:
-            if future.done():
-                return
-            if error is None:
-                future.set_result(tokens)
-            else:
-                future.set_exception(error)
+    def _submit(self, model: LoadedModel, request: TokenizeRequest, future: asyncio.Future[Tokens]) -> Work:
+        loop = future.get_loop()
 
         def give_up(at_work: bool) -> None:
             if not future.done():
-                settle([], given_up(at_work, "tokenisation", request.request_id, model.id, self._give_up_s))
+                error = given_up(at_work, "tokenisation", request.request_id, model.id, self._give_up_s)
+                future.set_exception(error)
             if not at_work:
                 model.use.leave()
 
         def work() -> None:
             tokens, failure = ([], None) if future.done() else _tokens(model, request)
             model.use.leave()
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(settle, tokens, failure)
+            call_soon(loop, _settle, future, tokens, failure)
 
         model.use.enter()
-        self.pool.submit(work, give_up=give_up)
-        return future
+        return self.pool.submit(work, give_up=give_up)
+
+
+def _deadline(request: TokenizeRequest, future: asyncio.Future[Tokens]) -> asyncio.TimerHandle | None:
+    if request.deadline is None:
+        return None
+    left = max(0.0, request.deadline - clock())
+    return future.get_loop().call_later(left, lambda: _settle(future, [], deadline_exceeded()))
+
+
+def _settle(future: asyncio.Future[Tokens], tokens: Tokens, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(tokens)
+    else:
+        future.set_exception(error)
 
 
 def _tokens(model: LoadedModel, request: TokenizeRequest) -> tuple[Tokens, BaseException | None]:

@@ -7,11 +7,11 @@ stage asks `settled` before it spends anything on it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sie_core.concurrency.loop import call_soon
 from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, QueuedUnit, Task, Timing
 
 if TYPE_CHECKING:
@@ -116,8 +116,7 @@ class Flight:
         return not was
 
     def _tell(self, outcome: InferenceReply | InferenceError) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            self._loop.call_soon_threadsafe(_resolve, self.future, outcome)
+        call_soon(self._loop, _resolve, self.future, outcome)  # where the loop is closed, nobody waits any more
 
 
 def _resolve(future: asyncio.Future[InferenceReply], outcome: InferenceReply | InferenceError) -> None:

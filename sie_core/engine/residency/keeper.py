@@ -83,7 +83,10 @@ class MemoryKeeper:
         """Stop looking after them."""
         if self._monitor is not None:
             self._monitor.cancel()
-            self._aside.close(0.0)
+
+    def close(self) -> None:
+        """Stop measuring, once no load is under way."""
+        self._aside.close(0.0)
 
     async def measure(self) -> DeviceMemory:
         """Measure the device now."""

@@ -103,20 +103,22 @@ class Lifecycle:
         """
         slot = self.slot(resolved)
         while slot.state != "loaded":
+            if self._closed:
+                raise unavailable("the engine is closed")
             await asyncio.wait([slot.change or self._start_load(slot)])
             slot = self._current(slot)
             if slot.state == "failed" and slot.failure is not None:
                 raise slot.failure.error(clock())
 
     async def load_slot(self, slot: ModelSlot) -> None:
-        """Load a slot, unless it is retired; afterwards it holds the model, or why it could not be loaded."""
-        if not slot.retired:
+        """Load a slot, unless it is loaded or retired; afterwards it holds the model, or why it could not be loaded."""
+        if not slot.retired and slot.state != "loaded":
             await asyncio.wait([slot.change or self._start_load(slot)])
 
     async def retire(self, slot: ModelSlot) -> None:
         """Unload what a retired slot holds, or comes to hold, once its last request is answered; then forget it."""
-        if slot.fetching is not None and slot.change is not None:
-            slot.change.cancel()  # nothing of it is on the device yet
+        if slot.awaits_device():
+            await self._cancel_load(slot)
         while slot.change is not None or slot.loaded is not None:
             if slot.change is not None:
                 await asyncio.wait([slot.change])
@@ -170,7 +172,18 @@ class Lifecycle:
             raise InferenceError("MODEL_NOT_FOUND", f"The model {model!r} is no longer served here.", param="model")
         return current
 
+    async def _cancel_load(self, slot: ModelSlot) -> None:
+        load = slot.change
+        if load is None:
+            return
+        load.cancel()
+        await asyncio.wait([load])
+        if slot.change is load:  # cancelled before its first step, it could not say so itself
+            slot.state, slot.change = "available", None
+
     def _start_load(self, slot: ModelSlot) -> asyncio.Task[None]:
+        if slot.loaded is not None or slot.change is not None:
+            raise RuntimeError(f"{slot.resolved.id} cannot be loaded: it is {slot.state}")
         slot.state = "loading"
         slot.load_started = clock()
         slot.stages_s = {}

@@ -33,8 +33,8 @@ class Following:
     def __init__(self, slots: Slots, lifecycle: Lifecycle) -> None:
         self._slots = slots
         self._lifecycle = lifecycle
-        self._coming: dict[str, ModelSlot] = {}
-        """What is being loaded to take a loaded model's place."""
+        self._coming: dict[str, tuple[ModelSlot, asyncio.Task[None]]] = {}
+        """What is being loaded to take a loaded model's place, and who has it loaded."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def follow(self, before: Catalog, after: Catalog) -> set[str]:
@@ -69,15 +69,17 @@ class Following:
         for task in self._tasks:
             task.cancel()
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def _give_up(self, name: str) -> None:
         """Give up what is being loaded of an older config."""
-        fresh = self._coming.pop(name, None)
-        if fresh is not None:
+        if name in self._coming:
+            fresh, taking_over = self._coming.pop(name)
+            taking_over.cancel()
             fresh.retired = True
             self._start(self._lifecycle.retire(fresh))
 
@@ -98,33 +100,35 @@ class Following:
         elif old.loaded is not None and _served(old.loaded.resolved) == _served(resolved):
             old.resolved, old.failure = resolved, None  # back to what is loaded, after a config that could not be
         else:
-            self._coming[resolved.id] = fresh = self._slots.beside(resolved)
-            self._start(self._take_over(fresh))
+            fresh = self._slots.beside(resolved)
+            self._coming[resolved.id] = fresh, self._start(self._take_over(fresh))
 
     async def _take_over(self, fresh: ModelSlot) -> None:
         """Have a slot take its model's place once it is loaded; what may pass is tried again."""
         model = fresh.resolved.id
         await self._lifecycle.load_slot(fresh)
-        while not fresh.retired and fresh.failure is not None and (old := self._serving_on(fresh)) is not None:
+        while fresh.failure is not None and (old := self._serving_older(fresh)) is not None:
             log.error("%s: its changed config cannot be loaded, what is loaded serves on", model)
             old.resolved, old.failure = fresh.resolved, fresh.failure  # its own next load takes the changed config
-            if fresh.failure.permanent:
-                break
-            await asyncio.sleep(max(0.0, fresh.failure.retry_at - clock()))
+            if not fresh.failure.permanent:
+                await asyncio.sleep(max(0.0, fresh.failure.retry_at - clock()))
+                while old.change is not None:
+                    await asyncio.wait([old.change])
+            if fresh.failure.permanent or self._serving_older(fresh) is not old:
+                del self._coming[model]
+                self._slots.forget(fresh)
+                return
             await self._lifecycle.load_slot(fresh)
-        if fresh.retired:
-            return
         del self._coming[model]
-        if fresh.loaded is None and self._serving_on(fresh) is not None:
-            self._slots.forget(fresh)
-        else:
-            self._take_out(model)
-            self._slots.put(fresh)
+        self._take_out(model)
+        self._slots.put(fresh)
 
-    def _serving_on(self, fresh: ModelSlot) -> ModelSlot | None:
-        """Return the slot that serves in place of one that is not loaded; None where none does."""
+    def _serving_older(self, fresh: ModelSlot) -> ModelSlot | None:
+        """Return the slot that serves an older config in place of one that is not loaded; None where none does."""
         old = self._slots.known(fresh.resolved.id)
-        return old if old is not None and old.state == "loaded" else None
+        if old is None or old.state != "loaded" or old.loaded is None:
+            return None
+        return None if _served(old.loaded.resolved) == _served(fresh.resolved) else old
 
 
 def _served(model: ResolvedModel) -> ResolvedModel:
