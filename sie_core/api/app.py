@@ -22,6 +22,7 @@ from sie_core.api.openapi import build_openapi
 from sie_core.api.ops import health, metrics, models, plugins
 from sie_core.api.ops.metrics import HttpMetrics
 from sie_core.api.rerank import rerank
+from sie_core.api.tei import lookups as tei_lookups
 from sie_core.api.tei import routes as tei
 from sie_core.contracts import InferenceBackend, InferenceError
 from sie_core.settings import Settings
@@ -47,7 +48,7 @@ def create_app(
     gate = gate or Gate.of(settings)
     api = Api(backend, settings, gate, registry or CollectorRegistry(), machine_profile)
     inference = [group.router(api) for group in (encode, score, extract, embeddings, embed, rerank, tei)]
-    lookups = [group.router(api) for group in (models, plugins, health, metrics)] + [tei.lookups(api)]
+    lookups = [group.router(api) for group in (models, plugins, health, metrics, tei_lookups)]
     http_metrics = HttpMetrics(api.registry)
     routes = DirectRoutes(inference)
     app = DirectApp(
@@ -59,11 +60,11 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
     )
-    for router in (*inference, *lookups):
+    routers = [*inference, *lookups, docs.router(app)]
+    for router in routers:
         app.include_router(router)
-    app.include_router(docs.router(app))
     app.add_exception_handler(InferenceError, errors.on_inference_error)
-    app.add_exception_handler(HTTPException, errors.on_http_error)
+    app.add_exception_handler(HTTPException, errors.http_error_handler(routers))
     app.add_middleware(RequestMiddleware, api=api, metrics=http_metrics)
     app.openapi = partial(build_openapi, app)  # type: ignore[method-assign]
     return app

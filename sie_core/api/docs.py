@@ -9,6 +9,8 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from sie_core.api.route_docs import redirect
+
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a }
 h2 { border-top: 1px solid #ccc; padding-top: 1rem } code, pre { font: 14px/1.4 ui-monospace, monospace }
@@ -18,13 +20,14 @@ pre { background: #f5f5f5; padding: .75rem; overflow: auto } td { padding: .2rem
 
 def router(app: FastAPI) -> APIRouter:
     """Make the routes over `app`'s own document."""
-    routes = APIRouter(include_in_schema=False)
+    routes = APIRouter(tags=["docs"])
 
-    @routes.get("/")
+    @routes.get("/", **redirect("To `/docs`."))
     async def root() -> Response:
+        """Lead browsers to the documentation."""
         return RedirectResponse("/docs")
 
-    @routes.get("/docs")
+    @routes.get("/docs", include_in_schema=False)
     async def docs() -> Response:
         return HTMLResponse(render(app.openapi()))
 

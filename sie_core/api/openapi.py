@@ -20,17 +20,22 @@ from sie_core.api.ops.health import HealthReply
 from sie_core.api.ops.models_schema import MergedModel, ModelsReply
 from sie_core.api.ops.plugins import PluginsReply
 from sie_core.api.rerank.schema import CohereRerankBody, CohereRerankReply, RerankBody, RerankReply
+from sie_core.api.tei.decode import TeiDecodeBody, TeiTexts
+from sie_core.api.tei.lookups import TeiInfo
+from sie_core.api.tei.predict import TeiPredictBody, TeiPredictions
+from sie_core.api.tei.root import TeiAnyBody, TeiAnyReply
 from sie_core.api.tei.schema import (
-    TeiAnyBody,
-    TeiAnyReply,
+    TeiEmbedAllBody,
     TeiEmbedBody,
-    TeiInfo,
-    TeiRanks,
-    TeiRerankBody,
+    TeiRankingBody,
+    TeiRankingErrorReply,
+    TeiRankingReply,
     TeiSparseBody,
     TeiSparseVectors,
+    TeiTokenVectors,
     TeiVectors,
 )
+from sie_core.api.tei.similarity import TeiSimilarities, TeiSimilarityBody
 from sie_core.api.tei.tokenize import TeiTokenizeBody, TeiTokens
 
 SCHEMAS: Final[tuple[type[BaseModel], ...]] = (
@@ -57,13 +62,22 @@ SCHEMAS: Final[tuple[type[BaseModel], ...]] = (
     ScoreReply,
     TeiAnyBody,
     TeiAnyReply,
+    TeiDecodeBody,
+    TeiEmbedAllBody,
     TeiEmbedBody,
     TeiErrorReply,
     TeiInfo,
-    TeiRanks,
-    TeiRerankBody,
+    TeiPredictBody,
+    TeiPredictions,
+    TeiRankingBody,
+    TeiRankingErrorReply,
+    TeiRankingReply,
+    TeiSimilarities,
+    TeiSimilarityBody,
     TeiSparseBody,
     TeiSparseVectors,
+    TeiTexts,
+    TeiTokenVectors,
     TeiTokenizeBody,
     TeiTokens,
     TeiVectors,

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from sie_core.api.body.negotiation import JSON_TYPE, MSGPACK_TYPE
 from sie_core.api.error_schema import CohereErrorReply, ErrorReply, OpenAIErrorReply, TeiErrorReply
 from sie_core.api.http.envelopes import ENVELOPES, EnvelopeName
+from sie_core.contracts import InferenceError
 
 _REQUEST_HEADERS: Final = (
     ("X-SIE-Timeout-Ms", {"type": "number", "exclusiveMinimum": 0}, "Answer 504 when so many milliseconds passed."),
@@ -50,7 +51,12 @@ _ERROR_SCHEMAS: Final[dict[EnvelopeName, type[BaseModel]]] = {
 
 
 def inference(
-    body: type[BaseModel], reply: type[BaseModel], *, msgpack: bool, errors: EnvelopeName = "native"
+    body: type[BaseModel],
+    reply: type[BaseModel],
+    *,
+    msgpack: bool,
+    errors: EnvelopeName = "native",
+    error: type[BaseModel] | None = None,
 ) -> dict[str, Any]:
     """Make the arguments of an inference route's decorator.
 
@@ -59,6 +65,7 @@ def inference(
         reply: The schema of a 200.
         msgpack: Whether the route speaks msgpack beside JSON.
         errors: The envelope its errors come in.
+        error: The schema of an error, where it is not the envelope's alone.
     """
     media_types = (JSON_TYPE, MSGPACK_TYPE) if msgpack else (JSON_TYPE,)
     success = {
@@ -70,7 +77,7 @@ def inference(
     }
     return {
         "response_class": Response,
-        "responses": {200: success, **_errors(*_INFERENCE_ERRORS[errors], envelope=errors)},
+        "responses": {200: success, **_errors(*_INFERENCE_ERRORS[errors], envelope=errors, schema=error)},
         "openapi_extra": {
             "requestBody": {
                 "required": True,
@@ -90,13 +97,19 @@ def lookup(reply: type[BaseModel], *statuses: int, errors: EnvelopeName = "nativ
     return {"response_class": Response, "responses": {200: success, **_errors(*statuses, envelope=errors)}}
 
 
-def probe(what: str, *, can_fail: bool = True) -> dict[str, Any]:
-    """Make the arguments of a route that answers one line of text."""
+def probe(what: str, *, can_fail: bool = True, errors: EnvelopeName = "native") -> dict[str, Any]:
+    """Make the arguments of a route that answers one line of text, of a failure too where it `can_fail`."""
     text = {"content": {"text/plain": {"schema": {"type": "string"}}}}
     responses: dict[int | str, Any] = {200: {"description": what, **text}}
     if can_fail:
         responses[503] = {"description": "What is wrong, in one line.", **text}
-    return {"response_class": Response, "responses": responses | _errors()}
+    return {"response_class": Response, "responses": responses | _errors(envelope=errors)}
+
+
+def redirect(where: str) -> dict[str, Any]:
+    """Make the arguments of a route that leads somewhere else."""
+    responses = {307: {"description": where, "headers": {"Location": {"schema": {"type": "string"}}}}, **_errors()}
+    return {"status_code": 307, "response_class": Response, "responses": responses}
 
 
 def reference(model: type[BaseModel]) -> dict[str, str]:
@@ -104,12 +117,14 @@ def reference(model: type[BaseModel]) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{model.__name__}"}
 
 
-def _errors(*statuses: int, envelope: EnvelopeName = "native") -> dict[int | str, Any]:
+def _errors(
+    *statuses: int, envelope: EnvelopeName = "native", schema: type[BaseModel] | None = None
+) -> dict[int | str, Any]:
     """Describe the replies of `statuses`, and of any other failure as `default`."""
-    content = {JSON_TYPE: {"schema": reference(_ERROR_SCHEMAS[envelope])}}
+    content = {JSON_TYPE: {"schema": reference(schema or _ERROR_SCHEMAS[envelope])}}
     described: dict[int | str, Any] = {}
     for status in statuses:
-        rows = [row for row in ERRORS.values() if ENVELOPES[envelope].status(row.code, None) == status]
+        rows = [row for row in ERRORS.values() if ENVELOPES[envelope].status(InferenceError(row.code, "")) == status]
         response: dict[str, Any] = {
             "description": " ".join(f"`{row.code}`: {row.meaning}" for row in rows),
             "content": content,

@@ -37,7 +37,7 @@ from sie_core.contracts.postprocess import Converter, OutputDtype, Postprocessor
 from sie_core.contracts.reference import COMPARED, Compared, NoReferenceError, Reference, ReferenceModel
 from sie_core.contracts.requests import InferenceRequest, InputType, Item, Media, Operation, OutputType, Task, Truncate
 from sie_core.contracts.runners import RunnerSpec
-from sie_core.contracts.tokens import Token, TokenizeRequest, TokenizingBackend
+from sie_core.contracts.tokens import DecodeRequest, DecodingBackend, Token, TokenizeRequest, TokenizingBackend
 from sie_core.contracts.weights import (
     TierContext,
     WeightPackage,
@@ -62,6 +62,8 @@ __all__ = [
     "Classification",
     "Compared",
     "Converter",
+    "DecodeRequest",
+    "DecodingBackend",
     "DetectedObject",
     "Device",
     "DeviceLost",

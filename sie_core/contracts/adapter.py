@@ -184,5 +184,18 @@ class Adapter(ABC):
         """
         raise NotImplementedError
 
+    def decode(self, ids: Sequence[Sequence[int]], *, special: bool) -> Sequence[str]:
+        """Write the text of each list of token ids on a CPU thread. Families whose tokenizer can override it.
+
+        Args:
+            ids: The ids of each text, none negative.
+            special: Whether special tokens are written.
+
+        Raises:
+            NotImplementedError: It has no way back from tokens to text.
+            InvalidInput: The tokenizer has no such token; `param` is `ids[0]`.
+        """
+        raise NotImplementedError
+
     def unload(self) -> None:  # noqa: B027 - most adapters are freed by losing their last reference
         """Give back what the garbage collector would not; the adapter is not used afterwards."""

@@ -1,4 +1,4 @@
-"""What a model's tokenizer makes of texts, for clients that want to see it. No model runs for it."""
+"""What a model's tokenizer makes of texts, and of tokens, for clients that want to see it. No model runs for it."""
 
 from __future__ import annotations
 
@@ -48,5 +48,35 @@ class TokenizingBackend(Protocol):
 
         Raises:
             InferenceError: As `InferenceBackend.infer`; `INVALID_INPUT` about `model` where it shows no tokens.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeRequest:
+    """Token ids whose texts a client asks for."""
+
+    model: str
+    ids: Sequence[Sequence[int]]
+    """Of each text; none negative."""
+    request_id: str
+    special: bool = False
+    """Whether special tokens are written."""
+    deadline: float | None = None
+    """`time.monotonic()` seconds after which nobody wants the answer."""
+    load_wait_s: float = 0.0
+    """How long to wait for a model that is not loaded before `MODEL_LOADING` is raised."""
+
+
+@runtime_checkable
+class DecodingBackend(Protocol):
+    """An `InferenceBackend` that has the tokenizers at hand, the way back included."""
+
+    async def decode(self, request: DecodeRequest) -> Sequence[str]:
+        """Write the text of each list of ids. Called on the event loop.
+
+        Raises:
+            InferenceError: As `InferenceBackend.infer`; `INVALID_INPUT` about `model` where it has no way back, about
+                `ids[0]` where the tokenizer has no such token.
         """
         ...

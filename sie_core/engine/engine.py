@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from sie_core.cache import WeightChain
 from sie_core.catalog import Catalog
 from sie_core.concurrency.threads import on_thread
 from sie_core.contracts import (
+    DecodeRequest,
     Health,
     InferenceError,
     InferenceReply,
@@ -62,6 +63,10 @@ UNLOAD_WAIT_S = 60.0
 """How long an unload waits until nobody uses the model."""
 
 clock = time.monotonic
+
+Words = TypeVar("Words", TokenizeRequest, DecodeRequest)
+AnyRequest = InferenceRequest | TokenizeRequest | DecodeRequest
+Answer = TypeVar("Answer")
 
 
 class Engine:
@@ -201,13 +206,15 @@ class Engine:
         Raises:
             InferenceError: As `infer`; `INVALID_INPUT` where the model's family shows no tokens.
         """
-        resolved = self._catalog.resolve(request.model)
-        with self._admission.admitted():
-            model = await self._hold(resolved, request)
-            try:
-                return await self._pipeline.tokenize(request, model)
-            finally:
-                model.use.leave()
+        return await self._by_tokenizer(request, self._pipeline.tokenize)
+
+    async def decode(self, request: DecodeRequest) -> Sequence[str]:
+        """Write the texts of tokens, by the model's own tokenizer.
+
+        Raises:
+            InferenceError: As `infer`; `INVALID_INPUT` where the model's family has no way back from tokens.
+        """
+        return await self._by_tokenizer(request, self._pipeline.decode)
 
     async def load(self, model: str) -> None:
         """Load a model now, whatever failed before; return when it is loaded.
@@ -281,7 +288,16 @@ class Engine:
         manager = make_manager(self._plugins, settings.memory_manager, limits)
         return MemoryKeeper(manager, gauge, self._slots, unloader, self.metrics)
 
-    async def _hold(self, resolved: ResolvedModel, request: InferenceRequest | TokenizeRequest) -> LoadedModel:
+    async def _by_tokenizer(self, request: Words, ask: Callable[[Words, LoadedModel], Awaitable[Answer]]) -> Answer:
+        resolved = self._catalog.resolve(request.model)
+        with self._admission.admitted():
+            model = await self._hold(resolved, request)
+            try:
+                return await ask(request, model)
+            finally:
+                model.use.leave()
+
+    async def _hold(self, resolved: ResolvedModel, request: AnyRequest) -> LoadedModel:
         """Return the loaded model, held, after as much of a load as the request waits for."""
         with _deadline_first(request):
             return await self._lifecycle.hold(resolved, _wait_s(request))
@@ -306,7 +322,7 @@ class Engine:
             return await self._pipeline.answer(request, model, task, asked.leaving, arrived)
 
 
-def _wait_s(request: InferenceRequest | TokenizeRequest) -> float:
+def _wait_s(request: AnyRequest) -> float:
     """Return how long a request waits for a load that is under way."""
     if request.deadline is None:
         return request.load_wait_s
@@ -314,7 +330,7 @@ def _wait_s(request: InferenceRequest | TokenizeRequest) -> float:
 
 
 @contextmanager
-def _deadline_first(request: InferenceRequest | TokenizeRequest) -> Iterator[None]:
+def _deadline_first(request: AnyRequest) -> Iterator[None]:
     """Answer `DEADLINE_EXCEEDED` where a request was refused when its deadline had passed: retrying is no help then."""
     try:
         yield

@@ -101,7 +101,7 @@ class Connection(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         unreadable = "The connection carries no valid HTTP/1.1 request; the server speaks no TLS, HTTP/2 or WebSocket."
-        response = error_response(self._refusal or InferenceError("INVALID_INPUT", unreadable), "/v1/")
+        response = error_response(self._refusal or InferenceError("INVALID_INPUT", unreadable), {"path": "/v1/"})
         lines = [STATUS_LINE[response.status_code], b"connection: close\r\n"]
         lines += [b"%s: %s\r\n" % header for header in response.raw_headers]
         self.transport.write(b"".join((*lines, b"\r\n", bytes(response.body))))

@@ -13,7 +13,7 @@ import orjson
 import pytest
 from sie_sdk import wire
 
-from sie_core.api import create_app
+from sie_core.api import create_app, handler
 from sie_core.api.body.json_list import dump_with_list
 from sie_core.api.http.offload import LARGE, Beside
 from sie_core.api.native import encode, native
@@ -42,7 +42,7 @@ def body(path, texts):
     [
         (ENCODE, native, "decode_body"),
         (ENCODE, encode, "encode_reply"),
-        (EMBEDDINGS, embeddings, "decode_body"),
+        (EMBEDDINGS, handler, "decode_body"),
         (EMBEDDINGS, embeddings, "embeddings_reply"),
     ],
 )

@@ -104,7 +104,8 @@ async def test_a_wrong_input_is_named(client: httpx.AsyncClient, backend, given,
 @pytest.mark.parametrize(
     ("change", "param"),
     [
-        ({"model": None}, "model"),
+        ({"model": 7}, "model"),
+        ({"model": ""}, "model"),
         ({"model": "../etc"}, "model"),
         ({"encoding_format": "hex"}, "encoding_format"),
         ({"dimensions": "2"}, "dimensions"),
@@ -118,6 +119,29 @@ async def test_a_wrong_field_is_named_in_openais_envelope(client: httpx.AsyncCli
     assert reply.status_code == 400
     assert error.keys() == {"message", "type", "param", "code"}
     assert error["param"] == param
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/embeddings"])
+@pytest.mark.parametrize("change", [{}, {"model": None}])
+async def test_without_a_model_the_default_one_embeds(client, backend, settings, path, change) -> None:
+    told = (await client.post(path, json={"input": "four"} | change)).json()
+    assert told["model"] == settings.default_model == backend.requests[0].model
+    assert told["data"][0]["embedding"] == [4.0] * 4
+
+
+@pytest.mark.parametrize("path", ["/tei/org/model/v1/embeddings", "/tei/org/model/embeddings"])
+@pytest.mark.parametrize("change", [{}, {"model": None}, {"model": "tei"}, {"model": "../x"}])
+async def test_below_a_model_the_body_does_not_choose_another(client: httpx.AsyncClient, backend, path, change) -> None:
+    told = (await client.post(path, json={"input": ["four"], "encoding_format": "base64"} | change)).json()
+    assert told["model"] == "org/model" == backend.requests[0].model
+    assert len(told["data"]) == 1
+
+
+@pytest.mark.parametrize("path", ["/embeddings", "/tei/org/model/v1/embeddings", "/tei/org/model/embeddings"])
+async def test_their_refusals_are_openai_s(client: httpx.AsyncClient, path) -> None:
+    reply = await client.post(path, json={"model": MODEL, "input": [None]})
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "input[0]")
+    assert reply.headers["x-sie-served-by"] == "local"
 
 
 async def test_openais_clients_learn_that_a_model_is_unknown(client: httpx.AsyncClient, backend) -> None:

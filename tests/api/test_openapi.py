@@ -10,7 +10,9 @@ import pytest
 from fastapi import FastAPI
 from sie_sdk.errors import ERRORS
 
+from sie_core.api.http.model_id import check_model_id
 from sie_core.api.openapi import build_openapi
+from sie_core.contracts import InvalidInput
 
 
 @pytest.fixture
@@ -40,10 +42,15 @@ def test_every_route_is_described_and_promises_no_validation_error_of_another_sh
     assert set(document["paths"]) == {
         "/v1/encode/{model}", "/v1/score/{model}", "/v1/extract/{model}", "/v1/embeddings",
         "/v1/embed", "/v2/embed", "/v1/rerank", "/v2/rerank",
-        "/", "/embed", "/embed_sparse", "/rerank", "/info", "/tokenize", "/tei/{model}", "/tei/{model}/tokenize",
-        "/tei/{model}/embed", "/tei/{model}/embed_sparse", "/tei/{model}/rerank", "/tei/{model}/info",
+        "/", "/tei/{model}", "/embeddings", "/tei/{model}/embeddings", "/tei/{model}/v1/embeddings", "/ping",
+        *(
+            below + route for below in ("", "/tei/{model}") for route in (
+                "/embed", "/embed_all", "/embed_sparse", "/similarity", "/rerank", "/predict", "/info", "/health",
+                "/tokenize", "/decode",
+            )
+        ),
         "/v1/models", "/v1/models/{model}", "/v1/plugins",
-        "/healthz", "/livez", "/readyz", "/health", "/metrics",
+        "/healthz", "/livez", "/readyz", "/metrics",
     }  # fmt: skip
     for methods in document["paths"].values():
         for operation in methods.values():
@@ -93,3 +100,39 @@ async def test_replies_to_a_post_are_as_described(client: httpx.AsyncClient, doc
 )
 async def test_replies_to_a_get_are_as_described(client: httpx.AsyncClient, document, path, url) -> None:
     check(document, path, "get", await client.get(url))
+
+
+def test_the_root_is_described_for_browsers_too(document) -> None:
+    assert set(document["paths"]["/"]) == {"get", "post"}
+    assert "307" in document["paths"]["/"]["get"]["responses"]
+
+
+@pytest.mark.parametrize(
+    ("model", "allowed"),
+    [
+        ("org/name:profile", True), ("name", True), ("a" * 256, True),
+        ("", False), ("a" * 257, False), ("/a", False), ("a..b", False), ("a\\b", False), ("a\nb", False),
+    ],
+)  # fmt: skip
+def test_ids_of_models_are_described_as_they_are_checked(document, model: str, allowed: bool) -> None:
+    paths = [
+        parameter["schema"]
+        for path in document["paths"].values()
+        for operation in path.values()
+        for parameter in operation.get("parameters", ())
+        if parameter["name"] == "model"
+    ]
+    bodies = [
+        schema["properties"]["model"]
+        for name, schema in document["components"]["schemas"].items()
+        if name.endswith("Body") and "model" in schema.get("properties", {})
+    ]
+    assert len(paths) > 15
+    assert len(bodies) >= 4
+    for schema in paths + bodies:
+        assert jsonschema_rs.validator_for(schema).is_valid(model) is allowed
+    if allowed:
+        assert check_model_id(model) == model
+    else:
+        with pytest.raises(InvalidInput):
+            check_model_id(model)

@@ -34,7 +34,7 @@ from sie_pytorch.options import refuse_foreign
 from sie_pytorch.preparation import Preparation
 from sie_pytorch.recipe import NotUnderstoodError
 from sie_pytorch.recipes.router import is_sparse_router
-from sie_pytorch.showing import show_tokens
+from sie_pytorch.showing import show_tokens, write_texts
 from sie_pytorch.transfers import HostCopy, Transfers
 
 if TYPE_CHECKING:
@@ -170,6 +170,14 @@ class TextEncoder(Adapter):
             InvalidInput: A text is not Unicode.
         """
         return show_tokens(self._preparation.tokenizer.core, texts, special=special, most=most)
+
+    def decode(self, ids: Sequence[Sequence[int]], *, special: bool) -> Sequence[str]:
+        """Write the texts of token ids.
+
+        Raises:
+            InvalidInput: The tokenizer has no such token.
+        """
+        return write_texts(self._preparation.tokenizer.core, ids, special=special)
 
     def unload(self) -> None:
         """Free the weights now, and PyTorch's cache of them."""

@@ -33,7 +33,7 @@ from sie_pytorch.prompts import Prompts
 from sie_pytorch.recipes.fields import size
 from sie_pytorch.recipes.router import LookupSettings
 from sie_pytorch.recipes.settings import TransformerSettings
-from sie_pytorch.showing import show_tokens
+from sie_pytorch.showing import show_tokens, write_texts
 from sie_pytorch.tokenizer import read_tokenizer, text_tokenizer
 from sie_pytorch.weights import read_named
 
@@ -123,6 +123,14 @@ class LookupEncoder(Adapter):
             InvalidInput: A text is not Unicode.
         """
         return show_tokens(self._preparation.tokenizer.core, texts, special=special, most=most)
+
+    def decode(self, ids: Sequence[Sequence[int]], *, special: bool) -> Sequence[str]:
+        """Write the texts of token ids.
+
+        Raises:
+            InvalidInput: The tokenizer has no such token.
+        """
+        return write_texts(self._preparation.tokenizer.core, ids, special=special)
 
     def _look_up(self, row: TokenRow) -> SparseVector:
         indices = np.unique(row.ids)

@@ -60,6 +60,14 @@ class RoutedEncoder(Adapter):
         """
         return self._encoder.tokenize(texts, special=special, most=most)
 
+    def decode(self, ids: Sequence[Sequence[int]], *, special: bool) -> Sequence[str]:
+        """Write the texts of token ids by the tokenizer of the route that encodes.
+
+        Raises:
+            InvalidInput: The tokenizer has no such token.
+        """
+        return self._encoder.decode(ids, special=special)
+
     def unload(self) -> None:
         """Free the weights now."""
         self._encoder.unload()

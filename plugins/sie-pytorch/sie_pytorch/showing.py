@@ -1,4 +1,4 @@
-"""The tokens of texts as clients want to see them. It knows no model."""
+"""The tokens of texts, and the texts of tokens, as clients want to see them. It knows no model."""
 
 from __future__ import annotations
 
@@ -33,3 +33,17 @@ def _shown(text: str, encoding: Encoding, most: int | None) -> list[Token]:
         Token(number, name, special=True) if special else Token(number, text[start:stop], False, start, stop)
         for number, name, (start, stop), special in columns
     ]
+
+
+def write_texts(core: Tokenizer, ids: Sequence[Sequence[int]], *, special: bool) -> list[str]:
+    """Write the text of each list of ids, with or without the special tokens among them.
+
+    Raises:
+        InvalidInput: The tokenizer has no such token; it would pass it over.
+    """
+    for place, tokens in enumerate(ids):
+        for number in tokens:
+            if number >= 2**32 or core.id_to_token(number) is None:
+                message = f"ids[{place}] holds {number}, and the tokenizer of this model has no such token."
+                raise InvalidInput(message, param=f"ids[{place}]")
+    return core.decode_batch([list(tokens) for tokens in ids], skip_special_tokens=not special)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from sie_core.api.embedding_types import EmbeddingType
 from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS
+from sie_core.api.http.model_id import ModelId
 from sie_core.api.native.item_schema import STRICT
 from sie_core.api.rerank.schema import CohereMeta
 
@@ -57,7 +58,7 @@ class CohereEmbedBody(BaseModel):
 
     model_config = STRICT
 
-    model: str | None = Field(default=None, description="Absent: `SIE_DEFAULT_MODEL`.")
+    model: ModelId | None = Field(default=None, description="Absent: `SIE_DEFAULT_MODEL`.")
     texts: list[str] | None = _Many
     images: list[str] | None = _Many
     inputs: list[CohereInput] | None = _Many

@@ -10,15 +10,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from sie_sdk.errors import error_spec
+from starlette.types import Scope
 
+from sie_core.api.http.model_id import MalformedModelIdError
 from sie_core.contracts import InferenceError
 
 EnvelopeName = Literal["native", "openai", "cohere", "tei"]
 
-OPENAI_PATHS: Final = frozenset({"/v1/embeddings", "/v1/rerank"})
+ENVELOPE: Final = "sie.envelope"
+"""Where a request's scope names the envelope, where it takes more than the path to tell."""
+OPENAI_PATHS: Final = frozenset({"/v1/embeddings", "/embeddings", "/v1/rerank"})
 COHERE_PATHS: Final = frozenset({"/v1/embed", "/v2/embed", "/v2/rerank"})
-TEI_PATHS: Final = frozenset({"/", "/embed", "/embed_sparse", "/rerank", "/info", "/tokenize"})
+TEI_PATHS: Final = frozenset(
+    {
+        *("/", "/embed", "/embed_all", "/embed_sparse", "/similarity", "/rerank", "/predict", "/tokenize", "/decode"),
+        *("/info", "/ping"),
+    }
+)
 TEI_PREFIX: Final = "/tei/"
 _OPENAI_CODES: Final = {
     "INVALID_INPUT": "invalid_request",
@@ -45,13 +53,18 @@ class Envelope:
     """One of the shapes."""
 
     body: Callable[[InferenceError], dict[str, Any]]
-    status: Callable[[str, str | None], int] = lambda code, param: error_spec(code).status
-    """The status of a code, about a field."""
+    status: Callable[[InferenceError], int] = lambda error: error.spec.status
+    """The status of an error."""
+
+
+def envelope_of(scope: Scope) -> Envelope:
+    """Find the shape in which the client of a request reads errors."""
+    return ENVELOPES[scope.get(ENVELOPE) or envelope_name(scope["path"])]
 
 
 def envelope_name(path: str) -> EnvelopeName:
     """Say in which shape clients of `path` read errors."""
-    if path in OPENAI_PATHS:
+    if path in OPENAI_PATHS or (path.startswith(TEI_PREFIX) and path.endswith("/embeddings")):
         return "openai"
     if path in COHERE_PATHS:
         return "cohere"
@@ -81,16 +94,18 @@ def cohere_error_body(error: InferenceError) -> dict[str, Any]:
 
 def tei_error_body(error: InferenceError) -> dict[str, Any]:
     """Describe `error` as `{"error", "error_type", "code", "param"?, …}`."""
-    status = tei_status(error.code, error.param)
+    status = tei_status(error)
     error_type = _TEI_TYPES.get(status, "Validation" if status < 500 else "Backend")
     return error.details | {"error": error.message, "error_type": error_type} | _ours(error)
 
 
-def tei_status(code: str, param: str | None) -> int:
-    """Say which status TEI answers for a code; a model that does not do what is asked is a 424."""
-    if code == "INVALID_INPUT" and param == "model":
+def tei_status(error: InferenceError) -> int:
+    """Say which status TEI answers for an error; a model that does not do what is asked is a 424."""
+    if isinstance(error, MalformedModelIdError):
+        return error.spec.status
+    if error.code == "INVALID_INPUT" and error.param == "model":
         return 424
-    return _TEI_STATUSES.get(code, error_spec(code).status)
+    return _TEI_STATUSES.get(error.code, error.spec.status)
 
 
 def _ours(error: InferenceError) -> dict[str, Any]:

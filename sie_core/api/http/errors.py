@@ -6,43 +6,61 @@ It must not know why anything failed.
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final
 
 import orjson
+from fastapi import APIRouter
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Scope
 
 from sie_core.api.body.negotiation import JSON_TYPE
-from sie_core.api.http.envelopes import ENVELOPES, envelope_name
+from sie_core.api.http.envelopes import envelope_of
 from sie_core.contracts import InferenceError
 
 _HTTP_CODES: Final = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
 
 
-def error_response(error: InferenceError, path: str, headers: dict[str, str] | None = None) -> Response:
-    """Render `error` for a client of `path`, with `Retry-After` in whole seconds where it is worth a retry."""
+def error_response(error: InferenceError, scope: Scope, headers: dict[str, str] | None = None) -> Response:
+    """Render `error` for the client of a request, with `Retry-After` in whole seconds where it is worth a retry."""
     headers = dict(headers or {})
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(math.ceil(error.retry_after_s))
-    envelope = ENVELOPES[envelope_name(path)]
-    return Response(
-        orjson.dumps(envelope.body(error), default=str), envelope.status(error.code, error.param), headers, JSON_TYPE
-    )
+    envelope = envelope_of(scope)
+    return Response(orjson.dumps(envelope.body(error), default=str), envelope.status(error), headers, JSON_TYPE)
 
 
 async def on_inference_error(request: Request, error: Exception) -> Response:
     """Answer an error of the table."""
     assert isinstance(error, InferenceError)
-    return error_response(error, request.url.path)
+    return error_response(error, request.scope)
 
 
-async def on_http_error(request: Request, error: Exception) -> Response:
-    """Answer what the router itself refuses: an unknown path or method."""
-    assert isinstance(error, HTTPException)
-    code = _HTTP_CODES.get(error.status_code, "INTERNAL_ERROR")
-    asked = f"{request.method} {request.url.path[:200]}"
-    allowed = (error.headers or {}).get("Allow")
-    remedy = f"it takes {allowed}" if allowed else "GET /docs lists the routes"
-    own = InferenceError(code, f"There is no route {asked}; {remedy}.")
-    return error_response(own, request.url.path, dict(error.headers or {}))
+def http_error_handler(routers: Sequence[APIRouter]) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """Make what answers an unknown path or method, which the router itself refuses.
+
+    Args:
+        routers: Those of the application; the methods of a path are those of all its routes, where the router that
+            refuses one names those of the first it finds.
+    """
+    routes = [route for router in routers for route in router.routes if isinstance(route, Route)]
+
+    async def on_http_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        code = _HTTP_CODES.get(error.status_code, "INTERNAL_ERROR")
+        headers = dict(error.headers or {})
+        methods = {method for route in routes if route.path_regex.match(request.url.path) for method in _methods(route)}
+        if methods:
+            headers["Allow"] = ", ".join(sorted(methods))
+        remedy = f"it takes {headers['Allow']}" if "Allow" in headers else "GET /docs lists the routes"
+        own = InferenceError(code, f"There is no route {request.method} {request.url.path[:200]}; {remedy}.")
+        return error_response(own, request.scope, headers)
+
+    return on_http_error
+
+
+def _methods(route: Route) -> Collection[str]:
+    return route.methods or ()

@@ -32,6 +32,8 @@ MAX_EMBEDDING_INPUTS: Final = 2_048
 """Inputs of one request on `/v1/embeddings`, as OpenAI has it."""
 MAX_TOKENIZED_BYTES: Final = 131_072
 """Bytes of all texts of one `/tokenize`: every token of them, perhaps one a character, is a map of the reply."""
+MAX_DECODED_TOKENS: Final = 131_072
+"""Token ids of one `/decode`."""
 MAX_MODEL_ID_CHARS: Final = 256
 """Characters of a model id in a path or body."""
 MAX_BODY_VALUES: Final = 1_000_000
@@ -110,6 +112,7 @@ LIMITS: Final = (
         MAX_EMBEDDING_INPUTS,
     ),
     Limit("texts of one `/tokenize`, bytes", "INVALID_INPUT", MAX_TOKENIZED_BYTES),
+    Limit("token ids of one `/decode`", "INVALID_INPUT", MAX_DECODED_TOKENS),
     Limit("tokens of a text, where truncation is refused", "INPUT_TOO_LONG", "the model's maximum length"),
     Limit("characters of a model id", "INVALID_INPUT", MAX_MODEL_ID_CHARS),
     Limit("pixels of one image", "INVALID_INPUT", MAX_IMAGE_PIXELS),

@@ -28,7 +28,7 @@ from sie_core.logs import RequestFields, current_request
 log = logging.getLogger("sie_core.http")
 
 INFERENCE_PATHS: Final = (
-    *("/v1/encode/", "/v1/score/", "/v1/extract/", "/v1/embeddings"),
+    *("/v1/encode/", "/v1/score/", "/v1/extract/", "/v1/embeddings", "/embeddings"),
     *("/v1/embed", "/v2/embed", "/v1/rerank", "/v2/rerank"),
 )
 """Prefixes of the paths that pass the gate; of TEI's paths, what is posted to."""
@@ -124,7 +124,7 @@ class RequestMiddleware:
             await self._refuse(exchange, receive, InferenceError("INTERNAL_ERROR", message))
 
     async def _refuse(self, exchange: Exchange, receive: Receive, error: InferenceError) -> None:
-        response = error_response(error, exchange.scope["path"])
+        response = error_response(error, exchange.scope)
         await response(exchange.scope, receive, exchange.reply)
 
     def _headers(self, given: Headers, fields: RequestFields, is_inference: bool) -> list[tuple[bytes, bytes]]:

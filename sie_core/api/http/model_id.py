@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Final
+
+from pydantic import WithJsonSchema
+
 from sie_core.api.http.limits import MAX_MODEL_ID_CHARS
 from sie_core.contracts import InvalidInput
+
+_SCHEMA: Final = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": MAX_MODEL_ID_CHARS,
+    "pattern": r"^(?!/)(?!.*\.\.)[^\\\u0000-\u001f\u007f]+$",
+    "examples": ["org/name", "org/name:profile"],
+}
+ModelId = Annotated[str, WithJsonSchema(_SCHEMA)]
+"""A model's id as OpenAPI describes it; `check_model_id` checks it."""
+
+
+class MalformedModelIdError(InvalidInput):
+    """A text that cannot be the id of any model."""
 
 
 def check_model_id(model: str) -> str:
     """Return `model` if it can be an id: no way out of a folder, nothing invisible, not too long.
 
     Raises:
-        InvalidInput: Names `model`.
+        MalformedModelIdError: Names `model`.
     """
     problem = None
     if not model:
@@ -22,5 +40,5 @@ def check_model_id(model: str) -> str:
     elif not model.isprintable():
         problem = "holds unprintable characters"
     if problem:
-        raise InvalidInput(f"The model id {model[:100]!r} {problem}.", param="model")
+        raise MalformedModelIdError(f"The model id {model[:100]!r} {problem}.", param="model")
     return model

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from sie_core.api.body.reply_body import items_reply
 from sie_core.api.context import Api
 from sie_core.api.http.call_headers import CallHeaders
+from sie_core.api.http.model_id import ModelId
 from sie_core.api.native.encode_schema import EncodeBody, EncodeReply, ParamsBody
 from sie_core.api.native.native import answer_native
 from sie_core.api.native.spellings import input_type_of, truncate_of
@@ -22,7 +23,7 @@ def router(api: Api) -> APIRouter:
     routes = APIRouter(tags=["inference"])
 
     @routes.post("/v1/encode/{model:path}", **inference(EncodeBody, EncodeReply, msgpack=True))
-    async def encode(request: Request, model: str) -> Response:
+    async def encode(request: Request, model: ModelId) -> Response:
         """Encode items with a model: one map of outputs an item, in the order sent.
 
         A model that is not loaded answers 503 `MODEL_LOADING` at once and starts loading; `Prefer: wait=N` waits up

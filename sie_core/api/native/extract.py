@@ -9,6 +9,7 @@ from starlette.responses import Response
 from sie_core.api.body.reply_body import items_reply
 from sie_core.api.context import Api
 from sie_core.api.http.call_headers import CallHeaders
+from sie_core.api.http.model_id import ModelId
 from sie_core.api.native.extract_schema import ExtractBody, ExtractParamsBody, ExtractReply
 from sie_core.api.native.native import answer_native
 from sie_core.api.native.spellings import truncate_of
@@ -22,7 +23,7 @@ def router(api: Api) -> APIRouter:
     routes = APIRouter(tags=["inference"])
 
     @routes.post("/v1/extract/{model:path}", **inference(ExtractBody, ExtractReply, msgpack=True))
-    async def extract(request: Request, model: str) -> Response:
+    async def extract(request: Request, model: ModelId) -> Response:
         """Extract entities, relations, classifications, objects or data from items, in the order sent.
 
         `start` and `end` of an entity are offsets into the item's text in characters (Unicode code points), the end

@@ -14,6 +14,7 @@ from sie_core.api.body.negotiation import JSON_TYPE
 from sie_core.api.body.reply_body import spent
 from sie_core.api.context import Api
 from sie_core.api.http.call_headers import CallHeaders
+from sie_core.api.http.model_id import ModelId
 from sie_core.api.native.native import answer_native
 from sie_core.api.native.score_schema import ScoreBody, ScoreReply
 from sie_core.api.native.spellings import truncate_of
@@ -28,7 +29,7 @@ def router(api: Api) -> APIRouter:
     routes = APIRouter(tags=["inference"])
 
     @routes.post("/v1/score/{model:path}", **inference(ScoreBody, ScoreReply, msgpack=True))
-    async def score(request: Request, model: str) -> Response:
+    async def score(request: Request, model: ModelId) -> Response:
         """Score documents against a query and rank them, the best first.
 
         Cross-encoders and other rerankers give their own scores, of no promised range. A model that encodes compares

@@ -40,11 +40,6 @@ def read_input(given: Any, max_text_bytes: int, name: str = "input") -> list[Ite
     return [_text(text, max_text_bytes, f"{name}[{place}]") for place, text in enumerate(given)]
 
 
-def has_token_ids(items: list[Item]) -> bool:
-    """Whether `read_input` found token ids."""
-    return items[0].token_ids is not None
-
-
 def param_of(item: str, given: Any, name: str = "input") -> str:
     """Name the input that became the item `items[3]…`: `input[3]`, or `input` where it was the only one."""
     single = isinstance(given, str) or _is_token_id(given[0])

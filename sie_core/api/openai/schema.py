@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, WithJsonSchema
 
 from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS
+from sie_core.api.http.model_id import ModelId
 from sie_core.api.native.item_schema import STRICT
 from sie_core.contracts import InputType, Truncate
 
@@ -37,7 +38,7 @@ class EmbeddingsBody(BaseModel):
 
     model_config = STRICT
 
-    model: str
+    model: ModelId | None = Field(default=None, description="Absent: `SIE_DEFAULT_MODEL`.")
     input: Input
     encoding_format: Literal["float", "base64"] | None = Field(
         default=None, description="`base64`: little-endian float32."

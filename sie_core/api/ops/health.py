@@ -50,7 +50,7 @@ def router(api: Api) -> APIRouter:
     @routes.get("/readyz", **probe("New requests are welcome."))
     async def readyz() -> Response:
         """Say whether new requests are welcome; 503 while models are preloaded and while the server drains."""
-        return _verdict(_ready_problem(api, api.backend.health()))
+        return _verdict(ready_problem(api, api.backend.health()))
 
     @routes.get("/health", **lookup(HealthReply))
     async def health() -> Response:
@@ -63,7 +63,7 @@ def router(api: Api) -> APIRouter:
 def describe_health(api: Api) -> dict[str, Any]:
     """Describe the server in the fields a gateway's `/health` has; it has no workers but itself."""
     health = api.backend.health()
-    problems = [each for each in (health.live_problem, _ready_problem(api, health), *health.notes) if each]
+    problems = [each for each in (health.live_problem, ready_problem(api, health), *health.notes) if each]
     held = [model for model in api.backend.models() if model.state != "available"]
     loaded = sum(model.state == "loaded" for model in held)
     return {
@@ -81,7 +81,8 @@ def describe_health(api: Api) -> dict[str, Any]:
     }
 
 
-def _ready_problem(api: Api, health: Health) -> str | None:
+def ready_problem(api: Api, health: Health) -> str | None:
+    """Say why new requests are not welcome."""
     return health.ready_problem if api.gate.is_open else "draining"
 
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from sie_core.api.body.negotiation import JSON_TYPE
 from sie_core.api.context import Api
-from sie_core.api.http.model_id import check_model_id
+from sie_core.api.http.model_id import ModelId, check_model_id
 from sie_core.api.ops.models_schema import MergedModel, ModelsReply
 from sie_core.api.route_docs import lookup
 from sie_core.contracts import ModelInfo
@@ -32,7 +32,7 @@ def router(api: Api) -> APIRouter:
         return Response(orjson.dumps(content), media_type=JSON_TYPE)
 
     @routes.get("/v1/models/{model:path}", **lookup(MergedModel, 400, 404))
-    async def get_model(model: str) -> Response:
+    async def get_model(model: ModelId) -> Response:
         """Describe one model: `org/name`, or `org/name:profile`."""
         info = api.backend.model(check_model_id(model))
         return Response(orjson.dumps(openai_model(info, api) | model_body(info, api)), media_type=JSON_TYPE)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, FailFast, Field, WithJsonSchema
 
 from sie_core.api.http.limits import MAX_DOCUMENTS
+from sie_core.api.http.model_id import ModelId
 from sie_core.api.native.item_schema import STRICT, Options
 
 
@@ -50,7 +51,7 @@ class RankingBody(BaseModel):
 
     model_config = STRICT
 
-    model: str
+    model: ModelId
     query: Text
     documents: Documents
     top_n: int | None = _TOP_N

@@ -5,9 +5,9 @@ It must not know paths or the backend.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final, cast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,8 @@ from sie_core.api.body.json_list import dump_list
 from sie_core.api.handler import Shape
 from sie_core.api.http.call_headers import CallHeaders
 from sie_core.api.openai.embedding_input import param_of, read_input
-from sie_core.api.tei.schema import TeiEmbedBody, TeiEncodeBody, TeiSparseBody
-from sie_core.contracts import InferenceReply, InferenceRequest, InputType, InvalidInput, OutputType, Truncate
+from sie_core.api.tei.schema import Direction, TeiEmbedAllBody, TeiEmbedBody, TeiEncodeBody, TeiSparseBody
+from sie_core.contracts import InferenceReply, InferenceRequest, InputType, InvalidInput, Item, OutputType, Truncate
 from sie_core.logs import request_fields
 
 _TOKEN_IDS: Final = (
@@ -26,6 +26,20 @@ _TOKEN_IDS: Final = (
 )
 _INPUT_TYPES: Final[dict[str | None, InputType]] = {"query": "query", "document": "document"}
 _ENDS: Final[dict[str, Truncate]] = {"left": "start", "right": "end"}
+
+
+_SCHEMAS: Final[dict[OutputType | None, type[TeiEncodeBody]]] = {
+    "sparse": TeiSparseBody,
+    "multivector": TeiEmbedAllBody,
+}
+
+
+class Wanted(Protocol):
+    """The fields of a body that say how texts are embedded."""
+
+    prompt_name: str | None
+    truncate: bool | None
+    truncation_direction: Direction | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,36 +58,22 @@ class Encoding:
 
     def shape(self) -> Shape[Any]:
         """Describe them."""
-        schema = TeiSparseBody if self.output == "sparse" else TeiEmbedBody
+        schema = _SCHEMAS.get(self.output, TeiEmbedBody)
         return Shape(schema, self.ask, self.write, field_name, token_ids=_TOKEN_IDS)
 
     def ask(self, body: TeiEncodeBody, call: CallHeaders) -> InferenceRequest:
-        """Say in the contracts' terms what a client asks for: float32, so that it can be given unit length.
+        """Say in the contracts' terms what a client asks for.
 
         Raises:
             InvalidInput: An input is wrong.
         """
-        embed = body if isinstance(body, TeiEmbedBody) else None
-        input_type = _INPUT_TYPES.get(body.prompt_name)
-        demands: dict[str, Any] = {}
-        if body.prompt_name is not None and input_type is None:
-            demands["prompt_name"] = body.prompt_name
-        if embed and embed.normalize is False:
-            demands["normalize"] = False
-        return InferenceRequest(
-            model=self.model,
-            operation="encode",
-            items=read_input(body.inputs, self.max_text_bytes, "inputs"),
-            request_id=request_fields().request_id,
-            output_types=None if self.output is None else (self.output,),
-            output_dtype="float32",
-            input_type=input_type,
-            truncate=truncation(body.truncate, body.truncation_direction),
-            dimensions=embed.dimensions if embed else None,
-            demands=demands,
-            deadline=call.deadline,
-            load_wait_s=call.load_wait_s or 0,
+        asked = encode_request(
+            self.model, read_input(body.inputs, self.max_text_bytes, "inputs"), self.output, body, call
         )
+        if not isinstance(body, TeiEmbedBody):
+            return asked
+        demands = asked.demands if body.normalize is not False else {**asked.demands, "normalize": False}
+        return replace(asked, dimensions=body.dimensions, demands=demands)
 
     def write(self, body: TeiEncodeBody, reply: InferenceReply) -> bytes:
         """Write the vectors; dense ones get unit length, unless the client wants them as they are.
@@ -89,13 +89,36 @@ class Encoding:
             item = cast("dict[str, Any]", wire.unpack(packed))
             if "dense" in item:
                 vector = item["dense"]["values"]
-                yield _of_unit_length(vector) if unit_length else vector
+                yield of_unit_length(vector) if unit_length else vector
             elif "sparse" in item:
                 sparse = item["sparse"]
                 pairs = zip(sparse["indices"].tolist(), sparse["values"].tolist(), strict=True)
                 yield [{"index": index, "value": value} for index, value in pairs]
+            elif self.output == "multivector":
+                yield item["multivector"]["values"]
             else:
                 raise InvalidInput(f"{self.model} gives {', '.join(item)}, which this route has not.", param="model")
+
+
+def encode_request(
+    model: str, items: Sequence[Item], output: OutputType | None, wanted: Wanted, call: CallHeaders
+) -> InferenceRequest:
+    """Ask for vectors of `items`: float32, so that they can be given unit length. No `output` is the model's first."""
+    input_type = _INPUT_TYPES.get(wanted.prompt_name)
+    by_name = wanted.prompt_name is not None and input_type is None
+    return InferenceRequest(
+        model=model,
+        operation="encode",
+        items=items,
+        request_id=request_fields().request_id,
+        output_types=None if output is None else (output,),
+        output_dtype="float32",
+        input_type=input_type,
+        truncate=truncation(wanted.truncate, wanted.truncation_direction),
+        demands={"prompt_name": wanted.prompt_name} if by_name else {},
+        deadline=call.deadline,
+        load_wait_s=call.load_wait_s or 0,
+    )
 
 
 def truncation(truncate: bool | None, direction: str | None) -> Truncate | None:
@@ -116,6 +139,7 @@ def field_name(param: str, body: TeiEncodeBody) -> str:
     )
 
 
-def _of_unit_length(vector: NDArray[np.float32]) -> NDArray[np.float32]:
+def of_unit_length(vector: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Scale a vector to unit length; one without a direction stays as it is."""
     length = np.linalg.norm(vector)
     return vector / length if length > 0 else vector

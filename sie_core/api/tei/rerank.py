@@ -1,4 +1,4 @@
-"""Ranks in the shape of text-embeddings-inference (TEI): from a body to `score`, and back.
+"""Ranks in the shape of text-embeddings-inference (TEI), and of the servers that take `documents` at the same path.
 
 It must not know paths or the backend.
 """
@@ -14,13 +14,16 @@ import orjson
 from sie_core.api.handler import Shape
 from sie_core.api.http.call_headers import CallHeaders
 from sie_core.api.native.item_schema import check_item_size
-from sie_core.api.rerank.ranking import rank
+from sie_core.api.rerank.ranking import asked_about, rank_documents
+from sie_core.api.rerank.rerank import field_name as documents_field_name
+from sie_core.api.rerank.rerank import rerank_reply, score_request
+from sie_core.api.rerank.schema import RerankBody
 from sie_core.api.tei.encode import truncation
-from sie_core.api.tei.schema import TeiRerankBody
+from sie_core.api.tei.schema import TeiDocumentsBody, TeiRerankBody
 from sie_core.contracts import InferenceReply, InferenceRequest, Item
 from sie_core.logs import request_fields
 
-_PLACE = re.compile(r"items(\[\d+\]).*")
+_PLACE = re.compile(r"items\[(\d+)\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class Reranking:
         return Shape(TeiRerankBody, self.ask, self.write, field_name)
 
     def ask(self, body: TeiRerankBody, call: CallHeaders) -> InferenceRequest:
-        """Say in the contracts' terms what a client asks for.
+        """Say in the contracts' terms what a client asks for. The model is not asked about blank texts.
 
         Raises:
             InvalidInput: A text is too large.
@@ -51,7 +54,7 @@ class Reranking:
         return InferenceRequest(
             model=self.model,
             operation="score",
-            items=[Item(text=text) for text in body.texts],
+            items=[Item(text=body.texts[place]) for place in asked_about(body.texts)],
             request_id=request_fields().request_id,
             query=Item(text=body.query),
             truncate=truncation(body.truncate, body.truncation_direction),
@@ -61,14 +64,51 @@ class Reranking:
         )
 
     def write(self, body: TeiRerankBody, reply: InferenceReply) -> bytes:
-        """Write the ranks."""
+        """Write the ranks, blank texts last."""
         ranks = [
             {"index": each.index, "score": each.score} | ({"text": body.texts[each.index]} if body.return_text else {})
-            for each in rank(reply)
+            for each in rank_documents(body.texts, reply)
         ]
         return orjson.dumps(ranks)
 
 
+@dataclass(frozen=True, slots=True)
+class RerankingDocuments:
+    """Requests to rank `documents`, answered as `/v1/rerank` answers them.
+
+    Args:
+        model: Whose they are; None leaves it to the body.
+        default_model: Whose they are where nobody names one.
+        max_text_bytes: The most bytes of a text.
+    """
+
+    model: str | None
+    default_model: str
+    max_text_bytes: int
+
+    def shape(self) -> Shape[Any]:
+        """Describe them."""
+        return Shape(TeiDocumentsBody, self.ask, self.write, documents_field_name)
+
+    def ask(self, body: TeiDocumentsBody, call: CallHeaders) -> InferenceRequest:
+        """Say in the contracts' terms what a client asks for.
+
+        Raises:
+            InvalidInput: A text is too large.
+        """
+        named = self._named(body)
+        return score_request(named, named.options or {}, call, self.max_text_bytes)
+
+    def write(self, body: TeiDocumentsBody, reply: InferenceReply) -> bytes:
+        """Write the ranks."""
+        return rerank_reply(self._named(body), reply)
+
+    def _named(self, body: TeiDocumentsBody) -> RerankBody:
+        return body.model_copy(update={"model": self.model or body.model or self.default_model})
+
+
 def field_name(param: str, body: TeiRerankBody) -> str:
     """Name the field of the body that a field of the request was made of."""
-    return "query" if param == "query.text" else _PLACE.sub(r"texts\1", param)
+    if place := _PLACE.match(param):
+        return f"texts[{asked_about(body.texts)[int(place[1])]}]"
+    return "query" if param == "query.text" else param

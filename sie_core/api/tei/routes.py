@@ -5,142 +5,173 @@ It must not know which backend answers, or how bodies become operations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
 
-import orjson
 from fastapi import APIRouter
 from pydantic import BaseModel
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sie_core import __version__
 from sie_core.api.body import strict_json
-from sie_core.api.body.negotiation import JSON_TYPE
 from sie_core.api.context import Api
-from sie_core.api.handler import answer_read, answer_shaped, read_json
-from sie_core.api.http.envelopes import TEI_PREFIX
-from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS
-from sie_core.api.http.model_id import check_model_id
-from sie_core.api.route_docs import inference, lookup
+from sie_core.api.handler import Shape, answer_read, answer_shaped, read_json
+from sie_core.api.http.call_headers import CallHeaders
+from sie_core.api.http.envelopes import ENVELOPE, TEI_PREFIX
+from sie_core.api.http.model_id import ModelId, check_model_id
+from sie_core.api.openai.embeddings import Embeddings
+from sie_core.api.openai.schema import EmbeddingsBody, EmbeddingsReply
+from sie_core.api.route_docs import inference
+from sie_core.api.tei import lookups
+from sie_core.api.tei.decode import TeiDecodeBody, TeiTexts, answer_decode
 from sie_core.api.tei.encode import Encoding
-from sie_core.api.tei.rerank import Reranking
+from sie_core.api.tei.predict import Predicting, TeiPredictBody, TeiPredictions
+from sie_core.api.tei.rerank import Reranking, RerankingDocuments
+from sie_core.api.tei.root import TeiAnyBody, TeiAnyReply, wanted
 from sie_core.api.tei.schema import (
-    TeiAnyBody,
-    TeiAnyReply,
+    TeiEmbedAllBody,
     TeiEmbedBody,
-    TeiInfo,
-    TeiRanks,
-    TeiRerankBody,
+    TeiRankingBody,
+    TeiRankingErrorReply,
+    TeiRankingReply,
     TeiSparseBody,
     TeiSparseVectors,
+    TeiTokenVectors,
     TeiVectors,
 )
+from sie_core.api.tei.similarity import Similarity, TeiSimilarities, TeiSimilarityBody
 from sie_core.api.tei.tokenize import TeiTokenizeBody, TeiTokens, answer_tokenize
-from sie_core.contracts import ModelInfo
+from sie_core.contracts import OutputType
 
-Answer = Callable[[Request, str], Coroutine[Any, Any, Response]]
-"""Answers a request to a model."""
+_MODEL: Final = TEI_PREFIX + "{model:path}"
 
-_MODEL = TEI_PREFIX + "{model:path}"
+Answer = Callable[[Request, str | None], Coroutine[Any, Any, Response]]
+"""Answers a request to a model; None is the default model, or the body's where it names one."""
+
+
+class _ModelConvertor(StringConvertor):
+    """The id of a model at the end of a path, which ends in no name of `lookups`."""
+
+    regex = rf"(?!.*/(?:{'|'.join(lookups.NAMES)})/?$).*"
 
 
 def router(api: Api) -> APIRouter:
     """Make the routes of inference; the last one would take any path of the others."""
-    routes = APIRouter(tags=["tei"])
-    limit = api.settings.max_item_text_bytes
+    register_url_convertor("tei_model", _ModelConvertor())
+    routes, answers = APIRouter(tags=["tei"]), _Answers(api)
 
-    async def embed(request: Request, model: str) -> Response:
-        """Embed texts; each vector has unit length, unless `normalize` is false."""
-        return await answer_shaped(api, request, Encoding(model, "dense", limit).shape())
+    def add(path: str, answer: Answer, body: type[BaseModel], reply: type[BaseModel], **described: Any) -> None:
+        described = {"errors": "tei"} | described
+        _add(routes, (path,), (_MODEL + path,), answer, inference(body, reply, msgpack=False, **described))
 
-    async def embed_sparse(request: Request, model: str) -> Response:
-        """Embed texts as sparse vectors."""
-        return await answer_shaped(api, request, Encoding(model, "sparse", limit).shape())
-
-    async def rerank(request: Request, model: str) -> Response:
-        """Score texts against a query and rank them, the best first."""
-        return await answer_shaped(api, request, Reranking(model, limit).shape())
-
-    async def predict(request: Request, model: str) -> Response:
-        """Do what the body asks for: rank texts, or embed them as the model does."""
-        data, call = await read_json(api, request)
-        body = await api.beside.run(len(data), lambda: strict_json.loads(data))
-        ranks = isinstance(body, dict) and not body.keys().isdisjoint({"query", "texts"})
-        shape = Reranking(model, limit).shape() if ranks else Encoding(model, None, limit).shape()
-        return await answer_read(api, request, shape, data, call)
-
-    async def tokenize(request: Request, model: str) -> Response:
-        """List the tokens of texts, as the model's own tokenizer makes them; no model runs."""
-        return await answer_tokenize(api, request, model)
-
-    default = api.settings.default_model
-    _add(routes, "/tokenize", tokenize, default, TeiTokenizeBody, TeiTokens)
-    _add(routes, "/embed", embed, default, TeiEmbedBody, TeiVectors)
-    _add(routes, "/embed_sparse", embed_sparse, default, TeiSparseBody, TeiSparseVectors)
-    _add(routes, "/rerank", rerank, default, TeiRerankBody, TeiRanks)
-    _add(routes, "/", predict, default, TeiAnyBody, TeiAnyReply)
+    add("/tokenize", answers.tokenize, TeiTokenizeBody, TeiTokens)
+    add("/decode", answers.decode, TeiDecodeBody, TeiTexts)
+    add("/embed", answers.embed, TeiEmbedBody, TeiVectors)
+    add("/embed_all", answers.embed_all, TeiEmbedAllBody, TeiTokenVectors)
+    add("/embed_sparse", answers.embed_sparse, TeiSparseBody, TeiSparseVectors)
+    add("/similarity", answers.similarity, TeiSimilarityBody, TeiSimilarities)
+    add("/rerank", answers.rerank, TeiRankingBody, TeiRankingReply, error=TeiRankingErrorReply)
+    add("/predict", answers.predict, TeiPredictBody, TeiPredictions)
+    embeddings = inference(EmbeddingsBody, EmbeddingsReply, msgpack=False, errors="openai")
+    below = (f"{_MODEL}/v1/embeddings", f"{_MODEL}/embeddings")
+    _add(routes, ("/embeddings",), below, answers.embeddings, embeddings)
+    anything = inference(TeiAnyBody, TeiAnyReply, msgpack=False, errors="tei", error=TeiRankingErrorReply)
+    _add(routes, ("/",), (TEI_PREFIX + "{model:tei_model}",), answers.anything, anything)
     return routes
 
 
 def _add(
-    routes: APIRouter, path: str, answer: Answer, default: str, body: type[BaseModel], reply: type[BaseModel]
+    routes: APIRouter, at_root: Sequence[str], below: Sequence[str], answer: Answer, described: dict[str, Any]
 ) -> None:
-    """Add a route at the root, for the default model, and one for any other."""
+    """Add the routes of no model in particular, and those below a model."""
 
     async def of_default(request: Request) -> Response:
-        return await answer(request, default)
+        return await answer(request, None)
 
-    async def of_model(request: Request, model: str) -> Response:
+    async def of_model(request: Request, model: ModelId) -> Response:
         return await answer(request, model.removesuffix("/"))
 
-    described = inference(body, reply, msgpack=False, errors="tei")
-    for where, endpoint in ((path, of_default), (_MODEL + path.removesuffix("/"), of_model)):
-        routes.add_api_route(
-            where, endpoint, methods=["POST"], name=answer.__name__, description=answer.__doc__, **described
-        )
+    for paths, endpoint in ((at_root, of_default), (below, of_model)):
+        for path in paths:
+            routes.add_api_route(
+                path, endpoint, methods=["POST"], name=answer.__name__, description=answer.__doc__, **described
+            )
 
 
-def lookups(api: Api) -> APIRouter:
-    """Make the routes that ask no model anything."""
-    routes = APIRouter(tags=["tei"])
+class _Answers:
+    """What each route does."""
 
-    @routes.get("/info", **lookup(TeiInfo, 404, errors="tei"))
-    async def default_info() -> Response:
-        """Describe the default model."""
-        return _info(api, api.settings.default_model)
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._default = api.settings.default_model
+        self._limit = api.settings.max_item_text_bytes
 
-    @routes.get(f"{_MODEL}/info", **lookup(TeiInfo, 404, 422, errors="tei"))
-    async def info(model: str) -> Response:
-        """Describe a model."""
-        return _info(api, model)
+    async def embed(self, request: Request, model: str | None) -> Response:
+        """Embed texts; each vector has unit length, unless `normalize` is false."""
+        return await answer_shaped(self._api, request, self._encoding(model, "dense"))
 
-    return routes
+    async def embed_all(self, request: Request, model: str | None) -> Response:
+        """Embed each token of texts; for models of late interaction, whose vectors these are."""
+        return await answer_shaped(self._api, request, self._encoding(model, "multivector"))
 
+    async def embed_sparse(self, request: Request, model: str | None) -> Response:
+        """Embed texts as sparse vectors."""
+        return await answer_shaped(self._api, request, self._encoding(model, "sparse"))
 
-def _info(api: Api, model: str) -> Response:
-    served, settings = api.backend.model(check_model_id(model)), api.settings
-    content = {
-        "model_id": served.id,
-        "model_sha": served.revision,
-        "model_dtype": served.precision,
-        "model_type": _model_type(served),
-        "max_concurrent_requests": settings.max_concurrent_requests,
-        "max_input_length": served.max_sequence_length,
-        "max_batch_tokens": settings.max_batch_cost,
-        "max_batch_requests": settings.max_batch_requests,
-        "max_client_batch_size": MAX_EMBEDDING_INPUTS,
-        "auto_truncate": True,
-        "tokenization_workers": settings.preprocessor_workers,
-        "version": __version__,
-        "sha": None,
-        "docker_label": None,
-    }
-    return Response(orjson.dumps(content), media_type=JSON_TYPE)
+    async def similarity(self, request: Request, model: str | None) -> Response:
+        """Compare a text with others by the cosines between their dense vectors."""
+        return await answer_shaped(self._api, request, Similarity(model or self._default, self._limit).shape())
 
+    async def predict(self, request: Request, model: str | None) -> Response:
+        """Classify texts: by the classes of the model, or by `candidate_labels`."""
+        return await answer_shaped(self._api, request, Predicting(model or self._default, self._limit).shape())
 
-def _model_type(model: ModelInfo) -> dict[str, dict[str, object]]:
-    """Say whether it ranks or embeds; how it pools is its adapter's own."""
-    if "encode" not in model.operations and "score" in model.operations:
-        return {"reranker": {"id2label": {}, "label2id": {}}}
-    return {"embedding": {"pooling": "splade" if model.outputs == ("sparse",) else "unknown"}}
+    async def rerank(self, request: Request, model: str | None) -> Response:
+        """Score texts against a query and rank them, the best first; `documents` are answered as by `/v1/rerank`."""
+        data, call, body = await self._read(request)
+        return await answer_read(self._api, request, self._ranking(request, body, model), data, call)
+
+    async def anything(self, request: Request, model: str | None) -> Response:
+        """Do what the body asks for: compare, rank or classify texts, or embed them as the model does."""
+        data, call, body = await self._read(request)
+        shape: Shape[Any]
+        match wanted(body):
+            case "ranks":
+                shape = self._ranking(request, body, model)
+            case "similarity":
+                shape = Similarity(model or self._default, self._limit).shape()
+            case None if not self._classifies(model or self._default):
+                shape = self._encoding(model, None)
+            case _:
+                shape = Predicting(model or self._default, self._limit).shape()
+        return await answer_read(self._api, request, shape, data, call)
+
+    async def tokenize(self, request: Request, model: str | None) -> Response:
+        """List the tokens of texts, as the model's own tokenizer makes them; no model runs."""
+        return await answer_tokenize(self._api, request, model or self._default)
+
+    async def decode(self, request: Request, model: str | None) -> Response:
+        """Write the texts of token ids, as the model's own tokenizer does; no model runs."""
+        return await answer_decode(self._api, request, model or self._default)
+
+    async def embeddings(self, request: Request, model: str | None) -> Response:
+        """Embed texts, as OpenAI does. Below a model, the body's `model` is not read."""
+        return await answer_shaped(self._api, request, Embeddings.of(self._api.settings, model).shape())
+
+    async def _read(self, request: Request) -> tuple[bytes, CallHeaders, Any]:
+        data, call = await read_json(self._api, request)
+        return data, call, await self._api.beside.run(len(data), lambda: strict_json.loads(data))
+
+    def _encoding(self, model: str | None, output: OutputType | None) -> Shape[Any]:
+        return Encoding(model or self._default, output, self._limit).shape()
+
+    def _ranking(self, request: Request, body: Any, model: str | None) -> Shape[Any]:
+        if not (isinstance(body, dict) and body.get("texts") is None and body.get("documents") is not None):
+            return Reranking(model or self._default, self._limit).shape()
+        request.scope[ENVELOPE] = "openai"
+        return RerankingDocuments(model, self._default, self._limit).shape()
+
+    def _classifies(self, model: str) -> bool:
+        operations = self._api.backend.model(check_model_id(model)).operations
+        return "extract" in operations and "encode" not in operations

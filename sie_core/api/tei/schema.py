@@ -9,16 +9,21 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, FailFast, Field, RootModel
 
-from sie_core.api.http.limits import MAX_DOCUMENTS, MAX_EMBEDDING_INPUTS
+from sie_core.api.error_schema import OpenAIErrorReply, TeiErrorReply
+from sie_core.api.http.limits import MAX_DOCUMENTS
+from sie_core.api.http.model_id import ModelId
 from sie_core.api.native.item_schema import STRICT
 from sie_core.api.openai.schema import Input
-from sie_core.api.rerank.schema import Text
+from sie_core.api.rerank.schema import RerankBody, RerankReply, Text
 
 Direction = Literal["left", "right", "Left", "Right"]
-_TRUNCATE = Field(
+TRUNCATE = Field(
     default=None, description="Whether a text beyond the model's length is cut, or else refused; absent: cut."
 )
-_DIRECTION = Field(default=None, description="Which end of a text is cut; absent: `right` where `truncate` is true.")
+PROMPT_NAME = Field(
+    default=None, description="Which prompt of the weights stands before each text: `query`, `document` or another."
+)
+DIRECTION = Field(default=None, description="Which end of a text is cut; absent: `right` where `truncate` is true.")
 
 
 class TeiEncodeBody(BaseModel):
@@ -27,11 +32,9 @@ class TeiEncodeBody(BaseModel):
     model_config = STRICT
 
     inputs: Input
-    prompt_name: str | None = Field(
-        default=None, description="Which prompt of the weights stands before each text: `query`, `document` or another."
-    )
-    truncate: bool | None = _TRUNCATE
-    truncation_direction: Direction | None = _DIRECTION
+    prompt_name: str | None = PROMPT_NAME
+    truncate: bool | None = TRUNCATE
+    truncation_direction: Direction | None = DIRECTION
 
 
 class TeiEmbedBody(TeiEncodeBody):
@@ -44,6 +47,10 @@ class TeiEmbedBody(TeiEncodeBody):
 
 class TeiSparseBody(TeiEncodeBody):
     """A request for sparse vectors."""
+
+
+class TeiEmbedAllBody(TeiEncodeBody):
+    """A request for a vector a token."""
 
 
 class TeiRerankBody(BaseModel):
@@ -59,8 +66,8 @@ class TeiRerankBody(BaseModel):
         "A model that compares vectors gives what it finds.",
     )
     return_text: bool | None = Field(default=None, description="Whether each rank holds its text; absent: no.")
-    truncate: bool | None = _TRUNCATE
-    truncation_direction: Direction | None = _DIRECTION
+    truncate: bool | None = TRUNCATE
+    truncation_direction: Direction | None = DIRECTION
 
 
 class TeiVectors(RootModel[list[list[float]]]):
@@ -78,6 +85,10 @@ class TeiSparseVectors(RootModel[list[list[TeiSparseValue]]]):
     """A sparse vector for each input, in the order of the inputs; its entries by rising index."""
 
 
+class TeiTokenVectors(RootModel[list[list[list[float]]]]):
+    """The vectors of the tokens of each input, in the order of the inputs."""
+
+
 class TeiRank(BaseModel):
     """A text's place in the request, and its score."""
 
@@ -87,31 +98,22 @@ class TeiRank(BaseModel):
 
 
 class TeiRanks(RootModel[list[TeiRank]]):
-    """The texts by falling score; equal ones keep the order they were sent in."""
+    """The texts by falling score, blank ones last; equal ones keep the order they were sent in."""
 
 
-class TeiAnyBody(RootModel[TeiEmbedBody | TeiRerankBody]):
-    """A request for vectors or, where it holds `query` or `texts`, to rerank."""
+class TeiDocumentsBody(RerankBody):
+    """A request to rerank `documents`, in Jina's shape. Below a model, `model` is not read."""
+
+    model: ModelId | None = Field(default=None, description="Absent: `SIE_DEFAULT_MODEL`.")  # type: ignore[assignment]
 
 
-class TeiAnyReply(RootModel[list[list[float]] | list[list[TeiSparseValue]] | list[TeiRank]]):
-    """Dense vectors, or sparse ones of a model that gives no others, or ranks."""
+class TeiRankingBody(RootModel[TeiRerankBody | TeiDocumentsBody]):
+    """A request to rerank `texts`, or `documents` as `/v1/rerank` has them."""
 
 
-class TeiInfo(BaseModel):
-    """What is served, and its limits. What only the loaded weights tell is null before."""
+class TeiRankingReply(RootModel[list[TeiRank] | RerankReply]):
+    """The ranks of `texts`, or of `documents` in the shape of `/v1/rerank`."""
 
-    model_id: str
-    model_sha: str | None
-    model_dtype: str | None
-    model_type: dict[str, dict[str, object]] = Field(description="`embedding` or `reranker`.")
-    max_concurrent_requests: int
-    max_input_length: int | None
-    max_batch_tokens: int
-    max_batch_requests: int
-    max_client_batch_size: int = Field(examples=[MAX_EMBEDDING_INPUTS])
-    auto_truncate: bool
-    tokenization_workers: int | None
-    version: str
-    sha: str | None
-    docker_label: str | None
+
+class TeiRankingErrorReply(RootModel[TeiErrorReply | OpenAIErrorReply]):
+    """Every failure; of requests with `documents` in OpenAI's shape."""

@@ -14,7 +14,16 @@ from typing import Any
 
 from sie_core.concurrency.loop import call_soon
 from sie_core.concurrency.pool import CpuPool
-from sie_core.contracts import Device, InferenceReply, InferenceRequest, ItemOutput, Task, TokenizeRequest, Unit
+from sie_core.contracts import (
+    DecodeRequest,
+    Device,
+    InferenceReply,
+    InferenceRequest,
+    ItemOutput,
+    Task,
+    TokenizeRequest,
+    Unit,
+)
 from sie_core.engine.device.batch_run import Run, flight_of
 from sie_core.engine.device.scheduler import Scheduler
 from sie_core.engine.device.worker import DeviceThread
@@ -154,6 +163,15 @@ class Pipeline:
         """
         self._require_running()
         return await self._tokenizing.tokens(model, request)
+
+    async def decode(self, request: DecodeRequest, model: LoadedModel) -> Sequence[str]:
+        """Write the texts of tokens; the device takes no part in it.
+
+        Raises:
+            InferenceError: Any failure, with its code.
+        """
+        self._require_running()
+        return await self._tokenizing.texts(model, request)
 
     def _require_running(self) -> None:
         if self._stopped_because is not None:

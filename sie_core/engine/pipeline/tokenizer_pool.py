@@ -1,4 +1,6 @@
-"""Shows the tokens of texts with a loaded model's own tokenizer, on a thread of its own. It must not know the device.
+"""Asks a loaded model's own tokenizer, on a thread of its own, for the tokens of texts and the texts of tokens.
+
+It must not know the device.
 
 Beside the threads that prepare requests: showing tokens makes an object of each, so that a few clients that ask for
 them would hold up everybody's requests.
@@ -8,19 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
 
 from sie_core.concurrency.loop import call_soon
 from sie_core.concurrency.pool import CpuPool, Work
-from sie_core.contracts import InferenceError, InvalidInput, Token, TokenizeRequest
+from sie_core.contracts import DecodeRequest, InferenceError, InvalidInput, Token, TokenizeRequest
 from sie_core.engine.models.loaded import LoadedModel
 from sie_core.engine.requests.errors import deadline_exceeded, given_up, request_error, unavailable
 
 Tokens = Sequence[Sequence[Token]]
+Request = TokenizeRequest | DecodeRequest
+Answer = TypeVar("Answer")
 
 MOST_WAITING: Final = 2**24
-"""Characters that wait for the thread or are on it, of all texts; a lone request may have more."""
+"""Characters and tokens that wait for the thread or are on it; a lone request may have more."""
 
 clock = time.monotonic
 
@@ -36,7 +40,7 @@ class Tokenizing:
         self.pool = CpuPool("sie-tokenize", 1)
         self._give_up_s = give_up_s
         self._waiting = 0
-        self._asked: set[asyncio.Future[Tokens]] = set()
+        self._asked: set[asyncio.Future[Any]] = set()
 
     def start(self) -> None:
         """Start the thread."""
@@ -54,15 +58,29 @@ class Tokenizing:
 
     async def tokens(self, model: LoadedModel, request: TokenizeRequest) -> Tokens:
         """List them, unless nobody waits for them any more; see `TokenizingBackend.tokenize`."""
-        size = sum(map(len, request.texts))
+
+        def list_tokens() -> Tokens:
+            return model.adapter.tokenize(request.texts, special=request.special, most=request.most)
+
+        return await self._ask(model, request, sum(map(len, request.texts)), list_tokens)
+
+    async def texts(self, model: LoadedModel, request: DecodeRequest) -> Sequence[str]:
+        """Write them, unless nobody waits for them any more; see `DecodingBackend.decode`."""
+
+        def write_texts() -> Sequence[str]:
+            return model.adapter.decode(request.ids, special=request.special)
+
+        return await self._ask(model, request, sum(map(len, request.ids)), write_texts)
+
+    async def _ask(self, model: LoadedModel, request: Request, size: int, ask: Callable[[], Answer]) -> Answer:
         if self._waiting and self._waiting + size > MOST_WAITING:
-            message = f"{self._waiting} characters wait already to be tokenised, and {MOST_WAITING} may; retry shortly."
+            message = f"{self._waiting} characters wait already for tokenizers, and {MOST_WAITING} may; retry shortly."
             raise InferenceError("QUEUE_FULL", message)
         self._waiting += size
-        future: asyncio.Future[Tokens] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         timer = _deadline(request, future)
         self._asked.add(future)
-        work = self._submit(model, request, future)
+        work = self._submit(model, request, ask, future)
         try:
             return await future
         finally:
@@ -74,7 +92,9 @@ class Tokenizing:
             self._waiting -= size
             del future, work  # an error in them and this frame would hold each other
 
-    def _submit(self, model: LoadedModel, request: TokenizeRequest, future: asyncio.Future[Tokens]) -> Work:
+    def _submit(
+        self, model: LoadedModel, request: Request, ask: Callable[[], Answer], future: asyncio.Future[Answer]
+    ) -> Work:
         loop = future.get_loop()
 
         def give_up(at_work: bool) -> None:
@@ -85,38 +105,48 @@ class Tokenizing:
                 model.use.leave()
 
         def work() -> None:
-            tokens, failure = ([], None) if future.done() else _tokens(model, request)
+            answers: list[Answer] = []
+            failure = None if future.done() else _try(ask, answers, model, request)
             model.use.leave()
-            call_soon(loop, _settle, future, tokens, failure)
+            call_soon(loop, _settle, future, answers, failure)
 
         model.use.enter()
         return self.pool.submit(work, give_up=give_up)
 
 
-def _deadline(request: TokenizeRequest, future: asyncio.Future[Tokens]) -> asyncio.TimerHandle | None:
+def _deadline(request: Request, future: asyncio.Future[Answer]) -> asyncio.TimerHandle | None:
     if request.deadline is None:
         return None
     left = max(0.0, request.deadline - clock())
     return future.get_loop().call_later(left, lambda: _settle(future, [], deadline_exceeded()))
 
 
-def _settle(future: asyncio.Future[Tokens], tokens: Tokens, error: BaseException | None) -> None:
+def _settle(future: asyncio.Future[Answer], answers: list[Answer], error: BaseException | None) -> None:
     if future.done():
         return
     if error is None:
-        future.set_result(tokens)
+        future.set_result(answers.pop())
     else:
         future.set_exception(error)
 
 
-def _tokens(model: LoadedModel, request: TokenizeRequest) -> tuple[Tokens, BaseException | None]:
+def _try(
+    ask: Callable[[], Answer], answers: list[Answer], model: LoadedModel, request: Request
+) -> BaseException | None:
+    """Put the adapter's answer into `answers`; return why there is none."""
     try:
-        return model.adapter.tokenize(request.texts, special=request.special, most=request.most), None
+        answers.append(ask())
     except NotImplementedError:
-        message = (
-            f"{model.id} shows no tokens: its family has no tokenizer of whole texts to ask. Use the tokenizer in its "
-            "weights' folder, or leave it to the model, which cuts texts itself (`truncate`)."
-        )
-        return [], InvalidInput(message, param="model")
+        return InvalidInput(f"{model.id} {_LACKS[type(request)]}", param="model")
     except BaseException as error:
-        return [], request_error(error, "tokenisation", request.request_id, model.id)
+        return request_error(error, "tokenisation", request.request_id, model.id)
+    return None
+
+
+_LACKS: Final[dict[type[Request], str]] = {
+    TokenizeRequest: "shows no tokens: its family has no tokenizer of whole texts to ask. Use the tokenizer in its "
+    "weights' folder, or leave it to the model, which cuts texts itself (`truncate`).",
+    DecodeRequest: "makes no texts of tokens: its family has no tokenizer to ask for them. Use the tokenizer in its "
+    "weights' folder.",
+}
+"""What a model says whose adapter has no answer."""

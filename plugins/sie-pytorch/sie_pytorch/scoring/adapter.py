@@ -18,7 +18,7 @@ from sie_pytorch.pooling import find_spans
 from sie_pytorch.scoring.hypotheses import classify
 from sie_pytorch.scoring.labels import Asked, Labels, score
 from sie_pytorch.scoring.preparation import PairPreparation, PairRow
-from sie_pytorch.showing import show_tokens
+from sie_pytorch.showing import show_tokens, write_texts
 from sie_pytorch.transfers import HostCopy, Transfers
 
 if TYPE_CHECKING:
@@ -145,6 +145,14 @@ class PairModel(Adapter):
             InvalidInput: A text is not Unicode.
         """
         return show_tokens(self._preparation.tokenizer.core, texts, special=special, most=most)
+
+    def decode(self, ids: Sequence[Sequence[int]], *, special: bool) -> Sequence[str]:
+        """Write the texts of token ids.
+
+        Raises:
+            InvalidInput: The tokenizer has no such token.
+        """
+        return write_texts(self._preparation.tokenizer.core, ids, special=special)
 
     def unload(self) -> None:
         """Free the weights now, and PyTorch's cache of them."""

@@ -1,0 +1,99 @@
+"""`/decode` in the shape of text-embeddings-inference (TEI): the texts of token ids, by the model's tokenizer.
+
+It must not know which backend answers; one without tokenizers refuses.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import orjson
+from pydantic import BaseModel, Field, RootModel, WithJsonSchema
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sie_core.api.body.body import kind_of
+from sie_core.api.context import Api
+from sie_core.api.http.call_headers import CallHeaders
+from sie_core.api.http.limits import MAX_DECODED_TOKENS, MAX_EMBEDDING_INPUTS
+from sie_core.api.native.item_schema import STRICT
+from sie_core.api.tei.tokenize import NO_TOKENIZERS, answer_by_tokenizer
+from sie_core.contracts import DecodeRequest, DecodingBackend, InferenceBackend, InvalidInput
+from sie_core.logs import request_fields
+
+_IDS: Final = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 2**32 - 1}, "minItems": 1}
+
+
+class TeiDecodeBody(BaseModel):
+    """Token ids to write as text. A field that is null counts as absent."""
+
+    model_config = STRICT
+
+    ids: Annotated[
+        Any,
+        WithJsonSchema(
+            {
+                "description": "The ids of a text, or a list of them for each text.",
+                "anyOf": [_IDS, {"type": "array", "items": _IDS, "minItems": 1, "maxItems": MAX_EMBEDDING_INPUTS}],
+            }
+        ),
+    ]
+    skip_special_tokens: bool | None = Field(
+        default=None, description="Whether special tokens are left out; absent: yes."
+    )
+
+
+class TeiTexts(RootModel[list[str]]):
+    """The text of each list of ids."""
+
+
+async def answer_decode(api: Api, request: Request, model: str) -> Response:
+    """Answer one request.
+
+    Raises:
+        InferenceError: Every way it can fail.
+    """
+
+    def ask(body: TeiDecodeBody, call: CallHeaders) -> DecodeRequest:
+        special, wait_s = body.skip_special_tokens is False, call.load_wait_s or 0
+        return DecodeRequest(model, _read(body.ids), request_fields().request_id, special, call.deadline, wait_s)
+
+    return await answer_by_tokenizer(
+        api,
+        request,
+        model,
+        TeiDecodeBody,
+        ask,
+        lambda asked: _decoding(api.backend).decode(asked),
+        lambda texts: sum(map(len, texts)),
+        orjson.dumps,
+    )
+
+
+def _decoding(backend: InferenceBackend) -> DecodingBackend:
+    if not isinstance(backend, DecodingBackend):
+        raise InvalidInput(NO_TOKENIZERS)
+    return backend
+
+
+def _read(given: Any) -> list[list[int]]:
+    """Read the ids of each text.
+
+    Raises:
+        InvalidInput: Names the list at fault.
+    """
+    if not isinstance(given, list) or not given:
+        raise InvalidInput(f"`ids` must be a list of token ids, or of such lists, not {kind_of(given)}.", param="ids")
+    nested = isinstance(given[0], list)
+    lists = given if nested else [given]
+    if len(lists) > MAX_EMBEDDING_INPUTS:
+        message = f"`ids` has {len(lists)} lists; {MAX_EMBEDDING_INPUTS} are allowed: send several requests."
+        raise InvalidInput(message, param="ids")
+    for place, ids in enumerate(lists):
+        if not isinstance(ids, list) or not ids or not all(type(number) is int and number >= 0 for number in ids):
+            param = f"ids[{place}]" if nested else "ids"
+            raise InvalidInput(f"`{param}` must be a list of token ids, which are integers from 0.", param=param)
+    if (count := sum(map(len, lists))) > MAX_DECODED_TOKENS:
+        message = f"`ids` holds {count} tokens; {MAX_DECODED_TOKENS} are allowed: send several requests."
+        raise InvalidInput(message, param="ids")
+    return lists

@@ -1,0 +1,111 @@
+"""What a server of text-embeddings-inference (TEI) tells without a model at work: `/info`, `/health`, `/ping`.
+
+It must not know which backend answers.
+"""
+
+from __future__ import annotations
+
+import orjson
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+from starlette.responses import PlainTextResponse, Response
+
+from sie_core import __version__
+from sie_core.api.body.negotiation import JSON_TYPE
+from sie_core.api.context import Api
+from sie_core.api.http.envelopes import TEI_PREFIX
+from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS
+from sie_core.api.http.model_id import ModelId, check_model_id
+from sie_core.api.ops.health import ready_problem
+from sie_core.api.route_docs import lookup, probe
+from sie_core.contracts import InferenceError, ModelInfo
+
+NAMES = ("info", "health")
+"""The routes below a model that are asked with GET."""
+
+
+class TeiInfo(BaseModel):
+    """What is served, and its limits. What only the loaded weights tell is null before."""
+
+    model_id: str
+    model_sha: str | None
+    model_dtype: str | None
+    model_type: dict[str, dict[str, object]] = Field(description="`embedding`, `reranker` or `classifier`.")
+    max_concurrent_requests: int
+    max_input_length: int | None
+    max_batch_tokens: int
+    max_batch_requests: int
+    max_client_batch_size: int = Field(examples=[MAX_EMBEDDING_INPUTS])
+    auto_truncate: bool
+    tokenization_workers: int | None
+    version: str
+    sha: str | None
+    docker_label: str | None
+
+
+def router(api: Api) -> APIRouter:
+    """Make the routes."""
+    routes = APIRouter(tags=["tei"])
+    below = TEI_PREFIX + "{model:path}"
+
+    @routes.get("/info", **lookup(TeiInfo, 404, errors="tei"))
+    async def default_info() -> Response:
+        """Describe the default model."""
+        return _info(api, api.settings.default_model)
+
+    @routes.get(f"{below}/info", **lookup(TeiInfo, 404, errors="tei"))
+    async def info(model: ModelId) -> Response:
+        """Describe a model."""
+        return _info(api, model)
+
+    @routes.get("/ping", **probe("New requests are welcome.", can_fail=False, errors="tei"))
+    async def ping() -> Response:
+        """Say whether new requests are welcome, as `/readyz` does."""
+        return _well(api)
+
+    @routes.get(f"{below}/health", **probe("Requests to the model are welcome.", can_fail=False, errors="tei"))
+    async def model_health(model: ModelId) -> Response:
+        """Say whether requests to a model are welcome, loaded or not; 424 where its last load failed."""
+        served = api.backend.model(check_model_id(model))
+        if served.state == "failed":
+            why = (served.last_error or {}).get("message", "see the server's log")
+            raise InferenceError("MODEL_LOAD_FAILED", f"{served.id} could not be loaded: {why}")
+        return _well(api)
+
+    return routes
+
+
+def _well(api: Api) -> Response:
+    problem = ready_problem(api, api.backend.health())
+    if problem is not None:
+        raise InferenceError("QUEUE_UNAVAILABLE", f"The server is not ready: {problem}.")
+    return PlainTextResponse("ok")
+
+
+def _info(api: Api, model: str) -> Response:
+    served, settings = api.backend.model(check_model_id(model)), api.settings
+    content = {
+        "model_id": served.id,
+        "model_sha": served.revision,
+        "model_dtype": served.precision,
+        "model_type": _model_type(served),
+        "max_concurrent_requests": settings.max_concurrent_requests,
+        "max_input_length": served.max_sequence_length,
+        "max_batch_tokens": settings.max_batch_cost,
+        "max_batch_requests": settings.max_batch_requests,
+        "max_client_batch_size": MAX_EMBEDDING_INPUTS,
+        "auto_truncate": True,
+        "tokenization_workers": settings.preprocessor_workers,
+        "version": __version__,
+        "sha": None,
+        "docker_label": None,
+    }
+    return Response(orjson.dumps(content), media_type=JSON_TYPE)
+
+
+def _model_type(model: ModelInfo) -> dict[str, dict[str, object]]:
+    """Say whether it ranks, classifies or embeds; how it pools is its adapter's own."""
+    kind = {"score": "reranker", "extract": "classifier"}
+    if model.operations and "encode" not in model.operations:
+        return {kind[model.operations[0]]: {"id2label": {}, "label2id": {}}}
+    return {"embedding": {"pooling": "splade" if model.outputs == ("sparse",) else "unknown"}}

@@ -1,0 +1,201 @@
+"""Classes of texts in the shape of text-embeddings-inference (TEI): from a body to `extract`, and back.
+
+A model gives the classes of its weights or, for zero-shot classification, those that the body names. It must not know
+paths or the backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, cast
+
+import orjson
+from pydantic import BaseModel, Field, RootModel, WithJsonSchema
+from sie_sdk import wire
+
+from sie_core.api.body.body import kind_of
+from sie_core.api.handler import Shape
+from sie_core.api.http.call_headers import CallHeaders
+from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS, MAX_LABEL_CHARS, MAX_LABELS
+from sie_core.api.native.item_schema import STRICT, check_item_size
+from sie_core.api.tei.encode import truncation
+from sie_core.api.tei.schema import DIRECTION, TRUNCATE, Direction
+from sie_core.contracts import InferenceReply, InferenceRequest, InvalidInput, Item
+from sie_core.logs import request_fields
+
+_ONE_TEXT: Final = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 1}
+_ACTIVATIONS: Final = {"none": "identity", "sigmoid": "sigmoid", "softmax": "softmax"}
+_OTHER_KINDS: Final = ("entities", "relations", "objects", "data")
+
+
+class TeiPredictParameters(BaseModel):
+    """What the Hub's clients ask for beside the texts."""
+
+    model_config = STRICT
+
+    candidate_labels: list[Annotated[str, Field(max_length=MAX_LABEL_CHARS)]] | None = Field(
+        default=None, max_length=MAX_LABELS, description="The classes, for a model that has none of its own."
+    )
+    multi_label: bool | None = Field(
+        default=None, description="Whether each class is judged by itself; absent: the scores of all add up to 1."
+    )
+    hypothesis_template: str | None = Field(
+        default=None, description="A sentence with `{}` once, where the label goes; absent: the model's."
+    )
+    function_to_apply: Literal["none", "sigmoid", "softmax"] | None = Field(
+        default=None, description="What makes scores of logits; absent: what the model does."
+    )
+    top_k: int | None = Field(default=None, ge=1, description="How many of the best are returned; absent: all.")
+
+
+class TeiPredictBody(BaseModel):
+    """Texts to classify. A field that is null counts as absent."""
+
+    model_config = STRICT
+
+    inputs: Annotated[
+        Any,
+        WithJsonSchema(
+            {
+                "description": "A text, or a list of lists of one text each.",
+                "anyOf": [
+                    {"type": "string"},
+                    _ONE_TEXT,
+                    {"type": "array", "items": _ONE_TEXT, "minItems": 1, "maxItems": MAX_EMBEDDING_INPUTS},
+                ],
+            }
+        ),
+    ]
+    raw_scores: bool | None = Field(default=None, description="Whether scores are logits; absent: no.")
+    truncate: bool | None = TRUNCATE
+    truncation_direction: Direction | None = DIRECTION
+    parameters: TeiPredictParameters | None = None
+
+
+class TeiPrediction(BaseModel):
+    """A class, and how sure the model is of it."""
+
+    score: float
+    label: str
+
+
+class TeiPredictions(RootModel[list[TeiPrediction] | list[list[TeiPrediction]]]):
+    """The classes of a text, or of each text, by falling score."""
+
+
+@dataclass(frozen=True, slots=True)
+class Predicting:
+    """Requests to classify texts with one model.
+
+    Args:
+        model: Its id.
+        max_text_bytes: The most bytes of a text.
+    """
+
+    model: str
+    max_text_bytes: int
+
+    def shape(self) -> Shape[Any]:
+        """Describe them."""
+        return Shape(TeiPredictBody, self.ask, self.write, field_name)
+
+    def ask(self, body: TeiPredictBody, call: CallHeaders) -> InferenceRequest:
+        """Say in the contracts' terms what a client asks for.
+
+        Raises:
+            InvalidInput: An input is wrong.
+        """
+        parameters = body.parameters or TeiPredictParameters()
+        texts = [text for text, _ in _texts(body.inputs)]
+        for text, name in _texts(body.inputs):
+            check_item_size(text, None, self.max_text_bytes, name)
+        return InferenceRequest(
+            model=self.model,
+            operation="extract",
+            items=[Item(id=f"item-{place}", text=text) for place, text in enumerate(texts)],
+            request_id=request_fields().request_id,
+            labels=tuple(parameters.candidate_labels or ()),
+            truncate=truncation(body.truncate, body.truncation_direction),
+            demands=_demands(body, parameters),
+            deadline=call.deadline,
+            load_wait_s=call.load_wait_s or 0,
+        )
+
+    def write(self, body: TeiPredictBody, reply: InferenceReply) -> bytes:
+        """Write the classes.
+
+        Raises:
+            InvalidInput: The model extracts something else.
+        """
+        items = [cast("dict[str, Any]", wire.unpack(item)) for item in reply.items]
+        if not any(item["classifications"] for item in items):
+            self._refuse_others(items)
+        most = body.parameters.top_k if body.parameters else None
+        predictions = [
+            [{"score": each["score"], "label": each["label"]} for each in item["classifications"][:most]]
+            for item in items
+        ]
+        return orjson.dumps(predictions if _is_batch(body.inputs) else predictions[0])
+
+    def _refuse_others(self, items: Sequence[dict[str, Any]]) -> None:
+        if found := [kind for kind in _OTHER_KINDS if any(item[kind] for item in items)]:
+            message = f"{self.model} gives {', '.join(found)} and no classes; call /v1/extract/{self.model}."
+            raise InvalidInput(message, param="model")
+
+
+def field_name(param: str, body: TeiPredictBody) -> str:
+    """Name the field of the body that a field of the request was made of."""
+    if param.startswith("items["):
+        place = param.partition(".")[0].removeprefix("items")
+        return f"inputs{place}[0]" if _is_batch(body.inputs) else "inputs"
+    if param.startswith("labels"):
+        return f"parameters.candidate_{param}"
+    if param == "options.activation":
+        return "raw_scores" if body.raw_scores else "parameters.function_to_apply"
+    return param.replace("options.", "parameters.")
+
+
+def _demands(body: TeiPredictBody, parameters: TeiPredictParameters) -> dict[str, Any]:
+    """Say as options of a family what is asked for."""
+    activation = parameters.function_to_apply or ("none" if body.raw_scores else None)
+    demands = {
+        "activation": None if activation is None else _ACTIVATIONS[activation],
+        "hypothesis_template": parameters.hypothesis_template,
+        "multi_label": parameters.multi_label or None,
+    }
+    return {name: value for name, value in demands.items() if value is not None}
+
+
+def _is_batch(inputs: Any) -> bool:
+    return isinstance(inputs, list) and isinstance(inputs[0], list)
+
+
+def _texts(inputs: Any) -> list[tuple[str, str]]:
+    """List the texts of `inputs`, each with its place.
+
+    Raises:
+        InvalidInput: It holds something else, or pairs of texts.
+    """
+    if isinstance(inputs, str):
+        return [(inputs, "inputs")]
+    if not isinstance(inputs, list) or not inputs:
+        raise InvalidInput(f"`inputs` must be a text or a list of texts, not {kind_of(inputs)}.", param="inputs")
+    if len(inputs) > MAX_EMBEDDING_INPUTS:
+        message = f"`inputs` has {len(inputs)} entries; {MAX_EMBEDDING_INPUTS} are allowed: send several requests."
+        raise InvalidInput(message, param="inputs")
+    if not isinstance(inputs[0], list):
+        return [(_only_text(inputs, "inputs"), "inputs")]
+    return [(_only_text(each, f"inputs[{place}]"), f"inputs[{place}][0]") for place, each in enumerate(inputs)]
+
+
+def _only_text(texts: Any, param: str) -> str:
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+        raise InvalidInput(f"`{param}` must be a list of one text, not {kind_of(texts)}.", param=param)
+    if len(texts) > 1:
+        message = (
+            f"`{param}` holds {len(texts)} texts, which is a pair, and pairs are not classified here; several texts "
+            'are a list of lists: [["first"], ["second"]].'
+        )
+        raise InvalidInput(message, param=param)
+    return cast("str", texts[0])
