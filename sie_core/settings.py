@@ -37,6 +37,17 @@ class Settings(BaseSettings):
     # Server
     http_host: str = Field("127.0.0.1", description="Address to listen on.")
     http_port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    cors_origins: Names = Field(
+        (),
+        description="Comma-separated origins of web pages that may call the server, as `https://app.example.com`; `*` "
+        "for any. Unset: none but its own.",
+    )
+    allowed_hosts: Names = Field(
+        (),
+        description="Comma-separated names that clients call the server by, beside addresses, loopback names and "
+        "`SIE_HTTP_HOST`; `*.example.com` for all below one, `*` for any. Unset: any, where it listens on more than "
+        "loopback.",
+    )
     default_model: str = Field(
         "sentence-transformers/all-MiniLM-L6-v2",
         description="Model of routes that name none, those of TEI: the embedded default.",
@@ -173,12 +184,39 @@ class Settings(BaseSettings):
     def _path_or_url(cls, value: Any) -> Any:
         return Path(value) if isinstance(value, str) and "://" not in value else value
 
-    @field_validator("model_filter", "preload_models", "pinned_models", "plugins", "plugins_blocked", mode="before")
+    @field_validator("cors_origins")
+    @classmethod
+    def _origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return _each_like(value, r"\*|[a-z][a-z0-9+.\-]*://[^/\s]+", "`https://app.example.com`, or `*`")
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return _each_like(value, r"\*|(\*\.)?[a-z0-9_\-]+(\.[a-z0-9_\-]+)*", "`sie.example.com`, without a port")
+
+    @field_validator(
+        "cors_origins",
+        "allowed_hosts",
+        "model_filter",
+        "preload_models",
+        "pinned_models",
+        "plugins",
+        "plugins_blocked",
+        mode="before",
+    )
     @classmethod
     def _split(cls, value: Any) -> Any:
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
+
+
+def _each_like(values: tuple[str, ...], pattern: str, wanted: str) -> tuple[str, ...]:
+    """Return the values in lower case; each must be of a form."""
+    for value in values:
+        if not re.fullmatch(pattern, value.lower()):
+            raise ValueError(f"{value!r} is not of the form {wanted}")
+    return tuple(value.lower() for value in values)
 
 
 def variable(field: str) -> str:

@@ -1,6 +1,8 @@
 """The HTTP routes, written once over `InferenceBackend`; this package knows no engine and no queue."""
 
-from sie_core.api.app import create_app
+from sie_core.api.app import SOCKETS, create_app
+from sie_core.api.http.browsers import Browsers, allowed_hosts
+from sie_core.api.http.errors import error_response
 from sie_core.api.http.gate import Gate
 
-__all__ = ["Gate", "create_app"]
+__all__ = ["SOCKETS", "Browsers", "Gate", "allowed_hosts", "create_app", "error_response"]

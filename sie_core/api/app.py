@@ -13,19 +13,23 @@ from sie_core.api import docs
 from sie_core.api.cohere import embed
 from sie_core.api.context import Api
 from sie_core.api.http import errors
+from sie_core.api.http.browsers import Browsers
 from sie_core.api.http.direct import DirectApp, DirectRoutes
 from sie_core.api.http.gate import Gate
 from sie_core.api.http.middleware import RequestMiddleware
 from sie_core.api.native import encode, extract, score
 from sie_core.api.openai import embeddings
 from sie_core.api.openapi import build_openapi
-from sie_core.api.ops import health, metrics, models, plugins
+from sie_core.api.ops import health, metrics, models, plugins, status
 from sie_core.api.ops.metrics import HttpMetrics
 from sie_core.api.rerank import rerank
 from sie_core.api.tei import lookups as tei_lookups
 from sie_core.api.tei import routes as tei
 from sie_core.contracts import InferenceBackend, InferenceError
 from sie_core.settings import Settings
+
+SOCKETS = frozenset({status.PATH.encode()})
+"""Paths that speak WebSocket."""
 
 
 def create_app(
@@ -35,6 +39,7 @@ def create_app(
     registry: CollectorRegistry | None = None,
     gate: Gate | None = None,
     machine_profile: str | None = None,
+    browsers: Browsers | None = None,
 ) -> FastAPI:
     """Build the application.
 
@@ -44,9 +49,12 @@ def create_app(
         registry: What `/metrics` shows; the API registers its own metrics there. None makes a fresh one.
         gate: What the owner closes to drain. None makes one of `settings`.
         machine_profile: What this server is, for clients that ask for a machine.
+        browsers: Which web pages may call, and by which names. None takes the origins of `settings`, and any name:
+            who listens knows the names.
     """
     gate = gate or Gate.of(settings)
-    api = Api(backend, settings, gate, registry or CollectorRegistry(), machine_profile)
+    browsers = browsers or Browsers(settings.cors_origins)
+    api = Api(backend, settings, gate, registry or CollectorRegistry(), machine_profile, browsers)
     inference = [group.router(api) for group in (encode, score, extract, embeddings, embed, rerank, tei)]
     lookups = [group.router(api) for group in (models, plugins, health, metrics, tei_lookups)]
     http_metrics = HttpMetrics(api.registry)
@@ -63,6 +71,7 @@ def create_app(
     routers = [*inference, *lookups, docs.router(app)]
     for router in routers:
         app.include_router(router)
+    app.include_router(status.router(api))
     app.add_exception_handler(InferenceError, errors.on_inference_error)
     app.add_exception_handler(HTTPException, errors.http_error_handler(routers))
     app.add_middleware(RequestMiddleware, api=api, metrics=http_metrics)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
 
+from sie_core.api.http.browsers import Browsers
 from sie_core.api.http.gate import Gate
 from sie_core.api.http.offload import Beside
 from sie_core.contracts import InferenceBackend
@@ -24,6 +25,8 @@ class Api:
     registry: CollectorRegistry
     machine_profile: str | None = None
     """What `X-SIE-MACHINE-PROFILE` is compared with; None where the server is no particular machine."""
+    browsers: Browsers = field(default_factory=Browsers)
+    """Which web pages may call, and by which names."""
     beside: Beside = field(default_factory=Beside)
     """Where large bodies are read and written."""
     instance: str = field(default_factory=lambda: secrets.token_hex(32))

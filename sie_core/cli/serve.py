@@ -6,6 +6,9 @@ Importing it loads no server: threads are counted out before any numeric library
 from __future__ import annotations
 
 import logging
+import os
+import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +52,22 @@ def command(**options: Any) -> None:
     from sie_core.settings import SettingsError
 
     try:
-        serve(settings, find_plugins(settings), on_ready=lambda url: click.echo(f"SIE serves on {url}"))
+        serve(settings, find_plugins(settings), on_ready=partial(_announce, as_json=settings.log_json))
     except SettingsError as error:
         raise BadSettings(str(error)) from None
     except (ListenError, PluginError) as error:
         raise click.ClickException(str(error)) from None
     end_process()
+
+
+def _announce(url: str, *, as_json: bool) -> None:
+    """Say on stdout that the server is ready; in the log where every line is JSON, or where stdout takes nothing."""
+    if as_json:
+        log.info("SIE serves on %s", url)
+        return
+    try:
+        click.echo(f"SIE serves on {url}")
+    except OSError as error:
+        log.warning("SIE serves on %s; stdout cannot be written to (%s)", url, error.strerror)
+        # What it holds of this line would be written again at the end, and fail the process.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

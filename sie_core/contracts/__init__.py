@@ -38,6 +38,7 @@ from sie_core.contracts.reference import COMPARED, Compared, NoReferenceError, R
 from sie_core.contracts.requests import InferenceRequest, InputType, Item, Media, Operation, OutputType, Task, Truncate
 from sie_core.contracts.runners import RunnerSpec
 from sie_core.contracts.tokens import DecodeRequest, DecodingBackend, Token, TokenizeRequest, TokenizingBackend
+from sie_core.contracts.watching import DeviceStatus, WatchableBackend
 from sie_core.contracts.weights import (
     TierContext,
     WeightPackage,
@@ -69,6 +70,7 @@ __all__ = [
     "DeviceLost",
     "DeviceMemory",
     "DeviceProbe",
+    "DeviceStatus",
     "Entity",
     "Health",
     "HeldModel",
@@ -130,6 +132,7 @@ __all__ = [
     "Truncation",
     "Unit",
     "Usage",
+    "WatchableBackend",
     "WeightPackage",
     "WeightRequest",
     "WeightTier",

@@ -15,6 +15,7 @@ from sie_core.catalog import Catalog
 from sie_core.concurrency.threads import on_thread
 from sie_core.contracts import (
     DecodeRequest,
+    DeviceStatus,
     Health,
     InferenceError,
     InferenceReply,
@@ -107,7 +108,8 @@ class Engine:
         self._adopt(catalog)
         self._pipeline = Pipeline(self.device, threads, image_threads, max_queued_cost, self._make_way, stall_limit_s)
         self._slots = Slots(frozenset(settings.pinned_models))
-        gauge = MemoryGauge(self.device, plugins.device_probes, settings.memory_limit_bytes)
+        self._gauge = gauge = MemoryGauge(self.device, plugins.device_probes, settings.memory_limit_bytes)
+        self._threshold = settings.memory_pressure_threshold_percent / 100
         unloader = Unloader(self._pipeline.device, gauge, self.metrics)
         self._keeper = self._make_keeper(settings, gauge, unloader)
         turns = Turns(self._keeper, self._pipeline.device.lose)
@@ -264,6 +266,11 @@ class Engine:
         notes = [note for note in (self._note, self._catalog.note) if note]
         failing = [f"{model}: {problem}" for model, problem in self._failing().items()]
         return Health(live, ready, (*notes, *failing, *self._lifecycle.notes(), *self._pipeline.notes()))
+
+    def device_status(self) -> DeviceStatus:
+        """Measure the device, and what waits for it."""
+        queued = self._pipeline.device.queued_by_model()
+        return DeviceStatus(self.device, self._gauge.measure(), self._threshold, queued)
 
     def _adopt(self, catalog: Catalog) -> None:
         self._catalog = catalog

@@ -11,19 +11,20 @@ import gc
 import logging
 import socket
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import uvicorn
 from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 
-from sie_core.api import Gate, create_app
+from sie_core.api import SOCKETS, Browsers, Gate, allowed_hosts, create_app, error_response
 from sie_core.cache import build_chain
 from sie_core.catalog import build_catalog, open_folder
 from sie_core.catalog.sources.watcher import CatalogWatch
 from sie_core.engine import Engine
 from sie_core.plugins import PluginSet
 from sie_core.serving.connections import Connection
-from sie_core.serving.listening import BACKLOG, listen, url_of
+from sie_core.serving.listening import BACKLOG, address_of, listen, url_of
 from sie_core.serving.stopping import Stopping
 from sie_core.settings import Settings
 
@@ -38,6 +39,9 @@ every few seconds under load, in which everything stands still for 200 ms, and a
 Reference counts free what requests leave behind; cycles are rare."""
 LAST_WORDS_S = 2
 """How long connections get to close once every inference request is answered."""
+
+MAX_MESSAGE_BYTES = 65_536
+"""Of a message on a WebSocket, where clients have nothing to say."""
 
 OnReady = Callable[[str], None]
 
@@ -70,7 +74,8 @@ async def _serve(settings: Settings, plugins: PluginSet, listener: socket.socket
     registry = engine.metrics.registry
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=registry)
-    server = _Server(create_app(engine, settings, registry=registry, gate=gate))
+    browsers = Browsers(settings.cors_origins, allowed_hosts(settings, listener.getsockname()[0]))
+    server = _Server(create_app(engine, settings, registry=registry, gate=gate, browsers=browsers))
     Stopping(gate, settings.drain_timeout_s, server.stop).install()
     watch = CatalogWatch(
         folder,
@@ -80,7 +85,7 @@ async def _serve(settings: Settings, plugins: PluginSet, listener: socket.socket
         engine.note,
     )
     watching = asyncio.create_task(watch.run())
-    opening = asyncio.create_task(_open(engine, server, url_of(listener), on_ready))
+    opening = asyncio.create_task(_open(engine, server, listener, on_ready))
     try:
         await server.serve(sockets=[listener])
         if opening.done():
@@ -92,15 +97,15 @@ async def _serve(settings: Settings, plugins: PluginSet, listener: socket.socket
         log.info("stopped")
 
 
-async def _open(engine: Engine, server: _Server, url: str, on_ready: OnReady) -> None:
+async def _open(engine: Engine, server: _Server, listener: socket.socket, on_ready: OnReady) -> None:
     """Start the engine while the server answers already: probes see it start, and inference waits its turn."""
     try:
         await server.listening.wait()
-        log.info("listening on %s", url)
+        log.info("listening on %s", address_of(listener))
         await engine.start()
         problem = engine.health().ready_problem
         if problem is None:
-            on_ready(url)
+            on_ready(url_of(listener))
         else:
             log.error("not ready: %s", problem)
     except Exception:
@@ -114,8 +119,9 @@ class _Server(uvicorn.Server):
     def __init__(self, app: Any) -> None:
         config = uvicorn.Config(
             app,
-            http=Connection,
+            http=partial(Connection, refusal=partial(error_response, scope={"path": "/v1/"}), sockets=SOCKETS),  # type: ignore[arg-type]
             ws="none",
+            ws_max_size=MAX_MESSAGE_BYTES,
             lifespan="off",
             access_log=False,
             log_config=None,

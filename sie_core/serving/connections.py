@@ -6,24 +6,43 @@ It must not know routes. Bodies are bounded by who reads them.
 from __future__ import annotations
 
 import asyncio
-import re
-from typing import Any, Final
+from collections.abc import Callable, Container
+from typing import Any
 
+from starlette.responses import Response
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from sie_core.api.http.errors import error_response
-from sie_core.api.http.limits import MAX_HEADERS_BYTES, MAX_HEADERS_S, MAX_PIPELINED, MAX_STALL_S
 from sie_core.contracts import InferenceError
-
-_UPGRADE: Final = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
+from sie_core.serving.bounds import MAX_HEADERS_BYTES, MAX_HEADERS_S, MAX_PIPELINED, MAX_STALL_S
+from sie_core.serving.parsing import WishlessParser
 
 
 class Connection(HttpToolsProtocol):
-    """One connection."""
+    """One connection.
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    Args:
+        refusal: Makes the answer to what is no request that can be read.
+        sockets: Paths on which a wish for WebSocket is granted; every other wish for a protocol is passed over.
+        arguments: Of uvicorn.
+        options: Of uvicorn.
+    """
+
+    def __init__(
+        self,
+        *arguments: Any,
+        refusal: Callable[[InferenceError], Response],
+        sockets: Container[bytes] = (),
+        **options: Any,
+    ) -> None:
         super().__init__(*arguments, **options)
+        self.parser: WishlessParser | None = WishlessParser(self, self._head_without_wish)  # type: ignore[assignment]
+        self._make_refusal = refusal
+        self._sockets = sockets
+        self._running: RequestResponseCycle | None = None
+        """The request that is being answered; `cycle` is the last that came."""
+        self._unreadable = False
+        """Whether what came last is no request: nothing is read any more, and that is said after the answers due."""
         self._head: int | None = None
         """Bytes of the headers that are coming, but for those that came with their first; None where none are."""
         self._refusal: InferenceError | None = None
@@ -40,16 +59,14 @@ class Connection(HttpToolsProtocol):
         """Let everything go that waited for this connection."""
         self._stop(self._head_timer, self._stall_timer)
         self.pipeline.clear()
+        if self._running is not None:
+            _abandon(self._running)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Refuse headers that do not end, and leave out a wish for another protocol, as HTTP allows.
-
-        Java's HttpClient wishes for HTTP/2 with its first request, and the parser would then not read the body.
-        """
-        if self._head is None and (self.cycle is None or not self.cycle.more_body) and b"pgrade" in data:
-            head, end, rest = data.partition(b"\r\n\r\n")
-            data = b"".join((_UPGRADE.sub(b"", head), end, rest))
+        """Refuse headers that do not end; read nothing behind what is no request."""
+        if self._unreadable:
+            return
         if self._head is not None:
             self._head += len(data)
         super().data_received(data)
@@ -66,7 +83,11 @@ class Connection(HttpToolsProtocol):
         self._head = 0
 
     def on_headers_complete(self) -> None:
-        """Refuse headers that are too large even though they came at once."""
+        """Refuse headers that are too large even though they came at once; leave a wish to `data_received`'s parser."""
+        if self._wishes():
+            if self._should_upgrade():
+                super().on_headers_complete()  # which goes no further then
+            return
         self._head = None
         if self._head_timer is not None:
             self._head_timer.cancel()
@@ -78,9 +99,50 @@ class Connection(HttpToolsProtocol):
         self.flow.crowded = len(self.pipeline) >= MAX_PIPELINED
 
     def on_response_complete(self) -> None:
-        """Go on with the next request that waits."""
+        """Go on with the next request that waits; behind the last one, say what came that was none."""
         self.flow.crowded = len(self.pipeline) > MAX_PIPELINED
+        self._running = None
+        if self._unreadable and not self.pipeline:
+            self._write_refusal()
         super().on_response_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def on_message_complete(self) -> None:
+        """Go on; a head that is about to be read without its wish is no message yet."""
+        if not self._wishes():
+            super().on_message_complete()
+
+    def _wishes(self) -> bool:
+        """Whether the head that was just read wishes for another protocol, which CONNECT is by itself."""
+        assert self.parser is not None
+        return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+
+    def _should_upgrade(self) -> bool:
+        """Whether WebSocket is wished for where there is one, and no answer is due that it would run into."""
+        path = self.url.partition(b"?")[0]
+        return self._get_upgrade() == b"websocket" and path in self._sockets and self._running is None
+
+    def _head_without_wish(self) -> bytes | None:
+        """Write the head of this request anew, for a parser that is to read its body; None for what is no HTTP then."""
+        assert self.parser is not None
+        method = self.parser.get_method()
+        if method == b"CONNECT" or self._should_upgrade():
+            return None
+        lines = [b"%s %s HTTP/%s" % (method, self.url, self.parser.get_http_version().encode())]
+        lines += [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
+        return b"\r\n".join((*lines, b"", b""))
+
+    def handle_websocket_upgrade(self) -> None:
+        """Hand the connection over; what speaks WebSocket is imported only where somebody watches."""
+        from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
+
+        self._stop(self._head_timer, self._stall_timer)
+        self._unset_keepalive_if_required()
+        self.ws_protocol_class = WSProtocol
+        super().handle_websocket_upgrade()
 
     def _is_idle(self) -> bool:
         """Whether no request is coming or being answered; line ends may come then, or the rest of a refused body."""
@@ -97,11 +159,30 @@ class Connection(HttpToolsProtocol):
         super().timeout_keep_alive_handler()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no request that can be read, and close."""
+        """Answer what is no request that can be read, after the answers due before it, and close."""
+        if self.transport.is_closing() or self._unreadable:
+            return
+        self._unreadable = True
+        if self.cycle is not None and self.cycle.more_body and not self.cycle.response_complete:
+            self._leave_last()
+        if self._running is None:
+            self._write_refusal()
+
+    def _leave_last(self) -> None:
+        """Give up the request whose own body cannot be read; one that is half answered already ends its connection."""
+        _abandon(self.cycle)
+        if self.cycle is not self._running:
+            self.pipeline.popleft()
+            return
+        self._running = None
+        if self.cycle.response_started:
+            self.transport.close()
+
+    def _write_refusal(self) -> None:
         if self.transport.is_closing():
             return
-        unreadable = "The connection carries no valid HTTP/1.1 request; the server speaks no TLS, HTTP/2 or WebSocket."
-        response = error_response(self._refusal or InferenceError("INVALID_INPUT", unreadable), {"path": "/v1/"})
+        unreadable = "The connection carries no valid HTTP/1.1 request; the server speaks no TLS or HTTP/2."
+        response = self._make_refusal(self._refusal or InferenceError("INVALID_INPUT", unreadable))
         lines = [STATUS_LINE[response.status_code], b"connection: close\r\n"]
         lines += [b"%s: %s\r\n" % header for header in response.raw_headers]
         self.transport.write(b"".join((*lines, b"\r\n", bytes(response.body))))
@@ -150,6 +231,12 @@ class _Flow(FlowControl):
         """Read on, unless it is crowded."""
         if not self.crowded:
             super().resume_reading()
+
+
+def _abandon(cycle: RequestResponseCycle) -> None:
+    """Tell a request that its client has gone: nothing more of it can be read, and nothing is written for it."""
+    cycle.disconnected = True
+    cycle.message_event.set()
 
 
 def _too_large() -> InferenceError:

@@ -37,12 +37,15 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+def address_of(listener: socket.socket) -> str:
+    """Write what is listened on as a URL: every address of the machine is `0.0.0.0` or `::`."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 def url_of(listener: socket.socket) -> str:
     """Write the URL a client on this machine uses."""
-    host, port = listener.getsockname()[:2]
-    if host in ("0.0.0.0", "::"):
-        host = "127.0.0.1" if host == "0.0.0.0" else "::1"
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return address_of(listener).replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
 def _reason(error: OSError) -> str:

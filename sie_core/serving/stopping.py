@@ -1,11 +1,12 @@
 """From a signal to the end: turn new requests away, let those in flight finish, then stop.
 
-It knows the gate and a way to stop the server, and nothing of HTTP or the engine.
+It knows what counts the requests in flight and a way to stop the server, and nothing of HTTP or the engine.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -13,15 +14,36 @@ import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
+from typing import Protocol
 
-from sie_core.api import Gate
 from sie_core.concurrency.loop import call_soon
 
 log = logging.getLogger("sie_core.server")
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = tuple(each for each in signal.Signals if each.name in {"SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP"})
 GRACE_S = 1.0
 """How long abandoned requests get to answer that they were."""
+
+
+class RequestGate(Protocol):
+    """What lets requests in and counts those in flight."""
+
+    @property
+    def in_flight(self) -> int:
+        """Requests admitted and not yet answered."""
+        ...
+
+    def close(self) -> None:
+        """Take no new requests."""
+        ...
+
+    async def idle(self, timeout_s: float) -> bool:
+        """Wait until no request is in flight; False if `timeout_s` passed first."""
+        ...
+
+    def abandon(self) -> int:
+        """End the work of every request still in flight; return how many."""
+        ...
 
 
 def end_process() -> None:
@@ -32,7 +54,9 @@ def end_process() -> None:
     """
     if threading.active_count() > 1:
         logging.shutdown()
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            with contextlib.suppress(OSError):
+                sys.stdout.flush()
         os._exit(0)
 
 
@@ -45,7 +69,7 @@ class Stopping:
         stop: Called when none is in flight any more.
     """
 
-    def __init__(self, gate: Gate, timeout_s: float, stop: Callable[[], None]) -> None:
+    def __init__(self, gate: RequestGate, timeout_s: float, stop: Callable[[], None]) -> None:
         self._gate = gate
         self._timeout_s = timeout_s
         self._stop = stop
@@ -54,11 +78,14 @@ class Stopping:
         self._asked = False
 
     def install(self) -> None:
-        """Take the signals over; call it on the main thread."""
+        """Take the signals over, but for a SIGHUP that `nohup` has us ignore; call it on the main thread."""
         for number in SIGNALS:
-            signal.signal(number, self._on_signal)
+            if number.name != "SIGHUP" or signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._asked and signal.Signals(number).name == "SIGHUP":
+            return  # systemd may send it right behind SIGTERM, and a terminal that closes sends it twice
         if self._asked:
             # Nothing that may hang: not the loop, not the device, not an atexit function.
             os._exit(128 + number)

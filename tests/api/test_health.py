@@ -38,3 +38,15 @@ async def test_the_root_leads_to_the_docs_which_load_nothing(client: httpx.Async
     assert "<script" not in page
     assert "src=" not in page
     assert 'rel="stylesheet"' not in page
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz", "/health", "/metrics"])
+async def test_probes_answer_head_as_get_without_a_body(client: httpx.AsyncClient, path) -> None:
+    head = await client.head(path)
+    assert head.status_code == 200
+    assert head.headers["content-type"] == (await client.get(path)).headers["content-type"]
+
+
+async def test_a_probe_that_is_red_is_red_for_head_too(client: httpx.AsyncClient, backend) -> None:
+    backend.state = Health("dead", "dead")
+    assert [(await client.head(path)).status_code for path in ("/healthz", "/livez", "/readyz")] == [200, 503, 503]

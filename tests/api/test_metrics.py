@@ -1,5 +1,12 @@
+import threading
+
 import httpx
+from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
+
+from sie_core.api import create_app
+from sie_core.settings import Settings
+from tests.api.conftest import TellTaleBackend
 
 BODY = {"items": [{"text": "x"}]}
 
@@ -36,3 +43,22 @@ async def test_a_scraper_may_ask_for_openmetrics(client: httpx.AsyncClient) -> N
     reply = await client.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
     assert reply.headers["content-type"].startswith("application/openmetrics-text")
     assert reply.text.endswith("# EOF\n")
+
+
+async def test_metrics_are_written_beside_the_loop() -> None:
+    """Half a megabyte of them takes long enough to be felt by those who wait for an answer."""
+    threads = []
+
+    class Slow:
+        def collect(self):
+            threads.append(threading.current_thread())
+            return iter(())
+
+    registry = CollectorRegistry()
+    registry.register(Slow())
+    threads.clear()
+    app = create_app(TellTaleBackend(), Settings(), registry=registry)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://sie") as client:
+        assert (await client.get("/metrics")).status_code == 200
+    assert threads
+    assert threading.current_thread() not in threads

@@ -30,7 +30,7 @@ def exchange(url: str, request: bytes) -> bytes:
 
 def test_a_path_that_climbs_is_refused(fake_server: str) -> None:
     for path in (b"/v1/models/../../etc/passwd", b"/v1/models/%2e%2e/x", b"/v1/models/a/..%2f..", b"/v1/models/..\\x"):
-        reply = exchange(fake_server, b"GET " + path + b" HTTP/1.1\r\nHost: sie\r\nConnection: close\r\n\r\n")
+        reply = exchange(fake_server, b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         status = int(reply.split()[1])
         assert status in (400, 404), path
         if reply.startswith(b"HTTP/1.1 4") and b"application/json" in reply:
@@ -40,7 +40,7 @@ def test_a_path_that_climbs_is_refused(fake_server: str) -> None:
 def test_an_oversized_upload_is_answered_before_it_is_over(start_server) -> None:
     server = start_server({"SIE_MAX_REQUEST_BODY_BYTES": "1000"})
     with connect(server.url) as connection:
-        connection.sendall(b"POST /v1/embeddings HTTP/1.1\r\nHost: sie\r\nTransfer-Encoding: chunked\r\n\r\n")
+        connection.sendall(b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
         connection.sendall(b"400\r\n" + b"x" * 0x400 + b"\r\n")
         head = connection.recv(65536)
     assert head.startswith(b"HTTP/1.1 413")
@@ -55,7 +55,7 @@ def test_a_client_that_hangs_up_frees_its_queued_work(start_server, held_model, 
     for number in range(8):
         body = json.dumps({"items": [{"text": f"abandoned {number}"}]}).encode()
         with connect(server.url) as connection:
-            head = b"POST %s HTTP/1.1\r\nHost: sie\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(body))
+            head = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(body))
             connection.sendall(head + body)
             wait_until(lambda: queued_units(server.url) == 1)
         wait_until(lambda: queued_units(server.url) == 0)

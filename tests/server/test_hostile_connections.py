@@ -3,26 +3,33 @@
 import asyncio
 import contextlib
 import json
+import re
 import socket
+from functools import partial
 from typing import Any
 
 import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from sie_core.api.http.limits import MAX_HEADERS_BYTES, MAX_PIPELINED
+from sie_core.api import error_response
 from sie_core.serving import connections
+from sie_core.serving.bounds import MAX_HEADERS_BYTES, MAX_PIPELINED
 from sie_core.serving.connections import Connection
 
 from .test_connections import BOUND_S, connect, exchange
 
 PATH = b"/v1/encode/sie-fake/embedder"
 BODY = b'{"items":[{"text":"a"}]}'
-HEAD = b"Host: sie\r\nContent-Length: %d\r\n" % len(BODY)
+HEAD = b"Host: localhost\r\nContent-Length: %d\r\n" % len(BODY)
 
 
 def error_of(reply: bytes) -> tuple[int, str]:
     return int(reply.split()[1]), json.loads(reply.partition(b"\r\n\r\n")[2])["error"]["code"]
+
+
+def statuses(replies: bytes) -> list[int]:
+    return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d+)", replies)]
 
 
 @pytest.mark.parametrize(
@@ -30,8 +37,8 @@ def error_of(reply: bytes) -> tuple[int, str]:
     [
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00" + b"\r\n" * 9,
-        b"POST %s HTTP/1.1\r\nHost: sie\r\nContent-Length: -5\r\n\r\n" % PATH,
-        b"POST %s HTTP/1.1\r\nHost: sie\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n" % PATH,
+        b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n" % PATH,
+        b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n" % PATH,
     ],
 )
 def test_what_is_no_request_gets_a_typed_400(fake_server: str, request_: bytes) -> None:
@@ -40,7 +47,7 @@ def test_what_is_no_request_gets_a_typed_400(fake_server: str, request_: bytes) 
 
 @pytest.mark.parametrize("header", [b"X-A: " + b"y" * MAX_HEADERS_BYTES, b"X-A: y\r\n" * (MAX_HEADERS_BYTES // 4)])
 def test_headers_beyond_the_limit_are_refused(fake_server: str, header: bytes) -> None:
-    request = b"POST %s HTTP/1.1\r\nHost: sie\r\n%s\r\n\r\n" % (PATH, header.removesuffix(b"\r\n"))
+    request = b"POST %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n\r\n" % (PATH, header.removesuffix(b"\r\n"))
     assert error_of(exchange(fake_server, request)) == (413, "PAYLOAD_TOO_LARGE")
 
 
@@ -55,6 +62,91 @@ def test_a_wish_for_another_protocol_is_passed_over_with_its_body_read(fake_serv
     head = b"Connection: Upgrade, close\r\nUpgrade: %s\r\n" % wish
     reply = exchange(fake_server, b"POST %s HTTP/1.1\r\n%s%s\r\n%s" % (PATH, HEAD, head, BODY))
     assert reply.startswith(b"HTTP/1.1 200")
+
+
+WISH = b"Connection: Upgrade\r\nUpgrade: h2c\r\n"
+CLOSED = b"POST %s HTTP/1.1\r\nConnection: close\r\n%s\r\n%s" % (PATH, HEAD, BODY)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"POST %s HTTP/1.1\r\nUPGRADE: h2c\r\nCONNECTION: upgrade\r\n%s\r\n%s" % (PATH, HEAD, BODY),
+        b"POST %s HTTP/1.1\r\n%sConnection: keep-alive, uPgrade\r\nupGRADE:h2c\r\n\r\n%s" % (PATH, HEAD, BODY),
+        b"\r\nPOST %s HTTP/1.1\r\n%s%s\r\n%s" % (PATH, WISH, HEAD, BODY),
+        b"POST %s HTTP/1.1\r\n%s\r\n%s" % (PATH, HEAD, BODY)
+        + b"POST %s HTTP/1.1\r\n%s%s\r\n%s" % (PATH, WISH, HEAD, BODY),
+        b"POST %s HTTP/1.1\r\nHost: localhost\r\n%sTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n"
+        % (PATH, WISH, len(BODY), BODY),
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n%s\r\n" % WISH,
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+    ],
+    ids=["capitals", "mixed", "line end first", "second in a pipeline", "chunked", "without a body", "websocket"],
+)
+@pytest.mark.parametrize("segments", ["one", "two", "bytes"])
+def test_a_wish_is_passed_over_in_every_spelling_and_segmentation(fake_server: str, request_, segments) -> None:
+    whole = request_ + CLOSED
+    size = {"one": len(whole), "two": whole.lower().index(b"upgrade:") + 3, "bytes": 1}[segments]
+    with connect(fake_server) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for start in range(0, len(whole), size):
+            connection.sendall(whole[start : start + size])
+        reply = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert reply.count(b"HTTP/1.1 200") == whole.count(b" HTTP/1.1\r\n"), reply[-300:]
+
+
+async def test_garbage_behind_pipelined_requests_is_told_after_their_answers(serve, caplog) -> None:
+    go_on, many = asyncio.Event(), 2
+
+    async def held(scope, receive, send) -> None:
+        await go_on.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    reader, writer = await asyncio.open_connection(*await serve(held))
+    writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * many + b"\x00garbage\r\n\r\n")
+    await writer.drain()
+    while not any("Invalid HTTP request" in record.message for record in caplog.records):  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    go_on.set()
+    reply = await asyncio.wait_for(reader.read(), BOUND_S)
+    assert statuses(reply) == [200] * many + [400]
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+    writer.close()
+
+
+async def test_a_client_that_goes_is_told_to_the_request_at_work_though_another_came_behind_it(serve) -> None:
+    left, began = asyncio.Event(), asyncio.Event()
+
+    async def waiting(scope, receive, send) -> None:
+        began.set()
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        left.set()
+
+    _, writer = await asyncio.open_connection(*await serve(waiting))
+    writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2)
+    async with asyncio.timeout(BOUND_S):
+        await began.wait()
+        writer.close()
+        await left.wait()
+
+
+async def test_a_body_that_cannot_be_read_ends_its_own_request_alone(serve) -> None:
+    async def echo(scope, receive, send) -> None:
+        message = await receive()
+        while message.get("more_body"):
+            message = await receive()
+        if message["type"] == "http.request":
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+            await send({"type": "http.response.body", "body": b""})
+
+    reader, writer = await asyncio.open_connection(*await serve(echo))
+    chunked = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nno size\r\n"
+    writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" + chunked)
+    reply = await asyncio.wait_for(reader.read(), BOUND_S)
+    assert statuses(reply) == [200, 400]
+    writer.close()
 
 
 def test_many_pipelined_requests_are_all_answered(fake_server: str) -> None:
@@ -79,7 +171,11 @@ async def serve(state):
         config = uvicorn.Config(app, log_config=None, ws="none", lifespan="off")
         config.load()
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: Connection(config, state, {}), "127.0.0.1", 0)
+        server = await loop.create_server(
+            partial(Connection, config, state, {}, refusal=partial(error_response, scope={"path": "/v1/"})),
+            "127.0.0.1",
+            0,
+        )
         servers.append(server)
         return server.sockets[0].getsockname()[:2]
 
@@ -104,8 +200,8 @@ async def test_headers_that_take_too_long_get_a_typed_504(serve, monkeypatch) ->
     ("request_", "more"),
     [
         (b"", b"\r\n"),
-        (b"POST / HTTP/1.1\r\nHost: sie\r\nContent-Length: 99\r\n\r\n", b"x"),
-        (b"POST / HTTP/1.1\r\nHost: sie\r\nContent-Length: 1\r\n\r\n", b"x"),
+        (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n", b"x"),
+        (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\n", b"x"),
     ],
 )
 async def test_bytes_that_begin_no_request_leave_an_idle_connection_to_be_closed(serve, state, request_, more) -> None:
@@ -139,7 +235,7 @@ async def test_a_client_that_takes_nothing_of_its_answer_is_left(serve, monkeypa
         left.set()
 
     with socket.create_connection(await serve(answering), timeout=BOUND_S) as client:
-        client.sendall(b"GET / HTTP/1.1\r\nHost: sie\r\n\r\n")
+        client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await asyncio.wait_for(left.wait(), BOUND_S)
 
 
@@ -157,7 +253,7 @@ async def test_reading_stops_while_many_requests_wait_for_an_earlier_one(serve) 
 
     reader, writer = await asyncio.open_connection(*await serve(held))
     many = 50 * MAX_PIPELINED
-    writer.write((b"GET / HTTP/1.1\r\nHost: sie\r\nX-A: %s\r\n\r\n" % (b"y" * 30_000)) * many)
+    writer.write((b"GET / HTTP/1.1\r\nHost: localhost\r\nX-A: %s\r\n\r\n" % (b"y" * 30_000)) * many)
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(writer.drain(), 0.3)
     waiting = writer.transport.get_write_buffer_size()

@@ -5,10 +5,13 @@ import socket
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 from click.testing import CliRunner
 
 from sie_core.cli import main
+from sie_core.serving.listening import ListenError, address_of, listen, url_of
+from tests.conftest import run_server
 
 
 def test_a_server_that_preloads_lives_but_is_not_ready(start_server, tmp_path: Path) -> None:
@@ -63,10 +66,61 @@ def test_what_cannot_start_says_why(process_state: None, args: list[str], env: d
     assert isinstance(done.exception, SystemExit), "an error for the operator, not a crash"
 
 
+@pytest.mark.parametrize(
+    ("bound", "told"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:"),
+        ("0.0.0.0", "http://0.0.0.0:"),
+        ("::1", "http://[::1]:"),
+        ("::", "http://[::]:"),
+    ],
+)
+def test_the_address_that_is_listened_on_is_named_as_it_is(bound: str, told: str) -> None:
+    try:
+        listener = listen(bound, 0)
+    except ListenError as error:
+        pytest.skip(f"{bound} cannot be listened on here: {error}")
+    with listener:
+        assert address_of(listener).startswith(told)
+        assert url_of(listener).startswith(told.replace("0.0.0.0", "127.0.0.1").replace("[::]", "[::1]"))
+
+
+def test_a_server_on_every_address_says_so_and_takes_any_name(start_server) -> None:
+    server = start_server({"SIE_PLUGINS": "fake"}, ["--host", "0.0.0.0"])
+    assert server.url.startswith("http://0.0.0.0:")
+    port = server.url.rpartition(":")[2]
+    assert server.wait_for_log(r"SIE serves on (\S+)").group(1) == f"http://127.0.0.1:{port}"
+    reply = httpx.get(f"http://127.0.0.1:{port}/v1/models", headers={"Host": "sie.default.svc.cluster.local"})
+    assert reply.status_code == 200
+
+
+def test_a_server_on_loopback_refuses_a_name_that_is_not_its_own(fake_server: str) -> None:
+    assert httpx.get(f"{fake_server}/v1/models", headers={"Host": "evil.example"}).status_code == 403
+    assert httpx.get(f"{fake_server}/v1/models", headers={"Host": "localhost"}).status_code == 200
+
+
+@pytest.mark.parametrize("command", ["> /dev/full", "| true"])
+def test_a_stdout_that_cannot_be_written_does_not_end_the_server(tmp_path: Path, command: str) -> None:
+    """A log collector that died, or a disk that is full."""
+    if not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full here")
+    script = tmp_path / "serve.sh"
+    script.write_text(f'{{ "$@"; echo "exit $?" > {tmp_path}/status; }} {command}\n')
+    with run_server(tmp_path, {"SIE_PLUGINS": "fake"}, prefix=["bash", str(script)]) as server:
+        server.wait_for_log("stdout cannot be written to")
+        assert server.probe("/readyz") == 200
+        below = psutil.Process(server.process.pid).children(recursive=True)
+        next(each for each in below if not each.children()).terminate()
+        server.wait()
+    assert (tmp_path / "status").read_text().strip() == "exit 0"
+
+
 def test_the_start_is_logged_with_its_threads_and_its_doubts(start_server) -> None:
     server = start_server({"SIE_LOG_JSON": "true", "SIE_MAX_BATCH_COSTS": "1", "SIE_PORT": "tcp://10.0.0.1:80"})
-    lines = [json.loads(line) for line in server.log().splitlines() if line.startswith("{")]
+    server.wait_for_log("SIE serves on")
+    lines = [json.loads(line) for line in server.log().splitlines()]
     messages = [line["message"] for line in lines]
+    assert f"SIE serves on {server.url}" in messages
     assert any("CPU budget" in message for message in messages)
     (doubt,) = (line for line in lines if "SIE_MAX_BATCH_COSTS" in line["message"])
     assert doubt["level"] == "WARNING"

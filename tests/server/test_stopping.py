@@ -53,6 +53,19 @@ def test_an_idle_server_stops_at_once(start_server) -> None:
         assert server.wait() == 0
 
 
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT])
+def test_a_terminal_that_closes_and_a_quit_drain_too(start_server, held_model, call, number) -> None:
+    server = start(start_server, held_model)
+    running = call("POST", f"{server.url}/v1/encode/{held_model.id}", json=BODY)
+    wait_for_requests_in_flight(server.url, 1)
+    server.signal(number)
+    server.wait_for_log(number.name)
+    server.signal(signal.SIGHUP)  # systemd may send it right behind the first; it ends nothing at once
+    held_model.release()
+    assert running.result(BOUND_S).status_code == 200
+    assert server.wait() == 0
+
+
 def test_what_takes_longer_than_the_drain_is_answered_with_a_retry(start_server, held_model, call) -> None:
     server = start(start_server, held_model, SIE_DRAIN_TIMEOUT_S="0.2")
     running = call("POST", f"{server.url}/v1/encode/{held_model.id}", json=BODY)

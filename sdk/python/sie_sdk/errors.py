@@ -35,7 +35,7 @@ ERRORS: Final = _table(
     ErrorSpec("INVALID_INPUT", 400, False, None, "A field of the request is wrong.", "Correct the field named in `param`."),
     ErrorSpec("INPUT_TOO_LONG", 400, False, None, "A text exceeds the model's limit and truncation was refused.", "Shorten or split the text, or allow truncation."),
     ErrorSpec("UNAUTHORIZED", 401, False, None, "The bearer token is missing or unknown.", "Send `Authorization: Bearer …`."),
-    ErrorSpec("FORBIDDEN", 403, False, None, "The token may not do this.", "Use a token with the right."),
+    ErrorSpec("FORBIDDEN", 403, False, None, "The token may not do this, or a web page or host name is not allowed.", "Use a token with the right, or allow what `param` names."),
     ErrorSpec("NOT_FOUND", 404, False, None, "No such route or resource.", "Check the path."),
     ErrorSpec("MODEL_NOT_FOUND", 404, False, None, "No model of that name is served.", "Take a name of `GET /v1/models`."),
     ErrorSpec("METHOD_NOT_ALLOWED", 405, False, None, "The route does not take this method.", "Use the method of the documentation."),

@@ -12,6 +12,7 @@ from sie_sdk import wire
 from sie_sdk.errors import error_spec
 
 from sie_core.contracts.images import MAX_IMAGE_ASPECT, MAX_IMAGE_PIXELS, MAX_REQUEST_PIXELS
+from sie_core.serving.bounds import MAX_HEADERS_BYTES, MAX_HEADERS_S
 from sie_core.settings import Settings, variable
 
 MAX_ITEMS: Final = 16_384
@@ -43,14 +44,6 @@ MAX_BODY_NUMBERS: Final = 4_200_000
 MAX_JSON_DEPTH: Final = 254
 """Levels of nesting of a JSON body: what orjson writes as well as reads."""
 
-MAX_HEADERS_BYTES: Final = 65_536
-"""Bytes of a request's line and headers."""
-MAX_HEADERS_S: Final = 30
-"""Seconds in which they must come, counted from the first of them."""
-MAX_PIPELINED: Final = 16
-"""Requests of one connection that wait for an earlier one; reading stops there until it is answered."""
-MAX_STALL_S: Final = 60
-"""Seconds after which a client that takes nothing of its answer is left."""
 MAX_BODY_S: Final = 600
 """Seconds a client may take to send a body: its request holds a place among those in flight meanwhile."""
 MAX_BODY_PAUSE_S: Final = 30

@@ -91,7 +91,7 @@ class RequestMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self._pass_on(scope, receive, send)
             return
         is_inference = _is_inference(scope)
         given = Headers(scope=scope)
@@ -104,8 +104,24 @@ class RequestMiddleware:
             self._record(exchange, fields, is_inference)
             current_request.reset(token)
 
-    async def _answer(self, exchange: Exchange, receive: Receive, is_inference: bool) -> None:
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a WebSocket through, unless a foreign page asks for it: browsers let those read what comes."""
         try:
+            if scope["type"] == "websocket":
+                self._api.browsers.check(Headers(scope=scope))
+        except InferenceError:
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            await self._app(scope, receive, send)
+
+    async def _answer(self, exchange: Exchange, receive: Receive, is_inference: bool) -> None:
+        given = Headers(scope=exchange.scope)
+        try:
+            self._api.browsers.check(given)
+            preflight = self._api.browsers.preflight(exchange.scope["method"], given)
+            if preflight is not None:
+                await preflight(exchange.scope, receive, exchange.reply)
+                return
             if not is_inference:
                 await self._app(exchange.scope, receive, exchange.reply)
                 return
@@ -128,7 +144,7 @@ class RequestMiddleware:
         await response(exchange.scope, receive, exchange.reply)
 
     def _headers(self, given: Headers, fields: RequestFields, is_inference: bool) -> list[tuple[bytes, bytes]]:
-        headers = [(b"x-sie-request-id", fields.request_id.encode())]
+        headers = [(b"x-sie-request-id", fields.request_id.encode()), *self._api.browsers.reply_headers(given)]
         if not given.get("x-sie-sdk-version", "").startswith("0."):
             # Clients of version 0 speak this protocol, but take a server of another major version for a mistake.
             headers.append((b"x-sie-server-version", __version__.encode()))

@@ -37,21 +37,25 @@ def router(api: Api) -> APIRouter:
     """Make the routes."""
     routes = APIRouter(tags=["health"])
 
+    @routes.head("/healthz", include_in_schema=False)
     @routes.get("/healthz", **probe("The process answers.", can_fail=False))
     async def healthz() -> Response:
         """Say that the process answers."""
         return PlainTextResponse("ok")
 
+    @routes.head("/livez", include_in_schema=False)
     @routes.get("/livez", **probe("Work makes progress."))
     async def livez() -> Response:
         """Say whether work makes progress; 503 means that only a restart helps."""
         return _verdict(api.backend.health().live_problem)
 
+    @routes.head("/readyz", include_in_schema=False)
     @routes.get("/readyz", **probe("New requests are welcome."))
     async def readyz() -> Response:
         """Say whether new requests are welcome; 503 while models are preloaded and while the server drains."""
         return _verdict(ready_problem(api, api.backend.health()))
 
+    @routes.head("/health", include_in_schema=False)
     @routes.get("/health", **lookup(HealthReply))
     async def health() -> Response:
         """Describe the server."""

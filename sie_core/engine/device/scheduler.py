@@ -54,6 +54,10 @@ class Scheduler:
         """Units that wait."""
         return sum(model.policy.queued_units for model in self._models)
 
+    def queued_by_model(self) -> dict[str, int]:
+        """Units that wait, of each model that has any."""
+        return {model.id: queued for model in self._models if (queued := model.policy.queued_units)}
+
     def add_model(self, model: LoadedModel) -> None:
         """Take a model's queue in."""
         self._models.append(model)

@@ -137,6 +137,11 @@ class DeviceThread:
         with self._wake:
             return self._scheduler.queued_units, self._scheduler.queued_cost
 
+    def queued_by_model(self) -> dict[str, int]:
+        """Return the units that wait, of each model that has any."""
+        with self._wake:
+            return self._scheduler.queued_by_model()
+
     def activity(self) -> tuple[int, int]:
         """Return what changes with every batch that begins or ends: how many began so far, and how many are at work."""
         with self._wake:
