@@ -19,7 +19,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from sie_core.cache import hub_layout
+from sie_core.cache.hub_files import PARTIAL
 from sie_core.cache.leases import PULL_WAIT_S, Lease, Locks
 from sie_core.cache.proofs import RECORDS, Proofs
 from sie_core.cache.writing import write_whole
@@ -34,6 +37,8 @@ PULLS_AT_ONCE = 4
 """Of one process from one place; more would only share its bandwidth."""
 ABANDONED_S = 3600.0
 """Age of a partial download that nobody writes to any more."""
+KEPT_S = 14 * 86400.0
+"""Age from which nobody is expected to go on with one of ours: its branch names another commit by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +101,7 @@ class DiskCache:
         with contextlib.ExitStack() as held:
             try:
                 held.enter_context(self.locks.alone(_name(repo_id), wait_s))
-                _remove_abandoned(repo)
+                _remove_abandoned(repo, self.folder / ".locks" / repo.name)
             except OSError as error:
                 raise storage_error(repo_id, error) from error
             if lease := self.use(repo_id):
@@ -299,11 +304,32 @@ def _size(folder: Path) -> int:
     return total
 
 
-def _remove_abandoned(repo: Path) -> None:
-    """Remove what a process left that died while pulling, and nothing that may still be written to."""
-    for partial in (*repo.glob("blobs/*.incomplete"), *repo.glob("snapshots/.*")):
-        if time.time() - _changed(partial) > ABANDONED_S:
-            if partial.is_dir():
-                shutil.rmtree(partial, ignore_errors=True)
-            else:
-                partial.unlink(missing_ok=True)
+def _remove_abandoned(repo: Path, locks: Path) -> None:
+    """Remove what processes left that died while pulling, but what a pull goes on with, and what may be written to yet.
+
+    The caller holds the lock of pulls, so only other clients of the Hub may be at work here, which lock each blob.
+
+    Args:
+        repo: The repository's folder.
+        locks: Where the Hub's client keeps its locks of this repository.
+    """
+    for partial in (*repo.rglob("*.incomplete"), *repo.glob("snapshots/.*")):
+        blob, own = partial.name.partition(".")[0], partial.name.endswith(PARTIAL)
+        old = time.time() - _changed(partial) > (KEPT_S if own else ABANDONED_S)
+        if not old and (own or partial.parent.name != "blobs" or _is_locked(locks / f"{blob}.lock")):
+            continue
+        if partial.is_dir():
+            shutil.rmtree(partial, ignore_errors=True)
+        else:
+            partial.unlink(missing_ok=True)
+
+
+def _is_locked(file: Path) -> bool:
+    """Whether some process holds a lock of the Hub's client; one that left no lock file is thought to."""
+    if not file.is_file():
+        return True
+    try:
+        with FileLock(file, blocking=False):
+            return False
+    except (OSError, Timeout):
+        return True

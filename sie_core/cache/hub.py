@@ -6,12 +6,14 @@ module, which imports it at the first download.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sie_core.cache import hub_layout
 from sie_core.cache.disk import DiskCache, disk_cache, storage_error
 from sie_core.cache.formats import no_safetensors
+from sie_core.cache.hub_files import fetch_files, kept_bytes, resumable
 from sie_core.cache.hub_retries import PATIENT, HubRetries, TooLongAPause, asked_pause_s, bound_pauses, status_of
 from sie_core.cache.local import check
 from sie_core.cache.proofs import Expected, Record, known_digest, read_record, write_record
@@ -89,8 +91,11 @@ class HubTier:
         if there.is_dir() and not self._clear_faults(there) and hub_layout.missing(there) is None:
             return self._named(request, there)
         lacking_files = [file for file in files if not (there / file.rfilename).exists()]
-        self.cache.make_room(request.repo_id, sum(file.size or 0 for file in lacking_files))
-        folder = self.retries.call(lambda: self._download(request, commit))
+        expected = {file.rfilename: _expected(file) for file in lacking_files}
+        large = resumable(expected)
+        size = sum(each.size or 0 for each in expected.values())
+        self.cache.make_room(request.repo_id, size - kept_bytes(there.parent.parent, large))
+        folder = self.retries.call(lambda: self._download(request, there, large, size))
         lacking = hub_layout.missing(folder)
         if lacking is not None:
             raise ModelLoadError("NETWORK", f"the download of {request.repo_id} is not whole: {lacking} is missing")
@@ -116,19 +121,48 @@ class HubTier:
         hub_layout.write_ref(self.cache.folder, request.repo_id, request.revision, folder.name)
         return folder
 
-    def _download(self, request: WeightRequest, commit: str) -> Path:
-        from huggingface_hub import snapshot_download
+    def _download(self, request: WeightRequest, there: Path, large: Mapping[str, Expected], size: int) -> Path:
+        """Fetch the large files so that a later pull can go on with them, then have the Hub's client fetch the rest."""
+        from huggingface_hub import hf_hub_url, snapshot_download
 
+        count = _Count(size, request.progress)
+        fetch_files(
+            there.parent.parent,
+            there,
+            large,
+            lambda name: hf_hub_url(request.repo_id, name, revision=there.name, endpoint=self.endpoint),
+            count.more,
+        )
         folder = snapshot_download(
             request.repo_id,
-            revision=commit,
+            revision=there.name,
             cache_dir=self.cache.folder,
             endpoint=self.endpoint,
             allow_patterns=list(hub_layout.ALLOWED_FILES),
             ignore_patterns=list(hub_layout.IGNORED_FILES),
-            tqdm_class=None if request.progress is None else _progress_bar(request.progress),
+            tqdm_class=None if request.progress is None else _progress_bar(count.beside),
         )
         return Path(folder)
+
+
+class _Count:
+    """Adds up what has come, of files that are fetched here and of those the Hub's client fetches after them."""
+
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self._total = total
+        self._done = 0
+        self._progress = progress
+
+    def more(self, size: int) -> None:
+        """Take that so many bytes have come."""
+        self._done += size
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+    def beside(self, done: int, total: int) -> None:
+        """Take how many bytes have come of the others."""
+        if self._progress is not None:
+            self._progress(self._done + done, max(self._total, self._done + total))
 
 
 def send_no_telemetry() -> None:

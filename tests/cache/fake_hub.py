@@ -44,6 +44,10 @@ class FakeHub:
     """Files that come with other contents than are listed."""
     cut: str | None = None
     """A file whose body ends half way."""
+    ranges: bool = True
+    """Whether a part of a file may be asked for."""
+    parts: list[str] = field(default_factory=list)
+    """What was asked for of files: `name bytes=…`, or `name` for all."""
     held: threading.Event | None = None
     """What the contents of large files wait for; they were asked for by then."""
     asked: list[str] = field(default_factory=list)
@@ -86,8 +90,15 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return None  # who asked has gone
         headers = {"ETag": f'"{blob_name(name, data)}"', "X-Repo-Commit": COMMIT}
-        data = self.hub.tampered.get(name, data)
-        return self._answer(200, data, headers, sent=len(data) // 2 if name == self.hub.cut else None)
+        data, status = self.hub.tampered.get(name, data), 200
+        asked = self.headers.get("Range")
+        if self.command == "GET":
+            self.hub.parts.append(name if asked is None else f"{name} {asked}")
+        if asked is not None and self.hub.ranges:
+            start = int(asked.removeprefix("bytes=").rstrip("-"))
+            headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
+            data, status = data[start:], 206
+        return self._answer(status, data, headers, sent=len(data) // 2 if name == self.hub.cut else None)
 
     def _json(self, value: Any) -> None:
         self._answer(200, json.dumps(value).encode(), {"Content-Type": "application/json"})
