@@ -26,6 +26,12 @@ async def test_a_ready_server_is_well_and_one_that_is_not_says_why(client, backe
     assert (await client.get(path)).status_code == 503
 
 
+async def test_a_model_is_well_before_it_is_loaded(client: httpx.AsyncClient, backend, monkeypatch) -> None:
+    available = replace(backend.model("org/model"), state="available")
+    monkeypatch.setattr(backend, "model", lambda model: available)
+    assert (await client.get(f"{MODEL}/health")).status_code == 200
+
+
 async def test_a_model_that_could_not_be_loaded_is_unwell(client: httpx.AsyncClient, backend, monkeypatch) -> None:
     error = {"code": "CONFIG", "message": "config.json is missing.", "attempts": 1, "permanent": True}
     failed = replace(backend.model("org/model"), state="failed", last_error=error)

@@ -10,6 +10,7 @@ import pytest
     ("path", "body", "status", "param"),
     [
         ("/tei/org/model/tokenize", {"inputs": "x"}, 422, None),
+        ("/tei/org/model/decode", {"ids": [1]}, 422, None),
         (
             "/v2/rerank",
             {"model": "org/model", "query": "x", "documents": ["a long one"], "max_tokens_per_doc": 2},

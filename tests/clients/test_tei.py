@@ -95,3 +95,32 @@ def test_the_hub_s_client_posts_to_the_url_of_a_model(other_apis, minilm_server)
     assert unknown["status"] == 404
     assert told["info"]["model_id"] == MINILM
     assert told["info"]["max_input_length"] == 256
+
+
+def test_the_hub_s_client_compares_classifies_and_asks_after_models(other_apis, minilm_server):
+    model, classifier = f"{minilm_server}/tei/{MINILM}", f"{minilm_server}/tei/sie-fake/extractor"
+    labels = ["news", "sport", "law"]
+    told = other_apis.run(
+        "huggingface_tasks.py",
+        urls=[minilm_server, model, f"{model}/similarity", classifier, f"{minilm_server}/tei/no/such"],
+        source=TEXTS[0],
+        sentences=TEXTS[1:],
+        classifier=classifier,
+        texts=[
+            {"text": "sport sport news", "candidate_labels": labels},
+            {"text": "sport", "candidate_labels": [*labels, " "]},
+            {"text": "sport", "candidate_labels": labels, "hypothesis_template": "This is {}."},
+        ],
+        asked_after=[minilm_server, model, f"{minilm_server}/tei/no/such"],
+    )
+    root, below, route, extractor, unknown = told["similarities"]
+    source, *others = native(minilm_server, MINILM, TEXTS)
+    for given in (root, below, route):
+        assert_close(given, np.stack(others) @ source)
+    assert (extractor["status"], extractor["body"]["error_type"]) == (424, "Backend")
+    assert unknown["status"] == 404
+    best, blank, template = told["classes"]
+    assert best == [["sport", pytest.approx(2 / 3)], ["news", pytest.approx(1 / 3)]]
+    assert (blank["status"], blank["body"]["param"]) == (422, "parameters.candidate_labels[3]")
+    assert (template["status"], template["body"]["param"]) == (422, "parameters.hypothesis_template")
+    assert told["well"] == [True, True, False]

@@ -19,7 +19,11 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-MODELS = {"/v1/extract/{model}": "sie-fake/extractor", "/tei/{model}/rerank": "sie-fake/reranker"}
+MODELS = {
+    "/v1/extract/{model}": "sie-fake/extractor",
+    "/tei/{model}/predict": "sie-fake/extractor",
+    "/tei/{model}/rerank": "sie-fake/reranker",
+}
 DEFAULT_MODEL = "sie-fake/embedder"
 HANG_S = 20
 CHECKS = [
@@ -63,6 +67,9 @@ def suited(case: Case) -> Case:
         for name in ("images", "inputs", "input_type", "output_dimension"):
             case.body.pop(name, None)
         case.body["texts"] = case.body.get("texts") or ["text"]
+    if "predict" in case.path:
+        case.body["parameters"] = {"candidate_labels": ["person"]}
+        case.body.pop("raw_scores", None)
     if isinstance(query, dict):
         query["text"] = "a query"
     for fields in (case.body, case.body.get("params") or {}):
@@ -111,7 +118,11 @@ def fuzz(url: str, session: requests.Session, method: str, path: str, cases: int
         ("POST", "/tei/{model}/embed_sparse", 60),
         ("POST", "/tei/{model}/rerank", 80),
         ("POST", "/tei/{model}/tokenize", 60),
+        ("POST", "/tei/{model}/predict", 60),
+        ("POST", "/tei/{model}/similarity", 40),
+        ("POST", "/tei/{model}/v1/embeddings", 40),
         ("GET", "/tei/{model}/info", 20),
+        ("GET", "/tei/{model}/health", 20),
         ("GET", "/v1/models/{model}", 20),
     ],
 )

@@ -54,6 +54,20 @@ def test_ids_equal_the_reference_s(style: str, lower: bool, checkpoint: Checkpoi
     assert [unit.item for unit in units] == list(range(len(TEXTS)))
 
 
+@pytest.mark.parametrize("style", ["bert", "roberta", "t5", "qwen3"])
+def test_texts_of_tokens_are_the_reference_s(style: str, checkpoint: Checkpoint, tmp_path: Path) -> None:
+    model = save(checkpoint(style), tmp_path)
+    ids = expected_ids(model, TEXTS)
+    encoder = serve(tmp_path)
+    for special in (False, True):
+        options = {"skip_special_tokens": not special, "clean_up_tokenization_spaces": False}
+        assert encoder.decode(ids, special=special) == [model.tokenizer.decode(each, **options) for each in ids]
+    for unknown in (10**6, 2**40):
+        with pytest.raises(InvalidInput, match=str(unknown)) as refused:
+            encoder.decode([[5], [5, unknown]], special=False)
+        assert refused.value.param == "ids[1]"
+
+
 def test_a_tokenizer_without_a_tokenizer_json_is_converted(checkpoint: Checkpoint, tmp_path: Path) -> None:
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "query", "doc", "##ument", "short", "a", ",", "é"]
     model = save(checkpoint("bert"), tmp_path)

@@ -17,7 +17,6 @@ from starlette.responses import Response
 from sie_core.api.body import strict_json
 from sie_core.api.context import Api
 from sie_core.api.handler import Shape, answer_read, answer_shaped, read_json
-from sie_core.api.http.call_headers import CallHeaders
 from sie_core.api.http.envelopes import ENVELOPE, TEI_PREFIX
 from sie_core.api.http.model_id import ModelId, check_model_id
 from sie_core.api.openai.embeddings import Embeddings
@@ -129,12 +128,14 @@ class _Answers:
 
     async def rerank(self, request: Request, model: str | None) -> Response:
         """Score texts against a query and rank them, the best first; `documents` are answered as by `/v1/rerank`."""
-        data, call, body = await self._read(request)
+        data, call = await read_json(self._api, request)
+        body = await self._parse(data) if b'"documents"' in data else None
         return await answer_read(self._api, request, self._ranking(request, body, model), data, call)
 
     async def anything(self, request: Request, model: str | None) -> Response:
         """Do what the body asks for: compare, rank or classify texts, or embed them as the model does."""
-        data, call, body = await self._read(request)
+        data, call = await read_json(self._api, request)
+        body = await self._parse(data)
         shape: Shape[Any]
         match wanted(body):
             case "ranks":
@@ -159,9 +160,8 @@ class _Answers:
         """Embed texts, as OpenAI does. Below a model, the body's `model` is not read."""
         return await answer_shaped(self._api, request, Embeddings.of(self._api.settings, model).shape())
 
-    async def _read(self, request: Request) -> tuple[bytes, CallHeaders, Any]:
-        data, call = await read_json(self._api, request)
-        return data, call, await self._api.beside.run(len(data), lambda: strict_json.loads(data))
+    async def _parse(self, data: bytes) -> Any:
+        return await self._api.beside.run(len(data), lambda: strict_json.loads(data))
 
     def _encoding(self, model: str | None, output: OutputType | None) -> Shape[Any]:
         return Encoding(model or self._default, output, self._limit).shape()

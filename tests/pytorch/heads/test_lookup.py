@@ -128,8 +128,10 @@ def test_only_the_largest_weights_are_kept_where_the_files_or_a_request_say_so(
 
 def test_tokens_are_shown_as_the_route_that_encodes_sees_them(masked_language: Checkpoint, tmp_path: Path) -> None:
     save_routed(masked_language("bert"), tmp_path)
-    (tokens,) = serve(tmp_path).tokenize(["a query"], special=True)
+    encoder = serve(tmp_path)
+    (tokens,) = encoder.tokenize(["a query"], special=True)
     assert (tokens[0].text, tokens[-1].text) == ("[CLS]", "[SEP]")
+    assert encoder.decode([[token.id for token in tokens]], special=False) == ["a query"]
 
 
 def test_long_queries_are_cut_and_say_so(masked_language: Checkpoint, tmp_path: Path) -> None:

@@ -119,6 +119,27 @@ def test_texts_are_classified_by_labels(multi_label: bool, client: SIEClient, fo
         assert result["entities"] == []
 
 
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_tei_s_predict_gives_the_same_classes(client: SIEClient, multi_label: bool) -> None:
+    labels, asked = ["animals", "search"], {"multi_label": multi_label, "hypothesis_template": "It is about {}."}
+    results = client.extract("test/entailment", TEXTS, labels=labels, options=asked)
+    body = {"inputs": [[text] for text in TEXTS], "parameters": {"candidate_labels": labels, **asked}}
+    told = httpx.post(f"{client.base_url}/tei/test/entailment/predict", json=body, timeout=60).raise_for_status().json()
+    for given, result in zip(told, results, strict=True):
+        assert [each["label"] for each in given] == [each["label"] for each in result["classifications"]]
+        scores = [each["score"] for each in result["classifications"]]
+        assert [each["score"] for each in given] == pytest.approx(scores, abs=1e-5)
+    refused = httpx.post(f"{client.base_url}/tei/test/entailment", json=body | {"raw_scores": True}, timeout=60)
+    assert (refused.status_code, refused.json()["param"]) == (422, "raw_scores")
+
+
+def test_the_tokens_of_a_model_of_pairs_become_text_again(client: SIEClient) -> None:
+    url = f"{client.base_url}/tei/test/reranker"
+    (tokens,) = httpx.post(f"{url}/tokenize", json={"inputs": "a query"}, timeout=60).raise_for_status().json()
+    told = httpx.post(f"{url}/decode", json={"ids": [token["id"] for token in tokens]}, timeout=60)
+    assert told.raise_for_status().json() == ["a query"]
+
+
 def test_an_entailment_model_scores_too(client: SIEClient, folder: Path) -> None:
     found = ranked(client, "test/entailment", TEXTS)
     answers = score(serve(folder / "models/test/entailment"), TEXTS)
@@ -136,7 +157,7 @@ def test_truncation_is_told_and_may_be_refused(client: SIEClient) -> None:
 def test_wrong_use_is_answered_with_the_field(client: SIEClient) -> None:
     for call, param in (
         (lambda: client.extract("test/entailment", "a"), "labels"),
-        (lambda: client.extract("test/entailment", "a", labels=["b"], options={"activation": "sigmoid"}), "activation"),
+        (lambda: client.extract("test/entailment", "a", labels=["b"], options={"activatoin": "sigmoid"}), "activatoin"),
         (lambda: client.score("test/reranker", QUERY, ["a"], options={"score_label": "b"}), "options.score_label"),
         (lambda: client.score("test/reranker", QUERY, ["a"], options={"true_token": "b"}), "true_token"),
     ):
