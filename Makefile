@@ -44,6 +44,8 @@ help: ## what can be made
 	$(BIN)/python -m pip install -q --no-deps -e plugins/sie-cpu
 	touch $@
 
+# The environment holds the fakes of the tests, which nobody who serves wants listed: SIE_PLUGINS_BLOCKED= has them back.
+serve: export SIE_PLUGINS_BLOCKED ?= fake
 serve: .venv/.kernels ## serve the embedded model on http://127.0.0.1:8080 (ARGS="--port 9000")
 	$(BIN)/sie serve $(ARGS)
 

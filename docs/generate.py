@@ -91,7 +91,7 @@ def models() -> str:
     files = sorted(DOCS.parent.glob("plugins/*/*/models/*.yaml"))
     found = sorted((read_config(file).id.lower(), file) for file in files if "sie-fake" not in file.parts)
     return table(
-        ("model", "answers", "architecture", "limit", "prompts", "licence"), [_model(file) for _, file in found]
+        ("model", "answers", "size", "architecture", "limit", "prompts", "licence"), [_model(file) for _, file in found]
     )
 
 
@@ -108,6 +108,7 @@ def _model(file: Path) -> tuple[object, ...]:
     return (
         f"[{config.id}](../{file.relative_to(DOCS.parent).as_posix()})",
         ", ".join(answers) + images,
+        ", ".join(str(dim) for each in config.tasks.get("encode", {}).values() if (dim := each.get("dim"))) or "–",
         ", ".join(architecture) or (config.expected and config.expected.model_type) or "–",
         config.max_sequence_length or "–",
         " ".join(prompts) or "–",

@@ -17,7 +17,7 @@ from sie_core.cache.disk import DiskCache, disk_cache
 from sie_core.cache.formats import broken_safetensors, holds_pickles, holds_safetensors, no_safetensors
 from sie_core.cache.leases import Lease
 from sie_core.contracts import ModelConfig, ModelLoadError, TierContext, WeightRequest, WeightTier
-from sie_core.contracts.weights import FillableTier, Progress
+from sie_core.contracts.weights import FillableTier, PeekingTier, Progress
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings
 
@@ -122,6 +122,10 @@ class WeightChain:
         """Wait until what was fetched is stored wherever it is being stored."""
         for each in self._fills:
             each.join()
+
+    def peeking(self) -> WeightChain:
+        """Return a chain of those tiers alone that may be asked about every model, now and again."""
+        return WeightChain([tier for tier in self.tiers if isinstance(tier, PeekingTier) and tier.peeks])
 
     def find(self, request: WeightRequest) -> tuple[str, Path] | None:
         """Return the tier and the folder that hold the weights on this machine already; never downloads."""

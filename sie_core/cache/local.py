@@ -14,6 +14,7 @@ class LocalTier:
     """Serves what a cache holds; a snapshot that lacks a file, or has a wrong one, is passed over and says which."""
 
     name = "local"
+    peeks = True
 
     def __init__(self, cache: DiskCache | Path) -> None:
         self.cache = cache if isinstance(cache, DiskCache) else DiskCache(cache)

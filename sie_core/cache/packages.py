@@ -18,6 +18,7 @@ class PackagesTier:
     """Serves the registered weight packages whose distributions are installed, once their hashes are checked."""
 
     name = "packages"
+    peeks = True
 
     def __init__(self, packages: Sequence[WeightPackage]) -> None:
         self.packages = tuple(packages)

@@ -12,6 +12,7 @@ from sie_core.catalog.families import Candidate, FamilyChoice, choose_family
 from sie_core.catalog.options.engine_options import ENGINE_OPTIONS
 from sie_core.catalog.options.options import EffectiveOptions, check_profile, resolve_options
 from sie_core.catalog.options.postprocess_options import config_name, is_on, parameters_of, profile_options
+from sie_core.catalog.sightings import Sighting, look, see
 
 __all__ = [
     "ENGINE_OPTIONS",
@@ -21,12 +22,14 @@ __all__ = [
     "EffectiveOptions",
     "FamilyChoice",
     "Problem",
+    "Sighting",
     "build_catalog",
     "check_profile",
     "choose_family",
     "config_name",
     "is_model_id",
     "is_on",
+    "look",
     "open_folder",
     "parameters_of",
     "parse_config",
@@ -34,4 +37,5 @@ __all__ = [
     "read_card",
     "read_config",
     "resolve_options",
+    "see",
 ]

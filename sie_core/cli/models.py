@@ -13,12 +13,12 @@ from typing import Any
 import click
 
 from sie_core.cache import find_weights
-from sie_core.catalog import check_profile, choose_family, read_card
+from sie_core.catalog import check_profile, choose_family, read_card, see
 from sie_core.cli.compose import BadSettings
 from sie_core.cli.parts import Parts, gather
 from sie_core.cli.pinning import pin
 from sie_core.cli.status import status
-from sie_core.contracts import ModelFamily, ModelLoadError, Option, PluginError, ResolvedModel
+from sie_core.contracts import Device, ModelFamily, ModelLoadError, Option, PluginError, ResolvedModel
 from sie_core.engine.device.selection import choose_device
 from sie_core.engine.models.info import describe
 
@@ -48,7 +48,8 @@ command.add_command(status)
 def list_models(as_json: bool) -> None:
     """List every model: what it answers, where its weights are and its config is from."""
     parts = gather()
-    rows = [_row(model, parts) for model in parts.catalog.models()]
+    device = _device(parts)
+    rows = [_row(model, parts, device) for model in parts.catalog.models()]
     if as_json:
         click.echo(_json({"models": rows, "problems": [asdict(problem) for problem in parts.catalog.problems]}))
         return
@@ -64,7 +65,8 @@ def show(model_id: str, as_json: bool) -> None:
     """Show the config of ID, its weights, the family that serves it and why, and the options it knows."""
     parts = gather()
     model = parts.resolve(model_id)
-    facts = {**_row(model, parts), **_config(model), **_family(model, parts)}
+    device = _device(parts)
+    facts = {**_row(model, parts, device), **_config(model), **_family(model, parts, device)}
     click.echo(_json(facts) if as_json else "\n".join(_lines(facts)))
 
 
@@ -73,9 +75,17 @@ def _json(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
-def _row(model: ResolvedModel, parts: Parts) -> dict[str, Any]:
+def _device(parts: Parts) -> Device:
+    try:
+        return choose_device(parts.settings.device, parts.plugins.device_probes)
+    except PluginError as error:
+        raise BadSettings(str(error)) from None
+
+
+def _row(model: ResolvedModel, parts: Parts, device: Device) -> dict[str, Any]:
     found = find_weights(model.config, parts.chain)
-    declared = describe(model, None, parts.plugins.postprocessors)
+    seen = see(model, parts.chain, parts.plugins, device) if found else None
+    declared = describe(model, None, parts.plugins.postprocessors, seen)
     return {
         "id": model.id,
         "source": model.config.source,
@@ -97,12 +107,8 @@ def _config(model: ResolvedModel) -> dict[str, Any]:
     }
 
 
-def _family(model: ResolvedModel, parts: Parts) -> dict[str, Any]:
+def _family(model: ResolvedModel, parts: Parts, device: Device) -> dict[str, Any]:
     """Say which family serves the model on this machine's device, or why none can be told."""
-    try:
-        device = choose_device(parts.settings.device, parts.plugins.device_probes)
-    except PluginError as error:
-        raise BadSettings(str(error)) from None
     found = find_weights(model.config, parts.chain)
     absent = found is None and not model.config.weightless
     if absent and model.config.expected is None:

@@ -62,7 +62,8 @@ class ModelInfo:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     """`dense`, `sparse`, `multivector`; `score` where the model has scores of its own; `json` where it extracts."""
-    dims: Mapping[str, int | None]
+    dims: Mapping[str, int]
+    """Of the outputs whose size its config or its weights tell."""
     state: ModelState
     max_sequence_length: int | None = None
     revision: str | None = None
@@ -86,6 +87,8 @@ class ModelInfo:
     """The LoRA adapters its config declares, then the others that are loaded."""
     load_stages_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds each stage of the last load took."""
+    available: bool = False
+    """Whether a load needs to fetch nothing: its weights are here, or it needs none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,10 @@ class ModelFamily:
     options: tuple[Option, ...] = ()
     weightless: bool = False
     """Serves models that have no weights, by `adapter_path` alone."""
+    preview: str | None = None
+    """`module:function`, imported once weights are seen that the family serves: it takes their `ModelCard` and the
+    model's `ModelConfig` and returns the `ModelFacts` that a load will come to, as far as small files tell, or None.
+    `/v1/models` lists what it says. A family without one tells nothing before a load."""
 
 
 def claim_architectures(*architectures: str, priority: int = 0) -> ClaimFunction:

@@ -58,6 +58,14 @@ class WeightTier(Protocol):
 
 
 @runtime_checkable
+class PeekingTier(WeightTier, Protocol):
+    """A tier that a running server asks now and again for every model, by requests that `peek`."""
+
+    peeks: bool
+    """True: such a request is answered at once, and never leaves the machine."""
+
+
+@runtime_checkable
 class FillableTier(WeightTier, Protocol):
     """A tier that takes weights which a farther one gave."""
 

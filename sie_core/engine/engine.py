@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from sie_core.cache import WeightChain
-from sie_core.catalog import Catalog
+from sie_core.catalog import Catalog, look
 from sie_core.concurrency.threads import on_thread
 from sie_core.contracts import (
     DecodeRequest,
@@ -32,6 +32,7 @@ from sie_core.engine.metrics import EngineMetrics
 from sie_core.engine.models.info import describe
 from sie_core.engine.models.loaded import LoadedModel
 from sie_core.engine.models.record import Slots
+from sie_core.engine.models.sightings import Sightings
 from sie_core.engine.pipeline.pipeline import Pipeline
 from sie_core.engine.pipeline.tokenizer_pool import Tokens
 from sie_core.engine.requests.admission import Admission
@@ -106,6 +107,9 @@ class Engine:
         image_threads = settings.image_workers or min(MOST_IMAGE_WORKERS, budget.threads)
         max_queued_cost = settings.max_queued_cost or QUEUED_BATCHES * settings.max_batch_cost
         self._adopt(catalog)
+        self._sightings = Sightings(
+            lambda: look(self._catalog.models(), weights.peeking(), plugins, self.device), self._remember_here
+        )
         self._pipeline = Pipeline(self.device, threads, image_threads, max_queued_cost, self._make_way, stall_limit_s)
         self._slots = Slots(frozenset(settings.pinned_models))
         self._gauge = gauge = MemoryGauge(self.device, plugins.device_probes, settings.memory_limit_bytes)
@@ -145,7 +149,9 @@ class Engine:
         self._pipeline.start()
         self._admission.open()
         self._keeper.start()
+        self._sightings.again()
         await self._preload.run()
+        await self._sightings.settled()
 
     async def drain(self, timeout_s: float) -> bool:
         """Take no new requests and wait for those in flight; False where some still are after `timeout_s`."""
@@ -156,6 +162,7 @@ class Engine:
         """Stop everything: what is still in flight answers `QUEUE_UNAVAILABLE`, threads are joined, models freed."""
         self._admission.close("the engine is closed")
         self._preload.cancel()
+        self._sightings.close()
         self._keeper.cancel()
         self._pipeline.stop("the engine is closing")
         joined = await on_thread("sie-close", lambda: self._pipeline.close(CLOSE_TIMEOUT_S))
@@ -175,6 +182,7 @@ class Engine:
         before = self._catalog
         self._adopt(catalog)
         self._preload.follow(self._following.follow(before, catalog))
+        self._sightings.again()
 
     def note(self, problem: str | None) -> None:
         """Take why the catalog cannot be followed just now, for health and metrics; None once it can again."""
@@ -235,8 +243,10 @@ class Engine:
         return await self._lifecycle.unload(self._catalog.resolve(model), UNLOAD_WAIT_S)
 
     def models(self) -> list[ModelInfo]:
-        """List every served model."""
-        return [self._describe(resolved) for resolved in self._catalog.models()]
+        """List every served model, those first whose weights are here."""
+        self._sightings.refresh()
+        listed = [self._describe(resolved) for resolved in self._catalog.models()]
+        return sorted(listed, key=lambda model: not model.available)
 
     def model(self, model: str) -> ModelInfo:
         """Describe one model.
@@ -244,6 +254,7 @@ class Engine:
         Raises:
             InferenceError: `MODEL_NOT_FOUND`, naming near matches.
         """
+        self._sightings.refresh()
         return self._describe(self._catalog.resolve(model))
 
     def accepts_token_ids(self, model: str) -> bool:
@@ -276,9 +287,12 @@ class Engine:
         self._catalog = catalog
         self.metrics.config_problems.set(len(catalog.problems))
 
+    def _remember_here(self, models: frozenset[str]) -> None:
+        self._catalog = replace(self._catalog, here=models)
+
     def _describe(self, resolved: ResolvedModel) -> ModelInfo:
         slot = self._slots.known(resolved.id)
-        info = describe(resolved, slot, self._plugins.postprocessors)
+        info = describe(resolved, slot, self._plugins.postprocessors, self._sightings.of(resolved.id))
         failing = self._pipeline.device.failing(slot.loaded) if slot and slot.loaded else None
         return info if failing is None else replace(info, notes={**info.notes, "failing": failing})
 

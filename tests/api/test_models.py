@@ -1,4 +1,9 @@
 import httpx
+import pytest
+
+from sie_core.contracts import ModelInfo
+
+from .conftest import TellTaleBackend
 
 
 async def test_one_list_serves_both_kinds_of_client(client: httpx.AsyncClient) -> None:
@@ -36,3 +41,42 @@ async def test_an_unknown_model_is_404_with_the_nearest_names(client: httpx.Asyn
 async def test_plugins_are_listed_with_what_they_register(client: httpx.AsyncClient) -> None:
     (plugin,) = (await client.get("/v1/plugins")).json()["plugins"]
     assert plugin == {"name": "fake", "state": "active", "registers": {"sie_model_families": ["fake"]}}
+
+
+HERE, ELSEWHERE = (
+    ModelInfo("org/here", ("text",), ("dense", "sparse"), {"dense": 4}, "available", available=True),
+    ModelInfo("org/elsewhere", ("text",), (), {}, "available"),
+)
+
+
+@pytest.mark.parametrize(
+    ("asked", "listed"),
+    [
+        ("", ["org/here", "org/elsewhere"]),
+        ("?available=true", ["org/here"]),
+        ("?available=False", ["org/elsewhere"]),
+    ],
+)
+async def test_models_whose_weights_are_here_are_marked_and_can_be_listed_alone(
+    client: httpx.AsyncClient, backend: TellTaleBackend, monkeypatch: pytest.MonkeyPatch, asked: str, listed: list[str]
+) -> None:
+    monkeypatch.setattr(backend, "models", lambda: [HERE, ELSEWHERE])
+    body = (await client.get(f"/v1/models{asked}")).json()
+    assert [model["id"] for model in body["data"]] == listed
+    assert {model["name"]: model["available"] for model in body["models"]} == {
+        name: name == "org/here" for name in listed
+    }
+
+
+async def test_a_size_that_nobody_knows_is_left_out(
+    client: httpx.AsyncClient, backend: TellTaleBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "models", lambda: [HERE, ELSEWHERE])
+    models = (await client.get("/v1/models")).json()["models"]
+    assert [model["dims"] for model in models] == [{"dense": 4}, {}]
+
+
+async def test_another_word_for_available_is_refused_by_name(client: httpx.AsyncClient) -> None:
+    reply = await client.get("/v1/models?available=maybe")
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "available")
+    assert "'maybe'; allowed are true and false" in reply.json()["error"]["message"]

@@ -31,6 +31,15 @@ NOT_YET_CLAIMED = {
 }
 """Models whose kind of weights no family serves yet. It only shrinks: a family that comes takes its models out."""
 
+SIZES_LEFT_OUT = {
+    "google/siglip2-base-patch16-224",
+    "lightonai/LateOn-Code-edge",
+    "lightonai/ModernColBERT-embed-base",
+    "lightonai/Reason-ModernColBERT",
+    "thenlper/gte-base-zh",
+}
+"""Models whose public sources contradict one another or say nothing of the size: the weights' files tell it."""
+
 MAKES = {" → Pooling(": {"dense"}, "sentence-transformers may load": {"dense"}, "scores a pair": {"score", "extract"}}
 """What the families here make of weights, by the words of their claims."""
 
@@ -87,9 +96,25 @@ def test_every_fact_has_a_source() -> None:
     assert without == []
 
 
-def test_sizes_of_vectors_are_left_to_the_weights(configs: list[ModelConfig]) -> None:
-    tasks = [task for config in configs for task in config.tasks.get("encode", {}).values()]
-    assert not any("dim" in task for task in tasks)
+def test_sizes_of_vectors_are_stated_but_where_no_source_is_sure(configs: list[ModelConfig]) -> None:
+    stated: dict[str, list[int | None]] = {}
+    for config in configs:
+        outputs = {**config.tasks.get("encode", {}), "sparse": None}
+        stated[config.id] = [output.get("dim") for output in outputs.values() if output is not None]
+    assert {name for name, dims in stated.items() if None in dims} == SIZES_LEFT_OUT
+    assert all(
+        dim in {96, 128, 384, 512, 768, 1024, 1152, 2560, 4096} for dims in stated.values() for dim in dims if dim
+    )
+
+
+def test_the_size_of_a_vector_is_that_of_the_layers_its_config_describes(configs: list[ModelConfig]) -> None:
+    for config in configs:
+        dense = config.tasks.get("encode", {}).get("dense", {})
+        modules = config.expected.modules if config.expected else ()
+        assert max(dense.get("matryoshka_dims", [dense.get("dim")]) or [0]) == dense.get("dim"), config.id
+        layers = [module.config["out_features"] for module in modules if "out_features" in module.config]
+        sizes = [output.get("dim") for output in config.tasks.get("encode", {}).values()]
+        assert layers[-1:] in ([], sizes), config.id
 
 
 def test_an_installed_family_serves_what_the_weights_will_say(configs: list[ModelConfig], plugins: PluginSet) -> None:

@@ -11,6 +11,7 @@ from sie_fake.adapter import FakeAdapter
 from sie_fake.record import RECORD
 
 from sie_core.catalog import Catalog, build_catalog, open_folder
+from sie_core.catalog.configs import reading
 from sie_core.catalog.sources import watcher as reloading
 from sie_core.catalog.sources.watcher import CatalogWatch
 from sie_core.contracts import InferenceError
@@ -298,14 +299,14 @@ async def test_a_config_that_could_not_be_read_for_a_passing_reason_is_read_agai
     engine = await engines.start()
     looking = watch(engines, engine)
     added = engines.model("added")
-    read, failing = Path.read_bytes, [OSError(errno.EMFILE, "Too many open files")]
+    read, failing = reading.read_regular, [OSError(errno.EMFILE, "Too many open files")]
 
-    def read_bytes(file: Path) -> bytes:
+    def read_regular(file: Path, most: int) -> bytes:
         if failing and file.name == "added.yaml":
             raise failing.pop()
-        return read(file)
+        return read(file, most)
 
-    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    monkeypatch.setattr(reading, "read_regular", read_regular)
     for _ in range(2):
         await bounded(looking.look())
     assert engine.health().notes == ("SIE_MODELS_DIR: added.yaml cannot be read now: Too many open files",)

@@ -6,12 +6,14 @@ from dataclasses import replace
 import pytest
 from sie_sdk import SIEClient
 
+from sie_core.catalog import see
+from sie_core.engine.models.info import describe
 from sie_core.verification import Report
 from sie_core.verification.asking import Answers
 from sie_core.verification.referring import References
 from sie_core.verification.verifying import TOLERANCES, compare
 from tests.clients.published import PublishedClient
-from tests.verification.conftest import Reverify, Verified, Verify
+from tests.verification.conftest import Parts, Reverify, Verified, Verify
 from tests.verification.over_http import ask
 from tests.verification.tiny import TINY
 from tests.verification.unplaced import UnplacedReferences, unplaced
@@ -40,6 +42,18 @@ def assert_answered(model: Verified, answers: Sequence[Answers], references: Ref
 
 def test_a_model_answers_as_its_reference_does(model: Verified) -> None:
     assert_verified(model.report)
+
+
+def test_what_is_listed_before_a_load_is_what_it_comes_to(model: Verified, parts: Parts) -> None:
+    resolved, loaded = parts.catalog.resolve(model.report.model), model.served.info
+    seen = see(resolved, parts.weights, parts.plugins, model.served.device)
+    assert seen is not None
+    listed = describe(resolved, None, parts.plugins.postprocessors, seen)
+    assert (listed.state, listed.available) == ("available", True)
+    assert (listed.inputs, listed.outputs, listed.operations) == (loaded.inputs, loaded.outputs, loaded.operations)
+    assert (listed.dims, listed.matryoshka_dims) == (loaded.dims, loaded.matryoshka_dims)
+    if listed.max_sequence_length is not None:
+        assert listed.max_sequence_length == loaded.max_sequence_length
 
 
 def test_our_own_client_gets_the_same(model: Verified, client: SIEClient) -> None:

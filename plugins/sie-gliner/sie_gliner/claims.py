@@ -1,8 +1,8 @@
-"""Which weights the family claims, and the reason an operator reads. It reads the card alone."""
+"""Which weights the family claims, and what they do, for an operator. It reads the card alone."""
 
 from __future__ import annotations
 
-from sie_core.contracts import Claim, ModelCard
+from sie_core.contracts import Claim, ModelCard, ModelConfig, ModelFacts
 
 CONFIG_FILE = "gliner_config.json"
 PRIORITY = 100
@@ -16,3 +16,8 @@ def claim_gliner(card: ModelCard) -> Claim | None:
     if (card.model_type or "").startswith("gliner"):
         return Claim(f"its model type is {card.model_type}", PRIORITY)
     return None
+
+
+def preview_gliner(card: ModelCard, config: ModelConfig) -> ModelFacts:
+    """Tell what every model of the family does."""
+    return ModelFacts(operations=("extract",), max_sequence_length=config.max_sequence_length)

@@ -17,7 +17,16 @@ DEVICES = frozenset({"cpu", "cuda", "mps"})
 @hookimpl
 def sie_model_families() -> list[ModelFamily]:
     """Register the family `gliner`."""
-    return [ModelFamily("gliner", "sie_gliner.adapter:GlinerExtractor", claim_gliner, DEVICES, OPTIONS)]
+    return [
+        ModelFamily(
+            "gliner",
+            "sie_gliner.adapter:GlinerExtractor",
+            claim_gliner,
+            DEVICES,
+            OPTIONS,
+            preview="sie_gliner.claims:preview_gliner",
+        )
+    ]
 
 
 @hookimpl

@@ -40,10 +40,29 @@ DEVICES = frozenset({"cpu", "cuda", "mps"})
 def sie_model_families() -> list[ModelFamily]:
     """Register the packed text encoders, the models of pairs, those of images and texts, and the fallback."""
     return [
-        ModelFamily("pytorch", "sie_pytorch.adapter:TextEncoder", claim_encoder, DEVICES, OPTIONS),
-        ModelFamily("pytorch-pairs", "sie_pytorch.scoring.adapter:PairModel", claim_pairs, DEVICES, PAIR_OPTIONS),
         ModelFamily(
-            "pytorch-vision", "sie_pytorch.vision.adapter:VisionEncoder", claim_vision, DEVICES, VISION_OPTIONS
+            "pytorch",
+            "sie_pytorch.adapter:TextEncoder",
+            claim_encoder,
+            DEVICES,
+            OPTIONS,
+            preview="sie_pytorch.previews:preview_encoder",
+        ),
+        ModelFamily(
+            "pytorch-pairs",
+            "sie_pytorch.scoring.adapter:PairModel",
+            claim_pairs,
+            DEVICES,
+            PAIR_OPTIONS,
+            preview="sie_pytorch.previews:preview_pairs",
+        ),
+        ModelFamily(
+            "pytorch-vision",
+            "sie_pytorch.vision.adapter:VisionEncoder",
+            claim_vision,
+            DEVICES,
+            VISION_OPTIONS,
+            preview="sie_pytorch.previews:preview_vision",
         ),
         ModelFamily(
             "sentence-transformers",
@@ -51,6 +70,7 @@ def sie_model_families() -> list[ModelFamily]:
             claim_fallback,
             DEVICES,
             FALLBACK_OPTIONS,
+            preview="sie_pytorch.previews:preview_fallback",
         ),
     ]
 

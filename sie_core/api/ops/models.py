@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from sie_core.api.body.negotiation import JSON_TYPE
@@ -13,17 +13,26 @@ from sie_core.api.context import Api
 from sie_core.api.http.model_id import ModelId, check_model_id
 from sie_core.api.ops.models_schema import MergedModel, ModelsReply
 from sie_core.api.route_docs import lookup
-from sie_core.contracts import ModelInfo
+from sie_core.contracts import InvalidInput, ModelInfo
+
+Available = Annotated[
+    str | None,
+    Query(
+        description="`true` lists only models that need nothing fetched, `false` only the others.",
+        json_schema_extra={"enum": ["true", "false"]},
+    ),
+]
 
 
 def router(api: Api) -> APIRouter:
     """Make the routes."""
     routes = APIRouter(tags=["models"])
 
-    @routes.get("/v1/models", **lookup(ModelsReply))
-    async def list_models() -> Response:
-        """List every served model."""
-        models = api.backend.models()
+    @routes.get("/v1/models", **lookup(ModelsReply, 400))
+    async def list_models(available: Available = None) -> Response:
+        """List every served model, those first whose weights are here."""
+        wanted = None if available is None else _truth(available)
+        models = [model for model in api.backend.models() if wanted in (None, model.available)]
         content = {
             "object": "list",
             "data": [openai_model(model, api) for model in models],
@@ -70,7 +79,14 @@ def model_body(model: ModelInfo, api: Api) -> dict[str, Any]:
         "notes": dict(model.notes),
         "loras": list(model.loras),
         "load_stages_s": dict(model.load_stages_s),
+        "available": model.available,
     }
+
+
+def _truth(value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise InvalidInput(f"available is {value[:100]!r}; allowed are true and false.", param="available")
+    return value.lower() == "true"
 
 
 def _profile(name: str, api: Api) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class ModelBody(BaseModel):
     inputs: list[str]
     outputs: list[str]
     operations: list[Operation]
-    dims: dict[str, int | None]
+    dims: dict[str, int]
     loaded: bool
     state: ModelState
     last_error: LoadError | None
@@ -68,6 +68,7 @@ class ModelBody(BaseModel):
     notes: dict[str, str]
     loras: list[str]
     load_stages_s: dict[str, float]
+    available: bool
 
 
 class MergedModel(ModelBody):

@@ -25,19 +25,19 @@ NAMES = ("info", "health")
 
 
 class TeiInfo(BaseModel):
-    """What is served, and its limits. What only the loaded weights tell is null before."""
+    """What is served, and its limits. What is not known yet is left out: a model that is not loaded may not tell it."""
 
     model_id: str
     model_sha: str | None
-    model_dtype: str | None
+    model_dtype: str | None = None
     model_type: dict[str, dict[str, object]] = Field(description="`embedding`, `reranker` or `classifier`.")
     max_concurrent_requests: int
-    max_input_length: int | None
+    max_input_length: int | None = None
     max_batch_tokens: int
     max_batch_requests: int
     max_client_batch_size: int = Field(examples=[MAX_EMBEDDING_INPUTS])
     auto_truncate: bool
-    tokenization_workers: int | None
+    tokenization_workers: int | None = None
     version: str
     sha: str | None
     docker_label: str | None
@@ -84,21 +84,24 @@ def _well(api: Api) -> Response:
 
 def _info(api: Api, model: str) -> Response:
     served, settings = api.backend.model(check_model_id(model)), api.settings
+    told = {
+        "model_dtype": served.precision,
+        "max_input_length": served.max_sequence_length,
+        "tokenization_workers": settings.preprocessor_workers,
+    }
     content = {
         "model_id": served.id,
         "model_sha": served.revision,
-        "model_dtype": served.precision,
         "model_type": _model_type(served),
         "max_concurrent_requests": settings.max_concurrent_requests,
-        "max_input_length": served.max_sequence_length,
         "max_batch_tokens": settings.max_batch_cost,
         "max_batch_requests": settings.max_batch_requests,
         "max_client_batch_size": MAX_EMBEDDING_INPUTS,
         "auto_truncate": True,
-        "tokenization_workers": settings.preprocessor_workers,
         "version": __version__,
         "sha": None,
         "docker_label": None,
+        **{name: value for name, value in told.items() if value is not None},
     }
     return Response(orjson.dumps(content), media_type=JSON_TYPE)
 

@@ -34,6 +34,8 @@ class Catalog:
     problems: tuple[Problem, ...] = ()
     absent: str = ""
     """A sentence on models that broken plugins would have brought, for the error of an unknown one."""
+    here: frozenset[str] = frozenset()
+    """The ids of models whose weights were last seen on this machine: the first an error of an unknown one names."""
     stamp: Hashable = None
     """Tells the state of the models folder it was made of from any other."""
 
@@ -63,7 +65,7 @@ class Catalog:
 
     def not_found(self, model_id: str) -> str:
         """Word that no model of that id is served, with the nearest ids or what to do."""
-        hint = did_you_mean(model_id, self.entries)
+        hint = did_you_mean(model_id, self.entries, self.here)
         return f"No model {model_id!r} is served here.{hint or ' GET /v1/models lists those that are.'}{self.absent}"
 
 

@@ -1,4 +1,4 @@
-"""Describes a model for `/v1/models`: what its config declares, then, once loaded, what its weights are."""
+"""Describes a model for `/v1/models`: what its config declares, or what its weights say, loaded or not."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from collections.abc import Container, Iterable, Mapping
 from typing import Any, get_args
 
+from sie_core.catalog import Sighting
 from sie_core.catalog.configs.snapshot import DEFAULT_PROFILE
 from sie_core.contracts import ModelInfo, OutputType, Postprocessor, ResolvedModel
 from sie_core.engine.models.converters import make_converter, turned_on
@@ -17,19 +18,32 @@ STARTED_AT = time.time() - time.monotonic()
 """What makes a time of day of the monotonic clock: taken once, so that one moment is always told alike."""
 
 
-def describe(resolved: ResolvedModel, slot: ModelSlot | None, postprocessors: Mapping[str, Postprocessor]) -> ModelInfo:
-    """Describe a model; `slot` is None where it was never asked for."""
+def describe(
+    resolved: ResolvedModel,
+    slot: ModelSlot | None,
+    postprocessors: Mapping[str, Postprocessor],
+    seen: Sighting | None = None,
+) -> ModelInfo:
+    """Describe a model: as it was loaded, else as the files of its weights say, else as its config does.
+
+    Args:
+        resolved: The model.
+        slot: What the engine knows of it; None where it was never asked for.
+        postprocessors: All there are.
+        seen: Its weights on this machine; None where they were not seen.
+    """
     loaded = slot.loaded if slot else None
     config = resolved.config
-    facts = loaded.facts if loaded else None
-    vectors = {str(name): facts.dims.get(name) for name in facts.outputs} if facts else _declared_dims(config.tasks)
+    facts = loaded.facts if loaded else seen.facts if seen else None
+    declared = _declared_dims(config.tasks)
+    vectors = {str(name): facts.dims.get(name) or declared.get(name) for name in facts.outputs} if facts else declared
     made = _made(resolved, vectors, postprocessors)
     dims = _allowed(resolved, {**vectors, **made})
     return ModelInfo(
         id=resolved.id,
         inputs=facts.inputs if facts else config.inputs,
         outputs=_outputs(dims, facts.operations if facts else config.tasks),
-        dims=dims,
+        dims={name: dim for name, dim in dims.items() if dim is not None},
         state=slot.state if slot else "available",
         max_sequence_length=(facts and facts.max_sequence_length) or config.max_sequence_length,
         revision=config.hf_revision,
@@ -40,11 +54,12 @@ def describe(resolved: ResolvedModel, slot: ModelSlot | None, postprocessors: Ma
         memory_bytes=slot.memory_held() if slot else None,
         last_used_at=None if slot is None or (used_at := slot.used_at()) is None else STARTED_AT + used_at,
         pinned=slot is not None and slot.pinned,
-        precision=facts.precision if facts else None,
+        precision=loaded.facts.precision if loaded else None,
         notes=_notes(slot),
         operations=served_operations(facts.operations) if facts else declared_operations(resolved),
         loras=tuple(dict.fromkeys((*config.loras, *(loaded.loras.loaded if loaded else ())))),
         load_stages_s=dict(slot.stages_s) if slot else {},
+        available=seen is not None or config.weightless or (slot is not None and slot.load_s is not None),
     )
 
 

@@ -1,0 +1,74 @@
+"""What is known of models before they are loaded: whether their weights are on this machine, and what their files say.
+
+It loads no weights and no adapter; it must not know whether a model is loaded.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sie_core.cache import WeightChain, find_weights
+from sie_core.catalog.cards import read_card
+from sie_core.catalog.families import choose_family
+from sie_core.contracts import Device, ModelCard, ModelFacts, ModelLoadError, ResolvedModel, is_pickled
+from sie_core.plugins import PluginSet
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A model that a load finds without fetching anything."""
+
+    tier: str | None = None
+    """Which tier has the weights; None where it needs none."""
+    folder: Path | None = None
+    facts: ModelFacts | None = None
+    """What the family that will serve it expects of a load; None where it does not tell."""
+
+
+def look(
+    models: Iterable[ResolvedModel], chain: WeightChain, plugins: PluginSet, device: Device
+) -> dict[str, Sighting]:
+    """Look for the weights of models on this machine, and at what they say; by id."""
+    seen = {model.id: see(model, chain, plugins, device) for model in models}
+    return {name: sighting for name, sighting in seen.items() if sighting is not None}
+
+
+def see(model: ResolvedModel, chain: WeightChain, plugins: PluginSet, device: Device) -> Sighting | None:
+    """Look for the weights of one model; None where a load would have to fetch them, or could not use them."""
+    if model.config.weightless:
+        return Sighting()
+    found = find_weights(model.config, chain)
+    if found is None:
+        return None
+    tier, folder = found
+    try:
+        card = read_card(folder)
+    except ModelLoadError:
+        return Sighting(tier, folder)  # a load will say what is wrong with them
+    usable = any(name.endswith(".safetensors") for name in card.files) or not any(map(is_pickled, card.files))
+    return Sighting(tier, folder, _preview(model, card, plugins, device)) if usable else None
+
+
+def _preview(model: ResolvedModel, card: ModelCard, plugins: PluginSet, device: Device) -> ModelFacts | None:
+    try:
+        family = choose_family(plugins, model, card, device).family
+    except ModelLoadError:
+        return None
+    if family.preview is None:
+        return None
+    module, _, name = family.preview.partition(":")
+    try:
+        facts: ModelFacts | None = getattr(importlib.import_module(module), name)(card, model.config)
+    except ModelLoadError:
+        return None
+    except Exception:
+        # Third-party code that reads untrusted files: one that fails must not keep the others from being listed.
+        log.warning("%s: the preview of the family %s failed", model.id, family.id, exc_info=True)
+        return None
+    return facts
