@@ -100,6 +100,12 @@ def test_what_is_no_item_is_refused_before_anything_is_sent(rehearsal, items):
     assert not rehearsal.sends
 
 
+def test_one_output_type_where_a_list_belongs_is_refused(rehearsal):
+    with pytest.raises(TypeError, match="output_types is the string 'dense'; give a list"):
+        rehearsal.encode(rehearsal.vectors(), output_types="dense")
+    assert not rehearsal.sends
+
+
 @pytest.mark.parametrize("model", ["", "..", "a/../b", "a//b", "/a", "./a"])
 def test_an_id_that_would_name_another_route_is_refused(rehearsal, model):
     for operation in (rehearsal.protocol().get_model(model),):

@@ -34,6 +34,31 @@ def test_an_array_travels_without_losing_a_pixel(shape):
     assert np.array_equal(decoded(sent(pixels[::-1])), grey[::-1])
 
 
+@pytest.mark.parametrize(
+    "image",
+    [
+        PIXELS,
+        PIXELS[..., 0],
+        "fox.jpg",
+        Path("fox.jpg"),
+        JPEG,
+        bytearray(JPEG),
+        {"data": JPEG},
+        Image.new("RGB", (3, 3)),
+    ],
+    ids=lambda image: type(image).__name__,
+)
+def test_one_image_where_a_list_belongs_is_refused_with_the_remedy(image):
+    with pytest.raises(TypeError, match=r"items\[2\]\.images .*give a list of images"):
+        item_media({"images": image}, "items[2]")
+
+
+def test_a_stack_of_pictures_is_a_list_of_them():
+    stack = np.stack([PIXELS, PIXELS[::-1]])
+    images = item_media({"images": stack}, "items[0]")["images"]
+    assert [np.array_equal(decoded(image), one) for image, one in zip(images, stack, strict=True)] == [True, True]
+
+
 @pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "LA", "1", "P"])
 def test_a_pillow_image_travels_without_losing_a_pixel(mode):
     image = Image.fromarray(PIXELS).convert(mode)

@@ -241,6 +241,17 @@ def test_nothing_listens_is_a_connection_error_once_the_budget_ends():
             assert run_sync(url, *ENCODE, call, {}) == run_async(url, *ENCODE, call, {}) == SIEConnectionError
 
 
+def test_both_shells_warn_once_of_a_server_they_do_not_reach(caplog):
+    with socket.socket() as unheard:
+        unheard.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unheard.getsockname()[1]}"
+        for run in (run_sync, run_async):
+            caplog.clear()
+            run(url, *ENCODE, {"provision_timeout_s": 0.6}, {})
+            assert [record.levelname for record in caplog.records if record.name == "sie_sdk"] == ["WARNING"]
+            assert url in caplog.text
+
+
 def test_a_certificate_that_is_none_is_not_tried_again(server):
     url = server.url.replace("http:", "https:")
     assert run_sync(url, *ENCODE, {}, {}) == run_async(url, *ENCODE, {}, {}) == SIEConnectionError

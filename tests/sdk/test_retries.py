@@ -6,6 +6,8 @@ import pytest
 from sie_sdk import errors
 from sie_sdk._exchange import Response, TransportFailure
 
+from tests.sdk.conftest import ENCODE
+
 
 def lost(phase):
     return TransportFailure(phase, OSError("the wire is cut"))
@@ -212,13 +214,50 @@ def test_no_memory_retries_means_none(rehearsal):
     assert not rehearsal.sleeps
 
 
-@pytest.mark.parametrize("phase", ["unsent", "interrupted"])
+@pytest.mark.parametrize("phase", ["unsent", "queued", "interrupted"])
 def test_a_server_out_of_reach_is_tried_again_ever_more_slowly(rehearsal, phase):
     error = given_up(rehearsal, lost(phase), provision_timeout_s=20)
     assert rehearsal.sleeps == [0.25, 0.5, 1, 2, 4, 5, 5]
     assert type(error) is errors.SIEConnectionError
     assert "the wire is cut" in str(error)
     assert isinstance(error.__cause__, OSError)
+
+
+def test_a_server_that_was_never_reached_is_waited_for_a_few_seconds_and_the_error_names_it(rehearsal):
+    error = given_up(rehearsal, lost("unsent"))
+    assert rehearsal.sleeps == [0.25, 0.5, 1, 2, 4]
+    assert type(error) is errors.SIEConnectionError
+    assert "http://server" in str(error)
+    assert "provision_timeout_s" in str(error)
+
+
+def test_a_server_that_answered_once_is_waited_for_as_long_as_the_budget_is(rehearsal):
+    loading = rehearsal.error(503, "MODEL_LOADING", retry_after=1)
+    given_up(rehearsal, loading, lost("unsent"))
+    assert sum(rehearsal.sleeps) > 800
+    given_up(rehearsal, lost("interrupted"), lost("unsent"))
+    assert sum(rehearsal.sleeps) > 1600
+
+
+def test_a_server_that_answered_an_earlier_call_is_waited_for_too(rehearsal):
+    client = rehearsal.protocol()
+    rehearsal.play(client.encode("org/m", "text", **ENCODE), [rehearsal.vectors()])
+    with pytest.raises(errors.SIEConnectionError):
+        rehearsal.play(client.encode("org/m", "text", **ENCODE), [lost("unsent")])
+    assert sum(rehearsal.sleeps) > 800
+
+
+def test_a_client_that_waits_for_its_own_connections_goes_on(rehearsal):
+    given_up(rehearsal, lost("queued"))
+    assert sum(rehearsal.sleeps) > 800
+
+
+def test_the_first_failed_connect_of_a_call_is_warned_of_and_later_ones_are_told(rehearsal, caplog):
+    caplog.set_level("INFO", "sie_sdk")
+    rehearsal.encode(lost("unsent"), lost("unsent"), rehearsal.vectors())
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    assert "http://server" in caplog.text
+    assert "the wire is cut" in caplog.text
 
 
 def test_our_own_pauses_between_connects_are_jittered(rehearsal):

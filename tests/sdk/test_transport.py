@@ -24,7 +24,7 @@ GROUP = ExceptionGroup("all attempts failed", [REFUSED, OSError(errno.ENETUNREAC
     ("error", "phase"),
     [
         (httpx.ConnectTimeout(""), "unsent"),
-        (httpx.PoolTimeout(""), "unsent"),
+        (httpx.PoolTimeout(""), "queued"),
         (caused(httpx.ConnectError(""), REFUSED), "unsent"),
         (caused(httpx.ConnectError(""), caused(OSError("all attempts failed"), GROUP)), "unsent"),
         (caused(httpx.ConnectError(""), socket.gaierror(socket.EAI_AGAIN, "try again")), "unsent"),

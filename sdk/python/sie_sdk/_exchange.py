@@ -42,11 +42,12 @@ class Response:
 class TransportFailure:
     """No answer came. `phase` says how far it got, which decides whether a second try may help.
 
-    `unsent`: nothing reached the server. `interrupted`: the connection broke on the way. `final`: trying again gives
-    the same (a name that does not resolve, a certificate) or does the work twice (a read timeout).
+    `queued`: the client's own connections were all taken. `unsent`: nothing reached the server. `interrupted`: the
+    connection broke on the way. `final`: trying again gives the same (a name that does not resolve, a certificate) or
+    does the work twice (a read timeout).
     """
 
-    phase: Literal["unsent", "interrupted", "final"]
+    phase: Literal["queued", "unsent", "interrupted", "final"]
     error: Exception
 
 

@@ -44,11 +44,20 @@ def item_media(item: Mapping[str, Any], where: str) -> dict[str, Any]:
     """
     ready = dict(item)
     if ready.get("images") is not None:
+        _check_list(ready["images"], f"{where}.images")
         ready["images"] = [_image(image, f"{where}.images[{place}]") for place, image in enumerate(ready["images"])]
     for name in ("audio", "video", "document"):
         if ready.get(name) is not None:
             ready[name] = _file(ready[name], f"{where}.{name}")
     return ready
+
+
+def _check_list(images: object, where: str) -> None:
+    """Refuse one image in place of a list: a text is a sequence of letters, and an array one of rows."""
+    one = isinstance(images, (str, os.PathLike, bytes, bytearray, memoryview, Mapping, PillowImage))
+    if one or (isinstance(images, np.ndarray) and images.ndim < 4):
+        shape = f" of shape {images.shape}" if isinstance(images, np.ndarray) else ""
+        raise TypeError(f"{where} is one {type(images).__name__}{shape}; give a list of images")
 
 
 def _image(image: ImageLike, where: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from sie_sdk._exchange import Operation, Response, Send, Sleep, TransportFailure
 from sie_sdk._failures import CallFacts, read_failure
 from sie_sdk._requests import Writer, as_item, as_items
 from sie_sdk._results import read_encode, read_extract, read_model, read_models, read_score
-from sie_sdk._retry import DEFAULT_BUDGET_S, Retries
+from sie_sdk._retry import Reach, Retries
 from sie_sdk.types import (
     EncodeResult,
     ExtractResult,
@@ -47,6 +47,7 @@ class Protocol:
     clock: Callable[[], float] = time.monotonic
     wall_clock: Callable[[], float] = time.time
     rng: random.Random = field(default_factory=random.Random)
+    reach: Reach = field(default_factory=Reach)
 
     @classmethod
     def create(
@@ -86,6 +87,8 @@ class Protocol:
         truncate: Truncate | None,
     ) -> Operation[EncodeResult | list[EncodeResult]]:
         """Encode one item or a list of them."""
+        if isinstance(output_types, str):
+            raise TypeError(f"output_types is the string {output_types!r}; give a list of output types")
         chosen = self._chosen(options)
         if is_query is not None:
             chosen["is_query"] = is_query
@@ -181,8 +184,9 @@ class Protocol:
             self.clock,
             self.rng,
             wait_for_capacity,
-            DEFAULT_BUDGET_S if provision_timeout_s is None else provision_timeout_s,
+            provision_timeout_s,
             max_oom_retries,
+            self.reach,
         )
 
     def _of_items(
@@ -212,23 +216,26 @@ class Protocol:
 
     def _get(self, *path: str) -> Operation[Response]:
         send = Send("GET", self.writer.url(*path), self.writer.headers(with_body=False))
-        retries = Retries(CallFacts(), self.clock, self.rng, wait_for_capacity=False)
+        retries = Retries(CallFacts(), self.clock, self.rng, wait_for_capacity=False, reach=self.reach)
         return (yield from self._answer(send, retries))
 
     def _answer(self, send: Send, retries: Retries) -> Operation[Response]:
         """Send until the answer is a result or the retries raise."""
+        lost = False
         while True:
-            outcome = yield send
+            outcome, level = (yield send), logging.INFO
             if isinstance(outcome, Response):
+                retries.reach.reached = True
                 if outcome.status == 200:
                     return outcome
                 failure = read_failure(outcome, self.wall_clock())
                 pause, reason = retries.after_failure(failure), failure.message
             elif isinstance(outcome, TransportFailure):
-                pause, reason = retries.after_transport(outcome), repr(outcome.error)
+                pause, reason = retries.after_transport(outcome, self.writer.base_url), repr(outcome.error)
+                level, lost = (logging.INFO if lost else logging.WARNING), True
             else:
                 raise TypeError(f"a Send is answered with a Response or a TransportFailure, not {outcome!r}")
-            log.info("trying %s again in %.1f s: %s", send.url, pause, reason)
+            log.log(level, "trying %s again in %.1f s: %s", send.url, pause, reason)
             yield Sleep(pause)
 
 

@@ -15,6 +15,9 @@ from sie_sdk.errors import SIEConnectionError, error_spec
 
 DEFAULT_BUDGET_S = 900.0
 """How long a call may go on waiting in all, where `provision_timeout_s` says nothing."""
+UNREACHED_BUDGET_S = 10.0
+"""How long a call tries to reach a server that never answered this client, where `provision_timeout_s` says nothing:
+long enough for a restart, and soon enough to notice a wrong address."""
 
 _MAX_LORA_RETRIES = 10
 _LONGEST_MEMORY_PAUSE_S = 30.0
@@ -22,6 +25,13 @@ _FIRST_RECONNECT_PAUSE_S = 0.25
 _LONGEST_RECONNECT_PAUSE_S = 5.0
 _TIMEOUT_PAUSE_S = 5.0
 _JITTER = 0.25
+
+
+@dataclass(slots=True)
+class Reach:
+    """Whether a client's server was ever reached; the calls of one client share it."""
+
+    reached: bool = False
 
 
 @dataclass(slots=True)
@@ -37,8 +47,10 @@ class Retries:
     """Monotonic seconds."""
     rng: random.Random
     wait_for_capacity: bool = True
-    budget_s: float = DEFAULT_BUDGET_S
+    budget_s: float | None = None
+    """How long the caller is willing to wait; None for the defaults."""
     max_oom_retries: int = 3
+    reach: Reach = field(default_factory=Reach)
     _started: float = field(init=False)
     _tried: dict[str, int] = field(init=False, default_factory=dict)
 
@@ -72,16 +84,24 @@ class Retries:
                 return self._pause(failure, _TIMEOUT_PAUSE_S, clip=True, allowed=self.wait_for_capacity)
         raise to_exception(failure, self.call)
 
-    def after_transport(self, failure: TransportFailure) -> float:
-        """Return how many seconds to wait before connecting again.
+    def after_transport(self, failure: TransportFailure, url: str) -> float:
+        """Return how many seconds to wait before connecting to `url` again.
 
         Raises:
             SIEConnectionError: Another try is not allowed, would not help, or has no budget left.
         """
+        self.reach.reached |= failure.phase == "interrupted"
         doubled = _FIRST_RECONNECT_PAUSE_S * 2 ** min(self._count("transport") - 1, 10)
         pause = self._jittered(min(doubled, _LONGEST_RECONNECT_PAUSE_S))
-        if failure.phase == "final" or not self.wait_for_capacity or pause >= self._remaining():
-            raise SIEConnectionError(f"no answer from the server: {failure.error!r}") from failure.error
+        if failure.phase == "final" or not self.wait_for_capacity:
+            raise SIEConnectionError(f"no answer from {url}: {failure.error!r}") from failure.error
+        hasty = failure.phase == "unsent" and self.budget_s is None and not self.reach.reached
+        if pause >= self._remaining(UNREACHED_BUDGET_S if hasty else DEFAULT_BUDGET_S):
+            waited = self.clock() - self._started
+            remedy = "; check base_url, or set provision_timeout_s to wait longer for a server that starts"
+            raise SIEConnectionError(
+                f"no answer from {url} in {waited:.0f} s: {failure.error!r}{remedy if hasty else ''}"
+            ) from failure.error
         return pause
 
     def _pause(self, failure: Failure, default_s: float, *, clip: bool = False, allowed: bool = True) -> float:
@@ -110,15 +130,16 @@ class Retries:
         return pause
 
     def _exhausted(self, failure: Failure) -> Failure:
-        note = f"the budget of {self.budget_s:g} s for waiting ended; provision_timeout_s allows more"
+        budget_s = DEFAULT_BUDGET_S if self.budget_s is None else self.budget_s
+        note = f"the budget of {budget_s:g} s for waiting ended; provision_timeout_s allows more"
         return replace(failure, message=f"{failure.message} ({note})")
 
     def _count(self, what: str) -> int:
         self._tried[what] = self._tried.get(what, 0) + 1
         return self._tried[what]
 
-    def _remaining(self) -> float:
-        return self._started + self.budget_s - self.clock()
+    def _remaining(self, default_s: float = DEFAULT_BUDGET_S) -> float:
+        return self._started + (default_s if self.budget_s is None else self.budget_s) - self.clock()
 
     def _jittered(self, seconds: float) -> float:
         return seconds * (1.0 - _JITTER * self.rng.random())

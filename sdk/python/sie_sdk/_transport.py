@@ -46,7 +46,9 @@ def response(answer: httpx.Response) -> Response:
 def failure(error: httpx.HTTPError) -> TransportFailure:
     """Say how far a failed exchange got."""
     match error:
-        case httpx.ConnectTimeout() | httpx.PoolTimeout():
+        case httpx.PoolTimeout():
+            return TransportFailure("queued", error)
+        case httpx.ConnectTimeout():
             return TransportFailure("unsent", error)
         case httpx.ConnectError():
             return TransportFailure("final" if any(map(_hopeless, _causes(error))) else "unsent", error)

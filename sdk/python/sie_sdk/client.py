@@ -118,7 +118,8 @@ class SIEClient:
             options: The model family's own options, e.g. `{"profile": "…"}`.
             gpu: The machine profile to run on, or `pool/profile`.
             wait_for_capacity: Whether to wait while the server is out of reach or has no worker for the model yet.
-            provision_timeout_s: The budget of all waits of this call in seconds; 900 by default.
+            provision_timeout_s: The budget of all waits of this call in seconds; 900 by default, and 10 for a server
+                that never answered this client.
             max_oom_retries: How often to try again after the device ran out of memory.
             input_type: `query` or `document`, which selects the model's prompt; the plain text by default.
             dimensions: One of the model's Matryoshka sizes for `dense`; the native one by default.
