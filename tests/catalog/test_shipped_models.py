@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from sie_pytorch.prompts import Prompts
 
 from sie_core.catalog import check_profile, choose_family, read_config
-from sie_core.contracts import Device, ModelConfig, ModelLoadError, ResolvedModel
+from sie_core.contracts import Device, ModelConfig, ModelLoadError, ResolvedModel, Task
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import PluginSet, discover
 from sie_core.settings import Settings
@@ -20,6 +22,8 @@ FILES = sorted(file for file in PLUGINS.glob("*/*/models/*.yaml") if "sie-fake" 
 
 NO_FACTS = {"sie_id", "hf_id", "sources", "adapter_path"}
 """Fields that name the config, its sources and a family of ours."""
+
+WEB_SEARCH = "Given a web search query, retrieve relevant passages that answer the query"
 
 NOT_YET_CLAIMED = {
     # three outputs of one pass
@@ -84,6 +88,35 @@ def test_every_model_names_its_weights_and_says_what_it_answers(configs: list[Mo
 
 def test_no_model_trusts_remote_code_or_names_a_revision_nobody_tested(configs: list[ModelConfig]) -> None:
     assert [config.id for config in configs if config.trust_remote_code or config.hf_revision] == []
+
+
+@pytest.mark.parametrize(
+    ("model", "instructed", "default"),
+    [
+        ("Qwen/Qwen3-Embedding-0.6B", "Instruct: Find code\nQuery:a fox", f"Instruct: {WEB_SEARCH}\nQuery:a fox"),
+        ("Qwen/Qwen3-Embedding-4B", "Instruct: Find code\nQuery:a fox", f"Instruct: {WEB_SEARCH}\nQuery:a fox"),
+        (
+            "intfloat/e5-mistral-7b-instruct",
+            "Instruct: Find code\nQuery: a fox",
+            f"Instruct: {WEB_SEARCH}\nQuery: a fox",
+        ),
+        (
+            "intfloat/multilingual-e5-large-instruct",
+            "Instruct: Find code\nQuery: a fox",
+            f"Instruct: {WEB_SEARCH}\nQuery: a fox",
+        ),
+        ("google/embeddinggemma-300m", "task: Find code | query: a fox", "task: search result | query: a fox"),
+    ],
+)
+def test_an_instruction_is_written_as_the_model_was_trained(
+    model: str, instructed: str, default: str, configs: list[ModelConfig]
+) -> None:
+    (config,) = (each for each in configs if each.id == model)
+    words = Prompts({"query": "the weights' own: ", "document": "title: none | text: "})
+    query = Task("encode", ("dense",), input_type="query", options=config.profiles["default"].runtime)
+    assert words.choose(replace(query, instruction="Find code")).wrap("a fox") == instructed
+    assert words.choose(query).wrap("a fox") == default
+    assert words.choose(replace(query, input_type="document")).wrap("a fox") == "title: none | text: a fox"
 
 
 def test_every_fact_has_a_source() -> None:
