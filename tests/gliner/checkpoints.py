@@ -47,6 +47,15 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
     "relex-token": {"relations_layer": "dot", "span_mode": "token_level"},
 }
 
+SPAN_MODES: Mapping[str, Mapping[str, Any]] = {
+    mode: {"span_mode": mode}
+    for mode in (
+        *("cat", "mlp", "query", "marker", "markerV1", "markerV2"),
+        *("conv_conv", "conv_max", "conv_mean", "conv_sum", "conv_share"),
+    )
+}
+"""Other representations of spans than the usual one, by their name in gliner."""
+
 
 def write_checkpoint(folder: Path, kind: str, encoder: str = "bert", **config: Any) -> Path:
     """Save a checkpoint of `kind` whose weights have a standard deviation of 0.3 and more."""
@@ -60,7 +69,7 @@ def write_checkpoint(folder: Path, kind: str, encoder: str = "bert", **config: A
         "max_width": MAX_WIDTH,
         "max_len": MAX_WORDS,
         "dropout": 0.1,
-        **KINDS[kind],
+        **(KINDS | SPAN_MODES)[kind],
         **config,
     }
     if "labels_encoder" in fields:

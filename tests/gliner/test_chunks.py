@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from sie_gliner.chunks import FEW, MOST_PADDING, PASS, SHARE, chunks, shares
 from sie_gliner.rows import Row
 
@@ -36,6 +37,18 @@ def test_rows_of_like_length_share_a_pass_and_a_long_row_has_its_own(row: Callab
     assert list(chunks([row(30)] * 64)) == [list(range(64))]
     assert list(chunks([row(20), row(500), row(21)])) == [[0, 2], [1]]
     assert list(chunks([row(9)])) == [[0]]
+
+
+def test_a_long_window_on_an_accelerator_does_not_pad_the_short_ones(
+    checkpoint: Callable[..., Path], row: Callable[[int], Row], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapter = load(checkpoint("span", "bert"))
+    monkeypatch.setattr(adapter._forward, "device", torch.device("cuda"))
+    lengths = [512, *[20] * 600]
+    passes = adapter._together([row(length) for length in lengths])
+    assert sorted(place for places in passes for place in places) == list(range(601))
+    assert sum(len(places) * max(lengths[place] for place in places) for places in passes) < 1.2 * sum(lengths)
+    assert adapter._together([row(length) for length in (20, 60, 22)]) == [[0, 2, 1]]
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

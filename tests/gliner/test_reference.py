@@ -10,7 +10,7 @@ import pytest
 from sie_gliner.grid import scores_ends
 
 from sie_core.contracts import Item, ItemOutput, Unit
-from tests.gliner.checkpoints import KINDS, MAX_WORDS
+from tests.gliner.checkpoints import KINDS, MAX_WORDS, SPAN_MODES
 from tests.gliner.loading import answer, asking, extract, load, reference, spans
 from tests.gliner.planting import WORDS
 
@@ -115,6 +115,22 @@ def test_a_row_of_a_batch_is_the_row_alone(pair: Any, kind: str) -> None:
         assert spans(output.entities) == spans(alone.entities)
         for one, other in zip(output.entities, alone.entities, strict=True):
             assert abs(one.score - other.score) <= CLOSE_IN_BATCH
+
+
+@pytest.mark.parametrize("mode", SPAN_MODES)
+def test_every_representation_of_spans_gives_gliner_s_entities_alone_and_in_a_batch(pair: Any, mode: str) -> None:
+    adapter, model = pair(mode, "bert")
+    texts = [write(seed, 20 + 10 * seed) for seed in range(10)]
+    for choice in CHOICES[:2]:
+        units = adapter.prepare([Item(text=text) for text in texts], asking(LABELS, **choice))
+        alone = one_by_one(adapter, units)
+        assert compare(units, alone, model, **choice) > 5
+        for output, other in zip(adapter.finish(units, adapter.run(units)), alone, strict=True):
+            scores = {(each.start, each.end, each.label): each.score for each in other.entities}
+            assert spans(output.entities) == spans(other.entities)
+            assert all(
+                abs(each.score - scores[each.start, each.end, each.label]) <= CLOSE_IN_BATCH for each in output.entities
+            )
 
 
 def test_a_text_of_as_many_words_as_the_model_takes_is_one_window(pair: Any) -> None:

@@ -14,7 +14,7 @@ import torch
 from sie_core.contracts import Adapter, Item, ItemOutput, LoadContext, ModelFacts, Task, Token, Unit, device_errors
 from sie_gliner.batches import OnHost
 from sie_gliner.building import build
-from sie_gliner.chunks import chunks, shares
+from sie_gliner.chunks import DEVICE_PASS, chunks, of_equal_words, shares
 from sie_gliner.encoders import packed_encoder
 from sie_gliner.forward import Forward
 from sie_gliner.merging import Found, merge
@@ -81,19 +81,29 @@ class GlinerExtractor(Adapter):
             torch.set_num_threads(self._threads)
         rows: list[Row] = [unit.payload for unit in units]
         together = self._together(rows)
+        on_threads = self._forward.device.type == "cpu" and min(len(together), self._threads) > 1
 
         def run_pass(places: list[int]) -> Pass:
             return places, self._forward([rows[place] for place in places])
 
         with device_errors():
-            if min(len(together), self._threads) < 2:
+            if not on_threads:
                 return [run_pass(places) for places in together]
             return list(self._passes.map(run_pass, reversed(together)))  # the longest first
 
     def _together(self, rows: Sequence[Row]) -> list[list[int]]:
-        """Cut a batch into passes; on a CPU padding costs as much as text does."""
+        """Cut a batch into passes: padding costs as much as text does."""
+        groups = of_equal_words(rows) if self._forward.alike else [list(range(len(rows)))]
+        return [
+            [group[place] for place in places]
+            for group in groups
+            for places in self._passes_of([rows[place] for place in group])
+        ]
+
+    def _passes_of(self, rows: Sequence[Row]) -> list[list[int]]:
+        """Cut rows that may be padded to one length into passes."""
         if self._forward.device.type != "cpu":
-            return [list(range(len(rows)))]
+            return list(chunks(rows, DEVICE_PASS))
         padded = packed_encoder(self._forward.model) is None
         return list(chunks(rows)) if padded else shares(rows, self._threads)
 

@@ -13,16 +13,31 @@ PASS = 32
 """How many tokens of padding cost no more than one pass more does; measured on a CPU, with DeBERTa inside."""
 SHARE = 1024
 """How many tokens of a pass without padding are enough; more gain nothing and take memory."""
+DEVICE_PASS = 2048
+"""The same on an accelerator, where a pass of few tokens takes as long as starting its some hundred kernels does; an
+estimate."""
 FEW = 4
 """From how many rows a thread on equal shares come out nearly equal."""
 
 
-def chunks(rows: Sequence[Row]) -> Iterator[list[int]]:
+def of_equal_words(rows: Sequence[Row]) -> list[list[int]]:
+    """Give the places of the rows of equally many words, together."""
+    groups: dict[int, list[int]] = {}
+    for place, row in enumerate(rows):
+        groups.setdefault(row.words, []).append(place)
+    return list(groups.values())
+
+
+def chunks(rows: Sequence[Row], of_pass: int = PASS) -> Iterator[list[int]]:
     """Give the places of the rows of each pass, shortest rows first.
 
     Every pass of a bi-encoder encodes the labels anew, so they count like a pass.
+
+    Args:
+        rows: What is run.
+        of_pass: How many tokens of padding cost no more than one pass more does.
     """
-    free = PASS + sum(len(label) for label in rows[0].prompt.rows)
+    free = of_pass + sum(len(label) for label in rows[0].prompt.rows)
     chunk: list[int] = []
     filled = 0
     for place in sorted(range(len(rows)), key=lambda each: len(rows[each].ids)):

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from sie_gliner.batches import Layout, OnHost, tensors, to_host
-from sie_gliner.grid import EndScorer, scores_ends
+from sie_gliner.grid import EndScorer, scores_ends, sees_padding
 from sie_gliner.rows import Row
 
 NOTHING = 2.0
@@ -20,13 +20,18 @@ NOTHING = 2.0
 
 
 class Forward:
-    """A model on its device; `relations` says whether it finds them."""
+    """A model on its device; `relations` says whether it finds them.
+
+    Attributes:
+        alike: Whether the rows of a pass must have equally many words.
+    """
 
     def __init__(self, model: nn.Module, layout: Layout, device: torch.device, relations: bool) -> None:
         self.model = model
         self.layout = layout
         self.device = device
         self._relations = relations
+        self.alike = sees_padding(model)
         self.ends = EndScorer(model) if scores_ends(model) else None
 
     def release(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from gliner.modeling.base import BiEncoderSpanModel, UniEncoderSpanModel
 from gliner.modeling.context_encoders import IdentityContextEncoder
-from gliner.modeling.span_rep import SpanMarkerV0
+from gliner.modeling.span_rep import SpanMarkerV0, SpanMarkerV1, SpanMarkerV2
 from torch import nn
 from torch.nn import functional
 
@@ -21,6 +21,8 @@ from sie_gliner.linear import Linear, linear, padded
 MODELS = (UniEncoderSpanModel, BiEncoderSpanModel)
 MLP = (nn.Linear, nn.ReLU, nn.Dropout, nn.Linear)
 SPANS = ("span_idx", "span_mask")
+LOOK_AROUND = (SpanMarkerV1, SpanMarkerV2)
+"""Representations of spans that take in the mean of all words, or the last."""
 
 
 def scores_ends(model: nn.Module) -> bool:
@@ -29,12 +31,21 @@ def scores_ends(model: nn.Module) -> bool:
         return False
     layer: Any = model.span_rep_layer
     marker = layer.span_rep_layer
+    if type(layer.context_encoder) is not IdentityContextEncoder or type(marker) is not SpanMarkerV0:
+        return False
     parts = (marker.project_start, marker.project_end, marker.out_project)
-    return (
-        type(layer.context_encoder) is IdentityContextEncoder
-        and type(marker) is SpanMarkerV0
-        and all(tuple(type(each) for each in part) == MLP for part in parts)
-    )
+    return all(tuple(type(each) for each in part) == MLP for part in parts)
+
+
+def sees_padding(model: nn.Module) -> bool:
+    """Whether what stands for a span takes in words beyond it, and with them those a batch is padded with.
+
+    gliner tells these layers of no padding: the mean of all words and the last one are those of the padded row.
+    """
+    layer: Any = getattr(model, "span_rep_layer", None)
+    if layer is None:
+        return False
+    return type(layer.context_encoder) is not IdentityContextEncoder or type(layer.span_rep_layer) in LOOK_AROUND
 
 
 class EndScorer:
