@@ -98,7 +98,7 @@ def scores(
     query: Item,
     documents: Sequence[Item],
     by: OutputType,
-    similarity: Callable[[ItemOutput, ItemOutput], float | None],
+    similarity: Callable[[ItemOutput, ItemOutput], float | None] = lambda query, document: None,
 ) -> list[ItemOutput]:
     """Score documents by a reference's vectors, as it compares them; else by the dot product, or MaxSim.
 
