@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from sie_core.api import Gate
-from sie_core.contracts import Health
+from sie_core.contracts import Health, InferenceError
 
 MODEL = "/tei/org/model"
 
@@ -84,6 +84,9 @@ async def test_every_method_of_a_path_is_told(client: httpx.AsyncClient, path: s
     [
         *(("POST", f"/tei/a..b/{name}") for name in ("embed", "tokenize", "decode", "predict", "similarity", "rerank")),
         ("POST", "/tei//x/embed"),
+        ("POST", "/tei//embed"),
+        ("POST", "/tei/"),
+        ("GET", "/tei//info"),
         ("POST", "/tei/a..b"),
         ("POST", f"/tei/{'a' * 257}/embed"),
         ("GET", "/tei/a..b/info"),
@@ -99,3 +102,13 @@ async def test_a_text_that_is_no_model_s_id_is_the_client_s_mistake(client, back
     reply = await client.request(method, path, json=body if method == "POST" else None)
     assert (reply.status_code, reply.json()["error_type"], reply.json()["param"]) == (400, "Validation", "model")
     assert backend.requests == []
+
+
+async def test_documents_below_a_model_are_asked_of_that_very_model(client: httpx.AsyncClient, backend) -> None:
+    async def refuse(request) -> None:
+        raise InferenceError("MODEL_NOT_FOUND", "No such model.", param="model")
+
+    backend.act = refuse
+    body = {"query": "x", "documents": ["y"], "model": "org/model"}
+    assert (await client.post("/tei/my__model/rerank", json=body)).status_code == 404
+    assert [request.model for request in backend.requests] == ["my__model"]

@@ -184,6 +184,8 @@ async def test_what_is_wrong_with_documents_is_said_in_openai_s_envelope(client:
     for path in ("/rerank", "/", f"{RERANKER}/rerank"):
         reply = await client.post(path, json=RERANK | {"documents": ["x", 1]})
         assert (reply.status_code, reply.json()["error"]["param"]) == (400, "documents[1]")
+    reply = await client.post("/rerank", json=RERANK | {"model": ""})
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "model")
     reply = await client.post("/rerank", json=RERANK | {"model": "no/such"})
     assert (reply.status_code, reply.json()["error"]["code"]) == (404, "model_not_found")
 

@@ -6,7 +6,7 @@ It must not know paths or the backend.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -97,14 +97,16 @@ class RerankingDocuments:
             InvalidInput: A text is too large.
         """
         named = self._named(body)
-        return score_request(named, named.options or {}, call, self.max_text_bytes)
+        asked = score_request(named, named.options or {}, call, self.max_text_bytes)
+        return asked if self.model is None else replace(asked, model=self.model)
 
     def write(self, body: TeiDocumentsBody, reply: InferenceReply) -> bytes:
         """Write the ranks."""
         return rerank_reply(self._named(body), reply)
 
     def _named(self, body: TeiDocumentsBody) -> RerankBody:
-        return body.model_copy(update={"model": self.model or body.model or self.default_model})
+        named = body.model if self.model is None else self.model
+        return body.model_copy(update={"model": self.default_model if named is None else named})
 
 
 def field_name(param: str, body: TeiRerankBody) -> str:

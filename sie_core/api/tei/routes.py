@@ -120,11 +120,11 @@ class _Answers:
 
     async def similarity(self, request: Request, model: str | None) -> Response:
         """Compare a text with others by the cosines between their dense vectors."""
-        return await answer_shaped(self._api, request, Similarity(model or self._default, self._limit).shape())
+        return await answer_shaped(self._api, request, Similarity(self._named(model), self._limit).shape())
 
     async def predict(self, request: Request, model: str | None) -> Response:
         """Classify texts: by the classes of the model, or by `candidate_labels`."""
-        return await answer_shaped(self._api, request, Predicting(model or self._default, self._limit).shape())
+        return await answer_shaped(self._api, request, Predicting(self._named(model), self._limit).shape())
 
     async def rerank(self, request: Request, model: str | None) -> Response:
         """Score texts against a query and rank them, the best first; `documents` are answered as by `/v1/rerank`."""
@@ -141,34 +141,37 @@ class _Answers:
             case "ranks":
                 shape = self._ranking(request, body, model)
             case "similarity":
-                shape = Similarity(model or self._default, self._limit).shape()
-            case None if not self._classifies(model or self._default):
+                shape = Similarity(self._named(model), self._limit).shape()
+            case None if not self._classifies(self._named(model)):
                 shape = self._encoding(model, None)
             case _:
-                shape = Predicting(model or self._default, self._limit).shape()
+                shape = Predicting(self._named(model), self._limit).shape()
         return await answer_read(self._api, request, shape, data, call)
 
     async def tokenize(self, request: Request, model: str | None) -> Response:
         """List the tokens of texts, as the model's own tokenizer makes them; no model runs."""
-        return await answer_tokenize(self._api, request, model or self._default)
+        return await answer_tokenize(self._api, request, self._named(model))
 
     async def decode(self, request: Request, model: str | None) -> Response:
         """Write the texts of token ids, as the model's own tokenizer does; no model runs."""
-        return await answer_decode(self._api, request, model or self._default)
+        return await answer_decode(self._api, request, self._named(model))
 
     async def embeddings(self, request: Request, model: str | None) -> Response:
         """Embed texts, as OpenAI does. Below a model, the body's `model` is not read."""
         return await answer_shaped(self._api, request, Embeddings.of(self._api.settings, model).shape())
 
+    def _named(self, model: str | None) -> str:
+        return self._default if model is None else model
+
     async def _parse(self, data: bytes) -> Any:
         return await self._api.beside.run(len(data), lambda: strict_json.loads(data))
 
     def _encoding(self, model: str | None, output: OutputType | None) -> Shape[Any]:
-        return Encoding(model or self._default, output, self._limit).shape()
+        return Encoding(self._named(model), output, self._limit).shape()
 
     def _ranking(self, request: Request, body: Any, model: str | None) -> Shape[Any]:
         if not (isinstance(body, dict) and body.get("texts") is None and body.get("documents") is not None):
-            return Reranking(model or self._default, self._limit).shape()
+            return Reranking(self._named(model), self._limit).shape()
         request.scope[ENVELOPE] = "openai"
         return RerankingDocuments(model, self._default, self._limit).shape()
 
