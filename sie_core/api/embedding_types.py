@@ -38,3 +38,9 @@ WRITE: Final[Mapping[EmbeddingType, Callable[[Vector], Any]]] = {
     "ubinary": _CASTS["ubinary"],
 }
 """Makes of a float32 vector what a reply holds. `base64` is of little-endian float32."""
+
+
+def of_unit_length(vector: Vector) -> Vector:
+    """Scale a vector to unit length; one without a direction stays as it is."""
+    length = np.linalg.norm(vector)
+    return vector / length if length > 0 else vector

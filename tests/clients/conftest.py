@@ -34,16 +34,7 @@ class ClientEnvironment:
 
     def run(self, script: str, **ask: Any) -> Any:
         """Run one of `scripts/`, which reads `ask` as JSON and answers with JSON."""
-        done = subprocess.run(
-            self._command(script),
-            input=json.dumps(ask),
-            capture_output=True,
-            text=True,
-            timeout=LONGEST_RUN_S,
-            env=_variables(),
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        return _answer(self._command(script), ask)
 
     @contextmanager
     def start(self, script: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
@@ -57,6 +48,28 @@ class ClientEnvironment:
 
     def _command(self, script: str, *arguments: str) -> list[str]:
         return [str(self.python), "-I", str(SCRIPTS / script), *arguments]
+
+
+@dataclass(frozen=True, slots=True)
+class JavaScriptEnvironment:
+    """A folder with published packages of npm."""
+
+    node: Path
+    folder: Path
+
+    def run(self, script: str, **ask: Any) -> Any:
+        """Run one of `scripts/`, which reads `ask` as JSON and answers with JSON."""
+        copy = self.folder / script  # node looks for packages above the script
+        shutil.copyfile(SCRIPTS / script, copy)
+        return _answer([str(self.node), str(copy)], ask)
+
+
+def _answer(command: list[str], ask: dict[str, Any]) -> Any:
+    done = subprocess.run(
+        command, input=json.dumps(ask), capture_output=True, text=True, timeout=LONGEST_RUN_S, env=_variables()
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 def _variables() -> dict[str, str]:
@@ -88,21 +101,54 @@ def other_apis() -> ClientEnvironment:
     return _environment("other-apis", clients, (3, 11))
 
 
+@pytest.fixture(scope="session")
+def litellm_client() -> ClientEnvironment:
+    """litellm, which speaks to many servers by the name of a provider."""
+    return _environment("litellm", ["litellm==1.105.0"], (3, 11))
+
+
+@pytest.fixture(scope="session")
+def langchain_js() -> JavaScriptEnvironment:
+    """LangChain's client for Cohere, in JavaScript."""
+    packages = ["@langchain/cohere@1.0.5", "@langchain/core@1.4.0"]
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if node is None or npm is None:
+        pytest.skip("node and npm are not on this machine")
+    folder = HOME / "langchain-js"
+    with _built("langchain-js", [node, *packages]) as missing:
+        if missing:
+            folder.mkdir()
+            (folder / "package.json").write_text('{"private": true}')
+            _or_skip("langchain-js", npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", *packages)
+    return JavaScriptEnvironment(Path(node), folder)
+
+
 def _environment(name: str, requirements: list[str], least: tuple[int, int]) -> ClientEnvironment:
     folder = HOME / name
-    stamp = folder / ".requirements"
-    digest = hashlib.sha256(repr((requirements, least)).encode()).hexdigest()
-    HOME.mkdir(exist_ok=True)
-    with FileLock(HOME / f"{name}.lock"):
-        if not (stamp.exists() and stamp.read_text() == digest):
+    with _built(name, (requirements, least)) as missing:
+        if missing:
             python = _interpreter(least)
-            shutil.rmtree(folder, ignore_errors=True)
             _or_skip(name, python, "-m", "venv", "--without-pip", str(folder))
             # A pip of its own, and compiling what no test imports, would take most of the time.
             install = (sys.executable, "-m", "pip", "--python", str(folder / "bin/python"), "install")
             _or_skip(name, *install, "-q", "--no-compile", *requirements)
-            stamp.write_text(digest)
     return ClientEnvironment(folder / "bin/python")
+
+
+@contextmanager
+def _built(name: str, needs: object) -> Iterator[bool]:
+    """Say whether an environment is to be built, its folder being removed; after the block it counts as built."""
+    folder = HOME / name
+    stamp = folder / ".requirements"
+    digest = hashlib.sha256(repr(needs).encode()).hexdigest()
+    HOME.mkdir(exist_ok=True)
+    with FileLock(HOME / f"{name}.lock"):
+        if stamp.exists() and stamp.read_text() == digest:
+            yield False
+            return
+        shutil.rmtree(folder, ignore_errors=True)
+        yield True
+        stamp.write_text(digest)
 
 
 def _interpreter(least: tuple[int, int]) -> str:

@@ -51,6 +51,20 @@ def test_a_prompt_is_chosen_by_its_name(checkpoint: Checkpoint, tmp_path: Path) 
     assert deviation(model.encode(TEXTS, prompt_name="other"), model.encode(TEXTS, prompt_name="query")) > 1e-3
 
 
+def test_jina_s_names_of_two_prompts_are_the_weights_own_or_those_of_queries_and_documents() -> None:
+    names = {"retrieval.query": "query", "retrieval.passage": "document"}
+    own = Prompts({"query": "", "document": "", **{name: f"{name}: " for name in names}})
+    plain, template = (
+        Prompts({"query": "q: ", "document": "d: "}),
+        {"query_template": "Q {text}", "doc_template": "D {text}"},
+    )
+    for name, input_type in names.items():
+        asked = {"prompt_name": name}
+        assert own.choose(task(options=asked | template)) == Prompt(f"{name}: ")
+        for given in ({}, template):
+            assert plain.choose(task(options=asked | given)) == plain.choose(task(options=given, input_type=input_type))
+
+
 @pytest.mark.parametrize(("fields", "says"), [({}, "query, document"), ({"instruction": "find"}, "instruction")])
 def test_a_prompt_s_name_is_refused_where_it_is_none_or_not_alone(fields: dict[str, str], says: str) -> None:
     prompts = Prompts({"query": "", "document": ""})

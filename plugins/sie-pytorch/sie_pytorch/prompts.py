@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from string import Formatter
 
-from sie_core.contracts import InvalidInput, ModelCard, ModelLoadError, Task
+from sie_core.contracts import InputType, InvalidInput, ModelCard, ModelLoadError, Task
 
 UNUSED_NAMES = ("passage", "corpus")
 """Names a document's prompt goes by in some files, which `encode_document` passes over."""
+ROLE_NAMES: Mapping[str, InputType] = {"retrieval.query": "query", "retrieval.passage": "document"}
+"""Names some weights give the prompts of queries and documents; where they do not, those prompts are meant."""
 LONGEST_PROMPT = 32_768
 """Characters a request may put around a text: prompts are cached."""
 MOST_ADDED = 2**25
@@ -82,9 +84,11 @@ class Prompts:
             InvalidInput: A template is malformed, or the words are too many; `param` names the field.
         """
         name = task.options.get("prompt_name")
-        if name is not None:
+        role = ROLE_NAMES.get(name) if name is not None and name not in self.by_name else None
+        if name is not None and role is None:
             return self._named(name, task)
-        query = task.input_type == "query"
+        input_type = role or task.input_type
+        query = input_type == "query"
         option = "query_template" if query else "doc_template"
         template = task.options.get(option)
         instruction = task.instruction
@@ -101,8 +105,8 @@ class Prompts:
         if instruction is not None:
             _check_length("instruction", len(instruction), texts)
             return Prompt(f"{instruction} " if instruction else "")
-        if task.input_type is not None:
-            return Prompt(self.by_name[task.input_type])
+        if input_type is not None:
+            return Prompt(self.by_name[input_type])
         return Prompt(self.by_name[self.default_name] if self.default_name is not None else "")
 
     def _named(self, name: str, task: Task) -> Prompt:

@@ -1,4 +1,4 @@
-"""What is to be embedded, as items: one text, a list of texts, or token ids where a model takes them.
+"""What is to be embedded, as items: one text, a list of texts and pictures, or token ids where a model takes them.
 
 It must not know the backend or the rest of the body.
 """
@@ -10,6 +10,7 @@ from typing import Any
 from sie_core.api.body.body import kind_of
 from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS
 from sie_core.api.native.item_schema import check_item_size
+from sie_core.api.pictures import read_picture
 from sie_core.contracts import InvalidInput, Item
 
 FOREIGN_TOKEN_IDS = (
@@ -37,13 +38,26 @@ def read_input(given: Any, max_text_bytes: int, name: str = "input") -> list[Ite
         raise InvalidInput(message, param=name)
     if isinstance(given[0], list):
         return [_token_ids(ids, f"{name}[{place}]") for place, ids in enumerate(given)]
-    return [_text(text, max_text_bytes, f"{name}[{place}]") for place, text in enumerate(given)]
+    return [_item(each, max_text_bytes, f"{name}[{place}]") for place, each in enumerate(given)]
 
 
 def param_of(item: str, given: Any, name: str = "input") -> str:
     """Name the input that became the item `items[3]…`: `input[3]`, or `input` where it was the only one."""
     single = isinstance(given, str) or _is_token_id(given[0])
     return name if single else name + item.removeprefix("items").partition(".")[0]
+
+
+def _item(given: Any, max_bytes: int, param: str) -> Item:
+    """Read an entry of a list; `{"text": …}` and `{"image": …}` are Jina's."""
+    if not isinstance(given, dict):
+        return _text(given, max_bytes, param)
+    if given.keys() == {"text"}:
+        return _text(given["text"], max_bytes, f"{param}.text")
+    if given.keys() == {"image"}:
+        return Item(images=(read_picture(given["image"], f"{param}.image"),))
+    held = ", ".join(map(str, given))[:100] or "nothing"
+    message = f'`{param}` must be a text, {{"text": …}} or {{"image": …}}; it is a map of {held}.'
+    raise InvalidInput(message, param=param)
 
 
 def _text(given: Any, max_bytes: int, param: str) -> Item:

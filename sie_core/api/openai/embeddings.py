@@ -1,28 +1,35 @@
-"""`POST /v1/embeddings`: OpenAI's embeddings over `encode`. It must not know which backend answers."""
+"""`POST /v1/embeddings`: the embeddings of OpenAI and Jina over `encode`. It must not know which backend answers."""
 
 from __future__ import annotations
 
-import base64
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Final, cast
 
-import numpy as np
 from fastapi import APIRouter
-from numpy.typing import NDArray
 from sie_sdk import wire
 from starlette.requests import Request
 from starlette.responses import Response
 
 from sie_core.api.body.json_list import dump_with_list
 from sie_core.api.context import Api
+from sie_core.api.embedding_types import WRITE, Vector, of_unit_length
 from sie_core.api.handler import Shape, answer_shaped
 from sie_core.api.http.call_headers import CallHeaders
 from sie_core.api.openai.embedding_input import FOREIGN_TOKEN_IDS, param_of, read_input
+from sie_core.api.openai.jina import demands, task_role, wishes
 from sie_core.api.openai.schema import EmbeddingsBody, EmbeddingsReply
 from sie_core.api.route_docs import inference
 from sie_core.contracts import InferenceReply, InferenceRequest
 from sie_core.logs import request_fields
 from sie_core.settings import Settings
+
+_FIELDS: Final[Mapping[str, str]] = {
+    "output_types": "model",  # the body has none: the model is the wrong one
+    "options.prompt_name": "task",
+    "options.normalize": "normalized",
+}
+"""The body's fields that options of the request were made of."""
 
 
 def router(api: Api) -> APIRouter:
@@ -32,7 +39,7 @@ def router(api: Api) -> APIRouter:
 
     @routes.post("/v1/embeddings", **inference(EmbeddingsBody, EmbeddingsReply, msgpack=False, errors="openai"))
     async def embeddings(request: Request) -> Response:
-        """Embed texts, as OpenAI does.
+        """Embed texts and, with a model that sees, pictures, as OpenAI and Jina do.
 
         A model that is not loaded is waited for, up to `SIE_MODEL_WAIT_S` seconds or those of `Prefer: wait=N`.
         """
@@ -68,7 +75,7 @@ class Embeddings:
         """Say in the contracts' terms what the client asks for: float32 dense vectors.
 
         Raises:
-            InvalidInput: An input is wrong.
+            InvalidInput: An input is wrong, or two fields contradict each other.
         """
         return InferenceRequest(
             model=self._model(body),
@@ -77,9 +84,11 @@ class Embeddings:
             request_id=request_fields().request_id,
             output_types=("dense",),
             output_dtype="float32",
-            input_type=body.input_type,
+            input_type=task_role(body.task, body.input_type),
             truncate=body.truncate,
             dimensions=body.dimensions,
+            wishes=wishes(body),
+            demands=demands(body),
             deadline=call.deadline,
             load_wait_s=call.load_wait_s or 0,
         )
@@ -98,14 +107,16 @@ def field_name(param: str, body: EmbeddingsBody) -> str:
     """Name the field of the body that a field of the request was made of."""
     if param.startswith("items"):
         return param_of(param, body.input)
-    return "model" if param == "output_types" else param  # the body has no output types: the model is the wrong one
+    return _FIELDS.get(param, param)
 
 
 def embeddings_reply(body: EmbeddingsBody, model: str, reply: InferenceReply) -> bytes:
     """Write the body; the vectors go from their arrays to numbers or base64 without Python lists between."""
     tokens = reply.usage.input_tokens
-    write = _base64 if body.encoding_format == "base64" else _as_is
-    vectors = (cast("dict[str, Any]", wire.unpack(item))["dense"]["values"] for item in reply.items)
+    write = WRITE[body.embedding_type or body.encoding_format or "float"]
+    vectors: Iterable[Vector] = (cast("dict[str, Any]", wire.unpack(item))["dense"]["values"] for item in reply.items)
+    if body.normalized:
+        vectors = map(of_unit_length, vectors)
     fields = {
         "object": "list",
         "data": None,
@@ -116,11 +127,3 @@ def embeddings_reply(body: EmbeddingsBody, model: str, reply: InferenceReply) ->
         {"object": "embedding", "index": place, "embedding": write(vector)} for place, vector in enumerate(vectors)
     )
     return dump_with_list(fields, "data", entries)
-
-
-def _as_is(vector: NDArray[np.float32]) -> NDArray[np.float32]:
-    return vector
-
-
-def _base64(vector: NDArray[np.float32]) -> str:
-    return base64.b64encode(vector.astype("<f4", copy=False).data).decode()

@@ -1,4 +1,4 @@
-"""The bodies of `POST /v1/embeddings`, as OpenAI defines them, with two fields of ours.
+"""The bodies of `POST /v1/embeddings`, as OpenAI defines them, with Jina's fields and two of ours.
 
 Unknown fields are ignored, as OpenAI's clients expect. They must not know the backend.
 """
@@ -12,19 +12,25 @@ from pydantic import BaseModel, Field, WithJsonSchema
 from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS
 from sie_core.api.http.model_id import ModelId
 from sie_core.api.native.item_schema import STRICT
-from sie_core.contracts import InputType, Truncate
+from sie_core.api.openai.jina import Cut, JinaFields
+from sie_core.contracts import InputType
 
-_TEXTS = {"type": "array", "items": {"type": "string"}}
+_MAPS = [
+    {"type": "object", "properties": {name: {"type": "string"}}, "required": [name], "additionalProperties": False}
+    for name in ("text", "image")
+]
+_INPUTS = {"type": "array", "items": {"anyOf": [{"type": "string"}, *_MAPS]}}
 _TOKEN_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
 _COUNT = {"minItems": 1, "maxItems": MAX_EMBEDDING_INPUTS}
 Input = Annotated[
     Any,
     WithJsonSchema(
         {
-            "description": "A text or a list of texts. Token ids only where the model's config says so.",
+            "description": "A text or a list of texts and, for models that see, pictures: base64 or a `data:` URI. "
+            "Token ids only where the model's config says so.",
             "anyOf": [
                 {"type": "string"},
-                {**_TEXTS, **_COUNT},
+                {**_INPUTS, **_COUNT},
                 _TOKEN_IDS,
                 {"type": "array", "items": _TOKEN_IDS, **_COUNT},
             ],
@@ -33,7 +39,7 @@ Input = Annotated[
 ]
 
 
-class EmbeddingsBody(BaseModel):
+class EmbeddingsBody(JinaFields):
     """A request for embeddings. A field that is null counts as absent."""
 
     model_config = STRICT
@@ -48,8 +54,10 @@ class EmbeddingsBody(BaseModel):
     input_type: InputType | None = Field(
         default=None, description="Ours: selects the model's query or document prompt."
     )
-    truncate: Truncate | None = Field(
-        default=None, description="Ours: where a text beyond the model's length is cut (`end` by default), or `error`."
+    truncate: Cut | None = Field(
+        default=None,
+        description="Ours: where a text beyond the model's length is cut (`end` by default), or `error`. Jina's true "
+        "and false are `end` and `error`.",
     )
 
 

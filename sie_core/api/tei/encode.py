@@ -9,11 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, cast
 
-import numpy as np
-from numpy.typing import NDArray
 from sie_sdk import wire
 
 from sie_core.api.body.json_list import dump_list
+from sie_core.api.embedding_types import of_unit_length
 from sie_core.api.handler import Shape
 from sie_core.api.http.call_headers import CallHeaders
 from sie_core.api.openai.embedding_input import param_of, read_input
@@ -137,9 +136,3 @@ def field_name(param: str, body: TeiEncodeBody) -> str:
     return {"output_types": "model", "options.normalize": "normalize", "options.prompt_name": "prompt_name"}.get(
         param, param
     )
-
-
-def of_unit_length(vector: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Scale a vector to unit length; one without a direction stays as it is."""
-    length = np.linalg.norm(vector)
-    return vector / length if length > 0 else vector

@@ -14,11 +14,12 @@ import orjson
 from pydantic import BaseModel, FailFast, Field, RootModel
 from sie_sdk import wire
 
+from sie_core.api.embedding_types import of_unit_length
 from sie_core.api.handler import Shape
 from sie_core.api.http.call_headers import CallHeaders
 from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS
 from sie_core.api.native.item_schema import STRICT, check_item_size
-from sie_core.api.tei.encode import encode_request, of_unit_length
+from sie_core.api.tei.encode import encode_request
 from sie_core.api.tei.schema import DIRECTION, PROMPT_NAME, TRUNCATE, Direction
 from sie_core.contracts import InferenceReply, InferenceRequest, Item
 
