@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from sie_core.cache import cache_folder
 from sie_core.catalog.configs.reading import ConfigError
-from sie_core.catalog.configs.snapshot import Catalog, Problem, make_catalog
+from sie_core.catalog.configs.snapshot import Catalog, Problem, listed_id, make_catalog
 from sie_core.catalog.families import broken_plugins
 from sie_core.catalog.sources.folders import ConfigFile, LocalFolder, ModelsFolder
 from sie_core.catalog.sources.from_weights import cached_models, packaged_models
@@ -129,22 +129,27 @@ def _filter(catalog: Catalog, settings: Settings) -> Catalog:
     """Keep what `SIE_MODEL_FILTER` names; a bare id keeps its profiles too."""
     filtered = catalog
     if settings.model_filter:
-        names = {name.removesuffix(":default") for name in settings.model_filter}
+        names = {listed_id(name) for name in settings.model_filter}
         entries = catalog.entries.items()
         kept = {key: model for key, model in entries if key in names or model.config.id in names}
         known = {*catalog.entries, *(model.config.id for model in kept.values())}
         _check_known(catalog, "SIE_MODEL_FILTER", settings.model_filter, known)
         filtered = replace(catalog, entries=MappingProxyType(kept))
-    _check_known(catalog, "SIE_PRELOAD_MODELS", settings.preload_models, catalog.entries)
-    for name in settings.preload_models:
-        if name.removesuffix(":default") not in filtered.entries:
-            raise SettingsError(f"SIE_PRELOAD_MODELS={name}: SIE_MODEL_FILTER leaves this model out. Add it there.")
+    _check_served(catalog, filtered, "SIE_PRELOAD_MODELS", settings.preload_models)
+    _check_served(catalog, filtered, "SIE_PINNED_MODELS", settings.pinned_models)
     return filtered
+
+
+def _check_served(catalog: Catalog, filtered: Catalog, setting: str, names: Iterable[str]) -> None:
+    _check_known(catalog, setting, names, catalog.entries)
+    for name in names:
+        if listed_id(name) not in filtered.entries:
+            raise SettingsError(f"{setting}={name}: SIE_MODEL_FILTER leaves this model out. Add it there.")
 
 
 def _check_known(catalog: Catalog, setting: str, names: Iterable[str], known: Collection[str]) -> None:
     for name in names:
-        if name.removesuffix(":default") not in known:
+        if listed_id(name) not in known:
             unread = ", ".join(problem.source for problem in catalog.problems)
             broken = f" Not served because of a problem of its own: {unread}." if unread else ""
             raise SettingsError(

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from sie_core.cache import WeightChain
 from sie_core.catalog import Catalog, look
+from sie_core.catalog.configs.snapshot import listed_id
 from sie_core.concurrency.threads import on_thread
 from sie_core.contracts import (
     DecodeRequest,
@@ -111,7 +112,7 @@ class Engine:
             lambda: look(self._catalog.models(), weights.peeking(), plugins, self.device), self._remember_here
         )
         self._pipeline = Pipeline(self.device, threads, image_threads, max_queued_cost, self._make_way, stall_limit_s)
-        self._slots = Slots(frozenset(settings.pinned_models))
+        self._slots = Slots(frozenset(map(listed_id, settings.pinned_models)))
         self._gauge = gauge = MemoryGauge(self.device, plugins.device_probes, settings.memory_limit_bytes)
         self._threshold = settings.memory_pressure_threshold_percent / 100
         unloader = Unloader(self._pipeline.device, gauge, self.metrics)

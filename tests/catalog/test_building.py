@@ -245,18 +245,19 @@ def test_the_filter_keeps_what_it_names_with_its_profiles(
     ]
 
 
-def test_a_model_to_preload_must_pass_the_filter(
-    build: Callable[..., Catalog], write_config: Callable[..., Path]
+@pytest.mark.parametrize("setting", ["preload_models", "pinned_models"])
+def test_a_model_to_preload_or_to_pin_must_pass_the_filter(
+    build: Callable[..., Catalog], write_config: Callable[..., Path], setting: str
 ) -> None:
     for name in "ab":
         write_config(name, f"{{sie_id: org/{name}, hf_id: x, profiles: {{p: {{}}}}}}")
-    with pytest.raises(SettingsError, match=r"SIE_PRELOAD_MODELS=org/b:p: SIE_MODEL_FILTER leaves"):
-        build(model_filter=("org/a",), preload_models=("org/b:p",))
-    with pytest.raises(SettingsError, match=r"SIE_PRELOAD_MODELS=org/a: no such model.*org/a:p"):
-        build(model_filter=("org/a",), preload_models=("org/a",))
+    with pytest.raises(SettingsError, match=rf"SIE_{setting.upper()}=org/b:p: SIE_MODEL_FILTER leaves"):
+        build(model_filter=("org/a",), **{setting: ("org/b:p",)})
+    with pytest.raises(SettingsError, match=rf"SIE_{setting.upper()}=org/a: no such model.*org/a:p"):
+        build(model_filter=("org/a",), **{setting: ("org/a",)})
 
 
-@pytest.mark.parametrize("setting", ["model_filter", "preload_models"])
+@pytest.mark.parametrize("setting", ["model_filter", "preload_models", "pinned_models"])
 def test_a_setting_that_names_an_unknown_model_stops_the_start_with_the_near_ones(
     build: Callable[..., Catalog], write_config: Callable[..., Path], setting: str
 ) -> None:

@@ -365,3 +365,9 @@ async def test_a_closed_engine_loads_nothing_more(engines):
         await bounded(loading)
     assert caught.value.code == "QUEUE_UNAVAILABLE"
     assert engine.model(model).state == "available"
+
+
+async def test_a_model_is_pinned_by_its_id_with_the_default_profile_too(engines):
+    model = engines.model("model")
+    engine = await engines.start(load=[model], pinned_models=(f"{model}:default",))
+    assert engine.model(model).pinned

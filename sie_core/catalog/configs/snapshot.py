@@ -58,7 +58,7 @@ class Catalog:
         """
         if not is_model_id(model_id):
             raise InvalidInput(f"The model id {short(model_id)} is not well formed: {ID_RULE}.", param="model")
-        found = self.entries.get(model_id) or self.entries.get(model_id.removesuffix(f":{DEFAULT_PROFILE}"))
+        found = self.entries.get(model_id) or self.entries.get(listed_id(model_id))
         if found is None:
             raise InferenceError("MODEL_NOT_FOUND", self.not_found(model_id), param="model")
         return found
@@ -67,6 +67,11 @@ class Catalog:
         """Word that no model of that id is served, with the nearest ids or what to do."""
         hint = did_you_mean(model_id, self.entries, self.here)
         return f"No model {model_id!r} is served here.{hint or ' GET /v1/models lists those that are.'}{self.absent}"
+
+
+def listed_id(name: str) -> str:
+    """Return the id that a model is listed under: `id:default` is the bare id."""
+    return name.removesuffix(f":{DEFAULT_PROFILE}")
 
 
 def make_catalog(

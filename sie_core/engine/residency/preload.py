@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Container, Sequence
 
 from sie_core.catalog import Catalog
-from sie_core.catalog.configs.snapshot import DEFAULT_PROFILE
+from sie_core.catalog.configs.snapshot import listed_id
 from sie_core.contracts import InferenceError
 from sie_core.engine.residency.lifecycle import Lifecycle
 
@@ -51,7 +51,7 @@ class Preload:
     def follow(self, changed: Container[str]) -> None:
         """Try those again now whose config changed."""
         for name, event in self._changed.items():
-            if name.removesuffix(f":{DEFAULT_PROFILE}") in changed:
+            if listed_id(name) in changed:
                 event.set()
 
     def cancel(self) -> None:
