@@ -111,7 +111,12 @@ class Settings(BaseSettings):
         10.0, ge=0, description="Longest wait for a batch to fill, only ever spent while the device is busy."
     )
     max_concurrent_requests: int = Field(512, ge=1, description="Requests admitted at once; beyond it 503 QUEUE_FULL.")
-    max_queued_cost: int | None = Field(None, ge=1, description="Cost units queued at once; unset: 64 batches.")
+    max_queued_cost: int | None = Field(
+        None,
+        ge=1,
+        description="Cost units queued at once; where others fill it, a model still has an equal share. Unset: 64 "
+        "batches.",
+    )
     preprocessor_workers: int | None = Field(
         None, ge=1, description="Threads for tokenisation and postprocessing; unset: min(4, CPU quota)."
     )

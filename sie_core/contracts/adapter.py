@@ -42,7 +42,8 @@ class Unit:
     samples / chunk of audio, rounded up, where a chunk is as many samples as cost the model what a token would. At
     least 1."""
     key: Hashable
-    """The inference key: units of one model with equal keys may share a run."""
+    """The inference key: units of one model with equal keys, and of requests with the same LoRA adapter, may share a
+    run."""
     payload: Any
     """The adapter's own: what `run` needs, ready to be concatenated."""
     tokens: int = 0
@@ -143,6 +144,21 @@ class Adapter(ABC):
             OutOfDeviceMemory: The engine frees, splits and tries again.
             DeviceLost: Only a new process gets the device back; every request is turned away.
         """
+
+    def await_device(self, units: Sequence[Unit], raw: Any) -> bool:
+        """Wait until an asynchronous device is done with `raw`, on a CPU thread, before `finish`.
+
+        Families whose `run` returns earlier override it: batches are timed by it, and the next one begins, so that
+        neither counts the time of `finish`.
+
+        Returns:
+            Whether the device is known to be done. False, as here, lets the end of `finish` count for it.
+
+        Raises:
+            OutOfDeviceMemory: What the device did asynchronously shows here; handled as in `run`.
+            DeviceLost: So does this.
+        """
+        return False
 
     @abstractmethod
     def finish(self, units: Sequence[Unit], raw: Any) -> Sequence[ItemOutput]:

@@ -21,8 +21,8 @@ class LoraConfig:
 class Lora:
     """A LoRA adapter that `Adapter.load_lora` loaded.
 
-    Compared by identity: a family that has it in its inference keys never mixes two in a run, nor one with a later load
-    of the same name. Its memory is free when the engine and the last unit let go of it.
+    Compared by identity: a run holds units of one adapter alone, or of none, and never of two loads of the same name.
+    Its memory is free when the engine and the last unit let go of it.
     """
 
     name: str

@@ -15,7 +15,7 @@ from typing import Any, get_args
 import numpy as np
 
 from sie_core.contracts import InvalidInput, Item, ItemOutput, Media, Operation, Option, OutputType, Task, Unit
-from sie_core.testing.comparing import TOLERANCES, answer_alone, answer_shared, arrays, distance
+from sie_core.testing.comparing import TOLERANCES, answer_alone, answer_shared, answer_together, arrays, distance
 from sie_core.testing.loading import LoadedModel
 
 Items = Sequence[Item]
@@ -140,6 +140,29 @@ def a_row_of_a_batch_is_the_batch_of_one(model: LoadedModel, items: Items) -> No
 
 def _tolerance(model: LoadedModel) -> float:
     return TOLERANCES.get(model.adapter.facts.precision, max(TOLERANCES.values()))
+
+
+def a_lora_adapter_changes_its_own_rows_alone(model: LoadedModel, items: Items) -> None:
+    """Rows with and without LoRA adapters, asked for at once, are each what they are alone; the base stays as it is.
+
+    Checked with the adapters that the model's config declares under `loras` and that are on this machine.
+    """
+    if not model.adapter.facts.takes_lora or not model.loras:
+        return
+    tolerance = _tolerance(model)
+    for task in model.tasks():
+        before = answer_alone(model.adapter, items, task)
+        loras = [model.adapter.load_lora(name, folder) for name, folder in model.loras.items()]
+        tasks = [task, *(replace(task, lora=lora) for lora in loras), task]
+        alone = [before, *(answer_alone(model.adapter, items, each) for each in tasks[1:-1]), before]
+        for each, wanted, shared in zip(tasks, alone, answer_together(model.adapter, items, tasks), strict=True):
+            who = "the base model" if each.lora is None else f"the LoRA adapter {each.lora.name}"
+            far = max(map(distance, wanted, shared))
+            assert far <= tolerance, (
+                f"{task.operation} of {who} moves by {far:.1e} beside other LoRA adapters, more than {tolerance:.0e}"
+            )
+            changed = each.lora is None or max(map(distance, before, wanted)) > tolerance
+            assert changed, f"{who} changes no {task.operation} output: it is not applied"
 
 
 def the_same_input_gives_the_same_output(model: LoadedModel, items: Items) -> None:
@@ -279,6 +302,7 @@ ADAPTER_CHECKS: Sequence[Callable[[LoadedModel, Items], None]] = (
     every_item_gives_units,
     outputs_are_what_was_asked,
     a_row_of_a_batch_is_the_batch_of_one,
+    a_lora_adapter_changes_its_own_rows_alone,
     the_same_input_gives_the_same_output,
     prepare_may_run_on_several_threads,
     only_run_options_keep_requests_apart,

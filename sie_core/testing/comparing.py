@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +18,24 @@ TOLERANCES = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2}
 
 def answer_shared(adapter: Adapter, items: Sequence[Item], task: Task) -> list[ItemOutput]:
     """Answer items as the engine does under load: units of equal key run together, cheapest first."""
-    units = list(adapter.prepare(items, task))
+    return answer_together(adapter, items, [task])[0]
+
+
+def answer_together(adapter: Adapter, items: Sequence[Item], tasks: Sequence[Task]) -> list[list[ItemOutput]]:
+    """Answer items for several tasks at once, as `answer_shared`; units of two LoRA adapters never run together."""
+    prepared = [list(adapter.prepare(items, task)) for task in tasks]
     groups: dict[Hashable, list[Unit]] = defaultdict(list)
-    for unit in sorted(units, key=lambda unit: unit.cost):
-        groups[unit.key].append(unit)
-    of_unit = {}
-    for group in groups.values():
-        outputs = adapter.finish(group, adapter.run(group))
-        of_unit.update(dict(zip(map(id, group), outputs, strict=True)))
-    return _combined(adapter, units, [of_unit[id(unit)] for unit in units], len(items))
+    every = [(unit.cost, task.lora, unit) for task, units in zip(tasks, prepared, strict=True) for unit in units]
+    for _, lora, unit in sorted(every, key=itemgetter(0)):
+        groups[lora, unit.key].append(unit)
+    of_unit = {id(unit): output for group in groups.values() for unit, output in _ran(adapter, group)}
+    return [_combined(adapter, units, [of_unit[id(unit)] for unit in units], len(items)) for units in prepared]
+
+
+def _ran(adapter: Adapter, units: Sequence[Unit]) -> list[tuple[Unit, ItemOutput]]:
+    raw = adapter.run(units)
+    adapter.await_device(units, raw)
+    return list(zip(units, adapter.finish(units, raw), strict=True))
 
 
 def answer_alone(adapter: Adapter, items: Sequence[Item], task: Task) -> list[ItemOutput]:
@@ -33,7 +43,7 @@ def answer_alone(adapter: Adapter, items: Sequence[Item], task: Task) -> list[It
     answers = []
     for item in items:
         units = list(adapter.prepare([item], task))
-        outputs = [adapter.finish([unit], adapter.run([unit]))[0] for unit in units]
+        outputs = [_ran(adapter, [unit])[0][1] for unit in units]
         answers += _combined(adapter, units, outputs, 1)
     return answers
 

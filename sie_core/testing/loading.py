@@ -5,11 +5,12 @@ It knows the catalog and the weight tiers; what is then asked of the adapter is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from pkgutil import resolve_name
 
-from sie_core.cache import build_chain, fetch_weights
+from sie_core.cache import WeightChain, build_chain, fetch_weights
 from sie_core.catalog import build_catalog, check_profile, choose_family, read_card, resolve_options
 from sie_core.contracts import (
     Adapter,
@@ -17,12 +18,14 @@ from sie_core.contracts import (
     Item,
     LoadContext,
     Media,
+    ModelConfig,
     ModelFacts,
     ModelFamily,
     Operation,
     PluginError,
     ResolvedModel,
     Task,
+    WeightRequest,
 )
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings
@@ -41,6 +44,8 @@ class LoadedModel:
     adapter: Adapter
     family: ModelFamily
     resolved: ResolvedModel
+    loras: Mapping[str, Path] = field(default_factory=dict)
+    """The LoRA adapters its config declares that are on this machine, with their folders."""
 
     def task(self, operation: Operation | None = None) -> Task:
         """Ask for everything the operation can return, with the profile's own options; None takes the model's first."""
@@ -71,7 +76,8 @@ def load_model(model: str, plugins: PluginSet, settings: Settings, device: str =
         PluginError: No probe finds such a device.
     """
     resolved = build_catalog(settings, plugins).resolve(model)
-    weights = fetch_weights(resolved.config, build_chain(settings, plugins))
+    chain = build_chain(settings, plugins)
+    weights = fetch_weights(resolved.config, chain)
     card = None if weights is None else read_card(weights)
     where = find_device(device, plugins)
     family = choose_family(plugins, resolved, card, where).family
@@ -85,7 +91,17 @@ def load_model(model: str, plugins: PluginSet, settings: Settings, device: str =
         attention_backend=settings.attention_backend,
         runners=plugins.runners,
     )
-    return LoadedModel(resolve_name(family.adapter).load(context), family, resolved)
+    return LoadedModel(resolve_name(family.adapter).load(context), family, resolved, _loras(resolved.config, chain))
+
+
+def _loras(config: ModelConfig, chain: WeightChain) -> dict[str, Path]:
+    found = {}
+    for name, lora in config.loras.items():
+        if lora.weights_path is not None:
+            found[name] = Path(lora.weights_path)
+        elif (there := chain.find(WeightRequest(lora.hf_id or name, lora.hf_revision))) is not None:
+            found[name] = there[1]
+    return found
 
 
 def find_device(kind: str, plugins: PluginSet) -> Device:

@@ -12,7 +12,7 @@ from sie_core.engine.models import loras
 from sie_core.engine.residency import keeper
 from sie_core.memory import lru
 
-from .conftest import BOUND_S, bounded, request, sample, until, vectors
+from .conftest import BOUND_S, bounded, queued, request, sample, until, vectors
 
 MB = 1_000_000
 
@@ -291,3 +291,25 @@ async def test_adapters_that_are_asked_for_and_never_used_take_half_the_places_a
         await until(lambda name=name: name in made.loaded)
         await use(made, "a", 0.0)
     assert set(made.loaded) == {"a", "f", "g", "h"}
+
+
+@pytest.mark.parametrize("device", ["cpu", "fake"])
+async def test_requests_with_other_adapters_or_none_share_no_batch_though_their_family_gives_them_one_key(
+    engines, device
+):
+    hold = engines.hold()
+    gate = engines.model("gate", run_hold=str(hold))
+    base = engines.model("base", takes_lora=True, loras={"legal": 4, "tax": 4})
+    engine = await engines.start(device=device, load=[gate])
+    wanted = {lora: vectors(await bounded(engine.infer(asked(base, lora))))[0] for lora in (None, "legal", "tax")}
+    blocker = asyncio.create_task(engine.infer(request(gate, "gate")))
+    await until(lambda: RECORD.runs(gate))
+    RECORD.clear()
+    order = [None, "legal", "tax", "legal", None]
+    tasks = [asyncio.create_task(engine.infer(asked(base, lora))) for lora in order]
+    await until(lambda: queued(engine) == len(order))
+    hold.off()
+    for lora, reply in zip(order, await bounded(asyncio.gather(*tasks)), strict=True):
+        assert (vectors(reply)[0] == wanted[lora]).all()
+    await bounded(blocker)
+    assert sorted(run.size for run in RECORD.runs(base)) == [1, 2, 2]

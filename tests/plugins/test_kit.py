@@ -228,6 +228,49 @@ def test_a_fault_of_score_or_extract_fails_the_check_that_is_for_it(adapter, che
     assert str(failed.value)
 
 
+class RemembersItsLastLora(FakeAdapter):
+    last = None
+
+    def _output(self, row, lora):
+        self.last = lora or self.last
+        return super()._output(row, self.last)
+
+
+class IgnoresLoras(FakeAdapter):
+    def _output(self, row, lora):
+        return super()._output(row, None)
+
+
+class MergesLoras(FakeAdapter):
+    merged = None
+
+    def load_lora(self, name, folder):
+        self.merged = super().load_lora(name, folder)
+        return self.merged
+
+    def _output(self, row, lora):
+        return super()._output(row, lora or self.merged)
+
+
+@pytest.mark.parametrize(
+    ("adapter", "told"),
+    [
+        (RemembersItsLastLora, "encode of the base model moves by .* beside other LoRA adapters"),
+        (MergesLoras, "encode of the base model moves by .* beside other LoRA adapters"),
+        (IgnoresLoras, "the LoRA adapter legal changes no encode output: it is not applied"),
+    ],
+)
+def test_an_adapter_that_mixes_up_loras_fails(adapter, told, tmp_path):
+    model = replace(loaded(adapter, takes_lora=True), loras={"legal": tmp_path, "medical": tmp_path})
+    with pytest.raises(AssertionError, match=told):
+        run_check("a_lora_adapter_changes_its_own_rows_alone", model)
+
+
+def test_rows_with_and_without_loras_are_each_what_they_are_alone(tmp_path):
+    model = replace(loaded(FakeAdapter, takes_lora=True), loras={"legal": tmp_path, "medical": tmp_path})
+    run_check("a_lora_adapter_changes_its_own_rows_alone", model)
+
+
 @pytest.mark.parametrize("tasks", [ENCODES, READS], ids=["encodes", "reads"])
 @pytest.mark.parametrize("check", ADAPTER_CHECKS, ids=lambda check: check.__name__)
 def test_an_honest_adapter_passes(check, tasks):
@@ -240,9 +283,9 @@ def test_images_are_asked_of_a_model_that_sees_and_texts_of_one_that_reads():
     assert all(item.images and item.text is None for item in fitting(NAMES, image))
 
 
-def loaded(adapter: type[FakeAdapter], tasks: Mapping[str, Any] = ENCODES) -> LoadedModel:
+def loaded(adapter: type[FakeAdapter], tasks: Mapping[str, Any] = ENCODES, **loadtime: Any) -> LoadedModel:
     config = ModelConfig("test/kit", weightless=True, tasks=tasks, max_sequence_length=64)
-    resolved = ResolvedModel("test/kit", config, Profile("default", "fake"))
+    resolved = ResolvedModel("test/kit", config, Profile("default", "fake", loadtime=loadtime))
     family = discover(Settings(plugins=("fake",))).families["fake"]
     return LoadedModel(adapter(LoadContext(resolved, Device("cpu"), "float32")), family, resolved)
 
@@ -413,7 +456,13 @@ def test_the_kit_lists_every_part_of_a_distribution():
 
     assert "family fake: the adapter can be imported" in names
     assert "device probe fake: memory adds up" in names
-    for model in ("sie-fake/dense", "sie-fake/embedder", "sie-fake/embedder:faulty", "sie-fake/embedder:slow"):
+    for model in (
+        "sie-fake/dense",
+        "sie-fake/embedder",
+        "sie-fake/embedder:faulty",
+        "sie-fake/embedder:slow",
+        "sie-fake/embedder:tuned",
+    ):
         assert f"model {model}: a row of a batch is the batch of one" in names
     assert len(names) == len(set(names))
 

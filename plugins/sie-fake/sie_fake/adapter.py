@@ -7,7 +7,7 @@ is what any family does.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -100,8 +100,14 @@ class FakeAdapter(Adapter):
             return self._compute(rows, cost, working)
         return self._stream.submit(self._compute, rows, cost, working)
 
+    def await_device(self, units: Sequence[Unit], raw: Any) -> bool:
+        """Wait for the emulated accelerator."""
+        if isinstance(raw, Future):
+            wait([raw])
+        return True
+
     def finish(self, units: Sequence[Unit], raw: Any) -> Sequence[ItemOutput]:
-        """Wait for the emulated accelerator; scale dense vectors, leave out unsure entities."""
+        """Scale dense vectors, leave out unsure entities."""
         outputs: list[ItemOutput] = raw.result() if isinstance(raw, Future) else raw
         for unit, output in zip(units, outputs, strict=True):
             options = unit.payload.task.options
@@ -164,7 +170,7 @@ class FakeAdapter(Adapter):
     def _units(self, position: int, item: Item, task: Task, query: Sequence[str]) -> list[Unit]:
         rows, truncated = self._reader.rows(item, f"items[{position}]", task, query)
         run_options = tuple(sorted((n, v) for n, v in task.options.items() if n in RUN_OPTIONS))
-        key = (task.operation, task.output_types, run_options, task.lora)
+        key = (task.operation, task.output_types, run_options)
         units = [Unit(position, row.cost, key, row, row.tokens) for row in rows]
         units[0].truncated = truncated
         return units
@@ -172,21 +178,22 @@ class FakeAdapter(Adapter):
     def _compute(self, rows: Sequence[Row], cost: int, working: Held) -> list[ItemOutput]:
         try:
             self._faults.linger(cost, rows[0].task.options)
-            return [self._output(row) for row in rows]
+            return [self._output(row, rows[0].task.lora) for row in rows]
         finally:
             working.free()
 
-    def _output(self, row: Row) -> ItemOutput:
+    def _output(self, row: Row, lora: Lora | None) -> ItemOutput:
+        """Compute a row; as with real weights, a run applies one LoRA adapter to all its rows."""
         if row.task.operation == "score":
             output = ItemOutput(score=reading.score(row.query, (*row.words, *row.media.words)))
         elif row.task.operation == "extract":
             output = reading.extract(row)
         else:
-            output = self._encoded(row)
+            output = self._encoded(row, lora)
         return poison(output, row.text, row.task.options.get("nan_text"))
 
-    def _encoded(self, row: Row) -> ItemOutput:
-        salt = row.task.options.get("salt", "") + (row.task.lora.name if row.task.lora else "")
+    def _encoded(self, row: Row, lora: Lora | None) -> ItemOutput:
+        salt = row.task.options.get("salt", "") + (lora.name if lora else "")
         words = [salt + word for word in (*row.words, *row.media.words)] or [salt]
         output, dims = ItemOutput(normalized=True), self.facts.dims
         if "dense" in row.task.output_types:

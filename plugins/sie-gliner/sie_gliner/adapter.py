@@ -107,6 +107,12 @@ class GlinerExtractor(Adapter):
         padded = packed_encoder(self._forward.model) is None
         return list(chunks(rows)) if padded else shares(rows, self._threads)
 
+    def await_device(self, units: Sequence[Unit], raw: list[Pass]) -> bool:
+        """Wait for the results of every pass."""
+        for _, results in raw:
+            results.land()
+        return True
+
     def finish(self, units: Sequence[Unit], raw: list[Pass]) -> Sequence[ItemOutput]:
         """Read each window's entities, at its own threshold."""
         found: dict[int, ItemOutput] = {}

@@ -37,8 +37,8 @@ class OnHost:
     tensors: dict[str, torch.Tensor]
     done: torch.cuda.Event | None
 
-    def wait(self) -> dict[str, NDArray[Any]]:
-        """Return the results once they are complete.
+    def land(self) -> None:
+        """Wait until they are complete.
 
         Raises:
             DeviceLost: They never will be: what the device did asynchronously shows here.
@@ -46,6 +46,14 @@ class OnHost:
         if self.done is not None:
             with device_errors():
                 self.done.synchronize()
+
+    def wait(self) -> dict[str, NDArray[Any]]:
+        """Return the results once they are complete.
+
+        Raises:
+            DeviceLost: They never will be: what the device did asynchronously shows here.
+        """
+        self.land()
         return {name: tensor.numpy() for name, tensor in self.tensors.items()}
 
 

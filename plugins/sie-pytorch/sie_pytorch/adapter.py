@@ -143,6 +143,13 @@ class TextEncoder(Adapter):
                 for (output, told), layout in zip(choice.told, layouts, strict=True)
             ]
 
+    def await_device(self, units: Sequence[Unit], raw: list[Computed]) -> bool:
+        """Wait for what the heads made."""
+        for _, copies in raw:
+            for copy in copies:
+                copy.land()
+        return True
+
     def finish(self, units: Sequence[Unit], raw: list[Computed]) -> Sequence[ItemOutput]:
         """Hand each unit its rows; all rows of an output lie in arrays that nothing else holds."""
         rows = [unit.payload for unit in units]

@@ -156,6 +156,10 @@ class SentenceTransformersEncoder(Adapter):
             array: NDArray[np.float32] = vectors.float().cpu().contiguous().numpy()
             return array
 
+    def await_device(self, units: Sequence[Unit], raw: NDArray[np.float32]) -> bool:
+        """Wait for nothing: `run` did."""
+        return True
+
     def finish(self, units: Sequence[Unit], raw: NDArray[np.float32]) -> Sequence[ItemOutput]:
         """Hand each unit its row; all rows lie in one array that nothing else holds."""
         call = units[0].key

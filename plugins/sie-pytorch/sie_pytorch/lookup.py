@@ -112,6 +112,10 @@ class LookupEncoder(Adapter):
     def run(self, units: Sequence[Unit]) -> None:
         """Nothing has to be computed."""
 
+    def await_device(self, units: Sequence[Unit], raw: None) -> bool:
+        """Wait for nothing: the device takes no part in it."""
+        return True
+
     def finish(self, units: Sequence[Unit], raw: None) -> Sequence[ItemOutput]:
         """Look every row up."""
         return [ItemOutput(sparse=self._look_up(unit.payload)) for unit in units]

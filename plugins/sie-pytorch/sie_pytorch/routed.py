@@ -48,6 +48,10 @@ class RoutedEncoder(Adapter):
         """Run units of one route."""
         return self._of(units).run(units)
 
+    def await_device(self, units: Sequence[Unit], raw: Any) -> bool:
+        """Wait for what the units' route computes."""
+        return self._of(units).await_device(units, raw)
+
     def finish(self, units: Sequence[Unit], raw: Any) -> Sequence[ItemOutput]:
         """Finish units of one route."""
         return self._of(units).finish(units, raw)

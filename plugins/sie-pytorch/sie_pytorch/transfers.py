@@ -24,8 +24,8 @@ class HostCopy:
     done: torch.cuda.Event | None
     """What ends the way; None where the result is there already."""
 
-    def wait(self) -> NDArray[Any]:
-        """Return the result once it is complete, contiguous; of floating point numbers always in float32.
+    def land(self) -> None:
+        """Wait until it is complete.
 
         Raises:
             DeviceLost: It never will be: what the device did asynchronously shows here.
@@ -33,6 +33,14 @@ class HostCopy:
         if self.done is not None:
             with device_errors():
                 self.done.synchronize()
+
+    def wait(self) -> NDArray[Any]:
+        """Return the result once it is complete, contiguous; of floating point numbers always in float32.
+
+        Raises:
+            DeviceLost: It never will be: what the device did asynchronously shows here.
+        """
+        self.land()
         tensor = self.tensor.float() if self.tensor.is_floating_point() else self.tensor
         array: NDArray[Any] = tensor.contiguous().numpy()
         # Pinned memory is scarce and its owner reuses it: what leaves must not hold it.

@@ -36,7 +36,8 @@ class Scheduler:
     """The queues of all models of one device.
 
     Args:
-        max_queued_cost: Cost units that may wait at once; an empty queue takes any request.
+        max_queued_cost: Cost units that may wait at once. Where others fill it, a model still has an equal share of it;
+            the empty queue of a model takes any request.
     """
 
     def __init__(self, max_queued_cost: int) -> None:
@@ -73,17 +74,31 @@ class Scheduler:
             InferenceError: `QUEUE_FULL`, with the time the queue takes to empty.
             PolicyError: The policy failed.
         """
-        queued = self.queued_cost
         cost = sum(unit.unit.cost for unit in units)
-        if queued and queued + cost > self._max_queued_cost:
-            speed = self._cost_per_second
+        if not self._has_room(model, cost):
+            queued, speed = self.queued_cost, self._cost_per_second
             wait = None if not speed else min(60.0, max(1.0, queued / speed))
-            message = f"{queued} cost units are queued; {cost} more exceed SIE_MAX_QUEUED_COST={self._max_queued_cost}."
+            message = (
+                f"{queued} cost units are queued, {model.policy.queued_cost} of them for {model.id}; "
+                f"{cost} more exceed SIE_MAX_QUEUED_COST={self._max_queued_cost}."
+            )
             raise InferenceError("QUEUE_FULL", message, retry_after_s=wait)
         try:
             model.policy.add(units)
         except Exception as error:
             raise PolicyError(model) from error
+
+    def _has_room(self, model: LoadedModel, cost: int) -> bool:
+        """Whether a request may wait: there is room in all, or the model has not had its share of it.
+
+        So a flooded model fills the queue while it is alone, and keeps nobody else out; in all twice the limit waits at
+        most, and one large request of each model.
+        """
+        own = model.policy.queued_cost
+        if not own or self.queued_cost + cost <= self._max_queued_cost:
+            return True
+        waiting = sum(bool(each.policy.queued_cost) for each in self._models)
+        return own + cost <= self._max_queued_cost // waiting
 
     def next(self, now: float, device_busy: bool) -> tuple[LoadedModel, Batch] | None:
         """Form the ready batch with the oldest unit; None where there is none.

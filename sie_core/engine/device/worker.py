@@ -115,6 +115,9 @@ class DeviceThread:
         with self._wake:
             if self._closing or self._death is not None:
                 raise unavailable("the device is gone" if self._death else "the engine is closing")
+            now = clock()  # under the lock: a policy is promised times that do not decrease
+            for unit in units:
+                unit.enqueued_at = now
             try:
                 self._scheduler.submit(model, units)
             except PolicyError as error:
@@ -335,7 +338,7 @@ class DeviceThread:
             return
         failure: BaseException | None = None
         try:
-            raw = run.model.adapter.run([unit.unit for unit in run.units])
+            raw = run.model.adapter.run([unit.made for unit in run.units])
         except OUT_OF_MEMORY:
             failure = MemoryError()  # the original's frames would keep alive what must be freed
         except BaseException as error:

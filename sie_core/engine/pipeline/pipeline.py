@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sie_core.concurrency.loop import call_soon
@@ -227,7 +228,10 @@ class Pipeline:
         self.device.finishing(run)
         failure: BaseException | None = None
         try:
-            outputs = run.model.adapter.finish([unit.unit for unit in run.units], raw)
+            units = [unit.made for unit in run.units]
+            if self.device.device.asynchronous and run.model.adapter.await_device(units, raw):
+                self.device.landed(run)
+            outputs = run.model.adapter.finish(units, raw)
             if len(outputs) != len(run.units):
                 raise ValueError(f"the adapter finished {len(outputs)} outputs of {len(run.units)} units")
         except OUT_OF_MEMORY:
@@ -297,5 +301,10 @@ def _has_images(request: InferenceRequest) -> bool:
 
 
 def _queue_up(flight: Flight, units: Sequence[Unit]) -> list[FlightUnit]:
-    deadline = flight.request.deadline
-    return [FlightUnit(unit, flight, flight.prepared, deadline, index) for index, unit in enumerate(units)]
+    """Make the queued units of a request; two LoRA adapters never share a run, whatever keys a family gives."""
+    deadline, lora = flight.request.deadline, flight.task.lora
+    queued = units if lora is None else [replace(unit, key=(lora, unit.key)) for unit in units]
+    return [
+        FlightUnit(unit, flight, flight.prepared, deadline, index=index, made=made)
+        for index, (unit, made) in enumerate(zip(queued, units, strict=True))
+    ]

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sie_core.concurrency.loop import call_soon
-from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, QueuedUnit, Task, Timing
+from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, QueuedUnit, Task, Timing, Unit
 
 if TYPE_CHECKING:
     from sie_core.engine.models.loaded import LoadedModel
@@ -22,9 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class FlightUnit(QueuedUnit):
-    """A queued unit that knows its position among those of its flight, which is its `request`."""
+    """A queued unit of a flight, which is its `request`."""
 
-    index: int = 0
+    index: int = field(kw_only=True)
+    """Its position among the units of its flight."""
+    made: Unit = field(kw_only=True)
+    """The unit as the adapter made it; in the queue its key also tells LoRA adapters apart."""
 
 
 class Flight:

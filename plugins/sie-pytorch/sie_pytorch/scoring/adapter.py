@@ -127,6 +127,11 @@ class PairModel(Adapter):
             states = self._runner.forward(ids, places, types[0] if types else None, torch.from_numpy(cu_seqlens))
             return self._transfers.download(self._head(states, spans))
 
+    def await_device(self, units: Sequence[Unit], raw: HostCopy) -> bool:
+        """Wait for the logits."""
+        raw.land()
+        return True
+
     def finish(self, units: Sequence[Unit], raw: HostCopy) -> Sequence[ItemOutput]:
         """Make a score of each pair's logits, or hand them on, as `dense`, to where the labels of a text meet."""
         return [self._output(unit.payload, logits) for unit, logits in zip(units, raw.wait(), strict=True)]

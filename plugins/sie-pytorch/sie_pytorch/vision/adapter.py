@@ -109,6 +109,11 @@ class VisionEncoder(Adapter):
                 features = self._towers.texts(ids, mask if self._padding.masked else None)
             return self._transfers.download(features)
 
+    def await_device(self, units: Sequence[Unit], raw: HostCopy) -> bool:
+        """Wait for the vectors."""
+        raw.land()
+        return True
+
     def finish(self, units: Sequence[Unit], raw: HostCopy) -> Sequence[ItemOutput]:
         """Hand each unit its vector, of unit length where that is wanted."""
         return [_output(row, unit.payload.normalize) for unit, row in zip(units, raw.wait(), strict=True)]
