@@ -146,10 +146,11 @@ class Settings(BaseSettings):
     )
 
     # Compute
-    attention_backend: Literal["auto", "flash_attention_2", "sdpa", "eager"] = Field(
+    attention_backend: str = Field(
         "auto",
-        description="How attention is computed: `auto`, `flash_attention_2`, `sdpa`, `eager`; one that is not "
-        "installed stops the start.",
+        pattern=r"^[a-z][a-z0-9_]*$",
+        description="How attention is computed: `auto`, `sdpa`, `eager`, or what an installed runner names, such as "
+        "`flash_attention_2`; one that is not installed stops the start.",
     )
     default_compute_precision: Literal["float16", "bfloat16", "float32"] = Field(
         "float16",

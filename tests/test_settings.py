@@ -48,7 +48,7 @@ def test_lists_are_separated_by_commas_and_spaces_do_not_count(monkeypatch: pyte
         ("SIE_DEVICE", "GPU 0", "cuda:0"),
         ("SIE_HF_FALLBACK", "perhaps", "boolean"),
         ("SIE_MAX_BATCH_COST", "0", "greater than or equal to 1"),
-        ("SIE_ATTENTION_BACKEND", "magic", "sdpa"),
+        ("SIE_ATTENTION_BACKEND", "magic wand", "sdpa"),
     ],
 )
 def test_a_bad_value_names_the_variable_the_value_and_what_is_allowed(

@@ -27,8 +27,9 @@ from sie_core.contracts import (
     WeightRequest,
     WeightTierFactory,
 )
-from sie_core.contracts.object_stores import StoreFailure, open_store
+from sie_core.contracts.object_stores import StoreFailure
 from sie_core.contracts.weights import Progress
+from sie_core.plugins.object_stores import open_store
 
 FAILURES: dict[StoreFailure, LoadFailure] = {"NOT_FOUND": "CORRUPT", "DENIED": "CONFIG", "UNAVAILABLE": "NETWORK"}
 """How a load fails where the store does; what a manifest names and is not there makes the store's copy corrupt."""

@@ -21,8 +21,8 @@ from sie_core.catalog.sources.from_weights import cached_models, packaged_models
 from sie_core.catalog.sources.store_folder import StoreFolder
 from sie_core.catalog.wording import did_you_mean
 from sie_core.contracts import ModelConfig
-from sie_core.contracts.object_stores import open_store
 from sie_core.plugins import PluginSet
+from sie_core.plugins.object_stores import open_store
 from sie_core.settings import Settings, SettingsError
 
 log = logging.getLogger(__name__)

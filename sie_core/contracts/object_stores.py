@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
-
-from sie_core.contracts.errors import PluginError
 
 StoreFailure = Literal["NOT_FOUND", "DENIED", "UNAVAILABLE"]
 """The object or the bucket is not there; the store refuses these credentials; it cannot be reached or failed."""
@@ -91,28 +89,3 @@ class ObjectStoreFactory:
     """Takes the URL; may import its library. Asks nothing of the network.
 
     Raises `ValueError` where the URL or the store's own settings cannot be used."""
-
-
-def open_store(variable: str, url: str, stores: Mapping[str, ObjectStoreFactory]) -> ObjectStore:
-    """Open the store that the setting `variable` names, by the scheme of its URL. Asks nothing of the network.
-
-    Raises:
-        PluginError: No plugin serves the scheme, or the store cannot be used; says what to install or to mend.
-    """
-    factory = stores.get(url_scheme(url))
-    if factory is None:
-        served = ", ".join(f"{scheme}://" for scheme in sorted(stores)) or "none"
-        raise PluginError(
-            f"{variable}={url!r}: no installed plugin serves {url_scheme(url)}://; served are: {served}. "
-            "pip install sie-objectstore serves s3://, gs:// and az://."
-        )
-    try:
-        return factory.create(url)
-    except (ValueError, ImportError) as error:
-        raise PluginError(f"{variable}={url!r} cannot be used: {error}") from error
-
-
-def url_scheme(url: str) -> str:
-    """Return the scheme of a URL, without `://`; the empty string where it has none."""
-    scheme, separator, _ = url.partition("://")
-    return scheme.lower() if separator else ""

@@ -113,7 +113,7 @@ def test_a_cluster_cache_that_no_plugin_serves_stops_the_command_and_names_one(s
     done = sie("pull", "org/m", SIE_CLUSTER_CACHE="ftp://host/weights")
     assert done.returncode == 2
     assert "no installed plugin serves ftp://" in done.stderr
-    assert "pip install sie-objectstore" in done.stderr
+    assert "Install one that registers an object store for it" in done.stderr
     done = sie("pull", "org/m", SIE_CLUSTER_CACHE="weights")
     assert done.returncode == 2
     assert "SIE_CLUSTER_CACHE='weights'" in done.stderr

@@ -4,6 +4,7 @@ import pytest
 
 from sie_core.contracts import Device, PluginError, RunnerSpec
 from sie_core.engine.device.attention import require_attention_backend
+from sie_core.settings import load_settings
 
 PLAIN = RunnerSpec("plain", "some.Runner", "some:Runner")
 FLASH = RunnerSpec(
@@ -24,9 +25,16 @@ def test_a_backend_that_a_runner_names_can_be_asked_for():
     require_attention_backend("flash_attention_2", [PLAIN, FLASH], Device("cuda"))
 
 
-def test_one_that_none_names_is_refused_with_what_installs_it():
-    with pytest.raises(PluginError, match=r"flash_attention_2 is not installed. Run `pip install .*flash-attn"):
-        require_attention_backend("flash_attention_2", [PLAIN], Device("cuda"))
+def test_one_that_none_names_is_refused_with_those_there_are():
+    there = "flash_attention_3 is not installed; there are auto, eager, flash_attention_2, sdpa. Install a plugin"
+    with pytest.raises(PluginError, match=there):
+        require_attention_backend("flash_attention_3", [PLAIN, FLASH], Device("cuda"))
+
+
+def test_a_strangers_backend_can_be_set_and_asked_for(monkeypatch):
+    monkeypatch.setenv("SIE_ATTENTION_BACKEND", "acme_kernels")
+    theirs = RunnerSpec("acme", "some.Runner", "acme:Runner", attention_backends=frozenset({"acme_kernels"}))
+    require_attention_backend(load_settings().attention_backend, [PLAIN, theirs], Device("cpu"))
 
 
 def test_one_for_another_device_is_refused_with_that_device():

@@ -197,7 +197,9 @@ def test_a_bucket_that_is_not_there_is_named(proxy: Faults) -> None:
 
 def test_a_missing_plugin_is_named() -> None:
     settings = load_settings(models_dir="gs://bucket/models")
-    with pytest.raises(PluginError, match=r"SIE_MODELS_DIR='gs://bucket/models'.*pip install sie-objectstore"):
+    with pytest.raises(
+        PluginError, match=r"SIE_MODELS_DIR='gs://bucket/models'.*Install one that registers an object store"
+    ):
         build_catalog(settings, PluginSet())
 
 

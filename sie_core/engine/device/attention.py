@@ -1,31 +1,31 @@
-"""Whether what `SIE_ATTENTION_BACKEND` asks for is installed. It must not know what the backends do."""
+"""Whether what `SIE_ATTENTION_BACKEND` asks for is installed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from sie_core.contracts import Device, PluginError, RunnerSpec
 
-INSTALL: Mapping[str, str] = {
-    "flash_attention_2": "pip install sie-flash && pip install flash-attn --no-build-isolation",
-}
-"""The backends that need a runner which names them, and what installs it."""
+OF_EVERY_FAMILY = frozenset({"auto", "sdpa", "eager"})
+"""The backends that need no runner which names them."""
 
 
 def require_attention_backend(wanted: str, runners: Sequence[RunnerSpec], device: Device) -> None:
     """Check that a backend which needs a runner of its own has one on `device`.
 
     Raises:
-        PluginError: It has none; the message says how to get it.
+        PluginError: It has none; the message lists the backends there are.
     """
-    if wanted not in INSTALL:
+    if wanted in OF_EVERY_FAMILY:
         return
     named = [spec for spec in runners if wanted in spec.attention_backends]
     if any(not spec.devices or device.kind in spec.devices for spec in named):
         return
     if not named:
+        there = OF_EVERY_FAMILY.union(*(spec.attention_backends for spec in runners))
         raise PluginError(
-            f"SIE_ATTENTION_BACKEND={wanted} is not installed. Run `{INSTALL[wanted]}`, or set it to `auto`."
+            f"SIE_ATTENTION_BACKEND={wanted} is not installed; there are {', '.join(sorted(there))}. Install a plugin "
+            "with a runner that names it (docs/runners.md lists some), or set it to `auto`."
         )
     served = ", ".join(sorted({kind for spec in named for kind in spec.devices}))
     raise PluginError(

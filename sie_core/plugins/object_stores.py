@@ -1,0 +1,32 @@
+"""Opens the object store that a setting names, with the plugin that serves its URL's scheme."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sie_core.contracts import ObjectStore, ObjectStoreFactory, PluginError
+
+
+def open_store(variable: str, url: str, stores: Mapping[str, ObjectStoreFactory]) -> ObjectStore:
+    """Open the store that the setting `variable` names, by the scheme of its URL. Asks nothing of the network.
+
+    Raises:
+        PluginError: No plugin serves the scheme, or the store cannot be used; says what to install or to mend.
+    """
+    factory = stores.get(url_scheme(url))
+    if factory is None:
+        served = ", ".join(f"{scheme}://" for scheme in sorted(stores)) or "none"
+        raise PluginError(
+            f"{variable}={url!r}: no installed plugin serves {url_scheme(url)}://; served are: {served}. "
+            "Install one that registers an object store for it; docs/weights.md names some."
+        )
+    try:
+        return factory.create(url)
+    except (ValueError, ImportError) as error:
+        raise PluginError(f"{variable}={url!r} cannot be used: {error}") from error
+
+
+def url_scheme(url: str) -> str:
+    """Return the scheme of a URL, without `://`; the empty string where it has none."""
+    scheme, separator, _ = url.partition("://")
+    return scheme.lower() if separator else ""
