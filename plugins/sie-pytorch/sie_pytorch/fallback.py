@@ -33,6 +33,7 @@ from sie_pytorch.facts import assumed_length, matryoshka_dims, needed_card, simi
 from sie_pytorch.prompts import Prompts
 from sie_pytorch.stages import Stages, disable_progress_bars
 from sie_pytorch.texts import item_text
+from sie_pytorch.tokenizer import TRIAL, broken_tokenizer, lacking_config
 from sie_pytorch.warming import warm_up
 from sie_pytorch.weights import refuse_pickled
 
@@ -64,6 +65,10 @@ class SentenceTransformersEncoder(Adapter):
         self._threads = context.threads
         length_note = _limit_length(model, context.model.config.max_sequence_length, card)
         self._counter = TokenCounter(model)
+        try:
+            self._counter.count(TRIAL, "", None, None)
+        except Exception as error:  # Rust's errors have no class of their own
+            raise broken_tokenizer(card, error) from error
         last = type(model[-1]).__name__
         self._ends_in_unit_length = last == "Normalize" and model.truncate_dim is None
         self._always_normalizes = last == "Normalize"
@@ -274,6 +279,7 @@ def _load_model(context: LoadContext, folder: str) -> Any:
             else "; if it needs code that comes with the weights, and you trust it, set `trust_remote_code: true` in "
             "the model's config"
         )
+        remedy += lacking_config(needed_card(context))
         raise ModelLoadError(
             "CONFIG", f"sentence-transformers cannot load {context.model.id} ({type(error).__name__}){remedy}."
         ) from error

@@ -25,6 +25,11 @@ UNLIMITED = 1_000_000_000
 """A tokenizer without a length of its own states one beyond this (transformers: 1e30)."""
 
 
+TOKENIZER_CONFIG = "tokenizer_config.json"
+TRIAL = "a tokenizer's trial: ☃"
+"""A text with words that it may lack."""
+
+
 @dataclass(frozen=True, slots=True)
 class TextTokenizer:
     """A tokenizer that neither pads nor cuts; several threads may use it at once."""
@@ -123,23 +128,37 @@ def read_tokenizer(card: ModelCard, settings: TransformerSettings, *, trust_remo
         ) from error
     except Exception as error:
         # Rust's errors have no class of their own, and a missing file is reported in half a dozen ways.
-        raise ModelLoadError(
-            "CORRUPT", f"The tokenizer cannot be built from the weights' files ({type(error).__name__}); see the log."
-        ) from error
+        raise broken_tokenizer(card, error) from error
     if not tokenizer.is_fast:
         raise NotUnderstoodError(f"{type(tokenizer).__name__} has no implementation in the tokenizers library")
     return tokenizer
+
+
+def broken_tokenizer(card: ModelCard, error: Exception) -> ModelLoadError:
+    """Say that the files make no tokenizer that works, and which of them is missing where one is."""
+    said = f"The tokenizer cannot be built from the weights' files ({type(error).__name__})"
+    return ModelLoadError("CORRUPT", f"{said}{lacking_config(card)}; see the log.")
+
+
+def lacking_config(card: ModelCard) -> str:
+    """Say that the file is missing by which most tokenizers are told their special tokens; empty where it is there."""
+    return "" if TOKENIZER_CONFIG in card.files else f"; {TOKENIZER_CONFIG} is missing"
 
 
 def text_tokenizer(tokenizer: Any, card: ModelCard, settings: TransformerSettings) -> TextTokenizer:
     """Take the Rust core and the facts of transformers' tokenizer.
 
     Raises:
+        ModelLoadError: `CORRUPT`: it cannot tokenise.
         NotUnderstoodError: It frames texts in a way of its own.
     """
     core = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     core.no_truncation()
     core.no_padding()
+    try:
+        core.encode(TRIAL)
+    except Exception as error:  # Rust's errors have no class of their own
+        raise broken_tokenizer(card, error) from error
     if settings.do_lower_case:
         _lower_case(core)
     takes_types = "token_type_ids" in tokenizer.model_input_names
