@@ -10,6 +10,7 @@ import contextlib
 import gc
 import logging
 import socket
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -26,7 +27,7 @@ from sie_core.plugins import PluginSet
 from sie_core.serving.connections import Connection
 from sie_core.serving.listening import BACKLOG, address_of, listen, url_of
 from sie_core.serving.stopping import Stopping
-from sie_core.settings import Settings
+from sie_core.settings import Settings, SettingsError
 
 log = logging.getLogger("sie_core.server")
 
@@ -57,13 +58,26 @@ def serve(settings: Settings, plugins: PluginSet, on_ready: OnReady = lambda url
     Raises:
         ListenError: The address cannot be listened on.
         PluginError: Something chosen by a setting is not installed.
-        SettingsError: The models folder cannot be read, or a setting names what is not there.
+        SettingsError: The models folder cannot be read, a setting names what is not there, or no folder for temporary
+            files can be written to.
     """
+    _require_temporary_folder()
     gc.set_threshold(*COLLECT_EVERY)
     with contextlib.closing(listen(settings.http_host, settings.http_port)) as listener:
         factory = uvicorn.Config("", log_config=None).get_loop_factory()
         with asyncio.Runner(loop_factory=factory) as runner:
             runner.run(_serve(settings, plugins, listener, on_ready))
+
+
+def _require_temporary_folder() -> None:
+    """Refuse the start where no model could be loaded: torch wants a temporary folder as soon as it is imported."""
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError:
+        raise SettingsError(
+            "No folder for temporary files can be written to, and the libraries that load models need one: set TMPDIR "
+            "to a folder that can be, or mount one at /tmp (in Kubernetes an emptyDir)."
+        ) from None
 
 
 async def _serve(settings: Settings, plugins: PluginSet, listener: socket.socket, on_ready: OnReady) -> None:

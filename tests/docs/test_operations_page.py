@@ -27,6 +27,11 @@ def test_every_request_answers_what_the_page_prints(fake_server, language, asked
     assert re.fullmatch(pattern, run.stdout.strip()), run.stdout
 
 
+def test_the_first_request_of_the_page_works_on_a_fresh_server(start_server):
+    _, asked, answer = PAIR.findall(PAGE)[0]
+    test_every_request_answers_what_the_page_prints(start_server({"SIE_PLUGINS": "fake"}).url, "sh", asked, answer)
+
+
 def test_every_snippet_has_its_answer():
     assert len(PAIRS) == len(re.findall(r"```(?:sh|python)\n", PAGE + OTHER)) == 8
 

@@ -165,7 +165,7 @@ async def test_a_transient_failure_cools_down_and_is_then_tried_again(engines, m
     assert len((await bounded(engine.infer(request(model, "text")))).items) == 1
 
 
-@pytest.mark.parametrize(("failure", "shown"), [("OOM", "no room"), ("UNKNOWN", "RuntimeError")])
+@pytest.mark.parametrize(("failure", "shown"), [("OOM", "no room"), ("UNKNOWN", "RuntimeError in sie_fake")])
 async def test_an_untyped_failure_gets_its_class_and_leaks_no_text(engines, failure, shown, caplog):
     model = engines.model("broken", load_failure=failure)
     engine = await engines.start()

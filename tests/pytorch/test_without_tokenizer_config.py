@@ -9,8 +9,6 @@ from sentence_transformers.sentence_transformer import modules as st
 from sie_core.contracts import ModelLoadError
 from tests.pytorch.encoders import save_encoder, serve
 from tests.pytorch.models import HIDDEN
-from tests.pytorch.scoring.support import serve as serve_pairs
-from tests.pytorch.scoring.support import write_classifier
 
 Checkpoint = Callable[[str], Path]
 

@@ -2,6 +2,8 @@
 
 import json
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx
@@ -11,7 +13,7 @@ from click.testing import CliRunner
 
 from sie_core.cli import main
 from sie_core.serving.listening import ListenError, address_of, listen, url_of
-from tests.conftest import run_server
+from tests.conftest import MINILM, run_server
 
 
 def test_a_server_that_preloads_lives_but_is_not_ready(start_server, tmp_path: Path) -> None:
@@ -113,6 +115,39 @@ def test_a_stdout_that_cannot_be_written_does_not_end_the_server(tmp_path: Path,
         next(each for each in below if not each.children()).terminate()
         server.wait()
     assert (tmp_path / "status").read_text().strip() == "exit 0"
+
+
+@pytest.fixture
+def without_temporary_folder(tmp_path: Path) -> list[str]:
+    """Give the start of a command line that runs the rest of it where no temporary file can be written."""
+    mounts = "for each in /tmp /var/tmp /usr/tmp; do [ ! -d $each ] || mount -t tmpfs -o ro none $each || exit; done"
+    script = f'{mounts}; cd /proc; exec "$@"'
+    prefix = ["env", "-u", "TMPDIR", "-u", "TEMP", "-u", "TMP", "unshare", "-m", "sh", "-c", script, "sh"]
+    if subprocess.run([*prefix, "true"], capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    return prefix
+
+
+def test_a_machine_without_a_temporary_folder_is_refused_by_name(without_temporary_folder: list[str]) -> None:
+    """A read-only root, as Kubernetes has it: torch could be imported, and every load of a model would fail."""
+    command = [*without_temporary_folder, Path(sys.executable).with_name("sie"), "serve", "--port", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "TMPDIR" in done.stderr
+    assert "emptyDir" in done.stderr
+
+
+def test_a_library_that_is_broken_keeps_a_server_that_preloads_from_being_ready(start_server, tmp_path: Path) -> None:
+    """Torch is there, but one of its own libraries is not."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch/__init__.py").write_text("raise OSError('libtorch_cpu.so: cannot open shared object file')")
+    server = start_server({"PYTHONPATH": str(tmp_path)}, ["--preload", MINILM], ready=False)
+    server.wait_for_log("not ready: ")
+    reply = httpx.get(f"{server.url}/readyz")
+    assert reply.status_code == 503
+    assert MINILM in reply.text
+    assert "raised OSError in torch" in reply.text
+    assert "libtorch_cpu" not in reply.text, "the text of a foreign exception"
 
 
 def test_the_start_is_logged_with_its_threads_and_its_doubts(start_server) -> None:

@@ -74,6 +74,15 @@ class FailedLoad:
         }
 
 
+def _raised(error: BaseException) -> str:
+    """Say what kind of error was raised, and in which module: that of a library says what is broken."""
+    module, frame = "", error.__traceback__
+    while frame is not None:
+        module, frame = str(frame.tb_frame.f_globals.get("__name__", "")), frame.tb_next
+    where = f" in {module}" if module else ""
+    return f"its adapter raised {type(error).__name__}{where}"
+
+
 def failed_load(model: str, error: BaseException, before: FailedLoad | None, now: float) -> FailedLoad:
     """Record that loading `model` raised `error`; a foreign exception's text goes to the log alone."""
     attempts = 1 if before is None else before.attempts + 1
@@ -82,7 +91,7 @@ def failed_load(model: str, error: BaseException, before: FailedLoad | None, now
     elif isinstance(error, OutOfDeviceMemory | MemoryError):
         failure, message = "OOM", "the device has no room for it."
     else:
-        failure, message = "UNKNOWN", f"its adapter raised {type(error).__name__}; the server's log says more."
+        failure, message = "UNKNOWN", f"{_raised(error)}; the server's log says more."
     foreign = None if isinstance(error, ModelLoadError) else error
     log.error("loading %s failed (%s, attempt %d): %s", model, failure, attempts, message, exc_info=foreign)
     return FailedLoad(model, failure, message, attempts, now)
