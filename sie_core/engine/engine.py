@@ -6,8 +6,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from sie_core.cache import WeightChain
@@ -30,9 +31,11 @@ from sie_core.cpu_budget import compute_threads, cpu_budget
 from sie_core.engine.device.attention import require_attention_backend
 from sie_core.engine.device.selection import choose_device
 from sie_core.engine.metrics import EngineMetrics
+from sie_core.engine.models.checked_policy import make_policy
 from sie_core.engine.models.info import describe
+from sie_core.engine.models.lease import Lease
 from sie_core.engine.models.loaded import LoadedModel
-from sie_core.engine.models.record import Slots
+from sie_core.engine.models.record import Registry
 from sie_core.engine.models.sightings import Sightings
 from sie_core.engine.pipeline.pipeline import Pipeline
 from sie_core.engine.pipeline.tokenizer_pool import Tokens
@@ -40,32 +43,23 @@ from sie_core.engine.requests.admission import Admission
 from sie_core.engine.requests.errors import deadline_exceeded
 from sie_core.engine.requests.task import Asked, resolve_task
 from sie_core.engine.residency.checked_manager import make_manager
-from sie_core.engine.residency.estimates import Costs
-from sie_core.engine.residency.keeper import MemoryKeeper
 from sie_core.engine.residency.lifecycle import Lifecycle
 from sie_core.engine.residency.loader import Loader
-from sie_core.engine.residency.memory import MemoryGauge
-from sie_core.engine.residency.placing import Placing
+from sie_core.engine.residency.memory import DeviceMemoryMeter, Estimates
 from sie_core.engine.residency.preload import Preload
-from sie_core.engine.residency.rollout import Following
-from sie_core.engine.residency.turns import Turns
-from sie_core.engine.residency.unloading import Unloader
+from sie_core.engine.residency.residency import Residency
+from sie_core.engine.residency.residents import Unloader
+from sie_core.engine.residency.rollout import Rollout
+from sie_core.engine.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings
 
 log = logging.getLogger(__name__)
 
-STALL_LIMIT_S = 60.0
-"""A batch counts as hung beyond this and ten times its prediction."""
 QUEUED_BATCHES = 64
 """How many full batches may be queued where `SIE_MAX_QUEUED_COST` says nothing."""
 MOST_PREPROCESSORS = 4
 MOST_IMAGE_WORKERS = 4
-CLOSE_TIMEOUT_S = 5.0
-UNLOAD_WAIT_S = 60.0
-"""How long an unload waits until nobody uses the model."""
-
-clock = time.monotonic
 
 Words = TypeVar("Words", TokenizeRequest, DecodeRequest)
 AnyRequest = InferenceRequest | TokenizeRequest | DecodeRequest
@@ -82,7 +76,8 @@ class Engine:
         plugins: What the plugins registered.
         catalog: The models that are served.
         weights: Where their weights come from.
-        stall_limit_s: Seconds beyond which a batch may count as hung.
+        timeouts: Every wait of the engine; tests shorten some.
+        clock: Monotonic seconds.
 
     Raises:
         PluginError: No such device, batch policy or attention backend; names those there are.
@@ -95,11 +90,14 @@ class Engine:
         catalog: Catalog,
         weights: WeightChain,
         *,
-        stall_limit_s: float = STALL_LIMIT_S,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         budget = cpu_budget()
         self._plugins = plugins
         self._every_option = frozenset(each.name for family in plugins.families.values() for each in family.options)
+        self._timeouts = timeouts
+        self._clock = clock
         self._note: str | None = None
         self.device = choose_device(settings.device, plugins.device_probes)
         require_attention_backend(settings.attention_backend, plugins.runners, self.device)
@@ -111,24 +109,36 @@ class Engine:
         self._sightings = Sightings(
             lambda: look(self._catalog.models(), weights.peeking(), plugins, self.device), self._remember_here
         )
-        self._pipeline = Pipeline(self.device, threads, image_threads, max_queued_cost, self._make_way, stall_limit_s)
-        self._slots = Slots(frozenset(map(listed_id, settings.pinned_models)))
-        self._gauge = gauge = MemoryGauge(self.device, plugins.device_probes, settings.memory_limit_bytes)
-        self._threshold = settings.memory_pressure_threshold_percent / 100
-        unloader = Unloader(self._pipeline.device, gauge, self.metrics)
-        self._keeper = self._make_keeper(settings, gauge, unloader)
-        turns = Turns(self._keeper, self._pipeline.device.lose)
-        loader = Loader(settings, plugins, weights, self.device, compute_threads(budget), self.metrics, turns)
-        placing = Placing(
-            loader,
-            turns,
-            self._keeper,
-            Costs(self.device),
-            lambda: (self._pipeline.device.activity(), unloader.given_back),
+        self._pipeline = Pipeline(
+            self.device, threads, image_threads, max_queued_cost, self._make_way, timeouts.stall_s
         )
-        self._lifecycle = Lifecycle(self._slots, loader, placing, unloader, self._pipeline.device, self.metrics)
-        self._following = Following(self._slots, self._lifecycle)
-        self._preload = Preload(settings.preload_models, lambda: self._catalog, self._lifecycle)
+        self._registry = Registry(frozenset(map(listed_id, settings.pinned_models)), clock)
+        self._memory = memory = DeviceMemoryMeter(self.device, plugins.device_probes, settings.memory_limit_bytes)
+        queues = self._pipeline.device
+        self._unloader = unloader = Unloader(queues, memory, self.metrics, timeouts)
+        self._threshold = settings.memory_pressure_threshold_percent / 100
+        limits = MemoryLimits(self._threshold, settings.idle_evict_s)
+        manager = make_manager(plugins, settings.memory_manager, limits)
+        self._residency = Residency(
+            manager, memory, self._registry, unloader, self.metrics, queues.lose, timeouts, clock
+        )
+        plugins.batch_policy(settings.batch_policy)  # one that is not there stops the start, not the first load
+        loader = Loader(
+            settings,
+            plugins,
+            weights,
+            self.device,
+            compute_threads(budget),
+            self.metrics,
+            self._residency,
+            partial(make_policy, plugins, settings.batch_policy),
+            clock,
+        )
+        self._lifecycle = Lifecycle(
+            self._registry, loader, self._residency, unloader, Estimates(self.device), queues, self.metrics, clock
+        )
+        self._rollout = Rollout(self._registry, self._lifecycle, clock)
+        self._preload = Preload(settings.preload_models, lambda: self._catalog, self._lifecycle, clock)
         self._admission = Admission(settings.max_concurrent_requests)
         self.metrics.watch(
             lambda: self._admission.in_flight,
@@ -149,7 +159,7 @@ class Engine:
         """Take requests from now on, and load what is to be preloaded; returns when each was tried once."""
         self._pipeline.start()
         self._admission.open()
-        self._keeper.start()
+        self._residency.start()
         self._sightings.again()
         await self._preload.run()
         await self._sightings.settled()
@@ -164,14 +174,14 @@ class Engine:
         self._admission.close("the engine is closed")
         self._preload.cancel()
         self._sightings.close()
-        self._keeper.cancel()
+        self._residency.stop()
         self._pipeline.stop("the engine is closing")
-        joined = await on_thread("sie-close", lambda: self._pipeline.close(CLOSE_TIMEOUT_S))
+        joined = await on_thread("sie-close", lambda: self._pipeline.close(self._timeouts.close_s))
         if not joined:
             log.error("threads still at work were left behind: %s", self._pipeline.device.problem() or "a CPU stage")
-        self._following.close()
+        self._rollout.close()
         await self._lifecycle.close()
-        self._keeper.close()
+        self._residency.close()
 
     @property
     def catalog(self) -> Catalog:
@@ -182,7 +192,7 @@ class Engine:
         """Serve another snapshot from now on; models that are loaded are brought in line beside their requests."""
         before = self._catalog
         self._adopt(catalog)
-        self._preload.follow(self._following.follow(before, catalog))
+        self._preload.follow(self._rollout.follow(before, catalog))
         self._sightings.again()
 
     def note(self, problem: str | None) -> None:
@@ -241,7 +251,7 @@ class Engine:
         Raises:
             InferenceError: `MODEL_NOT_FOUND`.
         """
-        return await self._lifecycle.unload(self._catalog.resolve(model), UNLOAD_WAIT_S)
+        return await self._lifecycle.unload(self._catalog.resolve(model), self._timeouts.asked_unload_s)
 
     def models(self) -> list[ModelInfo]:
         """List every served model, those first whose weights are here."""
@@ -272,7 +282,7 @@ class Engine:
 
     def health(self) -> Health:
         """Say what is wrong: with the device for liveness; also with preload and admission for readiness."""
-        live = self._pipeline.problem() or self._lifecycle.problem()
+        live = self._pipeline.problem() or self._residency.problem()
         policies = self._pipeline.device.policy_problem()
         ready = live or self._admission.closed_because or self._preload.problem or policies
         notes = [note for note in (self._note, self._catalog.note) if note]
@@ -282,7 +292,7 @@ class Engine:
     def device_status(self) -> DeviceStatus:
         """Measure the device, and what waits for it."""
         queued = self._pipeline.device.queued_by_model()
-        return DeviceStatus(self.device, self._gauge.measure(), self._threshold, queued)
+        return DeviceStatus(self.device, self._memory.measure(), self._threshold, queued)
 
     def _adopt(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -292,71 +302,59 @@ class Engine:
         self._catalog = replace(self._catalog, here=models)
 
     def _describe(self, resolved: ResolvedModel) -> ModelInfo:
-        slot = self._slots.known(resolved.id)
-        info = describe(resolved, slot, self._plugins.postprocessors, self._sightings.of(resolved.id))
-        failing = self._pipeline.device.failing(slot.loaded) if slot and slot.loaded else None
+        record = self._registry.known(resolved.id)
+        info = describe(resolved, record, self._plugins.postprocessors, self._sightings.of(resolved.id))
+        failing = self._pipeline.device.failing(record.loaded) if record and record.loaded else None
         return info if failing is None else replace(info, notes={**info.notes, "failing": failing})
 
     def _failing(self) -> dict[str, str]:
         """Say of each loaded model that fails one request after the other that it does."""
-        loaded = [slot.loaded for slot in self._slots if slot.loaded is not None]
+        loaded = [record.loaded for record in self._registry if record.loaded is not None]
         return {model.id: problem for model in loaded if (problem := self._pipeline.device.failing(model))}
 
     async def _make_way(self, model: str) -> bool:
-        return await self._keeper.free_up_for_run(model)
-
-    def _make_keeper(self, settings: Settings, gauge: MemoryGauge, unloader: Unloader) -> MemoryKeeper:
-        limits = MemoryLimits(settings.memory_pressure_threshold_percent / 100, settings.idle_evict_s)
-        manager = make_manager(self._plugins, settings.memory_manager, limits)
-        return MemoryKeeper(manager, gauge, self._slots, unloader, self.metrics)
+        return await self._residency.free_for_run(model)
 
     async def _by_tokenizer(self, request: Words, ask: Callable[[Words, LoadedModel], Awaitable[Answer]]) -> Answer:
         resolved = self._catalog.resolve(request.model)
         with self._admission.admitted():
-            model = await self._hold(resolved, request)
-            try:
+            model, lease = await self._acquire(resolved, request)
+            with lease:
                 return await ask(request, model)
-            finally:
-                model.use.leave()
 
-    async def _hold(self, resolved: ResolvedModel, request: AnyRequest) -> LoadedModel:
-        """Return the loaded model, held, after as much of a load as the request waits for."""
-        with _deadline_first(request):
-            return await self._lifecycle.hold(resolved, _wait_s(request))
+    async def _acquire(self, resolved: ResolvedModel, request: AnyRequest) -> tuple[LoadedModel, Lease]:
+        """Return the loaded model and a lease on it, after as much of a load as the request waits for."""
+        with self._deadline_first(request):
+            return await self._lifecycle.acquire(resolved, self._wait_s(request))
 
     async def _answer(self, request: InferenceRequest, resolved: ResolvedModel) -> InferenceReply:
-        arrived = clock()
-        model = await self._hold(resolved, request)
-        try:
+        arrived = self._clock()
+        model, lease = await self._acquire(resolved, request)
+        with lease:
             asked = resolve_task(request, model, self._plugins.output_dtypes, self._every_option)
             reply = await self._run(request, model, asked, arrived)
             return replace(reply, ignored_options=asked.ignored) if asked.ignored else reply
-        finally:
-            model.use.leave()
 
     async def _run(self, request: InferenceRequest, model: LoadedModel, asked: Asked, arrived: float) -> InferenceReply:
         if asked.lora is None:
             return await self._pipeline.answer(request, model, asked.task, asked.leaving, arrived)
-        async with AsyncExitStack() as held:
-            with _deadline_first(request):
-                loaded = await held.enter_async_context(model.loras.use(asked.lora, _wait_s(request)))
-            task = replace(asked.task, lora=loaded)
-            return await self._pipeline.answer(request, model, task, asked.leaving, arrived)
+        with self._deadline_first(request):
+            lora, lease = await model.loras.acquire(asked.lora, self._wait_s(request))
+        with lease:
+            return await self._pipeline.answer(request, model, replace(asked.task, lora=lora), asked.leaving, arrived)
 
+    def _wait_s(self, request: AnyRequest) -> float:
+        """Return how long a request waits for a load."""
+        if request.deadline is None:
+            return request.load_wait_s
+        return min(request.load_wait_s, request.deadline - self._clock())
 
-def _wait_s(request: AnyRequest) -> float:
-    """Return how long a request waits for a load that is under way."""
-    if request.deadline is None:
-        return request.load_wait_s
-    return min(request.load_wait_s, request.deadline - clock())
-
-
-@contextmanager
-def _deadline_first(request: AnyRequest) -> Iterator[None]:
-    """Answer `DEADLINE_EXCEEDED` where a request was refused when its deadline had passed: retrying is no help then."""
-    try:
-        yield
-    except InferenceError:
-        if request.deadline is not None and clock() >= request.deadline:
-            raise deadline_exceeded() from None
-        raise
+    @contextmanager
+    def _deadline_first(self, request: AnyRequest) -> Iterator[None]:
+        """Answer `DEADLINE_EXCEEDED` to who was refused when its deadline had passed: retrying is no help then."""
+        try:
+            yield
+        except InferenceError:
+            if request.deadline is not None and self._clock() >= request.deadline:
+                raise deadline_exceeded() from None
+            raise

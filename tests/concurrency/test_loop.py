@@ -9,7 +9,7 @@ import pytest
 import sie_core
 from sie_core.concurrency.loop import call_soon
 from sie_core.concurrency.threads import on_thread
-from sie_core.engine.models.lease import UseCount
+from sie_core.engine.models.lease import Leases
 
 BOUND_S = 30.0
 
@@ -42,10 +42,10 @@ def test_a_call_is_made_while_the_loop_is_open_and_refused_once_it_is_closed(clo
 
 
 def test_who_lets_a_model_go_last_is_not_harmed(closing_loop):
-    use = UseCount()
-    use.enter()
-    begin(closing_loop, use.unused())
-    use.leave()
+    use = Leases()
+    lease = use.acquire()
+    begin(closing_loop, use.idle())
+    lease.release()
     assert use.count == 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from sie_core.contracts import InferenceReply, InferenceRequest, Item
 from sie_core.defaults import BUILTINS
 from sie_core.engine import Engine
 from sie_core.engine.residency import loader as loading
+from sie_core.engine.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from sie_core.plugins import PluginSet, discover
 from sie_core.settings import Settings, load_settings
 
@@ -64,6 +66,16 @@ def queued(engine: Engine) -> int:
 def sample(engine: Engine, name: str, **labels: str) -> float:
     """Read one metric; 0 where it was never counted."""
     return engine.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+@dataclass
+class Clock:
+    """The monotonic clock, set ahead by the test."""
+
+    ahead_s: float = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.ahead_s
 
 
 @dataclass
@@ -149,11 +161,12 @@ class Engines:
         change: Callable[[PluginSet], PluginSet] = lambda plugins: plugins,
         *,
         load: Sequence[str] = (),
-        stall_limit_s: float = 60.0,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        clock: Callable[[], float] = time.monotonic,
         **settings: Any,
     ) -> Engine:
         """Make an engine over the models written so far, start it and load some of them."""
-        engine = self.make(change, stall_limit_s=stall_limit_s, **settings)
+        engine = self.make(change, timeouts=timeouts, clock=clock, **settings)
         await bounded(engine.start())
         for model in load:
             await bounded(engine.load(model))
@@ -164,14 +177,15 @@ class Engines:
         self,
         change: Callable[[PluginSet], PluginSet] = lambda plugins: plugins,
         *,
-        stall_limit_s: float = 60.0,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        clock: Callable[[], float] = time.monotonic,
         **settings: Any,
     ) -> Engine:
         """Make an engine that is not started."""
         read = self.settings(**settings)
         plugins = change(discover(read, BUILTINS))
         engine = Engine(
-            read, plugins, build_catalog(read, plugins), build_chain(read, plugins), stall_limit_s=stall_limit_s
+            read, plugins, build_catalog(read, plugins), build_chain(read, plugins), timeouts=timeouts, clock=clock
         )
         self.made.append(engine)
         return engine

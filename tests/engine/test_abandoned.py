@@ -10,6 +10,7 @@ from sie_fake.adapter import FakeAdapter
 from sie_fake.record import RECORD
 
 from sie_core.contracts import InferenceError, InferenceRequest, Item, Media, TokenizeRequest
+from sie_core.engine.timeouts import Timeouts
 
 from .conftest import BOUND_S, bounded, request, until
 
@@ -26,7 +27,11 @@ async def held_thread(engines, **options):
     hold.off()
     model = engines.model("model", inputs=("text", "image"), prepare_hold=str(hold), **options)
     engine = await engines.start(
-        load=[model], preprocessor_workers=1, image_workers=1, max_concurrent_requests=4, stall_limit_s=30.0
+        load=[model],
+        preprocessor_workers=1,
+        image_workers=1,
+        max_concurrent_requests=4,
+        timeouts=Timeouts(stall_s=30.0),
     )
     hold.on()
     return engine, model, hold
@@ -80,17 +85,16 @@ async def test_closing_answers_those_who_wait_for_their_tokens(engines):
 
 @pytest.mark.parametrize("late", ["adapter", "model"])
 async def test_a_request_whose_model_or_adapter_arrives_during_the_close_is_answered(engines, late, monkeypatch):
-    monkeypatch.setattr("sie_core.engine.engine.CLOSE_TIMEOUT_S", 30.0)
     finishing, arriving = threading.Event(), engines.hold()
     monkeypatch.setattr(FakeAdapter, "finish", lambda adapter, units, raw: finishing.wait(BOUND_S) and raw)
     slow = engines.model("slow")
     options = {"lora_hold": str(arriving)} if late == "adapter" else {"load_hold": str(arriving)}
     base = engines.model("base", takes_lora=True, loras={"a": 4}, **options)
-    engine = await engines.start(load=[slow, base] if late == "adapter" else [slow])
+    engine = await engines.start(load=[slow, base] if late == "adapter" else [slow], timeouts=Timeouts(close_s=BOUND_S))
     running = asyncio.create_task(engine.infer(request(slow, "text")))
     await until(lambda: RECORD.runs(slow))
     waiting = asyncio.create_task(engine.infer(request(base, "text", options={"lora": "a"})))
-    await until(lambda: engine._lifecycle._placing._turns._at_work)
+    await until(lambda: engine._residency._at_work)
     closing = asyncio.create_task(engine.close())
     await until(lambda: not any(thread.name.startswith("sie-prepare") for thread in threading.enumerate()))
     arriving.off()

@@ -34,7 +34,7 @@ class Left(Flight):
 
 def flight(kind):
     now = time.monotonic()
-    return kind(request("test/model", "text"), model=None, task=None, leaving=None, arrived=now, now=now)
+    return kind(request("test/model", "text"), model=None, lease=None, task=None, leaving=None, arrived=now, now=now)
 
 
 @OUTCOMES

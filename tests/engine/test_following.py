@@ -52,7 +52,7 @@ def watch(engines: Engines, engine: Engine, failing: list[Exception] | None = No
 
 
 async def settled(engine: Engine) -> None:
-    await bounded(engine._following.settled())
+    await bounded(engine._rollout.settled())
 
 
 async def test_an_added_model_is_served_and_others_are_not_touched(engines: Engines) -> None:
@@ -79,7 +79,7 @@ async def test_a_changed_model_is_exchanged_beside_its_requests(engines: Engines
     # While the new one is being loaded the old one answers.
     assert len(vectors(await bounded(engine.infer(request(model, "text"))))[0]) == len(before)
     load.off()
-    await until(lambda: engine._slots.known(model).loaded.facts.dims["dense"] == 5)
+    await until(lambda: engine._registry.known(model).loaded.facts.dims["dense"] == 5)
     waiting = asyncio.create_task(engine.infer(request(model, "text")))
     run.off()
     assert len(vectors(await bounded(waiting))[0]) == 5
@@ -92,7 +92,7 @@ async def test_requests_in_flight_are_answered_by_the_model_they_were_given(engi
     model = engines.model("model", run_hold=str(run))
     engine = await engines.start(load=[model])
     waiting = [asyncio.create_task(engine.infer(request(model, f"text {n}"))) for n in range(8)]
-    await until(lambda: engine._slots.known(model).loaded.use.count >= 8)
+    await until(lambda: engine._registry.known(model).loaded.leases.count >= 8)
     (engines.folder / "model.yaml").unlink()
     follow(engines, engine)
     with pytest.raises(InferenceError) as caught:
@@ -145,7 +145,7 @@ async def test_a_changed_config_that_could_not_be_loaded_for_now_is_tried_again(
     await settled(engine)
     assert len(vectors(await bounded(engine.infer(request(model, "text"))))[0]) == 5
     assert engine.model(model).last_error is None
-    assert len(list(engine._slots)) == 1
+    assert len(list(engine._registry)) == 1
 
 
 async def test_a_model_that_comes_back_is_not_of_a_config_that_is_gone(engines: Engines) -> None:
@@ -182,13 +182,13 @@ async def test_a_request_that_does_not_end_holds_up_its_own_model_alone(engines:
     await until(lambda: RECORD.runs(stuck))
     engines.model("stuck", tasks=size(5))
     follow(engines, engine)
-    await until(lambda: engine._slots.known(stuck).loaded.facts.dims["dense"] == 5)
+    await until(lambda: engine._registry.known(stuck).loaded.facts.dims["dense"] == 5)
     (engines.folder / "removed.yaml").unlink()
     engines.model("other", tasks=size(6))
     engines.model("stuck", tasks=size(7))  # nor does it hold up the next change of its own
     follow(engines, engine)
-    await until(lambda: engine._slots.known(other).loaded.facts.dims["dense"] == 6)
-    await until(lambda: engine._slots.known(stuck).loaded.facts.dims["dense"] == 7)
+    await until(lambda: engine._registry.known(other).loaded.facts.dims["dense"] == 6)
+    await until(lambda: engine._registry.known(stuck).loaded.facts.dims["dense"] == 7)
     await until(lambda: RECORD.events(removed, "unload"))
     assert not waiting.done()
     run.off()
@@ -203,13 +203,13 @@ async def test_the_newest_config_wins_and_nothing_stays_of_those_before(engines:
     engine = await engines.start(load=[model])
     engines.model("model", load_hold=str(load), tasks=size(5))
     follow(engines, engine)
-    await until(lambda: any(slot.state == "loading" for slot in engine._slots))
+    await until(lambda: any(record.state == "loading" for record in engine._registry))
     engines.model("model", tasks=size(6))
     follow(engines, engine)
     load.off()
     await settled(engine)
     assert len(vectors(await bounded(engine.infer(request(model, "text"))))[0]) == 6
-    assert [slot.resolved.id for slot in engine._slots] == [model]
+    assert [record.resolved.id for record in engine._registry] == [model]
     loads, unloads = RECORD.events(model, "load"), RECORD.events(model, "unload")
     assert len(unloads) == len(loads)  # and one was loaded before
 
@@ -218,16 +218,16 @@ async def test_a_config_put_back_as_it_was_ends_the_load_of_the_other(engines: E
     load = engines.hold()
     model = engines.model("model")
     engine = await engines.start(load=[model])
-    serving = engine._slots.known(model).loaded
+    serving = engine._registry.known(model).loaded
     engines.model("model", load_hold=str(load), tasks=size(5))
     follow(engines, engine)
-    await until(lambda: any(slot.state == "loading" for slot in engine._slots))
+    await until(lambda: any(record.state == "loading" for record in engine._registry))
     engines.model("model")
     follow(engines, engine)
     load.off()
     await settled(engine)
-    assert engine._slots.known(model).loaded is serving
-    assert len(list(engine._slots)) == 1
+    assert engine._registry.known(model).loaded is serving
+    assert len(list(engine._registry)) == 1
 
 
 async def test_a_request_that_waits_for_a_load_gets_the_config_that_came_meanwhile(engines: Engines) -> None:
@@ -241,7 +241,7 @@ async def test_a_request_that_waits_for_a_load_gets_the_config_that_came_meanwhi
     load.off()
     assert len(vectors(await bounded(waiting))[0]) == 5
     await settled(engine)
-    assert len(list(engine._slots)) == 1
+    assert len(list(engine._registry)) == 1
 
 
 @pytest.mark.parametrize("what", ["changed", "removed"])
@@ -259,7 +259,7 @@ async def test_a_model_that_changes_on_its_way_out_comes_back_as_its_config_says
     monkeypatch.setattr(FakeAdapter, "unload", slowly)
     model = engines.model("model")
     engine = await engines.start(load=[model])
-    evicting = asyncio.create_task(engine._keeper._evict(model, "load", 0.0))
+    evicting = asyncio.create_task(engine._unloader.unload(engine._registry.known(model), 0.0, evict=True))
     await until(going.is_set)
     waiting = asyncio.create_task(engine.infer(request(model, "text")))
     await until(lambda: engine._admission.in_flight)
@@ -272,15 +272,15 @@ async def test_a_model_that_changes_on_its_way_out_comes_back_as_its_config_says
     (answer,) = await bounded(asyncio.gather(waiting, return_exceptions=True))
     await bounded(evicting)
     await settled(engine)
-    slots = [slot.resolved.id for slot in engine._slots if slot.loaded is not None]
+    held = [record.resolved.id for record in engine._registry if record.loaded is not None]
     queues = [served.id for served in engine._pipeline.device._scheduler._models]
     if what == "changed":
         assert len(vectors(answer)[0]) == 5
-        assert slots == queues == [model]
+        assert held == queues == [model]
     else:
         assert isinstance(answer, InferenceError)
         assert answer.code == "MODEL_NOT_FOUND"
-        assert slots == queues == []
+        assert held == queues == []
 
 
 async def test_a_rebuild_that_failed_for_a_passing_reason_is_tried_again(engines: Engines) -> None:
@@ -355,7 +355,7 @@ async def test_a_preload_that_goes_on_after_a_change_loads_what_is_served_now(
     await bounded(starting)
     await until(lambda: engine.health().ready_problem is None)
     await settled(engine)
-    assert engine._slots.known(model).loaded.facts.dims["dense"] == 5
+    assert engine._registry.known(model).loaded.facts.dims["dense"] == 5
 
 
 async def test_the_watch_acts_once_a_change_has_settled(engines: Engines) -> None:
@@ -458,17 +458,16 @@ async def test_a_model_that_is_removed_while_its_load_waits_for_its_turn_is_not_
     await bounded(engine.infer(request(kept, "text")))
     await bounded(engine.unload(first))  # what it takes is known now
     load.on()
-    turns = engine._lifecycle._placing._turns
     ahead = asyncio.create_task(engine.infer(request(first, "text")))
-    await until(lambda: turns._at_work)
+    await until(lambda: engine._residency._at_work)
     waiting = asyncio.create_task(engine.infer(request(gone, "text")))
-    await until(lambda: len(turns._lock._waiters or ()) == 1)
+    await until(lambda: len(engine._residency._load_lock._waiters or ()) == 1)
     (engines.folder / "gone.yaml").unlink()
     follow(engines, engine)
     with pytest.raises(InferenceError) as caught:
         await bounded(waiting)  # while the load before it is still at work
     assert caught.value.code == "MODEL_NOT_FOUND"
-    await until(lambda: gone not in [slot.resolved.id for slot in engine._slots])
+    await until(lambda: gone not in [record.resolved.id for record in engine._registry])
     load.off()
     assert len((await bounded(ahead)).items) == 1
     await settled(engine)
@@ -480,14 +479,14 @@ async def test_a_load_that_is_cancelled_before_its_first_step_leaves_its_model_a
     model = engines.model("model")
     engine = await engines.start()
     waiting = asyncio.create_task(engine.infer(request(model, "text")))
-    await until(lambda: engine._slots.known(model))
+    await until(lambda: engine._registry.known(model))
     engines.model("model", tasks=size(5))
     follow(engines, engine)
     engines.model("model", tasks=size(6))
     follow(engines, engine)
     assert len(vectors(await bounded(waiting))[0]) == 6
     await settled(engine)
-    assert [slot.resolved.id for slot in engine._slots] == [model]
+    assert [record.resolved.id for record in engine._registry] == [model]
 
 
 async def test_a_changed_config_that_a_request_loaded_meanwhile_is_not_loaded_a_second_time(
@@ -502,11 +501,11 @@ async def test_a_changed_config_that_a_request_loaded_meanwhile_is_not_loaded_a_
     RECORD.clear()
     assert await bounded(engine.unload(model))
     assert len(vectors(await bounded(engine.infer(request(model, "text"))))[0]) == 5
-    serving = engine._slots.known(model).loaded
+    serving = engine._registry.known(model).loaded
     await settled(engine)
-    assert engine._slots.known(model).loaded is serving
+    assert engine._registry.known(model).loaded is serving
     assert len(RECORD.events(model, "load")) == 1
-    assert len(list(engine._slots)) == 1
+    assert len(list(engine._registry)) == 1
 
 
 async def test_a_config_that_goes_while_it_cools_down_leaves_nothing_to_be_tried_again(engines: Engines) -> None:
@@ -518,4 +517,4 @@ async def test_a_config_that_goes_while_it_cools_down_leaves_nothing_to_be_tried
     (engines.folder / "model.yaml").unlink()
     follow(engines, engine)
     await settled(engine)  # far sooner than the minute it cools down for
-    assert list(engine._slots) == []
+    assert list(engine._registry) == []

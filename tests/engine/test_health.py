@@ -8,6 +8,7 @@ import pytest
 from sie_fake.record import RECORD
 
 from sie_core.contracts import InferenceError
+from sie_core.engine.timeouts import Timeouts
 
 from .conftest import bounded, request, sample, until
 
@@ -16,7 +17,7 @@ from .conftest import bounded, request, sample, until
 async def test_a_batch_that_hangs_turns_liveness_red_and_its_end_turns_it_green(engines, device):
     hold = engines.hold()
     model = engines.model("held", run_hold=str(hold))
-    engine = await engines.start(load=[model], stall_limit_s=0.05, device=device)
+    engine = await engines.start(load=[model], timeouts=Timeouts(stall_s=0.05), device=device)
     task = asyncio.create_task(engine.infer(request(model, "text")))
     await until(lambda: RECORD.runs(model))
     await until(lambda: engine.health().live_problem)
@@ -29,7 +30,7 @@ async def test_a_batch_that_hangs_turns_liveness_red_and_its_end_turns_it_green(
 
 async def test_a_batch_hung_on_the_device_itself_is_seen_too(engines):
     model = engines.model("slow", runtime={"latency_ms": 700.0})
-    engine = await engines.start(load=[model], stall_limit_s=0.05, device="fake")
+    engine = await engines.start(load=[model], timeouts=Timeouts(stall_s=0.05), device="fake")
     task = asyncio.create_task(engine.infer(request(model, "text")))
     await until(lambda: engine.health().live_problem)
     await bounded(task)
@@ -37,7 +38,7 @@ async def test_a_batch_hung_on_the_device_itself_is_seen_too(engines):
 
 async def test_a_batch_that_is_slow_as_predicted_is_no_hang(engines):
     model = engines.model("slow", runtime={"latency_ms": 150.0})
-    engine = await engines.start(load=[model], stall_limit_s=0.05)
+    engine = await engines.start(load=[model], timeouts=Timeouts(stall_s=0.05))
     await bounded(engine.infer(request(model, "teaches the policy how long a run takes")))
     RECORD.clear()
     task = asyncio.create_task(engine.infer(request(model, "is predicted by what it learned from the other")))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sie_core.engine.residency.heap import trim_heap
+from sie_core.engine.residency.memory import trim_heap
 
 BLOCK, BLOCKS = 65_536, 2_000
 

@@ -12,10 +12,10 @@ from sie_fake.memory import MEMORY
 from sie_fake.record import RECORD
 
 from sie_core.contracts import InferenceError, Room
-from sie_core.engine.residency import keeper, unloading
+from sie_core.engine.timeouts import Timeouts
 from sie_core.memory import LeastRecentlyUsed, lru
 
-from .conftest import bounded, queued, request, sample, until
+from .conftest import bounded, request, sample, until
 
 MB = 1_000_000
 
@@ -25,7 +25,6 @@ def hurried(monkeypatch):
     """Models need not stay for a while, however slow the machine is to load them."""
     monkeypatch.setattr(lru, "UNSERVED_S", 0.0)
     monkeypatch.setattr(lru, "LONGEST_STAY_S", 0.0)
-    monkeypatch.setattr(keeper, "CLOSED_S", keeper.DRAIN_LIMIT_S)
 
 
 async def serve(engine, *models):
@@ -116,21 +115,9 @@ async def test_a_model_in_use_makes_room_once_its_requests_are_answered(engines,
     assert kinds == [("unload", busy), ("load", other), ("unload", other), ("load", busy)]
 
 
-async def test_a_model_that_a_long_request_keeps_takes_others_meanwhile(engines, hurried, monkeypatch):
-    monkeypatch.setattr(keeper, "CLOSED_S", 0.05)
-    monkeypatch.setattr(keeper, "OPEN_TIMES", 1000.0)
-    engine, hold, busy, other, running, waiting = await wanting_the_place_of_a_busy_one(engines)
-    await until(lambda: engine.model(busy).state == "loaded")
-    late = asyncio.create_task(engine.infer(request(busy, "late", load_wait_s=0.0)))
-    await until(lambda: queued(engine))
-    assert not waiting.done()
-    hold.off()
-    for reply in await bounded(asyncio.gather(running, waiting, late)):
-        assert len(reply.items) == 1
-    assert (loaded(engine), evictions(engine, busy)) == ({other}, 1)
-
-
-async def test_a_client_that_does_not_wait_finds_an_evicted_model_loaded_again(engines, hurried):
+async def test_a_client_that_does_not_wait_is_told_to_retry_while_a_model_is_evicted_and_its_retry_loads_it(
+    engines, hurried
+):
     engine, hold, busy, _, running, waiting = await wanting_the_place_of_a_busy_one(engines)
     for _ in range(2):
         with pytest.raises(InferenceError) as caught:
@@ -138,15 +125,17 @@ async def test_a_client_that_does_not_wait_finds_an_evicted_model_loaded_again(e
         assert (caught.value.code, caught.value.retry_after_s >= 1) == ("MODEL_LOADING", True)
     hold.off()
     await bounded(asyncio.gather(running, waiting))
+    with pytest.raises(InferenceError) as caught:
+        await engine.infer(request(busy, "again", load_wait_s=0.0))
+    assert caught.value.code == "MODEL_LOADING"
     await until(lambda: engine.model(busy).state == "loaded")
 
 
 async def test_a_model_that_stays_in_use_for_too_long_is_passed_over(engines, hurried, monkeypatch):
-    monkeypatch.setattr(keeper, "DRAIN_LIMIT_S", 0.05)
     hold = engines.hold()
     busy = engines.model("busy", memory_bytes=200 * MB, run_hold=str(hold))
     other = engines.model("other", memory_bytes=200 * MB)
-    engine = await engines.start(device="fake", memory_limit_bytes=300 * MB)
+    engine = await engines.start(device="fake", memory_limit_bytes=300 * MB, timeouts=Timeouts(drain_s=0.05))
     await serve(engine, other)
     await bounded(engine.load(busy))
     running = asyncio.create_task(engine.infer(request(busy, "running")))
@@ -186,12 +175,11 @@ async def test_all_who_wait_for_models_that_do_not_fit_together_are_answered_wit
 
 
 async def test_an_idle_model_with_a_request_under_way_stays_until_it_is_answered(engines, hurried, monkeypatch):
-    monkeypatch.setattr(keeper, "MONITOR_S", 0.005)
     looks, relieve = [], LeastRecentlyUsed.relieve
     monkeypatch.setattr(LeastRecentlyUsed, "relieve", lambda *asked: looks.append(asked[2]) or relieve(*asked))
     hold = engines.hold()
     model = engines.model("held", run_hold=str(hold))
-    engine = await engines.start(device="fake", load=[model], idle_evict_s=0.01)
+    engine = await engines.start(device="fake", load=[model], idle_evict_s=0.01, timeouts=Timeouts(monitor_s=0.005))
     running = asyncio.create_task(engine.infer(request(model, "text")))
     await until(lambda: RECORD.runs(model))
     looks.clear()
@@ -207,9 +195,10 @@ async def test_an_idle_model_with_a_request_under_way_stays_until_it_is_answered
 async def test_requests_and_evictions_that_race_lose_no_request_and_leave_one_model_at_most(
     engines, hurried, monkeypatch
 ):
-    monkeypatch.setattr(keeper, "MONITOR_S", 0.001)
     models = [engines.model(name, memory_bytes=200 * MB) for name in "abc"]
-    engine = await engines.start(device="fake", memory_limit_bytes=300 * MB, idle_evict_s=0.001)
+    engine = await engines.start(
+        device="fake", memory_limit_bytes=300 * MB, idle_evict_s=0.001, timeouts=Timeouts(monitor_s=0.001)
+    )
     MEMORY.peak = 0
 
     async def client(number):
@@ -223,9 +212,10 @@ async def test_requests_and_evictions_that_race_lose_no_request_and_leave_one_mo
 
 
 async def test_idle_models_are_unloaded_in_the_background_and_load_again(engines, hurried, monkeypatch):
-    monkeypatch.setattr(keeper, "MONITOR_S", 0.01)
     model, pinned = engines.model("a", memory_bytes=100 * MB), engines.model("pinned")
-    engine = await engines.start(device="fake", idle_evict_s=0.05, pinned_models=(pinned,))
+    engine = await engines.start(
+        device="fake", idle_evict_s=0.05, pinned_models=(pinned,), timeouts=Timeouts(monitor_s=0.01)
+    )
     await serve(engine, pinned, model)
     await until(lambda: evictions(engine, model, "background") == 1)
     assert (engine.model(model).state, MEMORY.used) == ("available", 0)
@@ -234,9 +224,8 @@ async def test_idle_models_are_unloaded_in_the_background_and_load_again(engines
 
 
 async def test_pressure_from_elsewhere_is_relieved_in_the_background(engines, hurried, monkeypatch):
-    monkeypatch.setattr(keeper, "MONITOR_S", 0.01)
     a, b = (engines.model(name, memory_bytes=100 * MB) for name in "ab")
-    engine = await engines.start(device="fake", memory_limit_bytes=300 * MB)
+    engine = await engines.start(device="fake", memory_limit_bytes=300 * MB, timeouts=Timeouts(monitor_s=0.01))
     await serve(engine, a, b)
     elsewhere = MEMORY.allocate(80 * MB)
     try:
@@ -273,9 +262,8 @@ async def test_an_adapter_that_hangs_in_unload_holds_up_no_load(engines, hurried
         release.wait(60)
         unload(adapter)
 
-    monkeypatch.setattr(unloading, "UNLOAD_LIMIT_S", 0.05)
     a, b = (engines.model(name, memory_bytes=100 * MB) for name in "ab")
-    engine = await engines.start(device="fake", memory_limit_bytes=240 * MB)
+    engine = await engines.start(device="fake", memory_limit_bytes=240 * MB, timeouts=Timeouts(unload_s=0.05))
     await serve(engine, a, b)
     monkeypatch.setattr(FakeAdapter, "unload", hang)
     try:
@@ -311,13 +299,13 @@ class Stubborn(LeastRecentlyUsed):
 
 @pytest.mark.parametrize("manager", [Broken, Stubborn])
 async def test_a_bad_memory_manager_stops_no_load_and_unloads_nothing_pinned(engines, manager, monkeypatch):
-    monkeypatch.setattr(keeper, "MONITOR_S", 0.01)
     name = f"short-{manager.__name__}"
     pinned, model = engines.model("pinned"), engines.model(name, load_failure="OOM", load_failure_times=1)
     engine = await engines.start(
         lambda plugins: dataclasses.replace(plugins, memory_managers={"lru": manager}),
         device="fake",
         pinned_models=(pinned,),
+        timeouts=Timeouts(monitor_s=0.01),
     )
     await serve(engine, pinned)
     with pytest.raises(InferenceError):
@@ -343,9 +331,8 @@ async def test_a_probe_that_cannot_measure_costs_nothing(engines, monkeypatch, c
 
 async def test_a_probe_that_hangs_holds_up_no_load(engines, monkeypatch, caplog):
     release, memory = threading.Event(), FakeProbe.memory
-    monkeypatch.setattr(keeper, "ASIDE_LIMIT_S", 0.05)
     model = engines.model("model")
-    engine = await engines.start(device="fake")
+    engine = await engines.start(device="fake", timeouts=Timeouts(measure_s=0.05))
     monkeypatch.setattr(FakeProbe, "memory", lambda probe, device: release.wait(60) and memory(probe, device))
     try:
         await serve(engine, model)
@@ -357,10 +344,8 @@ async def test_a_probe_that_hangs_holds_up_no_load(engines, monkeypatch, caplog)
 
 async def test_measurements_do_not_pile_up_behind_one_that_hangs(engines, monkeypatch):
     release, begun, memory = threading.Event(), [], FakeProbe.memory
-    monkeypatch.setattr(keeper, "ASIDE_LIMIT_S", 0.02)
-    monkeypatch.setattr(keeper, "MONITOR_S", 0.01)
     models = [engines.model(f"m{number}") for number in range(3)]
-    engine = await engines.start(device="fake")
+    engine = await engines.start(device="fake", timeouts=Timeouts(measure_s=0.02, monitor_s=0.01))
 
     def hang(probe, device):
         begun.append(device)
@@ -370,6 +355,6 @@ async def test_measurements_do_not_pile_up_behind_one_that_hangs(engines, monkey
     try:
         await serve(engine, *models)
         assert len(begun) == 1
-        assert engine._keeper._aside.waiting <= 2  # a load's and the monitor's, whose time is not over yet
+        assert engine._residency._memory._thread.waiting <= 2  # a load's and the monitor's, whose time is not over yet
     finally:
         release.set()

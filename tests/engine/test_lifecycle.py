@@ -4,7 +4,6 @@ import asyncio
 import dataclasses
 import gc
 import threading
-import time
 import weakref
 
 import pytest
@@ -15,9 +14,10 @@ from sie_fake.record import RECORD
 
 from sie_core.contracts import InferenceError, ModelFamily, WeightTierFactory
 from sie_core.engine.models import load_failure as load_failures
-from sie_core.engine.residency import lifecycle, unloading
+from sie_core.engine.models.record import State
+from sie_core.engine.timeouts import Timeouts
 
-from .conftest import bounded, queued, request, sample, until
+from .conftest import Clock, bounded, queued, request, sample, until
 
 
 async def refusal(engine, model, **fields):
@@ -136,19 +136,19 @@ async def test_a_permanent_failure_is_not_tried_again_by_requests(engines, failu
 
 
 @pytest.mark.parametrize("failure", ["GATED", "NOT_FOUND", "CONFIG", "CORRUPT", "DEPENDENCY"])
-async def test_a_permanent_failure_that_was_put_right_is_found_without_a_restart(engines, failure, monkeypatch):
+async def test_a_permanent_failure_that_was_put_right_is_found_without_a_restart(engines, failure):
     model = engines.model(f"mended-{failure}", load_failure=failure, load_failure_times=2)
-    engine = await engines.start()
+    clock = Clock()
+    engine = await engines.start(clock=clock)
     error = await refusal(engine, model)
     assert "does not help" in error.message
     assert "from 600 s on" in error.message
-    now = time.monotonic()
-    monkeypatch.setattr(lifecycle, "clock", lambda: now + 601)
+    clock.ahead_s = 601
     error = await refusal(engine, model)
     assert (error.retry_after_s, error.details["permanent"], error.details["attempts"]) == (None, True, 2)
-    monkeypatch.setattr(lifecycle, "clock", lambda: now + 1190)
+    clock.ahead_s = 1190
     assert (await refusal(engine, model)).details["attempts"] == 2  # it cools down anew
-    monkeypatch.setattr(lifecycle, "clock", lambda: now + 1210)
+    clock.ahead_s = 1210
     assert len((await bounded(engine.infer(request(model, "text")))).items) == 1
     assert engine.model(model).last_error is None
 
@@ -287,7 +287,7 @@ async def test_an_unloaded_model_leaves_nothing_in_memory(engines, monkeypatch):
 
 async def test_an_unload_that_hangs_does_not_hold_up_the_close(engines, monkeypatch, caplog):
     models = [engines.model(name) for name in ("hangs", "unloads")]
-    engine = await engines.start(load=models)
+    engine = await engines.start(load=models, timeouts=Timeouts(close_unload_s=0.2))
     release, unloaded = threading.Event(), []
 
     def unload(adapter):
@@ -296,7 +296,6 @@ async def test_an_unload_that_hangs_does_not_hold_up_the_close(engines, monkeypa
             release.wait(60)
 
     monkeypatch.setattr(FakeAdapter, "unload", unload)
-    monkeypatch.setattr(unloading, "CLOSE_LIMIT_S", 0.2)
     try:
         await asyncio.wait_for(engine.close(), 10)
         assert len(unloaded) == 2
@@ -344,13 +343,13 @@ async def test_an_unknown_model_is_refused_with_near_names(engines):
 async def test_what_is_loaded_is_not_loaded_again_and_nothing_of_it_is_lost(engines):
     model = engines.model("model")
     engine = await engines.start(load=[model])
-    slot = engine._slots.known(model)
-    serving = slot.loaded
-    await bounded(engine._lifecycle.load_slot(slot))
-    with pytest.raises(RuntimeError, match="it is loaded"):
-        engine._lifecycle._start_load(slot)
+    record = engine._registry.known(model)
+    serving = record.loaded
+    await bounded(engine._lifecycle.load_record(record))
+    with pytest.raises(RuntimeError, match="cannot go from ready to fetching"):
+        record.move(State.FETCHING)
     await bounded(engine.load(model))
-    assert slot.loaded is serving
+    assert record.loaded is serving
     assert RECORD.events(model, "load") == []
 
 

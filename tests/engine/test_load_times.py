@@ -5,24 +5,27 @@ import pytest
 from sie_core.contracts import ModelConfig, ModelLoadError, Profile, ResolvedModel
 from sie_core.contracts.errors import PERMANENT_FAILURES
 from sie_core.engine.models.load_failure import COOLDOWN_S, LONGEST_COOLDOWN_S, MOST_ATTEMPTS, FailedLoad, failed_load
-from sie_core.engine.models.record import ModelSlot
+from sie_core.engine.models.record import ModelRecord
 
 MODEL = ResolvedModel("m", ModelConfig("m"), Profile("default"))
 
 
+def loading(now, load_s=None):
+    """Make the record of a model whose load began at 100 s, seen at `now`."""
+    return ModelRecord(MODEL, clock=lambda: now, load_started=100.0, load_s=load_s)
+
+
 def test_the_remaining_time_is_that_of_the_last_load_of_the_model():
-    slot = ModelSlot(MODEL, load_started=100.0, load_s=40.0)
-    assert slot.remaining_s(110.0, estimate=5.0) == 30.0
+    assert loading(110.0, load_s=40.0).remaining_s(estimate=5.0) == 30.0
 
 
 def test_a_model_that_was_never_loaded_takes_as_long_as_the_others():
-    assert ModelSlot(MODEL, load_started=100.0).remaining_s(102.0, estimate=12.0) == 10.0
+    assert loading(102.0).remaining_s(estimate=12.0) == 10.0
 
 
 def test_nobody_is_sent_away_for_less_than_a_second_and_an_overdue_load_for_longer_and_longer():
-    slot = ModelSlot(MODEL, load_started=0.0, load_s=2.0)
-    assert slot.remaining_s(1.9, estimate=5.0) == 1.0
-    assert slot.remaining_s(40.0, estimate=5.0) == 10.0
+    assert loading(101.9, load_s=2.0).remaining_s(estimate=5.0) == 1.0
+    assert loading(140.0, load_s=2.0).remaining_s(estimate=5.0) == 10.0
 
 
 @pytest.mark.parametrize(("failure", "base"), COOLDOWN_S.items())

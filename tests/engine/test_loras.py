@@ -4,15 +4,16 @@ import asyncio
 import threading
 
 import pytest
+from sie_fake.device import FakeProbe
 from sie_fake.memory import MEMORY
 from sie_fake.record import RECORD
 
 from sie_core.contracts import InferenceError, Lora, LoraConfig
 from sie_core.engine.models import loras
-from sie_core.engine.residency import keeper
+from sie_core.engine.timeouts import Timeouts
 from sie_core.memory import lru
 
-from .conftest import BOUND_S, bounded, queued, request, sample, until, vectors
+from .conftest import BOUND_S, Clock, bounded, queued, request, sample, until, vectors
 
 MB = 1_000_000
 
@@ -41,7 +42,7 @@ def loaded(engine):
 
 
 def adapters(engine, model):
-    slot = engine._lifecycle.slot(engine.catalog.resolve(model))
+    slot = engine._registry.known(model)
     return slot.loaded.loras.loaded if slot.loaded else ()
 
 
@@ -85,11 +86,10 @@ async def test_idle_adapters_go_before_their_model_and_give_their_memory_back(en
 async def test_freeing_what_an_adapter_leaves_that_hangs_holds_up_no_load(engines, monkeypatch):
     base = engines.model("base", takes_lora=True, loras={"a": 60 * MB})
     other = engines.model("other", memory_bytes=50 * MB)
-    engine = await engines.start(device="fake", memory_limit_bytes=100 * MB)
+    engine = await engines.start(device="fake", memory_limit_bytes=100 * MB, timeouts=Timeouts(measure_s=0.05))
     await serve(engine, other, (base, "a"))
     release = threading.Event()
-    monkeypatch.setattr(keeper, "ASIDE_LIMIT_S", 0.05)
-    monkeypatch.setattr(keeper, "trim_heap", lambda: release.wait(2 * BOUND_S))
+    monkeypatch.setattr(FakeProbe, "free_caches", lambda probe, device: release.wait(2 * BOUND_S))
     try:
         await serve(engine, other)
         assert adapters(engine, base) == ()
@@ -97,10 +97,11 @@ async def test_freeing_what_an_adapter_leaves_that_hangs_holds_up_no_load(engine
         release.set()
 
 
-async def test_an_adapter_of_a_pinned_model_goes_when_it_is_idle_and_the_model_stays(engines, monkeypatch):
-    monkeypatch.setattr(keeper, "MONITOR_S", 0.01)
+async def test_an_adapter_of_a_pinned_model_goes_when_it_is_idle_and_the_model_stays(engines):
     base = engines.model("base", takes_lora=True, loras={"a": 60 * MB})
-    engine = await engines.start(device="fake", idle_evict_s=0.05, pinned_models=(base,))
+    engine = await engines.start(
+        device="fake", idle_evict_s=0.05, pinned_models=(base,), timeouts=Timeouts(monitor_s=0.01)
+    )
     await serve(engine, (base, "a"))
     await until(lambda: not adapters(engine, base))
     await until(lambda: MEMORY.used == 0)
@@ -120,18 +121,20 @@ async def test_an_adapter_that_cannot_fit_unloads_nobody_and_is_refused_with_whe
     assert MEMORY.used == 210 * MB
 
 
-async def test_a_refused_adapter_is_tried_again_after_the_time_that_clients_were_told(engines, monkeypatch):
+async def test_a_refused_adapter_is_tried_again_after_the_time_that_clients_were_told(engines):
     base = engines.model("base", memory_bytes=100 * MB, takes_lora=True, loras={"a": 100 * MB})
     pinned = engines.model("pinned", memory_bytes=100 * MB)
-    engine = await engines.start(device="fake", memory_limit_bytes=300 * MB, load=[pinned], pinned_models=(pinned,))
+    clock = Clock()
+    engine = await engines.start(
+        clock=clock, device="fake", memory_limit_bytes=300 * MB, load=[pinned], pinned_models=(pinned,)
+    )
     elsewhere = MEMORY.allocate(50 * MB)
     with pytest.raises(InferenceError, match="no room"):
         await bounded(engine.infer(asked(base, "a")))
     elsewhere.free()
     with pytest.raises(InferenceError, match="no room"):
         await bounded(engine.infer(asked(base, "a")))
-    now = loras.clock()
-    monkeypatch.setattr(loras, "clock", lambda: now + 5.0)
+    clock.ahead_s = 5.0
     await serve(engine, (base, "a"))
 
 
@@ -170,24 +173,27 @@ async def test_an_adapter_that_takes_more_than_its_file_says_has_a_model_unloade
     await serve(engine, base, (base, "a"))
 
 
-async def test_a_model_that_must_go_tells_those_who_wait_for_its_adapters_to_come_back(engines, monkeypatch):
-    monkeypatch.setattr(keeper, "DRAIN_LIMIT_S", 1000.0)  # the adapter waits for its turn, and the turn for the model
+async def test_a_model_that_must_go_tells_those_who_wait_for_its_adapters_to_come_back(engines):
     hold = engines.hold()
-    base = engines.model("base", memory_bytes=200 * MB, takes_lora=True, loras={"a": 10 * MB})
+    base = engines.model("base", memory_bytes=200 * MB, takes_lora=True, loras={"a": 60 * MB})
     first = engines.model("first", memory_bytes=10 * MB, load_hold=str(hold))
     large = engines.model("large", memory_bytes=200 * MB)
     hold.off()
-    engine = await engines.start(device="fake", memory_limit_bytes=300 * MB, load=[first])
+    engine = await engines.start(
+        device="fake",
+        memory_limit_bytes=300 * MB,
+        load=[first],
+        timeouts=Timeouts(drain_s=1000.0),  # the adapter waits for its turn, and the turn for the model
+    )
     await bounded(engine.unload(first))  # what it takes is known now
     await bounded(engine.load(base))
     hold.on()
-    turns = engine._lifecycle._placing._turns
     loads = [asyncio.create_task(engine.load(first))]
-    await until(lambda: turns._at_work)
+    await until(lambda: engine._residency._at_work)
     loads.append(asyncio.create_task(engine.load(large)))
-    await until(lambda: len(turns._lock._waiters or ()) == 1)
+    await until(lambda: len(engine._residency._load_lock._waiters or ()) == 1)
     waiting = asyncio.create_task(engine.infer(asked(base, "a")))
-    await until(lambda: len(turns._lock._waiters or ()) == 2)
+    await until(lambda: len(engine._residency._load_lock._waiters or ()) == 2)
     hold.off()
     with pytest.raises(InferenceError) as caught:
         await bounded(waiting)
@@ -204,8 +210,8 @@ async def test_a_model_stays_until_the_load_of_an_adapter_at_work_in_it_ends(eng
     with pytest.raises(InferenceError) as caught:
         await bounded(engine.infer(asked(base, "a", load_wait_s=0.0)))
     assert caught.value.code == "LORA_LOADING"
-    await until(lambda: engine._lifecycle._placing._turns._at_work)
-    await until(lambda: engine._slots.known(base).loaded.use.count)  # by the load alone
+    await until(lambda: engine._residency._at_work)
+    await until(lambda: engine._registry.known(base).loaded.leases.count)  # by the load alone
     waiting = asyncio.create_task(engine.infer(asked(base, "a", load_wait_s=600.0)))
     await asyncio.sleep(0)
     unloading = asyncio.create_task(engine.unload(base))
@@ -215,7 +221,7 @@ async def test_a_model_stays_until_the_load_of_an_adapter_at_work_in_it_ends(eng
     again = asyncio.create_task(engine.infer(asked(base, "a")))
     assert engine.model(base).state == "unloading"
     assert RECORD.events(base, "unload") == []
-    assert engine._lifecycle._placing._turns._at_work is not None
+    assert engine._residency._at_work
     hold.off()
     await bounded(unloading)
     assert (await bounded(again)).lora == "a"
@@ -234,10 +240,10 @@ async def test_adapters_that_clients_think_up_leave_the_declared_their_place(mon
     made = loras.Loras("base", {"declared": LoraConfig("declared")}, 10, load)
     for number in range(6):
         with pytest.raises(InferenceError, match="is being loaded" if number < 4 else "other LoRA adapters"):
-            await made.use(f"org/{number}", 0.0).__aenter__()
-    async with made.use("declared", 30.0) as lora:
-        assert lora.name == "declared"
-    made.give_up()
+            await made.acquire(f"org/{number}", 0.0)
+    lora, _ = await made.acquire("declared", 30.0)
+    assert lora.name == "declared"
+    made.cancel_loads()
 
 
 async def test_an_unloaded_model_gives_back_its_adapters(engines):
@@ -261,8 +267,9 @@ def cache(limit, *names, hold=None):
 
 
 async def use(made, name, wait_s=BOUND_S):
-    async with made.use(name, wait_s) as lora:
-        return lora.name
+    lora, lease = await made.acquire(name, wait_s)
+    lease.release()
+    return lora.name
 
 
 async def test_an_adapter_that_arrives_while_as_many_as_stay_are_in_steady_use_is_served():

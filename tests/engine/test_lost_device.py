@@ -8,6 +8,7 @@ from sie_fake.record import RECORD
 
 from sie_core.contracts import DeviceLost, InferenceError
 from sie_core.engine.device.health import ENOUGH
+from sie_core.engine.timeouts import Timeouts
 
 from .conftest import bounded, request, sample, until
 
@@ -81,7 +82,7 @@ async def fail(engine, model, times=ENOUGH):
 @DEVICES
 async def test_models_that_answered_and_now_all_fail_turn_liveness_red_until_one_answers(engines, device):
     models = [engines.model("one"), engines.model("two")]
-    engine = await engines.start(load=models, stall_limit_s=0.5, device=device)
+    engine = await engines.start(load=models, timeouts=Timeouts(stall_s=0.5), device=device)
     for model in models:
         await bounded(engine.infer(request(model, "fine")))
     async with asyncio.timeout(30):
@@ -95,7 +96,7 @@ async def test_models_that_answered_and_now_all_fail_turn_liveness_red_until_one
 
 async def test_one_model_that_always_fails_is_told_and_the_process_is_left_alone(engines):
     broken, fine = engines.model("broken"), engines.model("fine")
-    engine = await engines.start(load=[broken, fine], stall_limit_s=0.001)
+    engine = await engines.start(load=[broken, fine], timeouts=Timeouts(stall_s=0.001))
     await bounded(engine.infer(request(broken, "fine")))
     await fail(engine, broken, 3 * ENOUGH)
     health = engine.health()

@@ -7,8 +7,8 @@ from sie_fake.memory import MEMORY
 from sie_fake.record import RECORD
 
 from sie_core.contracts import InferenceError
-from sie_core.engine.residency import keeper
-from sie_core.engine.residency.memory import MemoryGauge
+from sie_core.engine.residency.memory import DeviceMemoryMeter
+from sie_core.engine.timeouts import Timeouts
 from sie_core.memory import lru
 
 from .conftest import bounded, queued, request, sample, until
@@ -91,10 +91,10 @@ async def test_hopeless_requests_at_once_empty_the_device_of_one_model_at_most(e
 async def test_a_model_in_use_does_not_go_for_a_batch_that_lacks_memory(engines):
     other, model = engines.model("other", memory_bytes=900 * MB), engines.model("model", run_bytes_per_cost=200 * MB)
     engine = await engines.start(load=[model, other], device="fake")
-    held = await engine._lifecycle.hold(engine.catalog.resolve(other), 0.0)
+    _, lease = await engine._lifecycle.acquire(engine.catalog.resolve(other), 0.0)
     with pytest.raises(InferenceError, match="ran out of memory"):
         await bounded(engine.infer(request(model, "text")))
-    held.use.leave()
+    lease.release()
     assert len((await bounded(engine.infer(request(model, "text")))).items) == 1
 
 
@@ -138,11 +138,10 @@ async def test_a_thousand_failures_leave_the_engine_as_it_was(engines, device, c
 
 
 async def test_caches_are_freed_once_for_many_failures_in_a_row(engines, monkeypatch):
-    freed, free = [], MemoryGauge.collect
-    monkeypatch.setattr(MemoryGauge, "collect", lambda gauge: freed.append(free(gauge)))
-    monkeypatch.setattr(keeper, "FREE_AGAIN_S", 1000.0)
+    freed, free = [], DeviceMemoryMeter.collect
+    monkeypatch.setattr(DeviceMemoryMeter, "collect", lambda gauge: freed.append(free(gauge)))
     model = engines.model("model", runtime={"oom_text": "[oom]"})
-    engine = await engines.start(load=[model])
+    engine = await engines.start(load=[model], timeouts=Timeouts(collect_again_s=1000.0))
     for _ in range(5):
         with pytest.raises(InferenceError):
             await bounded(engine.infer(request(model, "[oom]")))

@@ -11,6 +11,7 @@ import pytest
 
 from sie_core.batching import BatchFormer
 from sie_core.contracts import Batch, InferenceError, QueuedUnit, Unit
+from sie_core.engine.timeouts import Timeouts
 
 from .conftest import Engines, bounded, request, until
 
@@ -127,7 +128,7 @@ async def test_a_policy_that_cannot_be_made_again_still_answers(
 
 
 async def test_a_policy_that_hangs_turns_liveness_red(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = await engine_with(engines, monkeypatch, stall_limit_s=0.05)
+    engine = await engine_with(engines, monkeypatch, timeouts=Timeouts(stall_s=0.05))
     monkeypatch.setattr(Wrong, "gate", threading.Event())
     monkeypatch.setattr(Wrong, "fault", "hangs")
     asked = asyncio.create_task(engine.infer(request("test/model", "text")))

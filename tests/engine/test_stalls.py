@@ -15,10 +15,10 @@ from sie_core.contracts import InferenceError, Item, Media, TokenizeRequest
 from sie_core.defaults import BUILTINS
 from sie_core.engine import Engine
 from sie_core.engine.device import worker as device_thread
-from sie_core.engine.models import download_progress as fetching
+from sie_core.engine.timeouts import Timeouts
 from sie_core.plugins import discover
 
-from .conftest import BOUND_S, bounded, request, sample, until
+from .conftest import BOUND_S, Clock, bounded, request, sample, until
 
 
 async def refusal(waiting):
@@ -31,7 +31,7 @@ async def refusal(waiting):
 async def test_a_preparation_that_hangs_answers_its_request_and_those_behind_it(engines, option):
     hold = engines.hold()
     model = engines.model("held", inputs=("text", "image"), **{option: str(hold)})
-    engine = await engines.start(load=[model], stall_limit_s=0.1, preprocessor_workers=1, image_workers=1)
+    engine = await engines.start(load=[model], timeouts=Timeouts(stall_s=0.1), preprocessor_workers=1, image_workers=1)
     item = Item(text="a", images=[Media(b"picture")])
     hung = asyncio.create_task(engine.infer(request(model, items=[item])))
     await until(lambda: any(work for pool in pools(engine) for work in pool._at_work))
@@ -58,14 +58,14 @@ def pools(engine):
 
 def left_over(engine, model, *pools):
     """Count the calls that wait for a thread, and who uses a model."""
-    loaded = engine._lifecycle.slot(engine.catalog.resolve(model)).loaded
-    return sum(pool.waiting for pool in pools), loaded.use.count
+    loaded = engine._registry.known(model).loaded
+    return sum(pool.waiting for pool in pools), loaded.leases.count
 
 
 async def test_one_thread_that_hangs_beside_others_is_noted_and_the_others_work(engines):
     hold = engines.hold()
     held, free = engines.model("held", prepare_hold=str(hold)), engines.model("free")
-    engine = await engines.start(load=[held, free], stall_limit_s=0.1, preprocessor_workers=2)
+    engine = await engines.start(load=[held, free], timeouts=Timeouts(stall_s=0.1), preprocessor_workers=2)
     assert (await refusal(engine.infer(request(held, "text")))).code == "INFERENCE_ERROR"
     assert len((await bounded(engine.infer(request(free, "text")))).items) == 1
     health = engine.health()
@@ -77,7 +77,7 @@ async def test_one_thread_that_hangs_beside_others_is_noted_and_the_others_work(
 async def test_tokenising_that_hangs_answers_its_request_and_leaves_inference_alone(engines):
     hold = engines.hold()
     model = engines.model("held", prepare_hold=str(hold))
-    engine = await engines.start(load=[model], stall_limit_s=0.1)
+    engine = await engines.start(load=[model], timeouts=Timeouts(stall_s=0.1))
     error = await refusal(engine.tokenize(TokenizeRequest(model, ["text"], "r1")))
     assert (error.code, "tokenisation" in error.message) == ("INFERENCE_ERROR", True)
     behind = [engine.tokenize(TokenizeRequest(model, ["text"], f"behind {number}")) for number in range(3)]
@@ -157,16 +157,15 @@ async def test_a_fetch_of_which_nothing_comes_is_told_until_something_does(engin
     )
     settings = engines.settings()
     plugins = discover(settings, BUILTINS)
-    engine = Engine(settings, plugins, build_catalog(settings, plugins), WeightChain([tier]))
+    engine = Engine(settings, plugins, build_catalog(settings, plugins), WeightChain([tier]), clock=(clock := Clock()))
     engines.made.append(engine)
     await bounded(engine.start())
     try:
         assert (await refusal(engine.infer(request("org/far", "text", load_wait_s=0)))).code == "MODEL_LOADING"
         await asyncio.to_thread(asked.wait, BOUND_S)
-        now = time.monotonic
         assert engine.health().notes == ()
         assert engine.model("org/far").notes == {"fetch": "no bytes counted yet"}
-        monkeypatch.setattr(fetching, "clock", lambda: now() + 1000)
+        clock.ahead_s = 1000
         (note,) = engine.health().notes
         assert note.startswith("org/far: nothing has come of its weights for 1000 s")
         assert engine.model("org/far").notes["fetch"] in note

@@ -90,15 +90,15 @@ class World:
 
     @property
     def loaded(self) -> tuple[str, ...]:
-        slot = self.engine._lifecycle.slot(self.engine._catalog.resolve(MODEL))
-        assert slot.loaded is not None
-        return slot.loaded.loras.loaded
+        record = self.engine._registry.known(MODEL)
+        assert record.loaded is not None
+        return record.loaded.loras.loaded
 
     @property
     def adapter(self) -> Any:
-        slot = self.engine._lifecycle.slot(self.engine._catalog.resolve(MODEL))
-        assert slot.loaded is not None
-        return slot.loaded.adapter
+        record = self.engine._registry.known(MODEL)
+        assert record.loaded is not None
+        return record.loaded.adapter
 
 
 @pytest.fixture(scope="module")
@@ -198,10 +198,11 @@ async def test_it_has_two_spellings_and_a_profile_may_choose_it(world: World) ->
 
 async def test_an_evicted_adapter_is_freed(world: World) -> None:
     await world.infer("l0")
-    slot = world.engine._lifecycle.slot(world.engine._catalog.resolve(MODEL))
-    assert slot.loaded is not None
-    async with slot.loaded.loras.use("l0", 0) as lora:
-        held = weakref.ref(lora.payload)
+    record = world.engine._registry.known(MODEL)
+    assert record.loaded is not None
+    lora, lease = await record.loaded.loras.acquire("l0", 0)
+    lease.release()
+    held = weakref.ref(lora.payload)
     del lora
     for name in list(world.adapters)[1:]:
         await world.infer(name)
@@ -221,9 +222,10 @@ async def test_what_the_runner_keeps_of_an_adapter_counts_in_the_model_s_memory(
     await world.infer("l0")
     assert packed == [1], "the first batch packs it, on the device's thread"
     (copies,) = runner._low_ranks.values()
-    slot = world.engine._lifecycle.slot(world.engine._catalog.resolve(MODEL))
-    assert slot.loaded is not None
-    async with slot.loaded.loras.use("l0", 0) as lora:
+    record = world.engine._registry.known(MODEL)
+    assert record.loaded is not None
+    lora, lease = await record.loaded.loras.acquire("l0", 0)
+    with lease:
         factors = [part for factors in lora.payload.factors.values() for part in (factors.lower, factors.upper)]
     size = sum(part.nbytes for part in (*factors, *copies.memory))
     assert sum(part.nbytes for part in copies.memory) > 0
@@ -262,9 +264,9 @@ async def refused(world: World, folder: Path, match: str) -> None:
     from sie_core.contracts import LoraConfig
 
     await world.infer(None)
-    slot = world.engine._lifecycle.slot(world.engine._catalog.resolve(MODEL))
-    assert slot.loaded is not None
-    slot.loaded.loras.declared["wrong"] = LoraConfig("wrong", weights_path=str(folder))  # type: ignore[index]
+    record = world.engine._registry.known(MODEL)
+    assert record.loaded is not None
+    record.loaded.loras.declared["wrong"] = LoraConfig("wrong", weights_path=str(folder))  # type: ignore[index]
     with pytest.raises(InferenceError, match=match) as caught:
         await world.infer("wrong")
     assert (caught.value.code, caught.value.param) == ("INVALID_INPUT", "options.lora")
@@ -300,9 +302,9 @@ async def test_pickled_and_missing_adapters_are_refused(tmp_path: Path, world: W
 
 async def test_only_declared_adapters_are_served_where_the_operator_says_so(world: World) -> None:
     await world.infer(None)
-    slot = world.engine._lifecycle.slot(world.engine._catalog.resolve(MODEL))
-    assert slot.loaded is not None
-    slot.loaded.loras.by_id = False
+    record = world.engine._registry.known(MODEL)
+    assert record.loaded is not None
+    record.loaded.loras.by_id = False
     with pytest.raises(InferenceError, match="only such are served: those of test/base are") as caught:
         await world.infer("nobody/has-this")
     assert (caught.value.code, caught.value.param) == ("INVALID_INPUT", "options.lora")
@@ -311,21 +313,21 @@ async def test_only_declared_adapters_are_served_where_the_operator_says_so(worl
 
 async def test_a_failure_is_remembered_for_a_while(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await world.infer(None)
-    slot = world.engine._lifecycle.slot(world.engine._catalog.resolve(MODEL))
-    assert slot.loaded is not None
+    record = world.engine._registry.known(MODEL)
+    assert record.loaded is not None
     loads: list[str] = []
-    load = slot.loaded.loras.load
+    load = record.loaded.loras.load
 
     async def counted(name: str) -> Any:
         loads.append(name)
         return await load(name)
 
-    slot.loaded.loras.load = counted
+    record.loaded.loras.load = counted
     for _ in range(3):
         with pytest.raises(InferenceError):
             await world.infer("gone")
     assert loads == ["gone"]
-    remembered = slot.loaded.loras._entries["gone"].failure
+    remembered = record.loaded.loras._entries["gone"].failure
     assert remembered is not None
     assert remembered.__traceback__ is None, "it keeps the requests that were told of it"
     monkeypatch.setattr(engine_loras, "FAILURE_REMEMBERED_S", 0.0)
@@ -335,7 +337,7 @@ async def test_a_failure_is_remembered_for_a_while(world: World, monkeypatch: py
     for n in range(2 * engine_loras.MOST_REMEMBERED):
         with pytest.raises(InferenceError):
             await world.infer(f"nobody/{n}")
-    assert len(slot.loaded.loras._entries) <= engine_loras.MOST_REMEMBERED
+    assert len(record.loaded.loras._entries) <= engine_loras.MOST_REMEMBERED
 
 
 def test_a_client_waits_for_the_load_and_is_told_what_was_applied(

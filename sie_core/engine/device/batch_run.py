@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from sie_core.contracts import Batch
+from sie_core.engine.models.lease import Lease
 from sie_core.engine.models.loaded import LoadedModel
 from sie_core.engine.requests.inflight import Flight, FlightUnit
 
@@ -16,16 +17,22 @@ STALL_FACTOR = 10.0
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """One attempt to run a batch; it holds its model from its making to its end."""
+    """One attempt to run a batch, with a lease on its model until it ends."""
 
     model: LoadedModel
     batch: Batch
+    lease: Lease | None = None
     after_freeing: bool = False
     """Whether its units ran out of memory before, and somebody was asked to free some."""
     started: float = 0.0
     ended: float = 0.0
     at_work_since: float | None = None
     """When the stage that is at work on it began; None while it waits for one."""
+
+    def release(self) -> None:
+        """Release the lease."""
+        if self.lease is not None:
+            self.lease.release()
 
     @property
     def units(self) -> tuple[FlightUnit, ...]:

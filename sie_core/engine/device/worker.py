@@ -208,7 +208,7 @@ class DeviceThread:
         with self._wake:
             self._failing.succeeded(run.model)
             self._watched.discard(run)
-        run.model.use.leave()
+        run.release()
 
     def failed(self, run: Run, error: BaseException, stage: str) -> None:
         """Split a run that failed in `stage` and try its parts again, or fail the one request that is left.
@@ -236,14 +236,14 @@ class DeviceThread:
 
     def _try_again(self, run: Run, parts: Sequence[Run]) -> None:
         for part in parts:
-            run.model.use.enter()
+            part.lease = run.model.leases.acquire()
             with self._wake:
                 self._again.append(part)
         self._let_go(run)
 
     def _let_go(self, run: Run) -> None:
         self._forget(run)
-        run.model.use.leave()
+        run.release()
 
     def _forget(self, run: Run) -> None:
         with self._wake:
@@ -300,8 +300,7 @@ class DeviceThread:
         if chosen is None:
             return None
         self._policies.failed = 0
-        chosen[0].use.enter()
-        return Run(*chosen)
+        return Run(*chosen, lease=chosen[0].leases.acquire())
 
     def _may_launch(self) -> bool:
         """Whether a batch may be given to the device now; one that lacked memory runs with none beside it."""

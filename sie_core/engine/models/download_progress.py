@@ -1,34 +1,38 @@
-"""How far a model's weights have come, and whether they still come. It must not know where from."""
+"""How much of a model's weights has been fetched, and whether the fetch still moves."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 FETCH_LIMIT_S = 300.0
-"""How long a fetch may tell of no progress before somebody should look: hashing a large file takes minutes, and other
-processes may be fetching the same weights."""
-
-clock = time.monotonic
+"""How long a fetch may report no progress before `/health` mentions it: hashing a large file takes minutes, and another
+process may be fetching the same weights."""
 
 
-class Fetching:
-    """The fetch of one model's weights."""
+class DownloadProgress:
+    """The progress of one fetch, in bytes.
 
-    def __init__(self) -> None:
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._moved_at = clock()
         self._done = self._total = 0
 
     def moved(self, done: int, total: int) -> None:
-        """Take how many bytes have come, and of how many; from any thread."""
+        """Record that `done` of `total` bytes are here; called from any thread."""
         if (done, total) != (self._done, self._total):
-            self._done, self._total, self._moved_at = done, total, clock()
+            self._done, self._total, self._moved_at = done, total, self._clock()
 
     def problem(self) -> str | None:
-        """Say that nothing has come for too long."""
-        if (idle := clock() - self._moved_at) <= FETCH_LIMIT_S:
+        """Say that nothing has come for too long; None otherwise."""
+        if (idle := self._clock() - self._moved_at) <= FETCH_LIMIT_S:
             return None
         return f"nothing has come of its weights for {idle:.0f} s: {self.describe()}"
 
     def describe(self) -> str:
-        """Say how far it is."""
+        """Say how many bytes are here."""
         return f"{self._done / 1e6:.0f} of {self._total / 1e6:.0f} MB" if self._total else "no bytes counted yet"

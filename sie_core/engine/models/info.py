@@ -11,7 +11,7 @@ from sie_core.catalog.configs.snapshot import DEFAULT_PROFILE
 from sie_core.contracts import ModelInfo, OutputType, Postprocessor, ResolvedModel
 from sie_core.engine.models.converters import make_converter, turned_on
 from sie_core.engine.models.loaded import LoadedModel
-from sie_core.engine.models.record import ModelSlot
+from sie_core.engine.models.record import ModelRecord
 from sie_core.engine.requests.operations import declared_operations, served_operations
 
 STARTED_AT = time.time() - time.monotonic()
@@ -20,7 +20,7 @@ STARTED_AT = time.time() - time.monotonic()
 
 def describe(
     resolved: ResolvedModel,
-    slot: ModelSlot | None,
+    record: ModelRecord | None,
     postprocessors: Mapping[str, Postprocessor],
     seen: Sighting | None = None,
 ) -> ModelInfo:
@@ -28,11 +28,11 @@ def describe(
 
     Args:
         resolved: The model.
-        slot: What the engine knows of it; None where it was never asked for.
+        record: What the engine knows of it; None where it was never asked for.
         postprocessors: All there are.
         seen: Its weights on this machine; None where they were not seen.
     """
-    loaded = slot.loaded if slot else None
+    loaded = record.loaded if record else None
     config = resolved.config
     facts = loaded.facts if loaded else seen.facts if seen else None
     declared = _declared_dims(config.tasks)
@@ -44,29 +44,29 @@ def describe(
         inputs=facts.inputs if facts else config.inputs,
         outputs=_outputs(dims, facts.operations if facts else config.tasks),
         dims={name: dim for name, dim in dims.items() if dim is not None},
-        state=slot.state if slot else "available",
+        state=record.wire_state if record else "available",
         max_sequence_length=(facts and facts.max_sequence_length) or config.max_sequence_length,
         revision=config.hf_revision,
-        last_error=slot.failure.describe() if slot and slot.failure else None,
+        last_error=record.failure.describe() if record and record.failure else None,
         profiles=tuple(config.profiles) if resolved.profile.name == DEFAULT_PROFILE else (DEFAULT_PROFILE,),
         adapter=_adapter(resolved, loaded),
         matryoshka_dims=() if "dense" in made else facts.matryoshka_dims if facts else _declared_sizes(config.tasks),
-        memory_bytes=slot.memory_held() if slot else None,
-        last_used_at=None if slot is None or (used_at := slot.used_at()) is None else STARTED_AT + used_at,
-        pinned=slot is not None and slot.pinned,
+        memory_bytes=record.memory_held() if record else None,
+        last_used_at=None if record is None or (used_at := record.used_at()) is None else STARTED_AT + used_at,
+        pinned=record is not None and record.pinned,
         precision=loaded.facts.precision if loaded else None,
-        notes=_notes(slot),
+        notes=_notes(record),
         operations=served_operations(facts.operations) if facts else declared_operations(resolved),
         loras=tuple(dict.fromkeys((*config.loras, *(loaded.loras.loaded if loaded else ())))),
-        load_stages_s=dict(slot.stages_s) if slot else {},
-        available=seen is not None or config.weightless or (slot is not None and slot.load_s is not None),
+        load_stages_s=dict(record.stages_s) if record else {},
+        available=seen is not None or config.weightless or (record is not None and record.load_s is not None),
     )
 
 
-def _notes(slot: ModelSlot | None) -> dict[str, str]:
-    if slot is not None and slot.fetching is not None:
-        return {"fetch": slot.fetching.problem() or slot.fetching.describe()}
-    return dict(slot.loaded.notes) if slot is not None and slot.loaded else {}
+def _notes(record: ModelRecord | None) -> dict[str, str]:
+    if record is not None and record.download is not None:
+        return {"fetch": record.download.problem() or record.download.describe()}
+    return dict(record.loaded.notes) if record is not None and record.loaded else {}
 
 
 def _adapter(resolved: ResolvedModel, loaded: LoadedModel | None) -> str | None:

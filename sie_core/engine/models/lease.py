@@ -1,58 +1,95 @@
-"""Counts who uses a loaded model, so that it is never unloaded under a request. It must not know who that is."""
+"""Leases on a loaded model or LoRA adapter: whatever uses it holds one, and nothing is unloaded under a lease."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 import time
+from collections.abc import Callable
+from types import TracebackType
 
 from sie_core.concurrency.loop import call_soon
 
-clock = time.monotonic
 
+class Leases:
+    """Counts the leases that requests, batches and stages hold. Its methods are called from any thread.
 
-class UseCount:
-    """How many requests, batches and stages hold a model. `enter` and `leave` are called from any thread."""
+    Args:
+        clock: Monotonic seconds.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._lock = threading.Lock()
         self._count = 0
-        self.entered = False
-        """Whether anybody held it yet."""
-        self.last_used = clock()
-        """When it was last taken or let go of; at first when this was made."""
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+        self.served = False
+        """Whether a lease was ever taken."""
+        self.last_used = clock()
+        """When a lease was last taken or released; at first when this was made."""
 
     @property
     def count(self) -> int:
-        """Holders right now."""
+        """Leases held now."""
         return self._count
 
-    def enter(self) -> None:
-        """Hold the model; `leave` must follow."""
+    def acquire(self) -> Lease:
+        """Take a lease; its `release` must follow."""
         with self._lock:
             self._count += 1
-            self.entered, self.last_used = True, clock()
+            self.served, self.last_used = True, self._clock()
+        return Lease(self)
 
-    def leave(self) -> None:
-        """Let go of the model."""
-        with self._lock:
-            self._count -= 1
-            self.last_used = clock()
-            waiting, self._waiting = ([], self._waiting) if self._count else (self._waiting, [])
-        for loop, event in waiting:
-            call_soon(loop, event.set)
-
-    async def unused(self) -> None:
-        """Wait until nobody holds the model."""
+    async def idle(self) -> None:
+        """Wait until nobody holds a lease."""
         event = asyncio.Event()
+        waiter = (asyncio.get_running_loop(), event)
         with self._lock:
             if not self._count:
                 return
-            waiter = (asyncio.get_running_loop(), event)
             self._waiting.append(waiter)
         try:
             await event.wait()
         finally:
             with self._lock:
                 self._waiting = [each for each in self._waiting if each is not waiter]
+
+    async def idle_within(self, wait_s: float | None) -> bool:
+        """Wait until nobody holds a lease; False where somebody still does after `wait_s`, None for no limit."""
+        try:
+            async with asyncio.timeout(wait_s):
+                await self.idle()
+        except TimeoutError:
+            return False
+        return True
+
+    def _released(self) -> None:
+        with self._lock:
+            self._count -= 1
+            self.last_used = self._clock()
+            waiting, self._waiting = ([], self._waiting) if self._count else (self._waiting, [])
+        for loop, event in waiting:
+            call_soon(loop, event.set)
+
+
+class Lease:
+    """One lease, released once, on whatever thread; a second `release` changes nothing."""
+
+    __slots__ = ("_leases",)
+
+    def __init__(self, leases: Leases) -> None:
+        self._leases: Leases | None = leases
+
+    def release(self) -> None:
+        """Give the lease back."""
+        leases, self._leases = self._leases, None
+        if leases is not None:
+            leases._released()
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from sie_core.cache import HeldWeights
 from sie_core.contracts import Adapter, ModelFacts, ModelFamily, ResolvedModel
-from sie_core.engine.device.checked_policy import CheckedPolicy
 from sie_core.engine.metrics import ModelMetrics
+from sie_core.engine.models.checked_policy import CheckedPolicy
 from sie_core.engine.models.converters import Converters
-from sie_core.engine.models.lease import UseCount
+from sie_core.engine.models.lease import Leases
 from sie_core.engine.models.loras import Loras
 
 
@@ -28,7 +28,7 @@ class LoadedModel:
     """Used on the event loop."""
     loras: Loras
     notes: dict[str, str] = field(default_factory=dict)
-    use: UseCount = field(default_factory=UseCount)
+    leases: Leases = field(default_factory=Leases)
     weights: HeldWeights | None = None
     """Its files stay in the local cache for as long as this does."""
     policy: CheckedPolicy = field(init=False)

@@ -1,6 +1,6 @@
-"""The LoRA adapters of one loaded model: loaded when first asked for, the longest unused let go. Event loop only.
+"""The LoRA adapters of one loaded model: loaded when first asked for, the least recently used evicted.
 
-It must not know what an adapter's weights are, how they are loaded or applied, nor who decides what goes for memory.
+Used on the event loop alone.
 """
 
 from __future__ import annotations
@@ -10,32 +10,30 @@ import contextlib
 import logging
 import time
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from sie_core.concurrency.loop import call_soon
 from sie_core.contracts import HeldModel, InferenceError, InvalidInput, Lora, LoraConfig, ModelLoadError
 from sie_core.contracts.errors import PERMANENT_FAILURES
-from sie_core.engine.models.lease import UseCount
+from sie_core.engine.models.lease import Lease, Leases
 from sie_core.engine.requests.errors import OUT_OF_MEMORY
 
 log = logging.getLogger(__name__)
 
 PARAM = "options.lora"
 LOADS_AT_ONCE = 2
+"""Loads at once of configured adapters, and of those that clients name: arbitrary ids cannot delay configured ones."""
 FAILURE_REMEMBERED_S = 30.0
-"""How long a failed load answers at once; nobody can have an unknown one asked for again and again. One that clients
-are told to retry is remembered for as long as they are to wait."""
+"""How long a failed load is cached, so that repeated requests for a missing adapter do not hit the store. Retryable
+failures are cached for their Retry-After."""
 UNSERVED_S = 10.0
 """How long an adapter stays that nobody used since it was loaded: a client that was told to retry comes back later than
-the load ends, and others' adapters, in steady use, would have taken its place by then."""
+the load ends, and adapters in steady use would have taken its place by then."""
 LAST_HOLDERS_S = 1.0
-"""How long the threads that answered the last requests may hold an adapter that is let go."""
+"""How long an eviction waits for the threads that answered the last requests to drop their references."""
 MOST_REMEMBERED = 256
 """Adapters of one model that are loaded, being loaded or failed, without those its config declares."""
-
-clock = time.monotonic
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,32 +42,49 @@ class LoadedLora:
 
     lora: Lora
     load_s: float
-    """Seconds it worked on the device."""
+    """Seconds its load worked on the device."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Entry:
-    """One adapter, by the state of its load: `lora` once it is there, `failure` once it failed."""
+    """One adapter: `lora` once it is loaded, `failure` once its load failed."""
 
-    change: asyncio.Task[None] | None = None
+    leases: Leases
+    task: asyncio.Task[None] | None = None
+    """The load under way; None once it ended or was cancelled."""
     settled: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once its load ended or was given up, which ends nothing that is at work already."""
     lora: Lora | None = None
     load_s: float = 0.0
     loaded_at: float = 0.0
-    use: UseCount = field(default_factory=UseCount)
     failure: InferenceError | None = None
     failed_at: float = 0.0
 
     def awaited(self, now: float) -> bool:
-        """Whether nobody used it yet, and who had it loaded may still come back for it."""
-        return not self.use.entered and now - self.loaded_at < UNSERVED_S
+        """Whether nobody used it yet, and the client that had it loaded may still come back for it."""
+        return not self.leases.served and now - self.loaded_at < UNSERVED_S
 
     def outdated(self, now: float) -> bool:
         """Whether it failed, and so long ago that it may be tried again."""
         if self.failure is None:
             return False
         return now - self.failed_at >= (self.failure.retry_after_s or FAILURE_REMEMBERED_S)
+
+
+@dataclass(frozen=True, slots=True)
+class ResidentLora:
+    """A loaded adapter, as what may be evicted for memory."""
+
+    loras: Loras
+    name: str
+    description: HeldModel
+
+    def held(self) -> HeldModel:
+        """Describe it to a memory manager."""
+        return self.description
+
+    async def evict(self, wait_s: float) -> bool:
+        """Evict it; False where it is gone already."""
+        return await self.loras.evict(self.name, wait_s)
 
 
 @dataclass(slots=True, eq=False)
@@ -81,7 +96,8 @@ class Loras:
         declared: Those its config names.
         limit: How many stay loaded.
         load: Loads one.
-        by_id: Whether others than the declared ones may be asked for.
+        by_id: Whether clients may ask for others than the declared ones.
+        clock: Monotonic seconds.
     """
 
     model: str
@@ -89,17 +105,16 @@ class Loras:
     limit: int
     load: Callable[[str], Awaitable[LoadedLora]]
     by_id: bool = True
+    clock: Callable[[], float] = time.monotonic
     _entries: dict[str, _Entry] = field(default_factory=dict)
-    """In the order in which their loads began."""
-    _slots: Mapping[bool, asyncio.Semaphore] = field(
+    _turns: Mapping[bool, asyncio.Semaphore] = field(
         default_factory=lambda: {declared: asyncio.Semaphore(LOADS_AT_ONCE) for declared in (True, False)}
     )
-    """Loads at once, of declared adapters and of others: what clients think up cannot hold up what is declared."""
 
     @property
     def loaded(self) -> tuple[str, ...]:
-        """The names of those that are loaded, the longest unused first."""
-        there = [(entry.use.last_used, name) for name, entry in self._entries.items() if entry.lora is not None]
+        """The names of those that are loaded, the least recently used first."""
+        there = [(entry.leases.last_used, name) for name, entry in self._entries.items() if entry.lora is not None]
         return tuple(name for _, name in sorted(there))
 
     @property
@@ -107,26 +122,29 @@ class Loras:
         """What the loaded ones take."""
         return sum(entry.lora.memory_bytes for entry in self._entries.values() if entry.lora is not None)
 
-    def held(self) -> list[HeldModel]:
-        """Describe those that are loaded to a memory manager."""
+    def residents(self) -> list[ResidentLora]:
+        """List those that are loaded."""
         return [
-            HeldModel(
-                id=lora_key(self.model, name),
-                memory_bytes=entry.lora.memory_bytes,
-                loaded_at=entry.loaded_at,
-                load_s=entry.load_s,
-                last_used=entry.use.last_used,
-                uses=entry.use.count,
-                served=entry.use.entered,
-                pinned=False,
+            ResidentLora(
+                self,
+                name,
+                HeldModel(
+                    id=f"{self.model}#{name}",  # neither id may hold the mark, so no model is named like an adapter
+                    memory_bytes=entry.lora.memory_bytes,
+                    loaded_at=entry.loaded_at,
+                    load_s=entry.load_s,
+                    last_used=entry.leases.last_used,
+                    uses=entry.leases.count,
+                    served=entry.leases.served,
+                    pinned=False,
+                ),
             )
             for name, entry in self._entries.items()
             if entry.lora is not None
         ]
 
-    @asynccontextmanager
-    async def use(self, name: str, wait_s: float) -> AsyncIterator[Lora]:
-        """Hold the adapter `name`; start its load where need be.
+    async def acquire(self, name: str, wait_s: float) -> tuple[Lora, Lease]:
+        """Return the adapter `name` with a lease on it, to be released; start its load where need be.
 
         Args:
             name: As the model's config declares it, or the id of a repository.
@@ -136,107 +154,104 @@ class Loras:
             InferenceError: `LORA_LOADING`; `INVALID_INPUT` where it is not there or not made for the model;
                 `MODEL_LOAD_FAILED` where its weights could not be had; `RESOURCE_EXHAUSTED` where there is no room.
         """
-        if not self.by_id and name not in self.declared:
-            there = f"those of {self.model} are {', '.join(self.declared)}" if self.declared else "it has none"
-            raise InvalidInput(
-                f"{PARAM}: {name} is no declared adapter, and only such are served: {there}.", param=PARAM
-            )
+        self._require_allowed(name)
         entry = self._entries.get(name)
-        if entry is None or entry.outdated(clock()):
+        if entry is None or entry.outdated(self.clock()):
             entry = self._start(name)
-        if entry.change is not None:
-            if wait_s > 0:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(entry.settled.wait(), wait_s)
-            if entry.change is not None:
-                raise InferenceError("LORA_LOADING", f"The LoRA adapter {name} of {self.model} is being loaded.")
+        if entry.task is not None and wait_s > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(entry.settled.wait(), wait_s)
         if entry.failure is not None:
             raise _afresh(entry.failure)
-        if entry.lora is None:  # its load was given up
-            raise InferenceError("LORA_LOADING", f"The LoRA adapter {name} of {self.model} is not loaded.")
-        entry.use.enter()
-        try:
-            yield entry.lora
-        finally:
-            entry.use.leave()
+        if entry.lora is None:
+            what = "is being loaded" if entry.task is not None else "is not loaded"
+            raise InferenceError("LORA_LOADING", f"The LoRA adapter {name} of {self.model} {what}.")
+        return entry.lora, entry.leases.acquire()
 
-    def give_up(self) -> None:
-        """Stop the loads under way; requests that wait for one are told to retry."""
+    def cancel_loads(self) -> None:
+        """Cancel the loads under way; requests that wait for one are told to retry."""
         for name, entry in list(self._entries.items()):
-            if entry.change is not None:
-                entry.change.cancel()
-                entry.change = None  # a task that never ran does not say so itself
+            if entry.task is not None:
+                entry.task.cancel()
+                entry.task = None  # a task that never ran does not say so itself
                 entry.settled.set()
                 del self._entries[name]
 
-    async def let_go(self, name: str, wait_s: float) -> bool:
-        """Let an adapter go; requests that hold it keep it until they are answered.
+    async def evict(self, name: str, wait_s: float) -> bool:
+        """Evict an adapter; requests that hold a lease keep it until they are answered.
 
         Args:
             name: The adapter.
-            wait_s: How long to wait for those; its memory is there once they are gone.
+            wait_s: How long to wait for those; its memory is free once they are gone.
 
         Returns:
-            Whether there was such a one.
+            Whether it was loaded.
         """
-        if name not in self.loaded:
+        entry = self._entries.get(name)
+        if entry is None or entry.lora is None:
             return False
-        entry = self._entries.pop(name)
-        use, gone = entry.use, _freed(entry.lora)
+        del self._entries[name]
+        leases, freed = entry.leases, _freed(entry.lora)
         del entry
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):
-                await use.unused()
-            async with asyncio.timeout(LAST_HOLDERS_S):
-                await gone.wait()
+        if await leases.idle_within(wait_s):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(freed.wait(), LAST_HOLDERS_S)
+        log.info("%s: LoRA adapter %s evicted for its memory", self.model, name)
         return True
+
+    def _require_allowed(self, name: str) -> None:
+        if self.by_id or name in self.declared:
+            return
+        there = f"those of {self.model} are {', '.join(self.declared)}" if self.declared else "it has none"
+        raise InvalidInput(f"{PARAM}: {name} is no declared adapter, and only such are served: {there}.", param=PARAM)
 
     def _start(self, name: str) -> _Entry:
         self._forget_failures()
         if name not in self.declared and len(self._undeclared()) >= MOST_REMEMBERED:
             raise InferenceError("LORA_LOADING", f"{self.model} is loading other LoRA adapters.")
-        entry = self._entries[name] = _Entry()
-        entry.change = asyncio.create_task(self._load(name, entry))
+        entry = self._entries[name] = _Entry(Leases(self.clock))
+        entry.task = asyncio.create_task(self._load(name, entry))
         return entry
 
     async def _load(self, name: str, entry: _Entry) -> None:
-        started = clock()
+        started = self.clock()
         try:
-            async with self._slots[name in self.declared]:
+            async with self._turns[name in self.declared]:
                 loaded = await self.load(name)
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            entry.failure, entry.failed_at = self._failure(name, error), clock()
+            entry.failure, entry.failed_at = self._failure(name, error), self.clock()
         else:
-            entry.lora, entry.load_s, entry.loaded_at, entry.use = loaded.lora, loaded.load_s, clock(), UseCount()
+            entry.lora, entry.load_s, entry.loaded_at = loaded.lora, loaded.load_s, self.clock()
+            entry.leases = Leases(self.clock)
             self._keep_to_limit(name)
-            log.info("%s: LoRA adapter %s loaded in %.2f s", self.model, name, clock() - started)
+            log.info("%s: LoRA adapter %s loaded in %.2f s", self.model, name, self.clock() - started)
         finally:
-            entry.change = None
+            entry.task = None
             entry.settled.set()
 
     def _keep_to_limit(self, arrived: str) -> None:
-        """Let go of the longest unused beyond the limit, never of the one that just arrived.
+        """Evict the least recently used beyond the limit, never the one that just arrived.
 
-        Requests that hold one keep it until they are answered.
+        Requests with a lease keep theirs until they are answered. Adapters that are still awaited are spared, in half
+        the places at most: adapters that are asked for once, and never used, must not displace those in use.
         """
-        now = clock()
+        now = self.clock()
         others = [name for name in self.loaded if name != arrived]
         awaited = [name for name in others if self._entries[name].awaited(now)]
-        # Half the places at most: adapters that are asked for once, and never used, must not displace those in use.
-        kept = awaited[-max(1, self.limit // 2) :]
-        going = [name for name in others if name not in kept] + kept
-        for name in going[: max(0, len(others) + 1 - self.limit)]:
+        spared = awaited[-max(1, self.limit // 2) :]
+        candidates = [name for name in others if name not in spared] + spared
+        for name in candidates[: max(0, len(others) + 1 - self.limit)]:
             del self._entries[name]
-            log.info("%s: LoRA adapter %s let go, %d stay", self.model, name, self.limit)
+            log.info("%s: LoRA adapter %s evicted, %d stay", self.model, name, self.limit)
 
     def _undeclared(self) -> list[str]:
         return [name for name in self._entries if name not in self.declared]
 
     def _forget_failures(self) -> None:
-        """Forget those that are old, and the oldest of undeclared adapters where they are many."""
-        now = clock()
+        """Forget outdated failures, and the oldest of undeclared adapters where they are many."""
+        now = self.clock()
         for name in [name for name, entry in self._entries.items() if entry.outdated(now)]:
             del self._entries[name]
         failed = [name for name in self._undeclared() if self._entries[name].failure is not None]
@@ -276,22 +291,7 @@ def _afresh(failure: InferenceError) -> InferenceError:
 
 
 def _freed(held: object) -> asyncio.Event:
-    """Make an event that is set once `held` is no more, on whatever thread that comes to pass."""
+    """Make an event that is set once `held` is freed, on whatever thread that happens."""
     loop, freed = asyncio.get_running_loop(), asyncio.Event()
     weakref.finalize(held, call_soon, loop, freed.set).atexit = False
     return freed
-
-
-MARK = "#"
-"""Stands in no id of a model or an adapter."""
-
-
-def lora_key(model: str, name: str) -> str:
-    """Name an adapter of a model to a memory manager."""
-    return f"{model}{MARK}{name}"
-
-
-def split_key(key: str) -> tuple[str, str]:
-    """Give back the model and the adapter that a memory manager named; no adapter where it named a model."""
-    model, _, name = key.partition(MARK)
-    return model, name

@@ -1,155 +1,258 @@
-"""What the engine knows of each model of the catalog: its state, its last load. Plain data, event loop only."""
+"""What the engine knows of each model: one explicit state machine a model, and the registry of all of them.
+
+Used on the event loop alone. `ModelRecord.move` is the only writer of a state.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from sie_core.contracts import HeldModel, ModelState, ResolvedModel
-from sie_core.engine.models.download_progress import Fetching
+from sie_core.engine.models.download_progress import DownloadProgress
 from sie_core.engine.models.load_failure import FailedLoad
 from sie_core.engine.models.loaded import LoadedModel
 
 OVERDUE_SHARE = 0.25
-"""How much longer a load that exceeds its estimate is thought to take, as a share of what it took so far."""
+"""How much longer an overdue load is expected to take, as a share of the time it has taken so far."""
 LEAST_RETRY_S = 1.0
 
-clock = time.monotonic
+
+class State(StrEnum):
+    """The states of a model in this process."""
+
+    AVAILABLE = "available"
+    """Not loaded; the next request loads it."""
+    FETCHING = "fetching"
+    """Its weights are being found or downloaded; nothing of it is on the device."""
+    QUEUED = "queued"
+    """Its weights are here; its load waits for its turn, or for room."""
+    LOADING = "loading"
+    """Its load works on the device."""
+    READY = "ready"
+    DRAINING = "draining"
+    """New requests are turned away until its last lease is released."""
+    UNLOADING = "unloading"
+    """It gives back what it holds."""
+    FAILED = "failed"
+
+
+_EDGES: Mapping[State, frozenset[State]] = {
+    State.AVAILABLE: frozenset({State.FETCHING}),
+    State.FETCHING: frozenset({State.QUEUED, State.FAILED, State.AVAILABLE}),
+    State.QUEUED: frozenset({State.LOADING, State.FAILED, State.AVAILABLE}),
+    State.LOADING: frozenset({State.READY, State.FAILED, State.AVAILABLE}),
+    State.READY: frozenset({State.DRAINING, State.UNLOADING}),
+    State.DRAINING: frozenset({State.READY, State.UNLOADING}),
+    State.UNLOADING: frozenset({State.AVAILABLE}),
+    State.FAILED: frozenset({State.FETCHING}),
+}
+"""Every legal move. A load that is cancelled goes back to AVAILABLE; a close unloads from READY without draining."""
+RESTING = frozenset({State.AVAILABLE, State.READY, State.FAILED})
+"""The states no task is about to leave."""
+ON_THE_WAY = frozenset({State.FETCHING, State.QUEUED, State.LOADING})
+_WIRE: Mapping[State, ModelState] = {
+    State.AVAILABLE: "available",
+    State.FETCHING: "loading",
+    State.QUEUED: "loading",
+    State.LOADING: "loading",
+    State.READY: "loaded",
+    State.DRAINING: "unloading",
+    State.UNLOADING: "unloading",
+    State.FAILED: "failed",
+}
 
 
 @dataclass(slots=True, eq=False)
-class ModelSlot:
-    """What the engine knows of one model. Times are seconds of the monotonic clock."""
+class ModelRecord:
+    """One model, or one config of it where another is to take its place. Times are seconds of the monotonic clock."""
 
     resolved: ResolvedModel
     pinned: bool = False
-    state: ModelState = "available"
-    loaded: LoadedModel | None = None
-    failure: FailedLoad | None = None
-    change: asyncio.Task[None] | None = None
+    clock: Callable[[], float] = time.monotonic
+    state: State = State.AVAILABLE
+    task: asyncio.Task[None] | None = None
     """The load or unload under way; it never raises."""
+    loaded: LoadedModel | None = None
+    """Set while it holds memory: READY, DRAINING, and the start of UNLOADING."""
+    failure: FailedLoad | None = None
+    """The last failed load; of a model that serves, the load of its changed config."""
+    download: DownloadProgress | None = None
+    """Set while FETCHING."""
+    evicted: bool = False
+    """Whether it drains or unloads to make room, and not for good."""
+    retired: bool = False
+    """Whether another record, or none, serves its model."""
     load_started: float = 0.0
-    fetching: Fetching | None = None
-    """The fetch of its weights under way."""
     load_s: float | None = None
-    """Seconds the last load took that succeeded."""
+    """Seconds of the last load that succeeded."""
     stages_s: dict[str, float] = field(default_factory=dict)
     """Seconds of each finished stage of the last load."""
     loaded_at: float = 0.0
     memory_bytes: int | None = None
     """What the last load that succeeded was measured to take."""
-    last_used: float | None = None
-    """When the model was last asked for, before its present load."""
-    evicted: bool = False
-    """Whether the unload under way is the memory manager's: the model may be loaded again right after it."""
-    wanted_again: bool = False
-    """Whether it will be."""
-    retired: bool = False
-    """Whether no request is given it any more: its model has another slot, or none."""
+    _last_used: float | None = None
+    _rest: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def awaits_device(self) -> bool:
-        """Whether the load under way has put nothing onto the device yet: it fetches or waits for room."""
-        return self.state == "loading" and "room" not in self.stages_s
+    def move(
+        self,
+        to: State,
+        *,
+        loaded: LoadedModel | None = None,
+        memory_bytes: int | None = None,
+        failure: FailedLoad | None = None,
+        evict: bool = False,
+    ) -> None:
+        """Change the state, set the facts that belong to the new one, and wake whoever waits for rest.
 
-    def remaining_s(self, now: float, estimate: float) -> float:
-        """Estimate how long the load under way will take yet."""
-        elapsed = now - self.load_started
+        Args:
+            to: The new state.
+            loaded: With READY after LOADING, the model.
+            memory_bytes: With `loaded`, what it takes.
+            failure: With FAILED, why.
+            evict: With DRAINING, whether it makes room for others.
+
+        Raises:
+            RuntimeError: The move is not legal.
+        """
+        if to not in _EDGES[self.state]:
+            raise RuntimeError(f"{self.resolved.id} cannot go from {self.state} to {to}")
+        self.state = to
+        self.download = None
+        if to is State.FETCHING:
+            self.load_started, self.stages_s, self.download = self.clock(), {}, DownloadProgress(self.clock)
+        elif to is State.DRAINING:
+            self.evicted = evict
+        elif to is State.READY and loaded is not None:
+            self.loaded, self.memory_bytes, self.failure = loaded, memory_bytes, None
+            self.loaded_at = self.clock()
+            self.load_s = self.stages_s["total"] = self.loaded_at - self.load_started
+        elif to is State.FAILED:
+            self.failure = failure
+        if to in RESTING:
+            self.task = None
+            self.evicted = False
+            self._rest.set()
+        else:
+            self._rest.clear()
+
+    async def at_rest(self, wait_s: float | None = None) -> bool:
+        """Wait until no load or unload is under way; False where one still is after `wait_s`, None for no limit."""
+        if self.state in RESTING:
+            return True
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._rest.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def give_up_memory(self) -> LoadedModel | None:
+        """Take the loaded model out, for it to be unloaded; the time of its last use is kept."""
+        self._last_used = self.used_at()
+        loaded, self.loaded = self.loaded, None
+        return loaded
+
+    @property
+    def wire_state(self) -> ModelState:
+        """The state as `/v1/models` names it."""
+        return _WIRE[self.state]
+
+    def ready(self) -> LoadedModel | None:
+        """Return the loaded model where requests may use it."""
+        return self.loaded if self.state is State.READY else None
+
+    def remaining_s(self, estimate: float) -> float:
+        """Estimate how long the load under way will take yet, in seconds; `estimate` is for one never measured."""
+        elapsed = self.clock() - self.load_started
         expected = estimate if self.load_s is None else self.load_s
         return max(LEAST_RETRY_S, max(expected, elapsed * (1 + OVERDUE_SHARE)) - elapsed)
 
     def used_at(self) -> float | None:
-        """Say when the model was last asked for; None where it never was."""
-        use = self.loaded.use if self.loaded is not None else None
-        return use.last_used if use is not None and use.entered else self.last_used
+        """Return when the model was last asked for; None where it never was."""
+        leases = self.loaded.leases if self.loaded is not None else None
+        return leases.last_used if leases is not None and leases.served else self._last_used
 
     def memory_held(self) -> int | None:
-        """Return what the model takes with its LoRA adapters; unloaded, what it took alone."""
+        """Return what the model takes with its LoRA adapters; where it is not loaded, what it took alone."""
         if self.memory_bytes is None or self.loaded is None:
             return self.memory_bytes
         return self.memory_bytes + self.loaded.loras.memory_bytes
 
     def held(self) -> HeldModel | None:
         """Describe the model to a memory manager; None where it is not loaded, or on its way out."""
-        if self.state != "loaded" or self.loaded is None:
+        if (loaded := self.ready()) is None:
             return None
         return HeldModel(
             id=self.resolved.id,
             memory_bytes=self.memory_bytes or 0,
             loaded_at=self.loaded_at,
             load_s=self.stages_s.get("load", 0.0),
-            last_used=self.loaded.use.last_used,
-            uses=self.loaded.use.count,
-            served=self.loaded.use.entered,
+            last_used=loaded.leases.last_used,
+            uses=loaded.leases.count,
+            served=loaded.leases.served,
             pinned=self.pinned,
         )
 
 
-class Slots:
-    """The slots of every model that was ever asked for, with those that are on their way in or out beside them.
+class Registry:
+    """The record that serves each model, and beside them standby records and those that are leaving.
 
     Args:
         pinned: Ids of the models that stay loaded.
+        clock: Monotonic seconds.
     """
 
-    def __init__(self, pinned: Container[str] = ()) -> None:
+    def __init__(self, pinned: Container[str] = (), clock: Callable[[], float] = time.monotonic) -> None:
         self._pinned = pinned
-        self._slots: dict[str, ModelSlot] = {}
-        self._beside: list[ModelSlot] = []
+        self._clock = clock
+        self._serving: dict[str, ModelRecord] = {}
+        self._others: list[ModelRecord] = []
 
-    def __iter__(self) -> Iterator[ModelSlot]:
-        """Go through every slot that may hold something, whether requests are given it or not."""
-        return iter([*self._slots.values(), *self._beside])
+    def __iter__(self) -> Iterator[ModelRecord]:
+        """Go through every record that may hold something, serving or not."""
+        return iter([*self._serving.values(), *self._others])
 
-    def of(self, resolved: ResolvedModel) -> ModelSlot:
-        """Return a model's slot."""
-        found = self._slots.get(resolved.id)
+    def serving(self) -> list[ModelRecord]:
+        """List the records that requests are given."""
+        return list(self._serving.values())
+
+    def of(self, resolved: ResolvedModel) -> ModelRecord:
+        """Return the record that serves a model; make it where the model was never asked for."""
+        found = self._serving.get(resolved.id)
         if found is None:
-            found = self._slots[resolved.id] = ModelSlot(resolved, pinned=resolved.id in self._pinned)
+            found = self._serving[resolved.id] = self._new(resolved)
         return found
 
-    def beside(self, resolved: ResolvedModel) -> ModelSlot:
-        """Make a slot that no request is given yet."""
-        slot = ModelSlot(resolved, pinned=resolved.id in self._pinned)
-        self._beside.append(slot)
-        return slot
+    def known(self, model: str) -> ModelRecord | None:
+        """Return the record that serves the model with an id, or None where it was never asked for."""
+        return self._serving.get(model)
 
-    def known(self, model: str) -> ModelSlot | None:
-        """Return the slot of the model with an id, or None where it was never asked for."""
-        return self._slots.get(model)
+    def standby(self, resolved: ResolvedModel) -> ModelRecord:
+        """Make a record that does not serve yet."""
+        record = self._new(resolved)
+        self._others.append(record)
+        return record
 
-    def take(self, model: str) -> ModelSlot | None:
-        """Give no request the slot of the model with an id any more; return it."""
-        slot = self._slots.pop(model, None)
-        if slot is not None:
-            slot.retired = True
-            self._beside.append(slot)
-        return slot
+    def promote(self, standby: ModelRecord) -> None:
+        """Have a standby record serve its model, which no other record does."""
+        self._others.remove(standby)
+        self._serving[standby.resolved.id] = standby
 
-    def put(self, slot: ModelSlot) -> None:
-        """Give requests a slot that was beside; its model has no other."""
-        self._beside.remove(slot)
-        self._slots[slot.resolved.id] = slot
+    def retire(self, model: str) -> ModelRecord | None:
+        """Have a model's record serve no longer; return it, or None where there is none."""
+        record = self._serving.pop(model, None)
+        if record is not None:
+            record.retired = True
+            self._others.append(record)
+        return record
 
-    def forget(self, slot: ModelSlot) -> None:
-        """Forget a slot that was beside and holds nothing any more."""
-        self._beside.remove(slot)
+    def forget(self, record: ModelRecord) -> None:
+        """Drop a record that does not serve and holds nothing."""
+        self._others.remove(record)
 
-    def held_models(self) -> list[HeldModel]:
-        """Describe every loaded model to a memory manager."""
-        return [held for slot in self._slots.values() if (held := slot.held()) is not None]
-
-    def leaving(self, *, unused: bool) -> list[asyncio.Task[None]]:
-        """List the unloads under way; `unused` leaves out those that wait for requests to be answered."""
-        return [
-            slot.change
-            for slot in self
-            if slot.state == "unloading" and slot.change and not (unused and slot.loaded and slot.loaded.use.count)
-        ]
-
-    def held_loras(self) -> list[HeldModel]:
-        """Describe the LoRA adapters of every loaded model to a memory manager."""
-        slots = self._slots.values()
-        loaded = [slot.loaded for slot in slots if slot.state == "loaded" and slot.loaded is not None]
-        return [held for model in loaded for held in model.loras.held()]
+    def _new(self, resolved: ResolvedModel) -> ModelRecord:
+        return ModelRecord(resolved, resolved.id in self._pinned, self._clock)

@@ -136,10 +136,9 @@ class Pipeline:
             InferenceError: Any failure, with its code.
         """
         self._require_running()
-        flight = Flight(request, model, task, leaving, arrived, clock())
+        flight = Flight(request, model, model.leases.acquire(), task, leaving, arrived, clock())
         timer = self._deadline(flight)
         self._flights.add(flight)
-        model.use.enter()
         pool = self._seeing if _has_images(request) else self._preparing
         work = pool.submit(self._prepare, flight, give_up=lambda at_work: self._give_up(flight, at_work))
         try:
@@ -152,7 +151,7 @@ class Pipeline:
                 timer.cancel()
             if flight.abandon() or flight.error is not None:
                 if pool.remove(work):  # its body would wait for a thread, and nothing counts it any more
-                    model.use.leave()
+                    flight.lease.release()
                 self._drop(flight)
             flight.forget()
 
@@ -190,7 +189,7 @@ class Pipeline:
             request_id, model = flight.request.request_id, flight.model.id
             flight.fail(given_up(at_work, "preparation", request_id, model, self._give_up_s))
         if not at_work:
-            flight.model.use.leave()
+            flight.lease.release()
 
     def _deadline(self, flight: Flight) -> asyncio.TimerHandle | None:
         if flight.request.deadline is None:
@@ -219,7 +218,7 @@ class Pipeline:
         except BaseException as error:
             flight.fail(request_error(error, "preparation", request.request_id, model.id))
         finally:
-            model.use.leave()
+            flight.lease.release()
 
     def _hand_on(self, run: Run, raw: Any) -> None:
         self._finishing.submit(self._finish, run, raw)

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from sie_core.concurrency.loop import call_soon
 from sie_core.concurrency.pool import CpuPool, Work
 from sie_core.contracts import DecodeRequest, InferenceError, InvalidInput, Token, TokenizeRequest
+from sie_core.engine.models.lease import Lease
 from sie_core.engine.models.loaded import LoadedModel
 from sie_core.engine.requests.errors import deadline_exceeded, given_up, request_error, unavailable
 
@@ -80,20 +81,26 @@ class Tokenizing:
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         timer = _deadline(request, future)
         self._asked.add(future)
-        work = self._submit(model, request, ask, future)
+        lease = model.leases.acquire()
+        work = self._submit(model, request, ask, future, lease)
         try:
             return await future
         finally:
             if timer is not None:
                 timer.cancel()
             if self.pool.remove(work):
-                model.use.leave()
+                lease.release()
             self._asked.discard(future)
             self._waiting -= size
             del future, work  # an error in them and this frame would hold each other
 
     def _submit(
-        self, model: LoadedModel, request: Request, ask: Callable[[], Answer], future: asyncio.Future[Answer]
+        self,
+        model: LoadedModel,
+        request: Request,
+        ask: Callable[[], Answer],
+        future: asyncio.Future[Answer],
+        lease: Lease,
     ) -> Work:
         loop = future.get_loop()
 
@@ -102,15 +109,14 @@ class Tokenizing:
                 error = given_up(at_work, "tokenisation", request.request_id, model.id, self._give_up_s)
                 future.set_exception(error)
             if not at_work:
-                model.use.leave()
+                lease.release()
 
         def work() -> None:
             answers: list[Answer] = []
             failure = None if future.done() else _try(ask, answers, model, request)
-            model.use.leave()
+            lease.release()
             call_soon(loop, _settle, future, answers, failure)
 
-        model.use.enter()
         return self.pool.submit(work, give_up=give_up)
 
 

@@ -15,6 +15,7 @@ from sie_core.concurrency.loop import call_soon
 from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, QueuedUnit, Task, Timing, Unit
 
 if TYPE_CHECKING:
+    from sie_core.engine.models.lease import Lease
     from sie_core.engine.models.loaded import LoadedModel
     from sie_core.engine.pipeline.assembly import Assembly
     from sie_core.engine.requests.output import Leaving
@@ -34,6 +35,7 @@ class Flight:
     """A request on its way. Created on the event loop; settled from any thread.
 
     Args:
+        lease: On the model; released when its preparation has ended, or will not begin.
         arrived: When the request came; `time.monotonic()` seconds, as all times here.
     """
 
@@ -46,6 +48,7 @@ class Flight:
         "first_run",
         "future",
         "last_run",
+        "lease",
         "leaving",
         "model",
         "prepare_started",
@@ -57,10 +60,18 @@ class Flight:
     )
 
     def __init__(
-        self, request: InferenceRequest, model: LoadedModel, task: Task, leaving: Leaving, arrived: float, now: float
+        self,
+        request: InferenceRequest,
+        model: LoadedModel,
+        lease: Lease,
+        task: Task,
+        leaving: Leaving,
+        arrived: float,
+        now: float,
     ) -> None:
         self.request = request
         self.model = model
+        self.lease = lease
         self.task = task
         self.leaving = leaving
         self.arrived = arrived

@@ -1,7 +1,4 @@
-"""Loads models when they are asked for and unloads them when told to. Event loop only.
-
-It must not know requests, batches or HTTP, nor which models are unloaded to make room: `keeper` does that beside it.
-"""
+"""Takes models through their states: loads them when they are asked for, unloads them when told to. Event loop only."""
 
 from __future__ import annotations
 
@@ -9,62 +6,66 @@ import asyncio
 import logging
 import time
 from collections import deque
+from collections.abc import Callable
 
 from sie_sdk.errors import error_spec
 
 from sie_core.concurrency.threads import on_thread
 from sie_core.contracts import InferenceError, ResolvedModel
 from sie_core.engine.metrics import EngineMetrics
-from sie_core.engine.models.download_progress import Fetching
-from sie_core.engine.models.load_failure import failed_load
+from sie_core.engine.models.lease import Lease
+from sie_core.engine.models.load_failure import FailedLoad, failed_load
 from sie_core.engine.models.loaded import LoadedModel
-from sie_core.engine.models.record import LEAST_RETRY_S, ModelSlot, Slots
+from sie_core.engine.models.record import LEAST_RETRY_S, ON_THE_WAY, RESTING, ModelRecord, Registry, State
 from sie_core.engine.requests.errors import unavailable
-from sie_core.engine.residency.loader import Loader
-from sie_core.engine.residency.placing import Placing
-from sie_core.engine.residency.unloading import Queues, Unloader
+from sie_core.engine.residency.loader import Fetched, Loader
+from sie_core.engine.residency.memory import Estimates, trim_heap
+from sie_core.engine.residency.residency import Residency
+from sie_core.engine.residency.residents import Queues, Unloader
 
 log = logging.getLogger(__name__)
 
 LOADS_REMEMBERED = 64
-
-clock = time.monotonic
 
 
 class Lifecycle:
     """Takes every model of the catalog through its states.
 
     Args:
-        slots: The models.
-        loader: Fetches their weights.
-        placing: Puts them onto the device.
+        registry: The models.
+        loader: Fetches and loads them.
+        residency: Places them on the device.
         unloader: Unloads them.
+        estimates: What models take.
         queues: Told of every loaded model.
         metrics: Counts loads.
+        clock: Monotonic seconds.
     """
 
     def __init__(
-        self, slots: Slots, loader: Loader, placing: Placing, unloader: Unloader, queues: Queues, metrics: EngineMetrics
+        self,
+        registry: Registry,
+        loader: Loader,
+        residency: Residency,
+        unloader: Unloader,
+        estimates: Estimates,
+        queues: Queues,
+        metrics: EngineMetrics,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._slots = slots
+        self._registry = registry
         self._loader = loader
-        self._placing = placing
+        self._residency = residency
         self._unloader = unloader
+        self._estimates = estimates
         self._queues = queues
         self._metrics = metrics
+        self._clock = clock
         self._closed = False
         self._loads_s: deque[float] = deque(maxlen=LOADS_REMEMBERED)
 
-    def slot(self, resolved: ResolvedModel) -> ModelSlot:
-        """Return a model's slot."""
-        return self._slots.of(resolved)
-
-    def known(self, resolved: ResolvedModel) -> ModelSlot | None:
-        """Return a model's slot, or None where it was never asked for."""
-        return self._slots.known(resolved.id)
-
-    async def hold(self, resolved: ResolvedModel, wait_s: float) -> LoadedModel:
-        """Return the loaded model, held: `use.leave()` must follow. Starts the load where need be.
+    async def acquire(self, resolved: ResolvedModel, wait_s: float) -> tuple[LoadedModel, Lease]:
+        """Return the loaded model with a lease on it, to be released. Starts the load where need be.
 
         Args:
             resolved: The model.
@@ -75,24 +76,22 @@ class Lifecycle:
                 unloaded, `MODEL_LOAD_FAILED` until a failed load may be tried again; `MODEL_NOT_FOUND` where it is
                 removed meanwhile; `QUEUE_UNAVAILABLE` once closed.
         """
-        slot = self.slot(resolved)
-        until = clock() + wait_s
+        record = self._registry.of(resolved)
+        until = self._clock() + wait_s
         waited = False
         while True:
-            now = clock()
+            now = self._clock()
             if self._closed:
                 raise unavailable("the engine is closed")
-            slot = self._current(slot)
-            if slot.state == "loaded" and slot.loaded is not None:
-                slot.loaded.use.enter()
-                return slot.loaded
-            if slot.state == "failed" and slot.failure is not None and (waited or not slot.failure.may_retry(now)):
-                raise slot.failure.error(now)
-            change = slot.change or self._start_load(slot)
+            record = self._current(record)
+            if (loaded := record.ready()) is not None:
+                return loaded, loaded.leases.acquire()
+            if record.state is State.FAILED and record.failure and (waited or not record.failure.may_retry(now)):
+                raise record.failure.error(now)
+            self._start_load(record)
             if now >= until:
-                self._load_after_eviction(slot)
-                raise self._not_ready(slot, now)
-            await asyncio.wait([change], timeout=until - now)
+                raise self._not_ready(record)
+            await record.at_rest(until - now)
             waited = True
 
     async def load(self, resolved: ResolvedModel) -> None:
@@ -101,149 +100,146 @@ class Lifecycle:
         Raises:
             InferenceError: `MODEL_LOAD_FAILED`, `MODEL_NOT_FOUND` where it is removed meanwhile.
         """
-        slot = self.slot(resolved)
-        while slot.state != "loaded":
+        record = self._registry.of(resolved)
+        while record.ready() is None:
             if self._closed:
                 raise unavailable("the engine is closed")
-            await asyncio.wait([slot.change or self._start_load(slot)])
-            slot = self._current(slot)
-            if slot.state == "failed" and slot.failure is not None:
-                raise slot.failure.error(clock())
+            self._start_load(record)
+            await record.at_rest()
+            record = self._current(record)
+            if record.state is State.FAILED and record.failure is not None:
+                raise record.failure.error(self._clock())
 
-    async def load_slot(self, slot: ModelSlot) -> None:
-        """Load a slot, unless it is loaded or retired; afterwards it holds the model, or why it could not be loaded."""
-        if not slot.retired and slot.state != "loaded":
-            await asyncio.wait([slot.change or self._start_load(slot)])
+    async def load_record(self, record: ModelRecord) -> None:
+        """Load a record, unless it is retired or loaded; afterwards it holds the model, or why it failed."""
+        if not record.retired:
+            self._start_load(record)
+            await record.at_rest()
 
-    async def retire(self, slot: ModelSlot) -> None:
-        """Unload what a retired slot holds, or comes to hold, once its last request is answered; then forget it."""
-        if slot.awaits_device():
-            await self._cancel_load(slot)
-        while slot.change is not None or slot.loaded is not None:
-            if slot.change is not None:
-                await asyncio.wait([slot.change])
+    async def retire(self, record: ModelRecord) -> None:
+        """Unload what a retired record holds, or comes to hold, once its last request is answered; then forget it."""
+        if record.state in (State.FETCHING, State.QUEUED):
+            await _cancel(record)  # nothing of it is on the device yet
+        while record.state not in RESTING or record.loaded is not None:
+            if record.state in RESTING:
+                await self._unloader.unload(record)
             else:
-                await self._unloader.unload(slot)
-        self._slots.forget(slot)
+                await record.at_rest()
+        self._registry.forget(record)
 
     async def unload(self, resolved: ResolvedModel, wait_s: float | None = None) -> bool:
         """Unload a model once nobody uses it; new requests are turned away meanwhile.
 
         Args:
             resolved: The model.
-            wait_s: How long it may stay in use; beyond it the model stays loaded. None for no limit.
+            wait_s: How long it may stay in use; beyond it the model serves on. None for no limit.
 
         Returns:
             Whether it is not loaded now.
         """
-        slot = self.slot(resolved)
-        while slot.change is not None:
-            await asyncio.wait([slot.change])
-        await self._unloader.unload(slot, wait_s)
-        return slot.loaded is None
+        record = self._registry.of(resolved)
+        while record.state not in RESTING:
+            await record.at_rest()
+        await self._unloader.unload(record, wait_s)
+        return record.loaded is None
 
     async def close(self) -> None:
         """Unload every model at once; the device has stopped."""
         self._closed = True
-        slots = list(self._slots)
-        for slot in slots:
-            if slot.change is not None:
-                slot.change.cancel()
-        await self._unloader.close(slots)
-        for slot in slots:
-            slot.state = "available"
+        records = list(self._registry)
+        await asyncio.gather(*(_cancel(record) for record in records))
+        await self._unloader.close(records)
 
-    def problem(self) -> str | None:
-        """Say which load hangs, if one does."""
-        return self._placing.problem()
+    def failure(self, resolved: ResolvedModel) -> FailedLoad | None:
+        """Return a model's last failed load; None where the last one succeeded, or there was none."""
+        record = self._registry.known(resolved.id)
+        return None if record is None else record.failure
 
     def notes(self) -> list[str]:
         """List the loads that wait for weights of which nothing comes."""
-        fetches = [(slot.resolved.id, slot.fetching) for slot in self._slots if slot.fetching is not None]
-        return [f"{model}: {problem}" for model, fetching in fetches if (problem := fetching.problem())]
+        downloads = [(record.resolved.id, record.download) for record in self._registry if record.download is not None]
+        return [f"{model}: {problem}" for model, download in downloads if (problem := download.problem())]
 
-    def _current(self, slot: ModelSlot) -> ModelSlot:
-        """Return a slot, or the one in its place where the catalog changed while somebody waited for it."""
-        if not slot.retired:
-            return slot
-        model = slot.resolved.id
-        current = self._slots.known(model)
+    def _current(self, record: ModelRecord) -> ModelRecord:
+        """Return a record, or the one in its place where the catalog changed while somebody waited for it."""
+        if not record.retired:
+            return record
+        model = record.resolved.id
+        current = self._registry.known(model)
         if current is None:
             raise InferenceError("MODEL_NOT_FOUND", f"The model {model!r} is no longer served here.", param="model")
         return current
 
-    async def _cancel_load(self, slot: ModelSlot) -> None:
-        load = slot.change
-        if load is None:
-            return
-        load.cancel()
-        await asyncio.wait([load])
-        if slot.change is load:  # cancelled before its first step, it could not say so itself
-            slot.state, slot.change = "available", None
+    def _start_load(self, record: ModelRecord) -> None:
+        """Start a load, unless the model is loaded, or a load or unload is under way."""
+        if record.state in (State.AVAILABLE, State.FAILED):
+            record.move(State.FETCHING)
+            record.task = asyncio.create_task(self._load(record))
 
-    def _start_load(self, slot: ModelSlot) -> asyncio.Task[None]:
-        if slot.loaded is not None or slot.change is not None:
-            raise RuntimeError(f"{slot.resolved.id} cannot be loaded: it is {slot.state}")
-        slot.state = "loading"
-        slot.load_started = clock()
-        slot.stages_s = {}
-        slot.change = asyncio.create_task(self._load(slot))
-        return slot.change
-
-    def _load_after_eviction(self, slot: ModelSlot) -> None:
-        """Load a model again that is being evicted just as somebody asked for it who will not wait."""
-        if slot.state != "unloading" or not slot.evicted or slot.change is None:
-            return
-        slot.evicted = False
-        slot.wanted_again = True
-
-        def load(_: asyncio.Task[None]) -> None:
-            slot.wanted_again = False
-            if slot.state == "available" and slot.change is None and not self._closed and not slot.retired:
-                self._start_load(slot)
-
-        slot.change.add_done_callback(load)
-
-    async def _load(self, slot: ModelSlot) -> None:
-        model = slot.resolved.id
+    async def _load(self, record: ModelRecord) -> None:
+        model = record.resolved.id
         try:
-            slot.fetching = fetching = Fetching()
-            fetched = await on_thread(
-                f"sie-fetch-{model}",
-                lambda: self._loader.fetch(slot.resolved, slot.stages_s.__setitem__, fetching.moved),
-            )
-            slot.fetching = None
-            loaded, slot.memory_bytes = await self._placing.place(fetched, slot.stages_s.__setitem__)
+            loaded, memory_bytes = await self._place(record, await self._fetch(record))
         except asyncio.CancelledError:
-            slot.state = "available"
+            record.move(State.AVAILABLE)
             raise
         except BaseException as error:
-            slot.failure = failed_load(model, error, slot.failure, clock())
-            slot.state = "failed"
-            self._metrics.loads.labels(model, slot.failure.error_class).inc()
-        else:
-            self._loaded(slot, loaded)
-        finally:
-            slot.change = slot.fetching = None
-
-    def _loaded(self, slot: ModelSlot, loaded: LoadedModel) -> None:
-        slot.loaded_at = clock()
-        slot.load_s = slot.stages_s["total"] = slot.loaded_at - slot.load_started
-        self._loads_s.append(slot.load_s)
-        slot.loaded, slot.failure, slot.state = loaded, None, "loaded"
+            failure = failed_load(model, error, record.failure, self._clock())
+            self._metrics.loads.labels(model, failure.error_class).inc()
+            record.move(State.FAILED, failure=failure)
+            return
         self._queues.add_model(loaded)
-        self._metrics.loads.labels(loaded.id, "ok").inc()
-        self._metrics.model_memory.labels(loaded.id).set(slot.memory_bytes or 0)
-        for stage, seconds in slot.stages_s.items():
-            self._metrics.load_seconds.labels(loaded.id, stage).set(seconds)
-        log.info("%s loaded in %.2f s: %s", loaded.id, slot.load_s, _stages(slot))
+        record.move(State.READY, loaded=loaded, memory_bytes=memory_bytes)
+        self._loaded(record)
 
-    def _not_ready(self, slot: ModelSlot, now: float) -> InferenceError:
-        model = slot.resolved.id
-        if slot.state == "unloading" and not slot.wanted_again:
+    async def _fetch(self, record: ModelRecord) -> Fetched:
+        download = record.download
+        assert download is not None
+        resolved, report = record.resolved, record.stages_s.__setitem__
+        return await on_thread(f"sie-fetch-{resolved.id}", lambda: self._loader.fetch(resolved, report, download.moved))
+
+    async def _place(self, record: ModelRecord, fetched: Fetched) -> tuple[LoadedModel, int]:
+        """Load a fetched model when its turn comes and there is room; return it with the bytes it takes."""
+        record.move(State.QUEUED)
+        asked, model = self._clock(), record.resolved.id
+
+        async def load() -> LoadedModel:
+            if record.state is State.QUEUED:
+                record.stages_s["room"] = self._clock() - asked
+                record.move(State.LOADING)
+            return await on_thread(f"sie-load-{model}", lambda: self._load_now(record, fetched))
+
+        placed = await self._residency.place(
+            model, lambda: self._estimates.before(model, fetched.card, fetched.precision), load
+        )
+        loaded = placed.result
+        return loaded, self._estimates.after(model, placed.grown, loaded.facts.memory_bytes, placed.need)
+
+    def _load_now(self, record: ModelRecord, fetched: Fetched) -> LoadedModel:
+        try:
+            return self._loader.load(fetched, record.stages_s.__setitem__)
+        finally:
+            trim_heap()
+
+    def _loaded(self, record: ModelRecord) -> None:
+        model, load_s = record.resolved.id, record.load_s or 0.0
+        self._loads_s.append(load_s)
+        self._metrics.loads.labels(model, "ok").inc()
+        self._metrics.model_memory.labels(model).set(record.memory_bytes or 0)
+        for stage, seconds in record.stages_s.items():
+            self._metrics.load_seconds.labels(model, stage).set(seconds)
+        stages = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in record.stages_s.items())
+        log.info("%s loaded in %.2f s: %s", model, load_s, stages)
+
+    def _not_ready(self, record: ModelRecord) -> InferenceError:
+        model, typical_s = record.resolved.id, self._typical_load_s()
+        leaving = record.state in (State.DRAINING, State.UNLOADING)
+        if leaving and not record.evicted:
             return InferenceError("MODEL_NOT_LOADED", f"{model} is being unloaded; retry shortly.")
-        left = self._typical_load_s() if slot.state == "unloading" else slot.remaining_s(now, self._typical_load_s())
-        return InferenceError("MODEL_LOADING", f"{model} is being loaded; retry in {left:.0f} s.", retry_after_s=left)
+        left_s = typical_s if leaving else record.remaining_s(typical_s)
+        return InferenceError(
+            "MODEL_LOADING", f"{model} is being loaded; retry in {left_s:.0f} s.", retry_after_s=left_s
+        )
 
     def _typical_load_s(self) -> float:
         """Estimate a load nobody has measured yet by those of other models, or by the error table's pause."""
@@ -252,5 +248,11 @@ class Lifecycle:
         return error_spec("MODEL_LOADING").retry_after_s or 0.0
 
 
-def _stages(slot: ModelSlot) -> str:
-    return ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in slot.stages_s.items())
+async def _cancel(record: ModelRecord) -> None:
+    """Cancel the load or unload of a record; afterwards it is at rest."""
+    if (task := record.task) is None:
+        return
+    task.cancel()
+    await asyncio.wait([task])
+    if record.state in ON_THE_WAY:  # a task that never began does not say so itself
+        record.move(State.AVAILABLE)

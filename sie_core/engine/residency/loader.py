@@ -1,7 +1,4 @@
-"""Loads one model, on loader threads: weights, card, family; then the adapter.
-
-It must not know states, requests, retries or whether there is room.
-"""
+"""Loads one model on loader threads: finds its weights, card and family, then loads its adapter."""
 
 from __future__ import annotations
 
@@ -26,14 +23,14 @@ from sie_core.contracts import (
     ResolvedModel,
 )
 from sie_core.contracts.weights import Progress
-from sie_core.engine.device.checked_policy import make_policy
 from sie_core.engine.metrics import EngineMetrics, ModelMetrics
+from sie_core.engine.models.checked_policy import CheckedPolicy
 from sie_core.engine.models.converters import ConverterFailed, Converters, turned_on
-from sie_core.engine.models.lease import UseCount
+from sie_core.engine.models.lease import Leases
 from sie_core.engine.models.loaded import LoadedModel
 from sie_core.engine.models.loras import Loras
 from sie_core.engine.residency.lora_loader import LoraLoader
-from sie_core.engine.residency.turns import Turns
+from sie_core.engine.residency.residency import Residency
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings
 
@@ -66,7 +63,9 @@ class Loader:
     Args:
         device: Where models are loaded to.
         compute_threads: CPU threads a forward pass may use.
-        turns: For the LoRA adapters of its models.
+        residency: Places the LoRA adapters of its models.
+        new_policy: Makes the batch policy of a model.
+        clock: Monotonic seconds.
     """
 
     def __init__(
@@ -77,7 +76,9 @@ class Loader:
         device: Device,
         compute_threads: int,
         metrics: EngineMetrics,
-        turns: Turns,
+        residency: Residency,
+        new_policy: Callable[[BatchLimits], CheckedPolicy],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
         self._plugins = plugins
@@ -85,8 +86,9 @@ class Loader:
         self._device = device
         self._compute_threads = compute_threads
         self._metrics = metrics
-        self._turns = turns
-        plugins.batch_policy(settings.batch_policy)  # one that is not there stops the start, not the first load
+        self._residency = residency
+        self._new_policy = new_policy
+        self._clock = clock
 
     def fetch(self, resolved: ResolvedModel, report: StageReport, progress: Progress) -> Fetched:
         """Find the weights and the family; several models at once.
@@ -150,24 +152,25 @@ class Loader:
             notes["ignored options"] = ", ".join(ignored)
             log.warning("%s: the family %s knows no %s", resolved.id, choice.family.id, ", ".join(ignored))
         log.info("%s is served by %s: %s", resolved.id, choice.family.id, notes)
-        limits, use = self._limits(resolved), UseCount()
+        limits, leases = self._limits(resolved), Leases(self._clock)
         return LoadedModel(
             resolved=resolved,
             family=choice.family,
             adapter=adapter,
             facts=adapter.facts,
-            new_policy=partial(make_policy, self._plugins, self._settings.batch_policy, limits),
+            new_policy=partial(self._new_policy, limits),
             metrics=ModelMetrics(self._metrics, resolved.id),
             converters=converters,
             loras=Loras(
                 resolved.id,
                 resolved.config.loras,
                 self._settings.max_loras_per_model,
-                LoraLoader(resolved.id, adapter, use, resolved.config.loras, self._weights, self._turns).load,
+                LoraLoader(resolved.id, adapter, leases, resolved.config.loras, self._weights, self._residency).load,
                 self._settings.lora_by_id,
+                self._clock,
             ),
             notes=notes,
-            use=use,
+            leases=leases,
         )
 
     def _warm(self, resolved: ResolvedModel, converters: Converters) -> dict[str, str]:

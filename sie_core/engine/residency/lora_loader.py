@@ -1,7 +1,4 @@
-"""Loads LoRA adapters of one model: their files first, then, once there is room, onto the device. Event loop only.
-
-It must not know which are loaded already, requests, or what a failure means to them.
-"""
+"""Loads the LoRA adapters of one model: fetches their files, then places them on the device. Event loop only."""
 
 from __future__ import annotations
 
@@ -13,10 +10,10 @@ from pathlib import Path
 from sie_core.cache import HeldWeights, WeightChain
 from sie_core.concurrency.threads import on_thread, on_thread_to_its_end
 from sie_core.contracts import Adapter, Lora, LoraConfig, ModelLoadError, WeightRequest
-from sie_core.engine.models.lease import UseCount
+from sie_core.engine.models.lease import Leases
 from sie_core.engine.models.loras import LoadedLora
-from sie_core.engine.residency.heap import trim_heap
-from sie_core.engine.residency.turns import Turns
+from sie_core.engine.residency.memory import Need, trim_heap
+from sie_core.engine.residency.residency import Residency
 from sie_core.memory import weight_bytes
 
 PRECISION = "float32"
@@ -32,21 +29,21 @@ class LoraLoader:
     Args:
         model: The model's id.
         adapter: What computes it.
-        use: Who uses the model: a load at work on the device does, whoever still waits for it.
+        leases: The model's: a load at work on the device holds one, so that the model stays, whoever still waits.
         declared: The LoRA adapters its config names.
         weights: Where the files of the others come from.
-        turns: Gives the device, with room made.
+        residency: Places them on the device.
     """
 
     model: str
     adapter: Adapter
-    use: UseCount
+    leases: Leases
     declared: Mapping[str, LoraConfig]
     weights: WeightChain
-    turns: Turns
+    residency: Residency
 
     async def load(self, name: str) -> LoadedLora:
-        """Load the adapter `name`, declared or a repository; models and adapters that nobody uses make room for it.
+        """Load the adapter `name`, declared or a repository; models and adapters nobody uses are evicted for it.
 
         Raises:
             ModelLoadError: With the failure's class; `OOM` where no room could be made.
@@ -57,17 +54,17 @@ class LoraLoader:
         held, wanted = await on_thread(f"sie-fetch-{name}", lambda: _fetch(config, self.weights))
         with held:
             who = f"the LoRA adapter {name} of {self.model}"
-            async with self.turns.take(who, lambda: (wanted, True), beside=self.model):
-                started = clock()
-                lora = await self.turns.fit(self.model, who, lambda: self._load(name, held.folder))
-                return LoadedLora(lora, clock() - started)
+            need = Need(wanted, True)
+            placed = await self.residency.place(
+                who, lambda: need, lambda: self._load(name, held.folder), model=self.model
+            )
+            return placed.result
 
-    async def _load(self, name: str, folder: Path) -> Lora:
-        self.use.enter()
-        try:
-            return await on_thread_to_its_end(f"sie-lora-{name}", lambda: self._load_now(name, folder))
-        finally:
-            self.use.leave()
+    async def _load(self, name: str, folder: Path) -> LoadedLora:
+        started = clock()
+        with self.leases.acquire():
+            lora = await on_thread_to_its_end(f"sie-lora-{name}", lambda: self._load_now(name, folder))
+        return LoadedLora(lora, clock() - started)
 
     def _load_now(self, name: str, folder: Path) -> Lora:
         try:

@@ -1,4 +1,4 @@
-"""Loads `SIE_PRELOAD_MODELS` and says whether they are there. It must not know who asks about readiness."""
+"""Loads `SIE_PRELOAD_MODELS` and says whether they are there."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from sie_core.engine.residency.lifecycle import Lifecycle
 
 log = logging.getLogger(__name__)
 
-clock = time.monotonic
-
 
 class Preload:
     """The models to be loaded before readiness.
@@ -27,9 +25,17 @@ class Preload:
         names: The models.
         catalog: Returns the snapshot in force.
         lifecycle: Loads them.
+        clock: Monotonic seconds.
     """
 
-    def __init__(self, names: Sequence[str], catalog: Callable[[], Catalog], lifecycle: Lifecycle) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        catalog: Callable[[], Catalog],
+        lifecycle: Lifecycle,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
         self._catalog = catalog
         self._lifecycle = lifecycle
         self._problems: dict[str, str] = {name: f"{name} is being loaded" for name in names}
@@ -83,7 +89,7 @@ class Preload:
             log.error("preload: %s", self._problems[name])
             if error.code != "MODEL_LOAD_FAILED":
                 return None
-            slot = self._lifecycle.known(resolved)
-            return None if slot is None or slot.failure is None else max(0.0, slot.failure.retry_at - clock())
+            failure = self._lifecycle.failure(resolved)
+            return None if failure is None else max(0.0, failure.retry_at - self._clock())
         del self._problems[name]
         return None

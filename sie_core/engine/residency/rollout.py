@@ -1,44 +1,40 @@
-"""Brings loaded models in line with a new snapshot of the catalog, without losing a request. Event loop only.
-
-It must not know where snapshots come from.
-"""
+"""Brings loaded models in line with a new snapshot of the catalog, without losing a request. Event loop only."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
 from sie_core.catalog import Catalog
 from sie_core.contracts import ResolvedModel
-from sie_core.engine.models.record import ModelSlot, Slots
+from sie_core.engine.models.record import ON_THE_WAY, ModelRecord, Registry
 from sie_core.engine.residency.lifecycle import Lifecycle
 
 log = logging.getLogger(__name__)
 
-clock = time.monotonic
 
-
-class Following:
+class Rollout:
     """Follows the catalog; no model waits for another's requests or downloads.
 
-    A model whose config changed is loaded anew beside the old one, which answers until the new one is there, and serves
-    on where that cannot be loaded; one that is not loaded is at once what its config says. One that was removed answers
-    what it has and is unloaded. The newest config wins: what was still coming of an older one is given up.
+    A changed model that is loaded is loaded anew as a standby beside the old one, which serves until the standby is
+    ready, and serves on where that cannot be loaded. A changed model that is not loaded takes its new config at once. A
+    removed model answers what it has and is unloaded. The newest config wins: the standby of an older one is retired.
     """
 
-    def __init__(self, slots: Slots, lifecycle: Lifecycle) -> None:
-        self._slots = slots
+    def __init__(self, registry: Registry, lifecycle: Lifecycle, clock: Callable[[], float] = time.monotonic) -> None:
+        self._registry = registry
         self._lifecycle = lifecycle
-        self._coming: dict[str, tuple[ModelSlot, asyncio.Task[None]]] = {}
-        """What is being loaded to take a loaded model's place, and who has it loaded."""
+        self._clock = clock
+        self._standbys: dict[str, tuple[ModelRecord, asyncio.Task[None]]] = {}
+        """By model, the standby that is being loaded, and the task that loads and promotes it."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def follow(self, before: Catalog, after: Catalog) -> set[str]:
-        """Start what the new snapshot asks of models that are loaded or were; return those that came or changed."""
+        """Start what the new snapshot asks of models that are loaded or were; return those added or changed."""
         added = after.entries.keys() - before.entries.keys()
         removed = before.entries.keys() - after.entries.keys()
         changed = {
@@ -47,10 +43,10 @@ class Following:
             if (old := before.entries.get(model.id)) and _served(old) != _served(model)
         }
         for name in removed:
-            self._give_up(name)
-            self._take_out(name)
+            self._drop_standby(name)
+            self._retire(name)
         for name in changed:
-            self._give_up(name)
+            self._drop_standby(name)
             self._change(after.entries[name])
         log.info(
             "models of the catalog, snapshot %d: %s", after.epoch,
@@ -75,60 +71,59 @@ class Following:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _give_up(self, name: str) -> None:
-        """Give up what is being loaded of an older config."""
-        if name in self._coming:
-            fresh, taking_over = self._coming.pop(name)
-            taking_over.cancel()
-            fresh.retired = True
-            self._start(self._lifecycle.retire(fresh))
+    def _drop_standby(self, name: str) -> None:
+        if name in self._standbys:
+            standby, rolling_out = self._standbys.pop(name)
+            rolling_out.cancel()
+            standby.retired = True
+            self._start(self._lifecycle.retire(standby))
 
-    def _take_out(self, name: str) -> None:
-        old = self._slots.take(name)
-        if old is not None:
-            self._start(self._lifecycle.retire(old))
+    def _retire(self, name: str) -> None:
+        record = self._registry.retire(name)
+        if record is not None:
+            self._start(self._lifecycle.retire(record))
 
     def _change(self, resolved: ResolvedModel) -> None:
-        old = self._slots.known(resolved.id)
+        old = self._registry.known(resolved.id)
         if old is None:
             return
-        if old.state != "loaded":
-            self._take_out(resolved.id)
-            fresh = self._slots.of(resolved)
-            if old.state == "loading" or old.wanted_again:
-                self._start(self._lifecycle.load_slot(fresh))
-        elif old.loaded is not None and _served(old.loaded.resolved) == _served(resolved):
-            old.resolved, old.failure = resolved, None  # back to what is loaded, after a config that could not be
+        loaded = old.ready()
+        if loaded is None:
+            was_loading = old.state in ON_THE_WAY
+            self._retire(resolved.id)
+            new = self._registry.of(resolved)
+            if was_loading:
+                self._start(self._lifecycle.load_record(new))
+        elif _served(loaded.resolved) == _served(resolved):
+            old.resolved, old.failure = resolved, None  # reverted to what is loaded: discard the failed change
         else:
-            fresh = self._slots.beside(resolved)
-            self._coming[resolved.id] = fresh, self._start(self._take_over(fresh))
+            standby = self._registry.standby(resolved)
+            self._standbys[resolved.id] = standby, self._start(self._roll_out(standby))
 
-    async def _take_over(self, fresh: ModelSlot) -> None:
-        """Have a slot take its model's place once it is loaded; what may pass is tried again."""
-        model = fresh.resolved.id
-        await self._lifecycle.load_slot(fresh)
-        while fresh.failure is not None and (old := self._serving_older(fresh)) is not None:
+    async def _roll_out(self, standby: ModelRecord) -> None:
+        """Load a standby and promote it; a load that failed for now is tried again while the old model serves on."""
+        model = standby.resolved.id
+        await self._lifecycle.load_record(standby)
+        while standby.failure is not None and (old := self._serves_older(standby)) is not None:
             log.error("%s: its changed config cannot be loaded, what is loaded serves on", model)
-            old.resolved, old.failure = fresh.resolved, fresh.failure  # its own next load takes the changed config
-            if not fresh.failure.permanent:
-                await asyncio.sleep(max(0.0, fresh.failure.retry_at - clock()))
-                while old.change is not None:
-                    await asyncio.wait([old.change])
-            if fresh.failure.permanent or self._serving_older(fresh) is not old:
-                del self._coming[model]
-                self._slots.forget(fresh)
+            old.resolved, old.failure = standby.resolved, standby.failure  # its own next load takes the changed config
+            if not standby.failure.permanent:
+                await asyncio.sleep(max(0.0, standby.failure.retry_at - self._clock()))
+                await old.at_rest()
+            if standby.failure.permanent or self._serves_older(standby) is not old:
+                del self._standbys[model]
+                self._registry.forget(standby)
                 return
-            await self._lifecycle.load_slot(fresh)
-        del self._coming[model]
-        self._take_out(model)
-        self._slots.put(fresh)
+            await self._lifecycle.load_record(standby)
+        del self._standbys[model]
+        self._retire(model)
+        self._registry.promote(standby)
 
-    def _serving_older(self, fresh: ModelSlot) -> ModelSlot | None:
-        """Return the slot that serves an older config in place of one that is not loaded; None where none does."""
-        old = self._slots.known(fresh.resolved.id)
-        if old is None or old.state != "loaded" or old.loaded is None:
-            return None
-        return None if _served(old.loaded.resolved) == _served(fresh.resolved) else old
+    def _serves_older(self, standby: ModelRecord) -> ModelRecord | None:
+        """Return the record that serves an older config in place of a standby not loaded; None where none does."""
+        old = self._registry.known(standby.resolved.id)
+        loaded = None if old is None else old.ready()
+        return None if loaded is None or _served(loaded.resolved) == _served(standby.resolved) else old
 
 
 def _served(model: ResolvedModel) -> ResolvedModel:

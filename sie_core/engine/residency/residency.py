@@ -1,0 +1,280 @@
+"""What is resident on the device: the only place that loads onto it or evicts from it. Event loop only.
+
+Models are loaded one at a time, so that what each takes can be measured. A LoRA adapter whose size is known does not
+wait for a model's load where it fits beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Generic, Literal, NamedTuple, TypeVar
+
+from sie_core.contracts import (
+    DeviceLost,
+    DeviceMemory,
+    HeldModel,
+    ModelLoadError,
+    OutOfDeviceMemory,
+    Room,
+)
+from sie_core.engine.metrics import EngineMetrics
+from sie_core.engine.models.record import Registry, State
+from sie_core.engine.requests.errors import OUT_OF_MEMORY
+from sie_core.engine.residency.checked_manager import CheckedManager
+from sie_core.engine.residency.memory import UNKNOWN, DeviceMemoryMeter, MemoryThread, Need, growth
+from sie_core.engine.residency.residents import Resident, Unloader
+from sie_core.engine.timeouts import Timeouts
+
+log = logging.getLogger(__name__)
+
+Reason = Literal["load", "background", "out_of_memory"]
+Result = TypeVar("Result")
+
+
+class Placed(NamedTuple, Generic[Result]):
+    """What a load made."""
+
+    result: Result
+    grown: int | None
+    """By how many bytes the use of the device grew; None where the probe cannot tell."""
+    need: Need
+    """What it was expected to take."""
+
+
+class Residency:
+    """Decides with a memory manager what stays on one device, and carries it out.
+
+    Args:
+        manager: Chooses what is evicted.
+        memory: Measures the device.
+        registry: The models.
+        unloader: Unloads them.
+        metrics: Counts evictions, and shows what was measured.
+        device_lost: Called where a load finds the device lost.
+        timeouts: Bounds its waits.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        manager: CheckedManager,
+        memory: DeviceMemoryMeter,
+        registry: Registry,
+        unloader: Unloader,
+        metrics: EngineMetrics,
+        device_lost: Callable[[DeviceLost], None],
+        timeouts: Timeouts,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._manager = manager
+        self._memory = MemoryThread(memory, timeouts.measure_s)
+        self._registry = registry
+        self._unloader = unloader
+        self._metrics = metrics
+        self._device_lost = device_lost
+        self._timeouts = timeouts
+        self._clock = clock
+        self._load_lock = asyncio.Lock()
+        self._run_lock = asyncio.Lock()
+        self._at_work: dict[str, float] = {}
+        """The loads that work on the device, and since when."""
+        self._reserved = 0
+        """Bytes that loads at work are expected to take."""
+        self._collected_at = self._evicted_for_run_at = -float("inf")
+        self._making_room = False
+        self._monitor: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Look after memory and idle models from now on."""
+        self._memory.start()
+        self._monitor = asyncio.create_task(self._watch())
+
+    def stop(self) -> None:
+        """Stop looking after them."""
+        if self._monitor is not None:
+            self._monitor.cancel()
+
+    def close(self) -> None:
+        """End the thread that measures, once no load is under way."""
+        self._memory.stop()
+
+    async def place(
+        self, who: str, need: Callable[[], Need], load: Callable[[], Awaitable[Result]], *, model: str | None = None
+    ) -> Placed[Result]:
+        """Load something onto the device once there is room; evict what nobody needs for it.
+
+        Args:
+            who: What is loaded, for people.
+            need: Estimates what it takes; asked when its turn comes, as other loads teach what models take.
+            load: Loads it. Called again where memory lacked and more room could be made.
+            model: For a LoRA adapter, the id of its model, which therefore stays.
+
+        Raises:
+            ModelLoadError: `OOM`: no room could be made.
+            OutOfDeviceMemory: The device had no room after all, even after another model was evicted.
+            DeviceLost: Only a new process gets it back.
+        """
+        if model is not None and (wanted := need()).sure and self._load_lock.locked() and await self._fits(wanted):
+            return await self._load(who, model, wanted, load)
+        async with self._load_lock:
+            wanted = need()
+            await self._make_room(wanted, keep=model)
+            return await self._load(who, model or who, wanted, load)
+
+    async def free_for_run(self, model: str) -> bool:
+        """Free caches, and evict one model, because a batch of `model` ran out of memory.
+
+        Batches that fail at the same time share the one model that goes, and for `Timeouts.spare_s` no other does.
+
+        Returns:
+            Whether something was evicted.
+        """
+        asked = self._clock()
+        async with self._run_lock:
+            if self._evicted_for_run_at > asked:
+                return True
+            spare = self._clock() < self._evicted_for_run_at + self._timeouts.spare_s
+            if not await self._free(model, spare=spare):
+                return False
+            self._evicted_for_run_at = self._clock()
+            return True
+
+    async def relieve(self) -> None:
+        """Evict what the manager says with no load waiting; a load under way makes room itself."""
+        memory = await self._measure()
+        if self._making_room:
+            return
+        residents = self._residents()
+        for chosen in self._manager.relieve(memory, _held(residents), self._clock()):
+            await self._evict(residents.get(chosen), "background", 0.0)
+
+    def problem(self) -> str | None:
+        """Say which load hangs, if one does."""
+        for who, since in self._at_work.items():
+            if (took := self._clock() - since) > self._timeouts.load_s:
+                return f"the load of {who} has been at work for {took:.0f} s, and nothing else can be loaded"
+        return None
+
+    async def _make_room(self, need: Need, keep: str | None) -> None:
+        until = self._clock() + self._timeouts.room_s
+        passed_over = {keep}
+        self._making_room = True
+        try:
+            while True:
+                memory = await self._measure()
+                residents = {name: each for name, each in self._residents().items() if name not in passed_over}
+                room = self._manager.make_room(need.bytes, memory, _held(residents), self._clock())
+                if room == Room():
+                    return
+                left_s = until - self._clock()
+                if left_s > 0 and await self._something_leaves(left_s, unused=room.fits):
+                    continue
+                if not room.fits and not need.sure:
+                    return  # a guess: the load shows whether it fits
+                if not room.fits or left_s <= 0:
+                    raise ModelLoadError("OOM", _no_room(need.bytes, memory))
+                if room.evict is None:
+                    await asyncio.sleep(max(0.0, room.wait_s or 0.0))
+                elif not await self._evict(residents.get(room.evict), "load", self._timeouts.drain_s):
+                    passed_over.add(room.evict)
+        finally:
+            self._making_room = False
+
+    async def _load(self, who: str, model: str, need: Need, load: Callable[[], Awaitable[Result]]) -> Placed[Result]:
+        self._at_work[who] = self._clock()
+        self._reserved += need.bytes
+        try:
+            before = await self._measure()
+            result = await self._load_twice(who, model, load)
+            return Placed(result, growth(before, await self._measure()), need)
+        except DeviceLost as error:
+            self._device_lost(error)
+            raise
+        finally:
+            self._reserved -= need.bytes
+            del self._at_work[who]
+
+    async def _load_twice(self, who: str, model: str, load: Callable[[], Awaitable[Result]]) -> Result:
+        """Load; where memory lacks, evict something and load once more."""
+        for first in (True, False):
+            try:
+                return await load()
+            except OUT_OF_MEMORY:
+                # The error ends here: its frames keep alive what must be freed.
+                log.warning("%s does not fit into the memory that is free", who, exc_info=True)
+            if not (first and await self._free(model)):
+                break
+        raise OutOfDeviceMemory
+
+    async def _free(self, model: str, *, spare: bool = False) -> bool:
+        """Free caches and, unless `spare`, evict one model or adapter because an allocation for `model` failed."""
+        if self._clock() - self._collected_at >= self._timeouts.collect_again_s:
+            self._collected_at = self._clock()
+            await self._memory.collect()
+        if spare:
+            return False
+        memory, residents = await self._measure(), self._residents()
+        models = [each.held() for name, each in residents.items() if name != model and self._registry.known(name)]
+        loras = [each.held() for name, each in residents.items() if self._registry.known(name) is None]
+        chosen = self._manager.out_of_memory(memory, models, self._clock())
+        chosen = chosen or self._manager.out_of_memory(memory, loras, self._clock())
+        return chosen is not None and await self._evict(residents.get(chosen), "out_of_memory", 0.0)
+
+    async def _evict(self, resident: Resident | None, reason: Reason, wait_s: float) -> bool:
+        if resident is None:
+            return False
+        held = resident.held()
+        unused_s = self._clock() - held.last_used
+        if not await resident.evict(wait_s):
+            return False
+        if self._registry.known(held.id) is None:  # an adapter; a model's unload frees caches itself
+            await self._memory.free_caches()
+            return True
+        self._metrics.evictions.labels(held.id, reason).inc()
+        log.info("%s was evicted (%s), unused for %.1f s", held.id, reason, unused_s)
+        return True
+
+    async def _something_leaves(self, wait_s: float, *, unused: bool) -> bool:
+        """Wait for an unload under way; False where there is none. `unused` leaves out those still draining."""
+        states = (State.UNLOADING,) if unused else (State.UNLOADING, State.DRAINING)
+        leaving = [record.task for record in self._registry if record.state in states and record.task is not None]
+        if leaving:
+            await asyncio.wait(leaving, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+        return bool(leaving)
+
+    async def _fits(self, need: Need) -> bool:
+        """Whether a load fits beside those at work, with nothing evicted."""
+        memory = await self._measure()
+        wanted = need.bytes + self._reserved
+        return self._manager.make_room(wanted, memory, _held(self._residents()), self._clock()) == Room()
+
+    def _residents(self) -> dict[str, Resident]:
+        return self._unloader.residents(self._registry)
+
+    async def _measure(self) -> DeviceMemory:
+        memory = await self._memory.measure()
+        if memory != UNKNOWN:
+            self._metrics.measured(memory)
+        return memory
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(self._timeouts.monitor_s)
+            try:
+                await self.relieve()
+            except Exception:
+                log.exception("looking after the device's memory failed; it goes on")
+
+
+def _held(residents: dict[str, Resident]) -> list[HeldModel]:
+    return [each.held() for each in residents.values()]
+
+
+def _no_room(wanted: int, memory: DeviceMemory) -> str:
+    return (
+        f"it takes about {wanted / 2**20:.0f} MiB, and of {memory.total / 2**20:.0f} MiB "
+        f"{max(0, memory.total - memory.used) / 2**20:.0f} are free with no other model left to evict."
+    )
