@@ -71,6 +71,14 @@ def test_a_mode_that_png_has_not_becomes_rgb(mode):
     assert np.array_equal(decoded(sent(image)), np.asarray(image.convert("RGB")))
 
 
+@pytest.mark.parametrize("mode", ["PA", "RGBa", "La"])
+def test_a_mode_that_png_has_not_keeps_its_transparency(mode):
+    image = Image.fromarray(np.dstack([PIXELS, PIXELS[..., :1]]))
+    image = image.convert("LA").convert("La") if mode == "La" else image.convert(mode)
+    whole = image.convert("LA" if mode == "La" else "RGBA")
+    assert np.array_equal(decoded(sent(image)), np.asarray(whole))
+
+
 def test_a_file_travels_as_it_is(tmp_path: Path):
     file = tmp_path / "picture.jpg"
     file.write_bytes(JPEG)

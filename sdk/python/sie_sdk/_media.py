@@ -32,6 +32,8 @@ _SAME: Final = {"jpg": "jpeg", "tif": "tiff", "markdown": "md", "htm": "html"}
 _COLOUR_TYPES: Final = {1: 0, 2: 4, 3: 2, 4: 6}
 """Channels of an image, and how PNG calls them: grey, grey with alpha, RGB, RGBA."""
 _PNG_MODES: Final = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "I;16"})
+_WITH_ALPHA: Final = {"PA": "RGBA", "RGBa": "RGBA", "La": "LA"}
+"""Pillow's modes with transparency that PNG does not have, and what they become."""
 _FAST: Final = 1
 
 
@@ -130,9 +132,9 @@ def png(pixels: NDArray[Any], where: str = "the array") -> bytes:
 
 
 def _saved(image: PillowImage) -> bytes:
-    """Save a Pillow image; a mode that PNG does not have becomes RGB."""
+    """Save a Pillow image; a mode that PNG does not have becomes RGB, or what keeps its transparency."""
     buffer = io.BytesIO()
-    ready = image if image.mode in _PNG_MODES else image.convert("RGB")
+    ready = image if image.mode in _PNG_MODES else image.convert(_WITH_ALPHA.get(image.mode, "RGB"))
     ready.save(buffer, format="PNG", compress_level=_FAST)
     return buffer.getvalue()
 
