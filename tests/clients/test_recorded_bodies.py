@@ -116,6 +116,11 @@ RERANKS = [
         {"model": MINILM, "query": QUERY, "documents": TEXTS, "top_n": len(TEXTS)},
     ),
     Recorded(
+        "RAGFlow: LocalAI",
+        "/rerank",
+        {"model": MINILM, "query": QUERY, "documents": TEXTS, "top_n": len(TEXTS)},
+    ),
+    Recorded(
         "RAGFlow: Xinference",
         "/v1/rerank",
         {"model": MINILM, "query": QUERY, "return_documents": "true", "return_len": "true", "documents": TEXTS},
