@@ -8,20 +8,34 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 from sie_core.cache.disk import DiskCache, disk_cache
 from sie_core.cache.formats import broken_safetensors, holds_pickles, holds_safetensors, no_safetensors
 from sie_core.cache.leases import Lease
-from sie_core.contracts import ModelConfig, ModelLoadError, TierContext, WeightRequest, WeightTier
+from sie_core.contracts import (
+    ModelConfig,
+    ModelLoadError,
+    PluginError,
+    TierContext,
+    WeightRequest,
+    WeightTier,
+    WeightTierFactory,
+)
 from sie_core.contracts.weights import FillableTier, PeekingTier, Progress
 from sie_core.plugins import PluginSet
-from sie_core.settings import Settings
+from sie_core.settings import Settings, SettingsError
+
+HOOK = "sie_weight_tiers"
 
 log = logging.getLogger(__name__)
+
+
+Report = Callable[[str, str, Exception], str]
 
 
 class HeldWeights:
@@ -49,11 +63,16 @@ class WeightChain:
     Args:
         tiers: The nearest first.
         cache: The local cache, which removes nothing that is held; None where nothing is ever removed.
+        report: Told of a tier that fails otherwise than its contract allows: its name, what it did, the exception.
+            Returns what it and its plugin are called.
     """
 
-    def __init__(self, tiers: Sequence[WeightTier], cache: DiskCache | None = None) -> None:
+    def __init__(
+        self, tiers: Sequence[WeightTier], cache: DiskCache | None = None, report: Report | None = None
+    ) -> None:
         self.tiers = tuple(tiers)
         self.cache = cache
+        self._report = report or _log
         self._fills: list[threading.Thread] = []
 
     def fetch(self, request: WeightRequest) -> Path:
@@ -89,7 +108,7 @@ class WeightChain:
         started = time.monotonic()
         for place, tier in enumerate(self.tiers):
             try:
-                folder = tier.fetch(request)
+                folder = self._fetch(tier, request)
             except ModelLoadError as error:
                 if error.failure == "CORRUPT":
                     log.warning("weights of %s: tier %s: %s", request.repo_id, tier.name, error)
@@ -102,6 +121,23 @@ class WeightChain:
                 return folder
             said.append((tier.name, None))
         raise _nobody(request, said)
+
+    def _fetch(self, tier: WeightTier, request: WeightRequest) -> Path | None:
+        """Ask one tier; whatever it raises or returns beyond its contract is a failure of its own.
+
+        Raises:
+            ModelLoadError: As the tier; `UNKNOWN` where it fails otherwise.
+        """
+        try:
+            folder = tier.fetch(request)
+            if folder is None or isinstance(folder, Path):
+                return folder
+            raise TypeError(f"fetch returned {folder!r:.100}, which is no Path")
+        except ModelLoadError:
+            raise
+        except Exception as error:
+            who = self._report(tier.name, f"failed in `fetch` ({type(error).__name__})", error)
+            raise ModelLoadError("UNKNOWN", f"{who} failed ({type(error).__name__}); the log says more") from error
 
     def _fill(self, nearer: Sequence[WeightTier], request: WeightRequest, folder: Path) -> None:
         """Offer what a far tier gave to the nearer ones, which had it not, on a thread beside the load."""
@@ -132,7 +168,7 @@ class WeightChain:
         peek = WeightRequest(request.repo_id, request.revision, peek=True)
         for tier in self.tiers:
             try:
-                folder = tier.fetch(peek)
+                folder = self._fetch(tier, peek)
             except ModelLoadError:
                 continue
             if folder is not None:
@@ -141,11 +177,29 @@ class WeightChain:
 
 
 def build_chain(settings: Settings, plugins: PluginSet) -> WeightChain:
-    """Make the chain of every registered tier that takes part under these settings."""
+    """Make the chain of every registered tier that takes part under these settings.
+
+    Raises:
+        PluginError: A setting names a store that cannot be used.
+    """
     context = TierContext(settings, plugins.weight_packages, plugins.object_stores)
     factories = sorted(plugins.weight_tiers, key=lambda factory: (factory.order, factory.name))
-    tiers = [tier for factory in factories if (tier := factory.create(context)) is not None]
-    return WeightChain(tiers, disk_cache(settings))
+    tiers = [tier for factory in factories if (tier := _create(factory, context, plugins)) is not None]
+    return WeightChain(tiers, disk_cache(settings), partial(plugins.faulty, HOOK))
+
+
+def _create(factory: WeightTierFactory, context: TierContext, plugins: PluginSet) -> WeightTier | None:
+    """Make a tier; one that cannot be made is left out and told, unless a setting that names it cannot be used."""
+    try:
+        tier = factory.create(context)
+        if tier is not None and not (isinstance(tier.name, str) and callable(tier.fetch)):
+            raise TypeError(f"create returned {tier!r:.100}, which is no tier")
+    except (PluginError, SettingsError):
+        raise
+    except (Exception, SystemExit) as error:
+        plugins.faulty(HOOK, factory.name, f"cannot be made and is passed over ({type(error).__name__})", error)
+        return None
+    return tier
 
 
 def fetch_weights(config: ModelConfig, chain: WeightChain) -> Path | None:
@@ -201,6 +255,11 @@ def find_weights(config: ModelConfig, chain: WeightChain) -> tuple[str, Path] | 
 def weight_request(config: ModelConfig) -> WeightRequest:
     """Say which repository and revision a config names."""
     return WeightRequest(config.hf_id or config.id, config.hf_revision)
+
+
+def _log(name: str, problem: str, error: Exception) -> str:
+    log.error("the weight tier %r %s", name, problem, exc_info=error)
+    return f"the weight tier {name!r}"
 
 
 def _nobody(request: WeightRequest, said: Sequence[tuple[str, ModelLoadError | None]]) -> ModelLoadError:

@@ -15,7 +15,6 @@ from types import MappingProxyType
 from sie_core.cache import cache_folder
 from sie_core.catalog.configs.reading import ConfigError
 from sie_core.catalog.configs.snapshot import Catalog, Problem, listed_id, make_catalog
-from sie_core.catalog.families import broken_plugins
 from sie_core.catalog.sources.folders import ConfigFile, LocalFolder, ModelsFolder
 from sie_core.catalog.sources.from_weights import cached_models, packaged_models
 from sie_core.catalog.sources.store_folder import StoreFolder
@@ -74,7 +73,7 @@ def build_catalog(
 
 
 def _absent(plugins: PluginSet) -> str:
-    causes = broken_plugins(plugins)
+    causes = plugins.problems()
     return f" Broken plugins, whose models are missing: {causes}." if causes else ""
 
 

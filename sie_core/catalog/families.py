@@ -10,6 +10,10 @@ from dataclasses import dataclass
 from sie_core.catalog.wording import did_you_mean
 from sie_core.contracts import Claim, Device, ModelCard, ModelFamily, ModelLoadError, ResolvedModel
 from sie_core.plugins import PluginSet
+from sie_core.plugins.calls import HungError
+
+CLAIM_LIMIT_S = 5.0
+"""How long a family may take to read a card, which is in memory; one that hangs is asked again once it came back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,22 +96,26 @@ def _candidates(plugins: PluginSet, card: ModelCard, device: Device) -> list[Can
     """List the families that claim `card`, best first."""
     found = []
     for family in plugins.families.values():
-        claim = None if family.weightless else _claim(family, card)
+        claim = None if family.weightless else _claim(plugins, family, card)
         if claim is not None:
             found.append(Candidate(family.id, claim.reason, claim.priority, _serves(family, device)))
     return sorted(found, key=lambda each: (not each.serves_device, -each.priority, each.family))
 
 
-def _claim(family: ModelFamily, card: ModelCard) -> Claim | None:
+def _claim(plugins: PluginSet, family: ModelFamily, card: ModelCard) -> Claim | None:
+    """Ask a family for its claim; one that cannot say has none, so that it stops no other family's models."""
+    error: BaseException | None = None
     try:
-        return family.claims(card)
-    except Exception as error:
-        # A claim is third-party code that reads untrusted files: one that fails must not stop the others' models.
-        raise ModelLoadError(
-            "DEPENDENCY",
-            f"The family {family.id!r} failed to read the model's card ({type(error).__name__}); block its plugin "
-            "with SIE_PLUGINS_BLOCKED or name another family as `adapter_path`.",
-        ) from error
+        claim = plugins.calls.within(f"claims-{family.id}", CLAIM_LIMIT_S, lambda: family.claims(card))
+        if claim is None or (isinstance(claim, Claim) and isinstance(claim.priority, int)):
+            return claim
+        problem = f"returned a {type(claim).__name__} from `claims`, neither None nor a Claim whose priority is an int"
+    except HungError as hung:
+        problem = f"{hung} from `claims`"
+    except (Exception, SystemExit) as raised:
+        problem, error = f"failed to read a model's card ({type(raised).__name__})", raised
+    plugins.faulty("sie_model_families", family.id, problem, error)
+    return None
 
 
 def _serves(family: ModelFamily, device: Device) -> bool:
@@ -145,11 +153,6 @@ def _devices(family: ModelFamily) -> str:
     return ", ".join(sorted(family.devices))
 
 
-def broken_plugins(plugins: PluginSet) -> str:
-    """List the broken plugins with their causes; which families and models each would have brought is unknown."""
-    return "; ".join(f"{each.name} ({each.distribution} {each.version}): {each.cause}" for each in plugins.broken)
-
-
 def _broken(plugins: PluginSet) -> str:
-    causes = broken_plugins(plugins)
+    causes = plugins.problems()
     return f" Broken plugins: {causes}." if causes else ""

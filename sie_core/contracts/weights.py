@@ -119,4 +119,5 @@ class WeightTierFactory:
     name: str
     order: int
     create: Callable[[TierContext], WeightTier | None]
-    """Called once at start; None leaves the tier out."""
+    """Called once at start; None leaves the tier out. A `PluginError` says that a setting which names the tier is
+    unusable, and stops the start; anything else it raises is told and leaves the tier out."""

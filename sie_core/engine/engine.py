@@ -99,7 +99,8 @@ class Engine:
         self._timeouts = timeouts
         self._clock = clock
         self._note: str | None = None
-        self.device = choose_device(settings.device, plugins.device_probes)
+        probes = partial(plugins.faulty, "sie_device_probes")
+        self.device = choose_device(settings.device, plugins.device_probes, probes)
         require_attention_backend(settings.attention_backend, plugins.runners, self.device)
         self.metrics = EngineMetrics(detailed=settings.instrumentation)
         threads = settings.preprocessor_workers or min(MOST_PREPROCESSORS, budget.threads)
@@ -113,7 +114,9 @@ class Engine:
             self.device, threads, image_threads, max_queued_cost, self._make_way, timeouts.stall_s
         )
         self._registry = Registry(frozenset(map(listed_id, settings.pinned_models)), clock)
-        self._memory = memory = DeviceMemoryMeter(self.device, plugins.device_probes, settings.memory_limit_bytes)
+        self._memory = memory = DeviceMemoryMeter(
+            self.device, plugins.device_probes, settings.memory_limit_bytes, probes
+        )
         queues = self._pipeline.device
         self._unloader = unloader = Unloader(queues, memory, self.metrics, timeouts)
         self._threshold = settings.memory_pressure_threshold_percent / 100

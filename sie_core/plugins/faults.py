@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
+from typing import NamedTuple
 
 log = logging.getLogger("sie_core.plugins")
 
@@ -12,23 +13,36 @@ MOST = 20
 """How many problems are kept, and logged, of a plugin: one may differ with every request."""
 
 
+class Fault(NamedTuple):
+    """One problem of a plugin."""
+
+    problem: str
+    """Fit for a client: no foreign exception's text."""
+    detail: str
+    """That text."""
+
+    def __str__(self) -> str:
+        return f"{self.problem}: {self.detail}" if self.detail else self.problem
+
+
 class Faults:
     """Problems by plugin, each told once. Its methods may be called from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._found: defaultdict[str, list[str]] = defaultdict(list)
+        self._found: defaultdict[str, list[Fault]] = defaultdict(list)
 
     def add(self, plugin: str, problem: str, error: BaseException | None = None) -> None:
         """Note a problem of a plugin and log it, unless it is known."""
+        fault = Fault(problem, "" if error is None else _line(error))
         with self._lock:
             known = self._found[plugin]
-            if problem in known or len(known) >= MOST:
+            if fault in known or len(known) >= MOST:
                 return
-            known.append(problem)
+            known.append(fault)
         log.error("%s: %s", plugin, problem, exc_info=error)
 
-    def of(self, plugin: str) -> tuple[str, ...]:
+    def of(self, plugin: str) -> tuple[Fault, ...]:
         """List the problems of a plugin."""
         with self._lock:
             return tuple(self._found.get(plugin, ()))
@@ -36,5 +50,9 @@ class Faults:
 
 def told(error: BaseException) -> str:
     """Word an exception in one line."""
-    text = " ".join(str(error).split())
+    text = _line(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())

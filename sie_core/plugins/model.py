@@ -24,10 +24,12 @@ from sie_core.contracts import (
 )
 from sie_core.contracts.batching import BatchPolicyFactory
 from sie_core.contracts.memory import MemoryManagerFactory
-from sie_core.plugins.faults import Faults
+from sie_core.plugins.calls import Calls
+from sie_core.plugins.faults import Fault, Faults
 from sie_core.plugins.registration import REGISTRATIONS
 
 Made = TypeVar("Made")
+UNKNOWN = "a plugin that no report names"
 PluginState = Literal["active", "failing", "broken", "blocked"]
 
 
@@ -74,33 +76,43 @@ class PluginSet:
     references: tuple[Reference, ...] = ()
     faults: Faults = field(default_factory=Faults, compare=False, repr=False)
     """What failed since."""
+    calls: Calls = field(default_factory=Calls, compare=False, repr=False)
+    """Calls of what may hang."""
 
     @property
     def broken(self) -> tuple[PluginReport, ...]:
-        """The reports of the plugins that could not be used, or of which something failed, each with its cause."""
-        return tuple(report for report in self.reports_now() if report.state in ("broken", "failing"))
+        """The reports of the plugins that could not be used, each with its cause."""
+        return tuple(report for report in self.reports if report.state == "broken")
 
     def reports_now(self) -> tuple[PluginReport, ...]:
         """The reports, with what failed since discovery."""
-        return tuple(self._now(report) for report in self.reports)
+        return tuple(_failing(report, self.faults.of(str(report))) for report in self.reports)
+
+    def problems(self) -> str:
+        """List the plugins that are broken, and those of which something failed, with their causes; fit for a client.
+
+        Which families and models a broken one would have brought is unknown.
+        """
+        broken = (f"{each.name} ({each.distribution} {each.version}): {each.cause}" for each in self.broken)
+        known = ((who, self.faults.of(who)) for who in (*map(str, self.reports), UNKNOWN))
+        failing = (
+            f"{who}: {'; '.join(dict.fromkeys(each.problem for each in faults))}" for who, faults in known if faults
+        )
+        return "; ".join((*broken, *failing))
 
     def faulty(self, hook: str, name: str, problem: str, error: BaseException | None = None) -> str:
-        """Note that something a plugin registered failed; return its name and its plugin's, for messages to clients.
+        """Note that something a plugin registered failed; return its name and its plugin's, for messages.
 
         Args:
             hook: The hook it was registered by.
             name: Its name among what that hook registers.
-            problem: What it did, as in "raised KeyError: 'a'"; for the log and the plugin's report alone.
-            error: For the log.
+            problem: What it did, as in "raised KeyError"; fit for a client.
+            error: What it raised; its text is for the log and the plugin's report alone.
         """
         what = f"the {REGISTRATIONS[hook].noun} {name!r}"
         owner = next((report for report in self.reports if name in report.registers.get(hook, ())), None)
-        self.faults.add("a plugin" if owner is None else str(owner), f"{what} {problem}", error)
+        self.faults.add(UNKNOWN if owner is None else str(owner), f"{what} {problem}", error)
         return what if owner is None else f"{what} of the {owner}"
-
-    def _now(self, report: PluginReport) -> PluginReport:
-        problems = self.faults.of(str(report))
-        return replace(report, state="failing", cause="; ".join(problems)) if problems else report
 
     def batch_policy(self, name: str) -> BatchPolicyFactory:
         """Return the batch policy `SIE_BATCH_POLICY` chose.
@@ -127,6 +139,11 @@ class PluginSet:
                 f" Broken plugins, which may have had it: {_listed(r.name for r in self.broken)}; see `sie plugins`."
             )
         raise PluginError(message)
+
+
+def _failing(report: PluginReport, faults: Iterable[Fault]) -> PluginReport:
+    causes = "; ".join(map(str, faults))
+    return replace(report, state="failing", cause=causes) if causes else report
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sie_core.contracts import ObjectStore, ObjectStoreFactory, PluginError
+from sie_core.plugins.checked_store import CheckedStore
 
 
 def open_store(variable: str, url: str, stores: Mapping[str, ObjectStoreFactory]) -> ObjectStore:
@@ -21,9 +22,15 @@ def open_store(variable: str, url: str, stores: Mapping[str, ObjectStoreFactory]
             "Install one that registers an object store for it; docs/weights.md names some."
         )
     try:
-        return factory.create(url)
+        store = factory.create(url)
+        if not isinstance(store.url, str):
+            raise TypeError(f"{store!r:.100} is no store")
     except (ValueError, ImportError) as error:
         raise PluginError(f"{variable}={url!r} cannot be used: {error}") from error
+    except Exception as error:
+        failed = f"the plugin that serves {factory.scheme}:// failed ({type(error).__name__}: {error})"
+        raise PluginError(f"{variable}={url!r} cannot be used: {failed}") from error
+    return CheckedStore(store)
 
 
 def url_scheme(url: str) -> str:

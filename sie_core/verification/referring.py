@@ -57,7 +57,7 @@ class References:
                 if wanted in model.gives:
                     key = reference.name, question
                     if key not in self._said:
-                        self._said[key] = self._ask(model, question, wanted)
+                        self._said[key] = self._answers(reference, model, question, wanted)
                     return reference.name, self._said[key]
             except NoReferenceError as error:
                 reasons.append(f"{reference.name} {error}")
@@ -74,6 +74,25 @@ class References:
             return kind in reference.gives and kind in self._load(reference).gives
         except NoReferenceError:
             return False
+
+    def _answers(
+        self, reference: Reference, model: ReferenceModel, question: Question, kind: Compared
+    ) -> Sequence[ItemOutput]:
+        """Ask a reference; where it fails otherwise than its contract allows, it cannot say either.
+
+        Raises:
+            NoReferenceError: It cannot say what is right.
+        """
+        try:
+            answers = list(self._ask(model, question, kind))
+            if len(answers) != len(question.items):
+                raise ValueError(f"{len(answers)} answers of {len(question.items)} items")
+        except NoReferenceError:
+            raise
+        except Exception as error:
+            log.exception("the reference %s cannot answer", reference.name)
+            raise NoReferenceError(f"failed to answer ({type(error).__name__}: {_line(error)})") from error
+        return answers
 
     def _ask(self, model: ReferenceModel, question: Question, kind: Compared) -> Sequence[ItemOutput]:
         if question.by is None:

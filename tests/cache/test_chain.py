@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,11 +25,13 @@ from sie_core.cache import (
 from sie_core.contracts import (
     ModelConfig,
     ModelLoadError,
+    PluginError,
+    TierContext,
     WeightPackage,
     WeightRequest,
     WeightTierFactory,
 )
-from sie_core.plugins import PluginSet
+from sie_core.plugins import PluginReport, PluginSet
 from sie_core.settings import Settings
 
 REQUEST = WeightRequest("org/m")
@@ -39,7 +43,7 @@ class Shelf:
 
     name: str
     folder: Path | None = None
-    error: ModelLoadError | None = None
+    error: Exception | None = None
     asked: list[WeightRequest] = field(default_factory=list)
 
     def fetch(self, request: WeightRequest) -> Path | None:
@@ -161,3 +165,42 @@ def test_ids_that_clients_invent_leave_no_files(tmp_path: Path) -> None:
             chain.hold(WeightRequest(name))
         assert raised.value.failure == "NOT_FOUND"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_tier_that_breaks_its_contract_is_named_and_the_tiers_behind_it_are_asked(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    def report(name: str, problem: str, error: Exception) -> str:
+        told.append(f"{name} {problem}")
+        return f"the weight tier {name!r} of the plugin 'odd'"
+
+    raising, odd = Shelf("raising", error=KeyError("secret")), Shelf("odd", folder="/a/text")  # type: ignore[arg-type]
+    assert WeightChain([raising, odd, Shelf("far", tmp_path)], report=report).fetch(REQUEST) == tmp_path
+    assert told == ["raising failed in `fetch` (KeyError)", "odd failed in `fetch` (TypeError)"]
+    assert WeightChain([raising, Shelf("far", tmp_path)], report=report).find(REQUEST) == ("far", tmp_path)
+    with pytest.raises(
+        ModelLoadError, match=r"raising: the weight tier 'raising' of the plugin 'odd' failed"
+    ) as raised:
+        WeightChain([raising], report=report).fetch(REQUEST)
+    assert raised.value.failure == "UNKNOWN"
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("create", [lambda context: {}["a"], lambda context: sys.exit(2), lambda context: 3])
+def test_a_tier_that_cannot_be_made_is_left_out_and_its_plugin_named(tmp_path: Path, create: Any) -> None:
+    report = PluginReport("odd", "sie-odd", "1", "sie_odd", "active", registers={"sie_weight_tiers": ("odd",)})
+    plugins = PluginSet(
+        reports=(report,),
+        weight_tiers=(WeightTierFactory("odd", 1, create), WeightTierFactory("far", 2, lambda context: Shelf("far"))),
+    )
+    chain = build_chain(Settings(local_cache=tmp_path), plugins)
+    assert [tier.name for tier in chain.tiers] == ["far"]
+    assert "the weight tier 'odd' cannot be made and is passed over" in str(plugins.reports_now()[0].cause)
+
+
+def test_a_tier_may_refuse_a_setting_that_names_it(tmp_path: Path) -> None:
+    def refuse(context: TierContext) -> None:
+        raise PluginError("SIE_CLUSTER_CACHE cannot be used")
+
+    with pytest.raises(PluginError, match="SIE_CLUSTER_CACHE"):
+        build_chain(Settings(local_cache=tmp_path), PluginSet(weight_tiers=(WeightTierFactory("a", 1, refuse),)))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sie_core.catalog import choose_family, read_card
+from sie_core.catalog import choose_family, families, read_card
 from sie_core.contracts import (
     Claim,
     Device,
@@ -114,10 +118,66 @@ def test_a_weightless_model_needs_a_weightless_family_by_name(card: ModelCard) -
         assert raised.value.failure == "CONFIG"
 
 
-def test_a_claim_that_raises_is_a_typed_error_that_names_its_family(card: ModelCard) -> None:
-    def claims(card: ModelCard) -> Claim | None:
-        raise KeyError("secret")
+REPORT = PluginReport("odd", "sie-odd", "1.2", "sie_odd", "active", registers={"sie_model_families": ("bad",)})
 
-    with pytest.raises(ModelLoadError, match="'bad'") as raised:
-        choose_family(plugins(ModelFamily("bad", "x:Y", claims), family("a")), model(), card, CPU)
+
+def bad(claims: Callable[[ModelCard], Claim | None]) -> ModelFamily:
+    return ModelFamily("bad", "x:Y", claims)
+
+
+def claims_hang(card: ModelCard) -> Claim | None:
+    HELD.wait(30)
+    return None
+
+
+HELD = threading.Event()
+WRONG: list[tuple[Any, str]] = [
+    (lambda card: card.config["secret"], "failed to read a model's card (KeyError)"),
+    (lambda card: sys.exit(3), "failed to read a model's card (SystemExit)"),
+    (lambda card: True, "returned a bool from `claims`"),
+    (lambda card: "BertModel", "returned a str from `claims`"),
+    (lambda card: Claim("mine", None), "returned a Claim from `claims`"),  # type: ignore[arg-type]
+    (claims_hang, "did not come back within 0.05 s from `claims`"),
+]
+
+
+@pytest.mark.parametrize(("claims", "told"), WRONG)
+def test_a_claim_that_fails_stops_no_other_family_and_names_its_plugin(
+    card: ModelCard, claims: Any, told: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(families, "CLAIM_LIMIT_S", 0.05 if claims is claims_hang else 30)
+    HELD.clear()
+    known = plugins(bad(claims), family("a"), reports=(REPORT,))
+    try:
+        assert choose_family(known, model(), card, CPU).family.id == "a"
+        assert choose_family(known, model("a"), card, CPU).family.id == "a"
+        with pytest.raises(ModelLoadError) as raised:
+            choose_family(known, model(), replace(card, config={"architectures": ["Other"]}), CPU)
+    finally:
+        HELD.set()
+
+    assert raised.value.failure == "DEPENDENCY"
+    assert f"plugin 'odd' of sie-odd 1.2: the model family 'bad' {told}" in str(raised.value)
     assert "secret" not in str(raised.value)
+    assert f"plugin 'odd' of sie-odd 1.2: the model family 'bad' {told}" in caplog.text
+    (report,) = known.reports_now()
+    assert report.state == "failing"
+    assert told in (report.cause or "")
+
+
+def test_a_claim_that_hung_is_asked_again_once_it_came_back(card: ModelCard, monkeypatch: pytest.MonkeyPatch) -> None:
+    go, asked = threading.Event(), []
+
+    def claims(card: ModelCard) -> Claim:
+        asked.append(threading.current_thread())
+        go.wait(30)
+        return Claim("late", priority=9)
+
+    monkeypatch.setattr(families, "CLAIM_LIMIT_S", 0.05)
+    known = plugins(bad(claims), family("a"))
+    assert [choose_family(known, model(), card, CPU).family.id for _ in range(3)] == ["a", "a", "a"]
+    assert len(asked) == 1
+    go.set()
+    asked[0].join(30)
+    monkeypatch.setattr(families, "CLAIM_LIMIT_S", 30)
+    assert choose_family(known, model(), card, CPU).family.id == "bad"

@@ -63,7 +63,7 @@ async def test_models_load_though_the_manager_raises_and_its_plugin_is_named(eng
     assert len((await bounded(engine.infer(request(model, "text")))).items) == 1
     report = next(each for each in engine.plugins() if each["state"] == "failing")
     assert report["name"] == "sie_core.defaults.memory_manager"
-    assert "the memory manager 'lru' raised or returned what it must not: KeyError: 'x'" in report["cause"]
+    assert "the memory manager 'lru' raised or answered what it must not (KeyError): 'x'" in report["cause"]
     assert caplog.text.count("KeyError: 'x'") >= 1
 
 

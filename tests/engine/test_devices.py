@@ -4,6 +4,7 @@ import pytest
 
 from sie_core.contracts import Device, DeviceMemory, PluginError
 from sie_core.engine.device.selection import choose_device
+from sie_core.engine.residency.memory import UNKNOWN, DeviceMemoryMeter
 
 
 class Probe:
@@ -51,3 +52,32 @@ def test_a_device_that_is_not_there_is_refused_with_those_that_are(wanted, probe
         choose_device(wanted, probes)
     assert f"SIE_DEVICE={wanted}" in str(caught.value)
     assert f"Found: {found}." in str(caught.value)
+
+
+@pytest.mark.parametrize("found", [None, 3, ["cuda:0"], [Device("odd"), None]])
+def test_a_probe_that_finds_junk_is_passed_over_and_told(found):
+    class Odd(Probe):
+        def devices(self):
+            return found
+
+    told = []
+    chosen = choose_device("auto", [CPU, Odd("odd", 900, 1)], lambda kind, problem, error: told.append(kind + problem))
+    assert str(chosen) == "cpu"
+    assert told == ["oddfailed and is passed over (TypeError)"]
+
+
+@pytest.mark.parametrize("memory", [None, 3, DeviceMemory(-1, 5), DeviceMemory(1, float("nan")), DeviceMemory("1", 2)])
+def test_a_probe_that_measures_junk_unloads_nothing_and_is_told(memory):
+    class Odd(Probe):
+        def memory(self, device):
+            return memory
+
+        def free_caches(self, device):
+            raise KeyError("caches")
+
+    told = []
+    gauge = DeviceMemoryMeter(Device("odd"), [Odd("odd", 0, 1)], 10, lambda kind, problem, error: told.append(problem))
+    assert gauge.measure() == UNKNOWN
+    gauge.free_caches()
+    assert told[0].startswith("cannot measure memory")
+    assert told[1] == "cannot free its caches (KeyError)"

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sie_core.contracts import Device, DeviceProbe, PluginError
 
 log = logging.getLogger(__name__)
 
 
-def choose_device(wanted: str, probes: Sequence[DeviceProbe]) -> Device:
-    """Return the device `auto`, `kind` or `kind:index` names.
+Report = Callable[[str, str, Exception], object]
+"""Takes the kind of a probe, what it did wrong and the exception."""
+
+
+def _log(kind: str, problem: str, error: Exception) -> None:
+    log.error("the device probe %r %s", kind, problem, exc_info=error)
+
+
+def choose_device(wanted: str, probes: Sequence[DeviceProbe], report: Report = _log) -> Device:
+    """Return the device `auto`, `kind` or `kind:index` names; a probe that fails is told and passed over.
 
     `auto` asks the probes from the highest priority down and takes the first device found; a kind alone is its first.
 
@@ -22,20 +30,23 @@ def choose_device(wanted: str, probes: Sequence[DeviceProbe]) -> Device:
     found: list[Device] = []
     for probe in sorted(probes, key=lambda probe: (-probe.priority, probe.kind)):
         if wanted == "auto" or probe.kind == kind:
-            found += _ask(probe)
+            found += _ask(probe, report)
         if wanted == "auto" and found:
             return found[0]
     for device in found:
         if not index or device.index == int(index):
             return device
-    there = found or [device for probe in probes if probe.kind != kind for device in _ask(probe)]
+    there = found or [device for probe in probes if probe.kind != kind for device in _ask(probe, report)]
     listed = ", ".join(f"{device} ({device.name})" if device.name else str(device) for device in there) or "none"
     raise PluginError(f"SIE_DEVICE={wanted}: no such device. Found: {listed}. Name one of them, or `auto`.")
 
 
-def _ask(probe: DeviceProbe) -> list[Device]:
+def _ask(probe: DeviceProbe, report: Report) -> list[Device]:
     try:
-        return probe.devices()
-    except Exception:
-        log.exception("the device probe %r failed and is passed over", probe.kind)
+        devices = list(probe.devices())
+        if odd := [each for each in devices if not isinstance(each, Device)]:
+            raise TypeError(f"devices returned {odd[0]!r:.100}, which is no Device")
+    except Exception as error:
+        report(probe.kind, f"failed and is passed over ({type(error).__name__})", error)
         return []
+    return devices

@@ -11,7 +11,6 @@ from math import isfinite
 
 from sie_core.contracts import Batch, BatchLimits, BatchPolicy, ModelLoadError, QueuedUnit
 from sie_core.plugins import PluginSet
-from sie_core.plugins.faults import told
 
 HOOK = "sie_batch_policies"
 
@@ -31,11 +30,11 @@ def make_policy(plugins: PluginSet, name: str, limits: BatchLimits) -> CheckedPo
     try:
         policy = factory(limits)
     except Exception as error:
-        who = plugins.faulty(HOOK, name, f"cannot be made: {told(error)}", error)
+        who = plugins.faulty(HOOK, name, f"cannot be made ({type(error).__name__})", error)
         raise ModelLoadError(
             "UNKNOWN", f"{who} cannot be made ({type(error).__name__}): SIE_BATCH_POLICY may name another one."
         ) from error
-    return CheckedPolicy(policy, lambda error: plugins.faulty(HOOK, name, f"lost a queue: {told(error)}"))
+    return CheckedPolicy(policy, lambda error: plugins.faulty(HOOK, name, f"failed ({type(error).__name__})", error))
 
 
 class CheckedPolicy:

@@ -24,7 +24,7 @@ from sie_core.contracts import (
 )
 from sie_core.postprocess import require_form
 
-Report = Callable[[str, str, Exception], object]
+Report = Callable[[str, str, BaseException], object]
 """Takes the name of a postprocessor, what it did wrong and the exception."""
 
 
@@ -63,7 +63,8 @@ class Converters:
             try:
                 made = make_converter(postprocessor, profile, self._dims)
             except ConverterFailed as error:
-                self._report(postprocessor.name, str(error), error)
+                cause = error.__cause__ or error
+                self._report(postprocessor.name, f"cannot be made ({type(cause).__name__})", cause)
                 raise
             self._made[key] = CheckedConverter(postprocessor, made, self._report)
         return self._made[key]
@@ -101,7 +102,7 @@ class CheckedConverter:
                 raise ValueError(f"it made no {target} output")
             require_form(made, {target: self.dims}, "an item", "its")
         except Exception as error:
-            self._report(self._postprocessor.name, f"failed: {type(error).__name__}: {error}", error)
+            self._report(self._postprocessor.name, f"failed ({type(error).__name__})", error)
             raise ConverterFailed(f"the postprocessor {self._postprocessor.name!r} failed") from error
         return made
 

@@ -22,7 +22,7 @@ def make_manager(plugins: PluginSet, name: str, limits: MemoryLimits) -> Checked
     try:
         manager = factory(limits)
     except Exception as error:
-        who = plugins.faulty(HOOK, name, f"raised {told(error)}", error)
+        who = plugins.faulty(HOOK, name, f"cannot be made ({type(error).__name__})", error)
         raise PluginError(
             f"SIE_MEMORY_MANAGER={name!r}: {who} raised {told(error)}. Choose another one, or mend the plugin."
         ) from error
@@ -80,4 +80,4 @@ class CheckedManager:
         return chosen
 
     def _failed(self, error: Exception) -> None:
-        self._report(f"raised or returned what it must not: {told(error)}", error)
+        self._report(f"raised or answered what it must not ({type(error).__name__})", error)

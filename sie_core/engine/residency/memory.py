@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import inf
 from typing import Any, TypeVar
 
 from sie_core.concurrency.pool import CpuPool
@@ -37,19 +38,28 @@ class DeviceMemoryMeter:
         device: The device.
         probes: Those registered; the one of the device's kind is asked.
         limit: Treat the device as no larger than this; in bytes.
+        report: Told of a probe that fails: its kind, what it did, the exception.
     """
 
-    def __init__(self, device: Device, probes: Sequence[DeviceProbe], limit: int | None) -> None:
+    def __init__(
+        self,
+        device: Device,
+        probes: Sequence[DeviceProbe],
+        limit: int | None,
+        report: Callable[[str, str, Exception], object] = lambda kind, problem, error: None,
+    ) -> None:
         self._device = device
         self._probe = next(probe for probe in probes if probe.kind == device.kind)
         self._limit = limit
+        self._report = report
         self._broken = False
 
     def measure(self) -> DeviceMemory:
         """Measure now; a probe that fails is logged once and taken for a device without pressure."""
         try:
-            memory = within_limit(self._probe.memory(self._device), self._limit)
-        except Exception:
+            memory = within_limit(_checked(self._probe.memory(self._device)), self._limit)
+        except Exception as error:
+            self._report(self._device.kind, f"cannot measure memory ({type(error).__name__})", error)
             if not self._broken:
                 log.exception("the probe of %s cannot measure its memory; no model is evicted for it", self._device)
             self._broken = True
@@ -72,7 +82,8 @@ class DeviceMemoryMeter:
         trim_heap()
         try:
             self._probe.free_caches(self._device)
-        except Exception:
+        except Exception as error:
+            self._report(self._device.kind, f"cannot free its caches ({type(error).__name__})", error)
             log.exception("the probe of %s cannot free its caches", self._device)
 
 
@@ -192,3 +203,11 @@ def trim_heap() -> None:
 def _malloc_trim() -> Callable[[int], object] | None:
     """Find it, once: ctypes leaves a reference cycle behind for every look-up."""
     return getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+
+
+def _checked(memory: object) -> DeviceMemory:
+    if not isinstance(memory, DeviceMemory):
+        raise TypeError(f"memory returned {memory!r:.100}, which is no DeviceMemory")
+    if not (0 <= memory.used < inf and 0 < memory.total < inf and (memory.own is None or 0 <= memory.own < inf)):
+        raise ValueError(f"memory returned {memory}, which cannot be")
+    return memory
