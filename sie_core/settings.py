@@ -170,6 +170,11 @@ class Settings(BaseSettings):
     trace_hooks: bool = Field(False, description="Log every hook call.")
     batch_policy: str = Field("default", description="Which registered batch policy is used.")
 
+    @field_validator("log_level", mode="before")
+    @classmethod
+    def _in_capitals(cls, value: Any) -> Any:
+        return value.upper() if isinstance(value, str) else value
+
     @classmethod
     def settings_customise_sources(
         cls,

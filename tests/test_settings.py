@@ -126,3 +126,12 @@ def test_every_setting_is_described_with_its_variable_and_default() -> None:
     assert rows["SIE_MAX_BATCH_WAIT_MS"][0] == "10"
     assert all(meaning.endswith(".") for _, meaning in rows.values())
     assert Path(rows["SIE_MODELS_DIR"][0]) == Settings().models_dir
+
+
+@pytest.mark.parametrize("written", ["debug", "Debug", "DEBUG"])
+def test_the_log_level_may_be_written_as_on_the_command_line(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
+    monkeypatch.setenv("SIE_LOG_LEVEL", written)
+    assert load_settings().log_level == "DEBUG"
+    monkeypatch.setenv("SIE_LOG_LEVEL", "loud")
+    with pytest.raises(SettingsError, match="SIE_LOG_LEVEL"):
+        load_settings()

@@ -161,7 +161,8 @@ class WeightChain:
 
     def peeking(self) -> WeightChain:
         """Return a chain of those tiers alone that may be asked about every model, now and again."""
-        return WeightChain([tier for tier in self.tiers if isinstance(tier, PeekingTier) and tier.peeks])
+        peeking = [tier for tier in self.tiers if isinstance(tier, PeekingTier) and tier.peeks]
+        return WeightChain(peeking, report=self._report)
 
     def find(self, request: WeightRequest) -> tuple[str, Path] | None:
         """Return the tier and the folder that hold the weights on this machine already; never downloads."""

@@ -14,7 +14,7 @@ from sie_core import __version__
 COMMANDS = {
     "cache": "List, pull, verify and remove the weights of the local cache.",
     "models": "List the models of the catalog and say which family serves each.",
-    "plugins": "List the installed plugins, what they register and why one is broken.",
+    "plugins": "List the installed plugins, what they register and why one is broken or fails.",
     "serve": "Serve models over HTTP.",
     "verify": "Compare what the engine returns for MODEL with a reference library.",
 }

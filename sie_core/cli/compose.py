@@ -59,3 +59,9 @@ def find_plugins(settings: Settings) -> PluginSet:
         return discover(settings, BUILTINS)
     except PluginError as error:
         raise BadSettings(str(error)) from None
+
+
+def tell_problems(plugins: PluginSet) -> None:
+    """Say on stderr which plugins are broken, or fail, and why."""
+    if problems := plugins.problems():
+        click.echo(f"Broken plugins, see `sie plugins`: {problems}", err=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import click
@@ -21,6 +22,7 @@ from sie_core.cli.status import status
 from sie_core.contracts import Device, ModelFamily, ModelLoadError, Option, PluginError, ResolvedModel
 from sie_core.engine.device.selection import choose_device
 from sie_core.engine.models.info import describe
+from sie_core.plugins.output import stdout_to_stderr
 
 EXPECTED = "expected by the config; the weights, which decide, are not here yet"
 
@@ -48,14 +50,16 @@ command.add_command(status)
 def list_models(as_json: bool) -> None:
     """List every model: what it answers, where its weights are and its config is from."""
     parts = gather()
-    device = _device(parts)
-    rows = [_row(model, parts, device) for model in parts.catalog.models()]
+    with stdout_to_stderr():
+        device = _device(parts)
+        rows = [_row(model, parts, device) for model in parts.catalog.models()]
     if as_json:
         click.echo(_json({"models": rows, "problems": [asdict(problem) for problem in parts.catalog.problems]}))
-        return
-    click.echo("\n".join(_table(rows)) if rows else "No models.")
-    for problem in parts.catalog.problems:
-        click.echo(f"Not served: {problem.source}: {problem.message}", err=True)
+    else:
+        click.echo("\n".join(_table(rows)) if rows else "No models.")
+        for problem in parts.catalog.problems:
+            click.echo(f"Not served: {problem.source}: {problem.message}", err=True)
+    parts.tell_problems()
 
 
 @command.command("show")
@@ -65,9 +69,11 @@ def show(model_id: str, as_json: bool) -> None:
     """Show the config of ID, its weights, the family that serves it and why, and the options it knows."""
     parts = gather()
     model = parts.resolve(model_id)
-    device = _device(parts)
-    facts = {**_row(model, parts, device), **_config(model), **_family(model, parts, device)}
+    with stdout_to_stderr():
+        device = _device(parts)
+        facts = {**_row(model, parts, device), **_config(model), **_family(model, parts, device)}
     click.echo(_json(facts) if as_json else "\n".join(_lines(facts)))
+    parts.tell_problems()
 
 
 def _json(value: object) -> str:
@@ -77,7 +83,8 @@ def _json(value: object) -> str:
 
 def _device(parts: Parts) -> Device:
     try:
-        return choose_device(parts.settings.device, parts.plugins.device_probes)
+        report = partial(parts.plugins.faulty, "sie_device_probes")
+        return choose_device(parts.settings.device, parts.plugins.device_probes, report)
     except PluginError as error:
         raise BadSettings(str(error)) from None
 

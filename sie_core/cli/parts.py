@@ -11,10 +11,11 @@ import click
 
 from sie_core.cache import WeightChain, build_chain
 from sie_core.catalog import Catalog, build_catalog
-from sie_core.cli.compose import BadSettings, find_plugins, read_settings
+from sie_core.cli.compose import BadSettings, find_plugins, read_settings, tell_problems
 from sie_core.contracts import InferenceError, PluginError, ResolvedModel
 from sie_core.logs import configure_logging
 from sie_core.plugins import PluginSet
+from sie_core.plugins.output import stdout_to_stderr
 from sie_core.settings import Settings, SettingsError
 
 
@@ -37,6 +38,10 @@ class Parts(NamedTuple):
         except InferenceError as error:
             raise click.ClickException(error.message.replace("GET /v1/models", "`sie models`")) from None
 
+    def tell_problems(self) -> None:
+        """Say on stderr which plugins are broken or fail."""
+        tell_problems(self.plugins)
+
 
 def gather() -> Parts:
     """Read the settings and build what they say.
@@ -49,6 +54,7 @@ def gather() -> Parts:
     configure_logging("CRITICAL", as_json=settings.log_json)
     plugins = find_plugins(settings)
     try:
-        return Parts(settings, plugins, build_catalog(settings, plugins), build_chain(settings, plugins))
+        with stdout_to_stderr():
+            return Parts(settings, plugins, build_catalog(settings, plugins), build_chain(settings, plugins))
     except (SettingsError, PluginError) as error:
         raise BadSettings(str(error)) from None

@@ -6,13 +6,16 @@ It only prints reports; finding out is the affair of `sie_core.plugins`.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable
 
 import click
 
+from sie_core.cli.checkup import try_out
 from sie_core.cli.compose import find_plugins, read_settings
 from sie_core.logs import configure_logging
 from sie_core.plugins import PluginReport
+from sie_core.plugins.output import stdout_to_stderr
 
 PREFIX = "sie_"
 
@@ -20,15 +23,25 @@ PREFIX = "sie_"
 @click.command("plugins")
 @click.option("--json", "as_json", is_flag=True, help="One JSON array, for programs.")
 def command(as_json: bool) -> None:
-    """List the installed plugins, what they register and why one is broken."""
+    """List the installed plugins, what they register and why one is broken or fails.
+
+    What can be tried without loading a model is tried. Exits with 1 where a plugin is broken or fails.
+    """
     settings = read_settings()
     # The table tells what is broken; the log need not tell it again.
-    configure_logging("INFO" if settings.trace_hooks else "ERROR", as_json=settings.log_json)
-    reports = find_plugins(settings).reports
+    configure_logging("INFO" if settings.trace_hooks else "CRITICAL", as_json=settings.log_json)
+    plugins = find_plugins(settings)
+    with stdout_to_stderr():
+        refused = try_out(settings, plugins)
+    reports = plugins.reports_now()
     if as_json:
         click.echo(json.dumps([report.as_dict() for report in reports], indent=2))
     else:
         click.echo("\n".join(table(reports)))
+    for problem in refused:
+        click.echo(problem, err=True)
+    if refused or plugins.problems():
+        sys.exit(1)
 
 
 def table(reports: Iterable[PluginReport]) -> list[str]:

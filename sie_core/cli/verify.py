@@ -10,7 +10,7 @@ import sys
 
 import click
 
-from sie_core.cli.compose import BadSettings, find_plugins, read_settings
+from sie_core.cli.compose import BadSettings, find_plugins, read_settings, tell_problems
 from sie_core.cpu_budget import cpu_budget, set_thread_environment
 from sie_core.logs import configure_logging
 
@@ -39,13 +39,15 @@ def command(model_id: str, precision: str, device: str | None, as_json: bool) ->
     from sie_core.cache import build_chain
     from sie_core.catalog import build_catalog
     from sie_core.contracts import InferenceError, ModelLoadError, PluginError
+    from sie_core.plugins.output import stdout_to_stderr
     from sie_core.settings import SettingsError
     from sie_core.verification import verify_model
 
     plugins = find_plugins(settings)
     try:
-        catalog = build_catalog(settings, plugins)
-        report = verify_model(settings, plugins, catalog, build_chain(settings, plugins), model_id, precision)
+        with stdout_to_stderr():
+            catalog = build_catalog(settings, plugins)
+            report = verify_model(settings, plugins, catalog, build_chain(settings, plugins), model_id, precision)
     except SettingsError as error:
         raise BadSettings(str(error)) from None
     except InferenceError as error:
@@ -53,4 +55,5 @@ def command(model_id: str, precision: str, device: str | None, as_json: bool) ->
     except (ModelLoadError, PluginError) as error:
         raise click.ClickException(str(error)) from None
     click.echo(json.dumps(report.as_dict(), indent=2, ensure_ascii=False) if as_json else "\n".join(report.lines()))
+    tell_problems(plugins)
     sys.exit(0 if report.verdict == "verified" else 1)

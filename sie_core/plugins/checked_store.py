@@ -64,9 +64,9 @@ class CheckedStore:
     def _typed(self, what: str, *passing: type[Exception]) -> Iterator[None]:
         try:
             yield
-        except (ObjectStoreError, *passing):
-            raise
         except Exception as error:
+            if isinstance(error, (ObjectStoreError, *passing)):
+                raise
             log.exception("the store of %s failed in `%s`", self.url, what)
             failed = f"{self.url}: its plugin failed in `{what}` ({type(error).__name__}); the log says more"
             raise ObjectStoreError("UNAVAILABLE", failed) from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -17,6 +18,7 @@ from packaging.utils import canonicalize_name
 from sie_core import __version__
 from sie_core.contracts import PluginError
 from sie_core.plugins.asking import BrokenPlugin, Registered, ask
+from sie_core.plugins.importing import Imports, begin_imports
 from sie_core.plugins.model import PluginReport, PluginSet, PluginState
 from sie_core.plugins.registration import REGISTRATIONS
 from sie_core.settings import Settings
@@ -70,7 +72,8 @@ def discover(settings: Settings, builtins: Iterable[object] = ()) -> PluginSet:
     """
     candidates = [_builtin(module) for module in builtins] + _installed()
     _check_names(settings, candidates)
-    outcomes = [_consider(candidate, settings) for candidate in candidates]
+    imports = begin_imports(settings)
+    outcomes = [_consider(candidate, settings, imports) for candidate in candidates]
     _report_broken(outcomes, strict=settings.strict_plugins)
     _check_clashes(outcomes)
     return _assemble(outcomes)
@@ -107,13 +110,14 @@ def _check_names(settings: Settings, candidates: Sequence[_Candidate]) -> None:
             logger.warning("SIE_PLUGINS_BLOCKED names %r, which is not installed; installed: %s", name, installed)
 
 
-def _consider(candidate: _Candidate, settings: Settings) -> _Outcome:
+def _consider(candidate: _Candidate, settings: Settings, imports: Imports) -> _Outcome:
     if candidate.chosen_by(settings.plugins_blocked):
         return _Outcome(candidate, "blocked", "SIE_PLUGINS_BLOCKED names it")
     if settings.plugins and not candidate.builtin and not candidate.chosen_by(settings.plugins):
         return _Outcome(candidate, "blocked", "SIE_PLUGINS does not name it")
     try:
-        registered = ask(candidate.load, candidate.module, str(candidate), trace=settings.trace_hooks)
+        with nullcontext() if candidate.builtin else imports.of(str(candidate), candidate.name):
+            registered = ask(candidate.load, candidate.module, str(candidate), trace=settings.trace_hooks)
     except BrokenPlugin as error:
         logger.debug("%s is broken", candidate, exc_info=error.__cause__)
         return _Outcome(candidate, "broken", str(error))

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
@@ -48,6 +49,7 @@ def checks_of(
     distribution: str,
     *,
     models: Sequence[str] | None = None,
+    models_dir: Path | None = None,
     items: Sequence[Item] | None = None,
     device: str = "cpu",
 ) -> list[Check]:
@@ -56,23 +58,27 @@ def checks_of(
     Args:
         distribution: Its name, as pip has it.
         models: Ids of the models its families are checked with; None takes those of its own folders of model configs
-            that need no weights or whose weights are on this machine.
+            and of `models_dir` that need no weights or whose weights are on this machine.
+        models_dir: A folder of model configs, or of folders of weights, beside those that the plugins ship.
         items: What the models are asked; None asks texts of several lengths and scripts, and images of those that see.
         device: The kind of device models are loaded on.
 
     Raises:
         PluginError: No such distribution registers a plugin, or its plugin is broken; names the cause.
     """
-    settings = load_settings()
+    settings = load_settings() if models_dir is None else load_settings(models_dir=models_dir)
     plugins = discover(settings, BUILTINS)
     reports = _reports_of(distribution, plugins)
-    kit = _Kit(plugins, settings, device, items)
+    kit = _Kit(plugins, settings, device, items, models_dir)
     checks = [
         Check(f"distribution {distribution}", _name(discovery_stays_light), partial(discovery_stays_light, reports))
     ]
     checks += [check for report in reports for check in kit.parts(report)]
-    for model in kit.models(reports) if models is None else models:
+    chosen = list(kit.models(reports) if models is None else models)
+    for model in chosen:
         checks += kit.of_model(model)
+    if models is None and not chosen and any(report.registers.get("sie_model_families") for report in reports):
+        checks.append(Check(f"distribution {distribution}", "a model is checked", partial(_no_model, distribution)))
     return checks
 
 
@@ -98,6 +104,7 @@ class _Kit:
     settings: Settings
     device: str
     items: Sequence[Item] | None
+    models_dir: Path | None = None
 
     def parts(self, report: PluginReport) -> Iterator[Check]:
         """Check each thing one plugin registers, but its models."""
@@ -127,9 +134,10 @@ class _Kit:
         yield Check(f"model {model}", "it unloads and loads again", again)
 
     def models(self, reports: Iterable[PluginReport]) -> Iterator[str]:
-        """List the models of a distribution's own folders that can be loaded without a download."""
+        """List the models of a distribution's own folders, and of `models_dir`, that can be loaded without a download."""
         reports = list(reports)
         folders = tuple(folder for report in reports for folder in report.registers.get("sie_model_folders", ()))
+        folders += () if self.models_dir is None else (str(self.models_dir),)
         families = {name for report in reports for name in report.registers.get("sie_model_families", ())}
         for resolved in build_catalog(self.settings, self.plugins).models():
             if resolved.config.source.startswith(folders) and self._family(resolved) in families:
@@ -186,6 +194,15 @@ def _adapter_is_there(family: ModelFamily) -> None:
     assert issubclass(adapter, Adapter), f"{family.adapter} is no subclass of sie_core.contracts.Adapter"
     missing = ", ".join(sorted(adapter.__abstractmethods__))
     assert not missing, f"{family.adapter} does not implement {missing}"
+
+
+def _no_model(distribution: str) -> None:
+    raise AssertionError(
+        f"{distribution} registers model families, and none of their models was checked: none that it ships is without "
+        "weights or has its weights on this machine. Name some that are here, "
+        f'conformance("{distribution}", models=["org/name"]), or a folder with configs or weights, '
+        f'conformance("{distribution}", models_dir=Path("models")).'
+    )
 
 
 def discovery_stays_light(reports: Sequence[PluginReport]) -> None:

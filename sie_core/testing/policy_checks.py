@@ -6,12 +6,16 @@ A check that fails raises AssertionError with the reason. It knows the policy by
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from itertools import count
 from random import Random
 
 from sie_core.contracts import Batch, BatchLimits, BatchPolicy, QueuedUnit, Unit
 from sie_core.contracts.batching import BatchPolicyFactory
+from sie_core.plugins.calls import Calls, HungError
 
+CHECK_LIMIT_S = 60.0
+"""How long a check may take: a policy of the default's pace takes a second."""
 LIMITS = BatchLimits(max_cost=64, max_requests=4, max_run_s=None, max_wait_s=0.01)
 SEEDS = range(20)
 
@@ -34,7 +38,7 @@ class Traffic:
 def every_unit_runs_once_and_within_the_limits(factory: BatchPolicyFactory) -> None:
     """Nothing is lost or doubled; a batch has one key, keeps its limits and is sorted by cost."""
     for seed in SEEDS:
-        policy, traffic, now = factory(LIMITS), Traffic(seed), 0.0
+        policy, traffic, now = _fresh(factory), Traffic(seed), 0.0
         queued: list[QueuedUnit] = []
         ran: list[QueuedUnit] = []
         for _ in range(30):
@@ -43,7 +47,7 @@ def every_unit_runs_once_and_within_the_limits(factory: BatchPolicyFactory) -> N
             policy.add(units)
             if now > 0.01:
                 ran += _checked(policy.take(now, device_busy=False))
-        ran += _drained(policy, now)
+        ran += _drained(policy, now, len(queued) - len(ran))
         assert len(ran) == len(queued), f"{len(queued)} units were queued and {len(ran)} ran"
         assert set(map(id, ran)) == set(map(id, queued)), "the units that ran are not those queued"
 
@@ -61,9 +65,19 @@ def _checked(batch: Batch | None) -> Sequence[QueuedUnit]:
     return batch.units
 
 
-def _drained(policy: BatchPolicy, now: float) -> list[QueuedUnit]:
+def _fresh(factory: BatchPolicyFactory) -> BatchPolicy:
+    """Make a policy with an empty queue; one that shares a queue with others would grow it from check to check."""
+    policy = factory(LIMITS)
+    held = policy.queued_units
+    assert held == 0, f"a new policy holds {held} units: each model needs a policy and a queue of its own"
+    return policy
+
+
+def _drained(policy: BatchPolicy, now: float, expected: int) -> list[QueuedUnit]:
+    """Take all that is queued, which is `expected` units at most."""
     ran: list[QueuedUnit] = []
     while policy.queued_units:
+        assert len(ran) < expected, f"all {expected} units ran and queued_units says {policy.queued_units} more wait"
         before = policy.queued_units
         ran += _checked(policy.take(now, device_busy=False))
         assert policy.queued_units < before, "take gave a batch and queued_units did not fall"
@@ -77,7 +91,7 @@ def _drained(policy: BatchPolicy, now: float) -> list[QueuedUnit]:
 def cancelled_units_never_run(factory: BatchPolicyFactory) -> None:
     """`cancel` drops all queued units of a request and says how many; the counts follow."""
     for seed in SEEDS:
-        policy, traffic = factory(LIMITS), Traffic(seed)
+        policy, traffic = _fresh(factory), Traffic(seed)
         requests = [traffic.request(0.0) for _ in range(12)]
         for units in requests:
             policy.add(units)
@@ -89,23 +103,26 @@ def cancelled_units_never_run(factory: BatchPolicyFactory) -> None:
         expected = [queued for units in kept for queued in units]
         assert policy.queued_units == len(expected), "queued_units counts cancelled units"
         assert policy.queued_cost == sum(queued.unit.cost for queued in expected), "queued_cost counts cancelled units"
-        assert set(map(id, _drained(policy, 0.0))) == set(map(id, expected)), "cancelled units ran, or others were lost"
+        assert set(map(id, _drained(policy, 0.0, len(expected)))) == set(map(id, expected)), (
+            "cancelled units ran, or others were lost"
+        )
 
 
 def late_requests_never_run(factory: BatchPolicyFactory) -> None:
     """`expire` drops every unit of a request past its deadline and names the request, and no other."""
-    policy, traffic = factory(LIMITS), Traffic(0)
+    policy, traffic = _fresh(factory), Traffic(0)
     late, early, endless = traffic.request(0.0, 1.0), traffic.request(0.0, 3.0), traffic.request(0.0)
     for units in (late, early, endless):
         policy.add(units)
     assert policy.expire(0.5) == set(), "a request expired before its deadline"
     assert policy.expire(2.0) == {late[0].request}, "expire names other requests than the late one"
-    assert set(map(id, _drained(policy, 2.0))) == set(map(id, early + endless)), "a late unit ran, or others were lost"
+    left = early + endless
+    assert set(map(id, _drained(policy, 2.0, len(left)))) == set(map(id, left)), "a late unit ran, or others were lost"
 
 
 def an_idle_device_never_waits(factory: BatchPolicyFactory) -> None:
     """With an idle device a single queued unit is a batch; with a busy one there is one by `ready_at` at the latest."""
-    policy = factory(LIMITS)
+    policy = _fresh(factory)
     unit = QueuedUnit(Unit(0, 1, "a", None), "one", 5.0)
     policy.add([unit])
     assert policy.oldest() == 5.0, f"oldest says {policy.oldest()}, the unit was queued at 5.0"
@@ -120,12 +137,12 @@ def an_idle_device_never_waits(factory: BatchPolicyFactory) -> None:
 def nothing_starves(factory: BatchPolicyFactory) -> None:
     """A unit runs within a bounded number of batches though requests of either key keep coming."""
     for seed in SEEDS:
-        policy, traffic, now = factory(LIMITS), Traffic(seed), 0.0
+        policy, traffic, now = _fresh(factory), Traffic(seed), 0.0
         patient = QueuedUnit(Unit(0, LIMITS.max_cost, "a", None), "patient", now)
-        for _ in range(5):
-            policy.add(traffic.request(now))
-        policy.add([patient])
-        ahead = policy.queued_units
+        before = [traffic.request(now) for _ in range(5)]
+        for units in (*before, [patient]):
+            policy.add(units)
+        ahead = 1 + sum(map(len, before))
         for taken in range(ahead + 1):
             now += 0.001
             policy.add(traffic.request(now))
@@ -135,10 +152,28 @@ def nothing_starves(factory: BatchPolicyFactory) -> None:
             assert taken < ahead, f"a unit with {ahead - 1} ahead of it was passed over {taken + 1} times"
 
 
-POLICY_CHECKS: Sequence[Callable[[BatchPolicyFactory], None]] = (
-    every_unit_runs_once_and_within_the_limits,
-    cancelled_units_never_run,
-    late_requests_never_run,
-    an_idle_device_never_waits,
-    nothing_starves,
+def _bounded(check: Callable[[BatchPolicyFactory], None]) -> Callable[[BatchPolicyFactory], None]:
+    """Have a check fail that does not come to an end."""
+
+    @wraps(check)
+    def bounded(factory: BatchPolicyFactory) -> None:
+        try:
+            Calls().within(check.__name__, CHECK_LIMIT_S, lambda: check(factory))
+        except HungError as error:
+            raise AssertionError(f"a method of the policy hangs, or is far too slow: the check {error}") from None
+
+    return bounded
+
+
+POLICY_CHECKS: Sequence[Callable[[BatchPolicyFactory], None]] = tuple(
+    map(
+        _bounded,
+        (
+            every_unit_runs_once_and_within_the_limits,
+            cancelled_units_never_run,
+            late_requests_never_run,
+            an_idle_device_never_waits,
+            nothing_starves,
+        ),
+    )
 )

@@ -18,7 +18,7 @@ CLASH = ("clash_one", "clash_two")
 def reports(install, sie):
     """What `sie plugins --json` says with all broken packages installed, by distribution."""
     done = sie("plugins", "--json", site=install(*BROKEN))
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 1, done.stderr
     assert done.stderr == ""
     return {report["distribution"]: report for report in json.loads(done.stdout)}
 
@@ -53,7 +53,7 @@ def test_broken_plugins_cost_only_themselves(reports):
 def test_the_plain_listing_shows_the_cause_too(install, sie):
     done = sie("plugins", site=install(*BROKEN))
 
-    assert done.returncode == 0
+    assert done.returncode == 1
     line, cause, *_ = done.stdout[done.stdout.index("misspelt") :].splitlines()
     assert "sie-test-misspelt-hook 0.1.0" in line
     assert line.endswith("broken")
@@ -71,6 +71,14 @@ def test_a_model_that_may_need_a_broken_plugin_names_it_and_its_cause(install, s
     assert "needy-family" in told
     assert "needy (sie-test-import-error 0.1.0)" in told
     assert "there_is_no_such_library" in told
+
+
+def test_the_list_of_models_and_a_verification_mention_them(install, sie):
+    for command in (("models",), ("verify", "sie-fake/reranker")):
+        done = sie(*command, site=install(*BROKEN), SIE_DEVICE="cpu", SIE_PLUGINS_BLOCKED="pytorch,gliner")
+        assert "sie-fake/reranker" in done.stdout
+        assert "Broken plugins, see `sie plugins`: " in done.stderr
+        assert "needy (sie-test-import-error 0.1.0)" in done.stderr
 
 
 def test_a_server_with_broken_plugins_serves_the_others_and_shows_the_causes(install, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
 from types import ModuleType
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from sie_core import hookspecs
 from sie_core.contracts import PluginError
 from sie_core.defaults import BUILTINS
-from sie_core.plugins import PluginReport, PluginSet, discover
+from sie_core.plugins import PluginReport, PluginSet, discover, importing
 from sie_core.plugins.registration import REGISTRATIONS
 from sie_core.settings import Settings
 
@@ -299,3 +300,49 @@ def test_a_report_is_json(distribution):
 
     assert told["registers"] == {"sie_model_families": ["t-one"]}
     assert told["module"] == "t_one"
+
+
+def test_an_import_that_takes_long_is_warned_of_by_name(distribution, monkeypatch, caplog):
+    monkeypatch.setattr(importing, "SLOW_S", 0.0)
+    discover(Settings(plugins=(distribution("t-slow", ""),)))
+
+    assert "plugin 't-slow' of t-slow 1.2: its import took 0.0 s, which every start waits for" in caplog.text
+
+
+def test_an_import_that_hangs_is_named_while_it_does(distribution, monkeypatch):
+    monkeypatch.setattr(importing, "HUNG_S", 0.01)
+    named = threading.Event()
+
+    class Hears(logging.Handler):
+        def emit(self, record):
+            if "t-hangs" in (told := record.getMessage()) and "SIE_PLUGINS_BLOCKED=t-hangs" in told:
+                named.set()
+
+    monkeypatch.setattr(importing, "t_named", named, raising=False)
+    hears = Hears()
+    importing.log.addHandler(hears)
+    try:
+        code = "from sie_core.plugins import importing\nassert importing.t_named.wait(30)\n"
+        plugins = discover(Settings(plugins=(distribution("t-hangs", code),)))
+    finally:
+        importing.log.removeHandler(hears)
+
+    assert found(plugins, "t-hangs").state == "active"
+    assert named.is_set()
+
+
+def test_what_plugins_print_at_import_goes_to_stderr(distribution, capfd):
+    code = "import os\nprint('from Python')\nos.write(1, b'from C\\n')\n"
+    discover(Settings(plugins=(distribution("t-prints", code),)))
+
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "from Python\n" in err
+    assert "from C\n" in err
+
+
+def test_a_start_without_a_folder_to_write_to_imports_as_well(distribution, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HOME", str(tmp_path / "file"))
+
+    assert found(discover(Settings(plugins=(distribution("t-one", ""),))), "t-one").state == "active"

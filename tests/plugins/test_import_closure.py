@@ -23,6 +23,8 @@ def imported_by(code: str) -> set[str]:
     [
         "import sie_core.cli",
         "from sie_core.cli import main; main(['--help'], standalone_mode=False)",
+        # a probe may import its library to look for its device
+        "import os; os.environ['SIE_DEVICE'] = 'cpu'\n"
         "from sie_core.cli import main; main(['plugins', '--json'], standalone_mode=False)",
         "import sie_core.testing.pytest_plugin",
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -30,7 +32,7 @@ from sie_core.contracts import (
 )
 from sie_core.plugins import discover
 from sie_core.settings import Settings
-from sie_core.testing import LoadedModel, checks_of, conformance
+from sie_core.testing import LoadedModel, checks_of, conformance, policy_checks
 from sie_core.testing.adapter_checks import ADAPTER_CHECKS
 from sie_core.testing.loading import fitting, samples
 from sie_core.testing.part_checks import DTYPE_CHECKS, POSTPROCESSOR_CHECKS, PROBE_CHECKS
@@ -344,6 +346,45 @@ class LastComeFirstServed:
         return len(self.units)
 
 
+class SharesItsQueue(BatchFormer):
+    """Policies of one factory that are one queue, as a class attribute makes it."""
+
+    made: list[BatchFormer] = []  # noqa: RUF012 - the fault
+
+    def __new__(cls, limits):
+        cls.made = cls.made or [super().__new__(cls)]
+        return cls.made[0]
+
+    def __init__(self, limits):
+        if not hasattr(self, "_limits"):
+            super().__init__(limits)
+
+
+class MultipliesUnits(BatchFormer):
+    """Counts what is not there, so that a loop over its queue never ends."""
+
+    @property
+    def queued_units(self):
+        return 10**9 - self._next_ticket if self._next_ticket else 0
+
+
+class Hangs(BatchFormer):
+    def take(self, now, device_busy):
+        threading.Event().wait()
+
+
+@pytest.mark.parametrize("policy", [SharesItsQueue, MultipliesUnits, Hangs])
+def test_a_batch_policy_that_grows_or_hangs_fails_its_checks_in_bounded_time(policy, monkeypatch):
+    monkeypatch.setattr(policy_checks, "CHECK_LIMIT_S", 0.2 if policy is Hangs else 60)
+    failed = 0
+    for check in POLICY_CHECKS:
+        try:
+            check(policy)
+        except AssertionError:
+            failed += 1
+    assert failed >= 3
+
+
 @pytest.mark.parametrize(
     ("policy", "check"),
     [
@@ -478,3 +519,50 @@ def test_every_name_of_the_kit_is_what_it_says_even_once_its_module_is_loaded():
     for name in kit.__all__:
         assert callable(getattr(kit, name))
         assert getattr(kit, name).__name__ == name
+
+
+FAMILY_ALONE = """
+from sie_core.contracts import ModelFamily
+from sie_core.hookspecs import hookimpl
+CONTRACT_VERSION = 1
+@hookimpl
+def sie_model_families(): return [ModelFamily("t-alone", "sie_fake.adapter:FakeAdapter", lambda card: None, weightless=True)]
+"""
+CONFIG = """
+sie_id: test/alone
+package_backed: true
+tasks: { encode: { dense: { dim: 4 } } }
+profiles: { default: { adapter_path: t-alone } }
+"""
+
+
+@pytest.fixture
+def a_family_without_models(tmp_path, monkeypatch):
+    """A distribution whose family has no model on this machine, as one that needs weights has none in its author's CI."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "t_alone.py").write_text(FAMILY_ALONE)
+    info = tmp_path / "t_alone-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: t-alone\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[sie]\nt-alone = t_alone\n")
+    yield "t-alone"
+    sys.modules.pop("t_alone", None)
+
+
+def test_a_kit_that_checked_no_model_fails_and_says_how_to_name_one(a_family_without_models):
+    (check,) = [each for each in checks_of(a_family_without_models) if each.name == "a model is checked"]
+
+    with pytest.raises(AssertionError, match="none of their models was checked") as failed:
+        check.run()
+    assert 'conformance("t-alone", models=["org/name"])' in str(failed.value)
+    assert 'conformance("t-alone", models_dir=Path("models"))' in str(failed.value)
+
+
+def test_a_folder_of_models_is_checked_with_the_distribution(a_family_without_models, tmp_path):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "alone.yaml").write_text(CONFIG)
+
+    names = [str(check) for check in checks_of(a_family_without_models, models_dir=tmp_path / "models")]
+
+    assert "model test/alone: a row of a batch is the batch of one" in names
+    assert not any("a model is checked" in name for name in names)

@@ -1,0 +1,1 @@
+"""Plugins that each do one thing wrong; all of them register well."""

@@ -1,0 +1,45 @@
+"""Families that claim every model, were they able to."""
+
+import threading
+
+from sie_core.contracts import ModelFamily
+from sie_core.hookspecs import hookimpl
+
+
+def raise_it(card):
+    return card.config["what no config has"]
+
+
+def hang(card):
+    threading.Event().wait()
+
+
+def junk(card):
+    return True
+
+
+class Raise:
+    CONTRACT_VERSION = 1
+
+    @staticmethod
+    @hookimpl
+    def sie_model_families():
+        return [ModelFamily("claims-that-raise", "sie_test_faults:Adapter", raise_it)]
+
+
+class Hang:
+    CONTRACT_VERSION = 1
+
+    @staticmethod
+    @hookimpl
+    def sie_model_families():
+        return [ModelFamily("claims-that-hang", "sie_test_faults:Adapter", hang)]
+
+
+class Junk:
+    CONTRACT_VERSION = 1
+
+    @staticmethod
+    @hookimpl
+    def sie_model_families():
+        return [ModelFamily("claims-of-junk", "sie_test_faults:Adapter", junk)]

@@ -1,0 +1,38 @@
+"""Device probes that are asked before every other one."""
+
+from sie_core.hookspecs import hookimpl
+
+
+class Probe:
+    priority = 1000
+
+    def __init__(self, kind, devices):
+        self.kind = kind
+        self.devices = devices
+
+    def memory(self, device):
+        raise AssertionError(device)
+
+    free_caches = memory
+
+
+def no_driver():
+    raise RuntimeError("the driver is of another release")
+
+
+class Raises:
+    CONTRACT_VERSION = 1
+
+    @staticmethod
+    @hookimpl
+    def sie_device_probes():
+        return [Probe("probe-that-raises", no_driver)]
+
+
+class Junk:
+    CONTRACT_VERSION = 1
+
+    @staticmethod
+    @hookimpl
+    def sie_device_probes():
+        return [Probe("probe-of-junk", lambda: ["npu:0"])]

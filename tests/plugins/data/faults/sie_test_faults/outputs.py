@@ -1,0 +1,17 @@
+"""A postprocessor whose converter cannot be made."""
+
+from sie_core.contracts import Postprocessor
+from sie_core.hookspecs import hookimpl
+
+
+def create(parameters, dims):
+    return parameters["what nobody gives"]
+
+
+class Raises:
+    CONTRACT_VERSION = 1
+
+    @staticmethod
+    @hookimpl
+    def sie_postprocessors():
+        return [Postprocessor("postprocessor-that-raises", "dense", "sparse", create)]
