@@ -134,7 +134,7 @@ class _Kit:
         yield Check(f"model {model}", "it unloads and loads again", again)
 
     def models(self, reports: Iterable[PluginReport]) -> Iterator[str]:
-        """List the models of a distribution's own folders, and of `models_dir`, that can be loaded without a download."""
+        """List the models of a distribution's folders, and of `models_dir`, that can be loaded without a download."""
         reports = list(reports)
         folders = tuple(folder for report in reports for folder in report.registers.get("sie_model_folders", ()))
         folders += () if self.models_dir is None else (str(self.models_dir),)
