@@ -6,7 +6,6 @@ It loads no weights and no adapter; it must not know whether a model is loaded.
 from __future__ import annotations
 
 import importlib
-import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,6 @@ from sie_core.catalog.cards import read_card
 from sie_core.catalog.families import choose_family
 from sie_core.contracts import Device, ModelCard, ModelFacts, ModelLoadError, ResolvedModel, is_pickled
 from sie_core.plugins import PluginSet
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +61,13 @@ def _preview(model: ResolvedModel, card: ModelCard, plugins: PluginSet, device: 
         return None
     module, _, name = family.preview.partition(":")
     try:
-        facts: ModelFacts | None = getattr(importlib.import_module(module), name)(card, model.config)
+        facts = getattr(importlib.import_module(module), name)(card, model.config)
+        if facts is None or isinstance(facts, ModelFacts):
+            return facts
+        raise TypeError(f"it returned a {type(facts).__name__}")
     except ModelLoadError:
         return None
-    except Exception:
+    except Exception as error:
         # Third-party code that reads untrusted files: one that fails must not keep the others from being listed.
-        log.warning("%s: the preview of the family %s failed", model.id, family.id, exc_info=True)
+        plugins.faulty("sie_model_families", family.id, f"failed in `preview` ({type(error).__name__})", error)
         return None
-    return facts

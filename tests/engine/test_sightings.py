@@ -135,7 +135,7 @@ async def test_a_preview_that_fails_is_logged_and_tells_nothing(
     with caplog.at_level(logging.WARNING):
         models = listed(await engines.start(previewing(preview)))
     assert (models["plain"].outputs, models["plain"].available) == ((), True)
-    assert "plain: the preview of the family pytorch failed" in caplog.text
+    assert "the model family 'pytorch' failed in `preview`" in caplog.text
 
 
 async def test_tiers_that_do_not_say_that_they_answer_at_once_are_not_asked(engines: Engines) -> None:
