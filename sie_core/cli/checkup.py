@@ -26,11 +26,11 @@ from sie_core.contracts import (
     Unit,
     WeightRequest,
 )
-from sie_core.engine.device.checked_policy import make_policy
 from sie_core.engine.device.selection import choose_device
+from sie_core.engine.models.checked_policy import make_policy
 from sie_core.engine.models.converters import Converters
 from sie_core.engine.residency.checked_manager import make_manager
-from sie_core.engine.residency.memory import MemoryGauge
+from sie_core.engine.residency.memory import DeviceMemoryMeter
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings, SettingsError
 
@@ -73,7 +73,7 @@ def _claims(settings: Settings, plugins: PluginSet) -> None:
 def _device(settings: Settings, plugins: PluginSet) -> None:
     report = partial(plugins.faulty, "sie_device_probes")
     device = choose_device(settings.device, plugins.device_probes, report)
-    MemoryGauge(device, plugins.device_probes, None, report).measure()
+    DeviceMemoryMeter(device, plugins.device_probes, None, report).measure()
 
 
 def _policy(settings: Settings, plugins: PluginSet) -> None:
