@@ -1,4 +1,4 @@
-"""The pure, clock-injected batch former. It knows no thread, no device and no adapter."""
+"""Batch policies: the pure, clock-injected batch former, and what holds any policy to its contract (`checked`)."""
 
 from sie_core.batching.cost_model import CostModel
 from sie_core.batching.former import BatchFormer

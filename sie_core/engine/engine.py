@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+from sie_core.batching.checked import make_policy
 from sie_core.cache import WeightChain
 from sie_core.catalog import Catalog, look
 from sie_core.catalog.configs.snapshot import listed_id
@@ -28,10 +29,8 @@ from sie_core.contracts import (
     TokenizeRequest,
 )
 from sie_core.cpu_budget import compute_threads, cpu_budget
-from sie_core.engine.device.attention import require_attention_backend
-from sie_core.engine.device.selection import choose_device
+from sie_core.engine.device.selection import choose_device, require_attention_backend
 from sie_core.engine.metrics import EngineMetrics
-from sie_core.engine.models.checked_policy import make_policy
 from sie_core.engine.models.info import describe
 from sie_core.engine.models.lease import Lease
 from sie_core.engine.models.loaded import LoadedModel

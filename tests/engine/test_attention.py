@@ -3,7 +3,7 @@
 import pytest
 
 from sie_core.contracts import Device, PluginError, RunnerSpec
-from sie_core.engine.device.attention import require_attention_backend
+from sie_core.engine.device.selection import require_attention_backend
 from sie_core.settings import load_settings
 
 PLAIN = RunnerSpec("plain", "some.Runner", "some:Runner")

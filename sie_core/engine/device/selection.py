@@ -1,14 +1,16 @@
-"""Chooses the device that `SIE_DEVICE` names among those the registered probes find."""
+"""Finds what `SIE_DEVICE` and `SIE_ATTENTION_BACKEND` name among what plugins registered."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
 
-from sie_core.contracts import Device, DeviceProbe, PluginError
+from sie_core.contracts import Device, DeviceProbe, PluginError, RunnerSpec
 
 log = logging.getLogger(__name__)
 
+OF_EVERY_FAMILY = frozenset({"auto", "sdpa", "eager"})
+"""The attention backends that need no runner which names them."""
 
 Report = Callable[[str, str, Exception], object]
 """Takes the kind of a probe, what it did wrong and the exception."""
@@ -39,6 +41,29 @@ def choose_device(wanted: str, probes: Sequence[DeviceProbe], report: Report = _
     there = found or [device for probe in probes if probe.kind != kind for device in _ask(probe, report)]
     listed = ", ".join(f"{device} ({device.name})" if device.name else str(device) for device in there) or "none"
     raise PluginError(f"SIE_DEVICE={wanted}: no such device. Found: {listed}. Name one of them, or `auto`.")
+
+
+def require_attention_backend(wanted: str, runners: Sequence[RunnerSpec], device: Device) -> None:
+    """Check that a backend which needs a runner of its own has one on `device`.
+
+    Raises:
+        PluginError: It has none; the message lists the backends there are.
+    """
+    if wanted in OF_EVERY_FAMILY:
+        return
+    named = [spec for spec in runners if wanted in spec.attention_backends]
+    if any(not spec.devices or device.kind in spec.devices for spec in named):
+        return
+    if not named:
+        there = OF_EVERY_FAMILY.union(*(spec.attention_backends for spec in runners))
+        raise PluginError(
+            f"SIE_ATTENTION_BACKEND={wanted} is not installed; there are {', '.join(sorted(there))}. Install a plugin "
+            "with a runner that names it (docs/runners.md lists some), or set it to `auto`."
+        )
+    served = ", ".join(sorted({kind for spec in named for kind in spec.devices}))
+    raise PluginError(
+        f"SIE_ATTENTION_BACKEND={wanted} needs a device {served}, and this is {device}. Set it to `auto`."
+    )
 
 
 def _ask(probe: DeviceProbe, report: Report) -> list[Device]:

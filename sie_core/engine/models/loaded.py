@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from sie_core.batching.checked import CheckedPolicy
 from sie_core.cache import HeldWeights
 from sie_core.contracts import Adapter, ModelFacts, ModelFamily, ResolvedModel
 from sie_core.engine.metrics import ModelMetrics
-from sie_core.engine.models.checked_policy import CheckedPolicy
 from sie_core.engine.models.converters import Converters
 from sie_core.engine.models.lease import Leases
 from sie_core.engine.models.loras import Loras

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
+from sie_core.batching.checked import CheckedPolicy
 from sie_core.cache import HeldWeights, WeightChain, hold_weights
 from sie_core.catalog import FamilyChoice, check_profile, choose_family, read_card
 from sie_core.contracts import (
@@ -24,7 +25,6 @@ from sie_core.contracts import (
 )
 from sie_core.contracts.weights import Progress
 from sie_core.engine.metrics import EngineMetrics, ModelMetrics
-from sie_core.engine.models.checked_policy import CheckedPolicy
 from sie_core.engine.models.converters import ConverterFailed, Converters, turned_on
 from sie_core.engine.models.lease import Leases
 from sie_core.engine.models.loaded import LoadedModel

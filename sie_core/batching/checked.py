@@ -1,6 +1,6 @@
 """Holds a batch policy to its contract: every unit it was given comes back once, and an idle device never waits.
 
-A policy is a plugin's; one that loses a unit would hang a request. It must not know how batches are formed.
+A policy is a plugin's; one that loses a unit would hang a request.
 """
 
 from __future__ import annotations
