@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from sie_core.batching.checked import make_policy
 from sie_core.cache import build_chain
 from sie_core.catalog import choose_family, open_folder
 from sie_core.contracts import (
@@ -27,7 +28,6 @@ from sie_core.contracts import (
     WeightRequest,
 )
 from sie_core.engine.device.selection import choose_device
-from sie_core.engine.models.checked_policy import make_policy
 from sie_core.engine.models.converters import Converters
 from sie_core.engine.residency.checked_manager import make_manager
 from sie_core.engine.residency.memory import DeviceMemoryMeter
