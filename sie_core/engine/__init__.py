@@ -1,5 +1,6 @@
 """The engine: model lifecycle, the pipeline of a request, one device thread. It must not know HTTP."""
 
+from sie_core.engine.building import build_engine
 from sie_core.engine.engine import Engine
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "build_engine"]

@@ -4,32 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from sie_core.batching.checked import make_policy
-from sie_core.cache import WeightChain
-from sie_core.catalog import Catalog, look
-from sie_core.catalog.configs.snapshot import listed_id
+from sie_core.catalog import Catalog
 from sie_core.concurrency.threads import on_thread
 from sie_core.contracts import (
     DecodeRequest,
+    Device,
     DeviceStatus,
     Health,
     InferenceError,
     InferenceReply,
     InferenceRequest,
-    MemoryLimits,
     ModelInfo,
     ResolvedModel,
     TokenizeRequest,
 )
-from sie_core.cpu_budget import compute_threads, cpu_budget
-from sie_core.engine.device.selection import choose_device, require_attention_backend
 from sie_core.engine.metrics import EngineMetrics
 from sie_core.engine.models.info import describe
 from sie_core.engine.models.lease import Lease
@@ -41,120 +34,75 @@ from sie_core.engine.pipeline.tokenizer_pool import Tokens
 from sie_core.engine.requests.admission import Admission
 from sie_core.engine.requests.errors import deadline_exceeded
 from sie_core.engine.requests.task import Asked, resolve_task
-from sie_core.engine.residency.checked_manager import make_manager
 from sie_core.engine.residency.lifecycle import Lifecycle
-from sie_core.engine.residency.loader import Loader
-from sie_core.engine.residency.memory import DeviceMemoryMeter, Estimates
+from sie_core.engine.residency.memory import DeviceMemoryMeter
 from sie_core.engine.residency.preload import Preload
 from sie_core.engine.residency.residency import Residency
-from sie_core.engine.residency.residents import Unloader
 from sie_core.engine.residency.rollout import Rollout
-from sie_core.engine.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from sie_core.engine.timeouts import Timeouts
 from sie_core.plugins import PluginSet
-from sie_core.settings import Settings
 
 log = logging.getLogger(__name__)
-
-QUEUED_BATCHES = 64
-"""How many full batches may be queued where `SIE_MAX_QUEUED_COST` says nothing."""
-MOST_PREPROCESSORS = 4
-MOST_IMAGE_WORKERS = 4
 
 Words = TypeVar("Words", TokenizeRequest, DecodeRequest)
 AnyRequest = InferenceRequest | TokenizeRequest | DecodeRequest
 Answer = TypeVar("Answer")
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What an engine is put together from, by `build_engine`."""
+
+    device: Device
+    metrics: EngineMetrics
+    admission: Admission
+    pipeline: Pipeline
+    registry: Registry
+    memory: DeviceMemoryMeter
+    residency: Residency
+    lifecycle: Lifecycle
+    rollout: Rollout
+    preload: Preload
+    sightings: Sightings
+    pressure: float
+    """The share of the device in use from which models are evicted."""
+    timeouts: Timeouts
+    clock: Callable[[], float]
+
+
 class Engine:
-    """Loads models when they are first asked for and answers requests to them.
+    """Loads models when they are first asked for and answers requests to them; `build_engine` makes one.
 
     Every method but the constructor is called on one event loop. `start` first, `close` last.
 
     Args:
-        settings: The settings in force.
+        parts: What it is put together from.
         plugins: What the plugins registered.
         catalog: The models that are served.
-        weights: Where their weights come from.
-        timeouts: Every wait of the engine; tests shorten some.
-        clock: Monotonic seconds.
-
-    Raises:
-        PluginError: No such device, batch policy or attention backend; names those there are.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        plugins: PluginSet,
-        catalog: Catalog,
-        weights: WeightChain,
-        *,
-        timeouts: Timeouts = DEFAULT_TIMEOUTS,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        budget = cpu_budget()
+    def __init__(self, parts: Parts, plugins: PluginSet, catalog: Catalog) -> None:
+        self.device, self.metrics = parts.device, parts.metrics
         self._plugins = plugins
         self._every_option = frozenset(each.name for family in plugins.families.values() for each in family.options)
-        self._timeouts = timeouts
-        self._clock = clock
         self._note: str | None = None
-        probes = partial(plugins.faulty, "sie_device_probes")
-        self.device = choose_device(settings.device, plugins.device_probes, probes)
-        require_attention_backend(settings.attention_backend, plugins.runners, self.device)
-        self.metrics = EngineMetrics(detailed=settings.instrumentation)
-        threads = settings.preprocessor_workers or min(MOST_PREPROCESSORS, budget.threads)
-        image_threads = settings.image_workers or min(MOST_IMAGE_WORKERS, budget.threads)
-        max_queued_cost = settings.max_queued_cost or QUEUED_BATCHES * settings.max_batch_cost
+        self._admission = parts.admission
+        self._pipeline = parts.pipeline
+        self._registry = parts.registry
+        self._memory, self._pressure = parts.memory, parts.pressure
+        self._residency = parts.residency
+        self._lifecycle = parts.lifecycle
+        self._rollout = parts.rollout
+        self._preload = parts.preload
+        self._sightings = parts.sightings
+        self._timeouts, self._clock = parts.timeouts, parts.clock
+        self._catalog: Catalog
         self._adopt(catalog)
-        self._sightings = Sightings(
-            lambda: look(self._catalog.models(), weights.peeking(), plugins, self.device), self._remember_here
-        )
-        self._pipeline = Pipeline(
-            self.device, threads, image_threads, max_queued_cost, self._make_way, timeouts.stall_s
-        )
-        self._registry = Registry(frozenset(map(listed_id, settings.pinned_models)), clock)
-        self._memory = memory = DeviceMemoryMeter(
-            self.device, plugins.device_probes, settings.memory_limit_bytes, probes
-        )
-        queues = self._pipeline.device
-        self._unloader = unloader = Unloader(queues, memory, self.metrics, timeouts)
-        self._threshold = settings.memory_pressure_threshold_percent / 100
-        limits = MemoryLimits(self._threshold, settings.idle_evict_s)
-        manager = make_manager(plugins, settings.memory_manager, limits)
-        self._residency = Residency(
-            manager, memory, self._registry, unloader, self.metrics, queues.lose, timeouts, clock
-        )
-        plugins.batch_policy(settings.batch_policy)  # one that is not there stops the start, not the first load
-        loader = Loader(
-            settings,
-            plugins,
-            weights,
-            self.device,
-            compute_threads(budget),
-            self.metrics,
-            self._residency,
-            partial(make_policy, plugins, settings.batch_policy),
-            clock,
-        )
-        self._lifecycle = Lifecycle(
-            self._registry, loader, self._residency, unloader, Estimates(self.device), queues, self.metrics, clock
-        )
-        self._rollout = Rollout(self._registry, self._lifecycle, clock)
-        self._preload = Preload(settings.preload_models, lambda: self._catalog, self._lifecycle, clock)
-        self._admission = Admission(settings.max_concurrent_requests)
         self.metrics.watch(
             lambda: self._admission.in_flight,
             self._pipeline.device.queued,
             lambda: len(self._failing()),
             lambda: len(self._lifecycle.notes()),
-        )
-        log.info(
-            "device %s (%s), %d threads a CPU stage, %d for images, CPU budget %s",
-            self.device,
-            self.device.name,
-            threads,
-            image_threads,
-            budget,
         )
 
     async def start(self) -> None:
@@ -196,6 +144,10 @@ class Engine:
         self._adopt(catalog)
         self._preload.follow(self._rollout.follow(before, catalog))
         self._sightings.again()
+
+    def remember_here(self, models: frozenset[str]) -> None:
+        """Take which models have their weights on this machine."""
+        self._catalog = replace(self._catalog, here=models)
 
     def note(self, problem: str | None) -> None:
         """Take why the catalog cannot be followed just now, for health and metrics; None once it can again."""
@@ -294,14 +246,11 @@ class Engine:
     def device_status(self) -> DeviceStatus:
         """Measure the device, and what waits for it."""
         queued = self._pipeline.device.queued_by_model()
-        return DeviceStatus(self.device, self._memory.measure(), self._threshold, queued)
+        return DeviceStatus(self.device, self._memory.measure(), self._pressure, queued)
 
     def _adopt(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self.metrics.config_problems.set(len(catalog.problems))
-
-    def _remember_here(self, models: frozenset[str]) -> None:
-        self._catalog = replace(self._catalog, here=models)
 
     def _describe(self, resolved: ResolvedModel) -> ModelInfo:
         record = self._registry.known(resolved.id)
@@ -313,9 +262,6 @@ class Engine:
         """Say of each loaded model that fails one request after the other that it does."""
         loaded = [record.loaded for record in self._registry if record.loaded is not None]
         return {model.id: problem for model in loaded if (problem := self._pipeline.device.failing(model))}
-
-    async def _make_way(self, model: str) -> bool:
-        return await self._residency.free_for_run(model)
 
     async def _by_tokenizer(self, request: Words, ask: Callable[[Words, LoadedModel], Awaitable[Answer]]) -> Answer:
         resolved = self._catalog.resolve(request.model)

@@ -19,10 +19,9 @@ import uvicorn
 from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 
 from sie_core.api import SOCKETS, Browsers, Gate, allowed_hosts, create_app, error_response
-from sie_core.cache import build_chain
 from sie_core.catalog import build_catalog, open_folder
 from sie_core.catalog.sources.watcher import CatalogWatch
-from sie_core.engine import Engine
+from sie_core.engine import Engine, build_engine
 from sie_core.plugins import PluginSet
 from sie_core.serving.connections import Connection
 from sie_core.serving.listening import BACKLOG, address_of, listen, url_of
@@ -83,7 +82,7 @@ def _require_temporary_folder() -> None:
 async def _serve(settings: Settings, plugins: PluginSet, listener: socket.socket, on_ready: OnReady) -> None:
     folder = open_folder(settings, plugins)
     catalog = build_catalog(settings, plugins, folder=folder)
-    engine = Engine(settings, plugins, catalog, build_chain(settings, plugins))
+    engine = build_engine(settings, plugins, catalog)
     gate = Gate.of(settings)
     registry = engine.metrics.registry
     for collector in (ProcessCollector, PlatformCollector, GCCollector):

@@ -16,10 +16,8 @@ from typing import Any
 import uvicorn
 
 from sie_core.api import create_app
-from sie_core.cache import build_chain
-from sie_core.catalog import build_catalog
 from sie_core.defaults import BUILTINS
-from sie_core.engine import Engine
+from sie_core.engine import Engine, build_engine
 from sie_core.plugins import discover
 from sie_core.settings import load_settings
 
@@ -51,7 +49,7 @@ def serving(**settings: Any) -> Iterator[Served]:
     """
     chosen = load_settings(**settings)
     plugins = discover(chosen, BUILTINS)
-    engine = Engine(chosen, plugins, build_catalog(chosen, plugins), build_chain(chosen, plugins))
+    engine = build_engine(chosen, plugins)
     app = create_app(engine, chosen, registry=engine.metrics.registry)
     server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None, access_log=False))
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:

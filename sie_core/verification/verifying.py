@@ -22,7 +22,7 @@ from sie_core.contracts import (
     ResolvedModel,
 )
 from sie_core.cpu_budget import compute_threads, cpu_budget
-from sie_core.engine import Engine
+from sie_core.engine import Engine, build_engine
 from sie_core.engine.models.converters import turned_on
 from sie_core.engine.pipeline.scoring import PREFERENCE
 from sie_core.plugins import PluginSet
@@ -85,7 +85,7 @@ def run_engine(
         made: Outputs that postprocessors make of others, which no library gives.
     """
     alone = Catalog(1, MappingProxyType({resolved.id: resolved}))
-    engine = Engine(settings.model_copy(update={"preload_models": ()}), plugins, alone, weights)
+    engine = build_engine(settings.model_copy(update={"preload_models": ()}), plugins, alone, weights)
     return asyncio.run(_run(engine, resolved.id, made))
 
 

@@ -8,10 +8,8 @@ from contextlib import asynccontextmanager
 import httpx
 
 from sie_core.api import create_app
-from sie_core.cache import build_chain
-from sie_core.catalog import build_catalog
 from sie_core.defaults import BUILTINS
-from sie_core.engine import Engine
+from sie_core.engine import build_engine
 from sie_core.plugins import discover
 from sie_core.settings import Settings
 
@@ -20,7 +18,7 @@ from sie_core.settings import Settings
 async def serving(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
     """Serve until the end of the block; its models are loaded on entry."""
     plugins = discover(settings, BUILTINS)
-    engine = Engine(settings, plugins, build_catalog(settings, plugins), build_chain(settings, plugins))
+    engine = build_engine(settings, plugins)
     app = create_app(engine, settings, registry=engine.metrics.registry)
     await engine.start()
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)

@@ -12,10 +12,8 @@ import pytest_asyncio
 from sie_sdk import wire
 
 from sie_core.api import create_app
-from sie_core.cache import build_chain
-from sie_core.catalog import build_catalog
 from sie_core.defaults import BUILTINS
-from sie_core.engine import Engine
+from sie_core.engine import build_engine
 from sie_core.plugins import discover
 from sie_core.postprocess import OUTPUT_DTYPES
 from sie_core.settings import Settings
@@ -32,7 +30,7 @@ async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[http
     preload = tuple(TOKENS + profile for profile in ("", ":muvera", ":smve"))
     settings = Settings(models_dir=tmp_path_factory.mktemp("models"), preload_models=preload, hf_fallback=False)
     plugins = discover(Settings(), BUILTINS)
-    engine = Engine(settings, plugins, build_catalog(settings, plugins), build_chain(settings, plugins))
+    engine = build_engine(settings, plugins)
     await engine.start()
     app = create_app(engine, settings, registry=engine.metrics.registry)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)

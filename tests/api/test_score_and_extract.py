@@ -12,10 +12,8 @@ from sie_sdk import wire
 
 from sie_core.api import create_app
 from sie_core.api.http.limits import MAX_DOCUMENTS, MAX_LABEL_CHARS, MAX_LABELS, MAX_SCHEMA_DEPTH, MAX_SCHEMA_VALUES
-from sie_core.cache import build_chain
-from sie_core.catalog import build_catalog
 from sie_core.defaults import BUILTINS
-from sie_core.engine import Engine
+from sie_core.engine import build_engine
 from sie_core.plugins import discover
 from sie_core.settings import Settings
 
@@ -35,7 +33,7 @@ TEXT = "👩‍🔬 person=Ada of place=London: Ada-knows->Grace"
 async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[httpx.AsyncClient]:
     settings = Settings(models_dir=tmp_path_factory.mktemp("models"), preload_models=MODELS, hf_fallback=False)
     plugins = discover(settings, BUILTINS)
-    engine = Engine(settings, plugins, build_catalog(settings, plugins), build_chain(settings, plugins))
+    engine = build_engine(settings, plugins)
     app = create_app(engine, settings, registry=engine.metrics.registry)
     await engine.start()
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)

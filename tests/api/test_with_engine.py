@@ -13,10 +13,8 @@ import pytest_asyncio
 from sie_sdk import wire
 
 from sie_core.api import create_app
-from sie_core.cache import build_chain
-from sie_core.catalog import build_catalog
 from sie_core.defaults import BUILTINS
-from sie_core.engine import Engine
+from sie_core.engine import build_engine
 from sie_core.plugins import PluginSet, discover
 from sie_core.settings import Settings
 
@@ -37,7 +35,7 @@ async def client(plugins: PluginSet, tmp_path_factory: pytest.TempPathFactory) -
     settings = Settings(
         models_dir=models_dir, preload_models=("sie-fake/embedder", "sie-fake/dense"), hf_fallback=False
     )
-    engine = Engine(settings, plugins, build_catalog(settings, plugins), build_chain(settings, plugins))
+    engine = build_engine(settings, plugins)
     app = create_app(engine, settings, registry=engine.metrics.registry)
     await engine.start()
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)

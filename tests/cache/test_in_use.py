@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from sie_core.cache import DiskCache, DiskLimits, build_chain
-from sie_core.catalog import build_catalog
+from sie_core.cache import DiskCache, DiskLimits
 from sie_core.defaults import BUILTINS
-from sie_core.engine import Engine
+from sie_core.engine import Engine, build_engine
 from sie_core.plugins import discover
 from sie_core.settings import load_settings
 
@@ -32,7 +31,7 @@ async def engine(cached: Callable[..., Path], tmp_path: Path) -> Any:
     (tmp_path / "models/m.yaml").write_text(CONFIG)
     settings = load_settings(models_dir=tmp_path / "models", local_cache=tmp_path / "cache", hf_fallback=False)
     plugins = discover(settings, BUILTINS)
-    engine = Engine(settings, plugins, build_catalog(settings, plugins), build_chain(settings, plugins))
+    engine = build_engine(settings, plugins)
     await engine.start()
     yield engine
     await engine.close()

@@ -17,11 +17,9 @@ import yaml
 from sie_fake.record import RECORD
 from sie_sdk.wire import unpack
 
-from sie_core.cache import build_chain
-from sie_core.catalog import build_catalog
 from sie_core.contracts import InferenceReply, InferenceRequest, Item
 from sie_core.defaults import BUILTINS
-from sie_core.engine import Engine
+from sie_core.engine import Engine, build_engine
 from sie_core.engine.residency import loader as loading
 from sie_core.engine.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from sie_core.plugins import PluginSet, discover
@@ -184,9 +182,7 @@ class Engines:
         """Make an engine that is not started."""
         read = self.settings(**settings)
         plugins = change(discover(read, BUILTINS))
-        engine = Engine(
-            read, plugins, build_catalog(read, plugins), build_chain(read, plugins), timeouts=timeouts, clock=clock
-        )
+        engine = build_engine(read, plugins, timeouts=timeouts, clock=clock)
         self.made.append(engine)
         return engine
 

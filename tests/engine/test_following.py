@@ -259,7 +259,7 @@ async def test_a_model_that_changes_on_its_way_out_comes_back_as_its_config_says
     monkeypatch.setattr(FakeAdapter, "unload", slowly)
     model = engines.model("model")
     engine = await engines.start(load=[model])
-    evicting = asyncio.create_task(engine._unloader.unload(engine._registry.known(model), 0.0, evict=True))
+    evicting = asyncio.create_task(engine._lifecycle._unloader.unload(engine._registry.known(model), 0.0, evict=True))
     await until(going.is_set)
     waiting = asyncio.create_task(engine.infer(request(model, "text")))
     await until(lambda: engine._admission.in_flight)

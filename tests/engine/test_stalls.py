@@ -10,10 +10,9 @@ from sie_fake.adapter import FakeAdapter
 from sie_fake.record import RECORD
 
 from sie_core.cache import WeightChain
-from sie_core.catalog import build_catalog
 from sie_core.contracts import InferenceError, Item, Media, TokenizeRequest
 from sie_core.defaults import BUILTINS
-from sie_core.engine import Engine
+from sie_core.engine import build_engine
 from sie_core.engine.device import worker as device_thread
 from sie_core.engine.timeouts import Timeouts
 from sie_core.plugins import discover
@@ -157,7 +156,7 @@ async def test_a_fetch_of_which_nothing_comes_is_told_until_something_does(engin
     )
     settings = engines.settings()
     plugins = discover(settings, BUILTINS)
-    engine = Engine(settings, plugins, build_catalog(settings, plugins), WeightChain([tier]), clock=(clock := Clock()))
+    engine = build_engine(settings, plugins, weights=WeightChain([tier]), clock=(clock := Clock()))
     engines.made.append(engine)
     await bounded(engine.start())
     try:

@@ -13,11 +13,9 @@ from sie_sdk import RequestError, SIEClient
 from sie_sdk.types import Item as SdkItem
 from sie_sdk.wire import unpack
 
-from sie_core.cache import build_chain
-from sie_core.catalog import build_catalog
 from sie_core.contracts import InferenceError, InferenceRequest, Item
 from sie_core.defaults import BUILTINS
-from sie_core.engine import Engine
+from sie_core.engine import Engine, build_engine
 from sie_core.plugins import discover
 from sie_core.settings import load_settings
 from tests.conftest import run_server
@@ -38,7 +36,7 @@ def models_dir(trained: Path, tmp_path: Path) -> Path:
 async def engine(models_dir: Path, tmp_path: Path) -> AsyncIterator[Engine]:
     settings = load_settings(models_dir=models_dir, local_cache=tmp_path / "cache", hf_fallback=False)
     plugins = discover(settings, BUILTINS)
-    engine = Engine(settings, plugins, build_catalog(settings, plugins), build_chain(settings, plugins))
+    engine = build_engine(settings, plugins)
     await engine.start()
     yield engine
     await engine.close()

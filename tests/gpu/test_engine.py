@@ -14,10 +14,8 @@ import yaml
 from numpy.typing import NDArray
 from sentence_transformers.sentence_transformer import modules as st
 
-from sie_core.cache import build_chain
-from sie_core.catalog import build_catalog
 from sie_core.defaults import BUILTINS
-from sie_core.engine import Engine
+from sie_core.engine import Engine, build_engine
 from sie_core.plugins import discover
 from sie_core.settings import load_settings
 from tests.gpu.device import CAPABLE, NEEDS_GPU
@@ -52,7 +50,7 @@ async def start_engine(tmp_path: Path) -> AsyncIterator[StartEngine]:
                 default_compute_precision=precision,
             )  # fmt: skip
             plugins = discover(settings, BUILTINS)
-            engine = Engine(settings, plugins, build_catalog(settings, plugins), build_chain(settings, plugins))
+            engine = build_engine(settings, plugins)
             await engine.start()
             engines.push_async_callback(engine.close)
             return engine

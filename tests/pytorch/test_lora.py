@@ -25,11 +25,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules as st
 from sie_sdk.wire import unpack
 
-from sie_core.cache import build_chain
-from sie_core.catalog import build_catalog
 from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, Item
 from sie_core.defaults import BUILTINS
-from sie_core.engine import Engine
+from sie_core.engine import Engine, build_engine
 from sie_core.engine.models import loras as engine_loras
 from sie_core.plugins import discover
 from sie_core.settings import load_settings
@@ -139,7 +137,7 @@ async def world(files: tuple[Path, dict[str, Path]], tmp_path: Path) -> AsyncIte
         max_loras_per_model=LIMIT,
     )
     plugins = discover(settings, BUILTINS)
-    engine = Engine(settings, plugins, build_catalog(settings, plugins), build_chain(settings, plugins))
+    engine = build_engine(settings, plugins)
     await engine.start()
     yield World(base, adapters, engine)
     await engine.close()

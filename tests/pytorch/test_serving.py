@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 from sentence_transformers.sentence_transformer import modules as st
 from sie_sdk.wire import unpack
 
-from sie_core.cache import build_chain
-from sie_core.catalog import build_catalog
 from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, Item
 from sie_core.defaults import BUILTINS
-from sie_core.engine import Engine
+from sie_core.engine import Engine, build_engine
 from sie_core.plugins import discover
 from sie_core.settings import load_settings
 from tests.pytorch.bare import minilm
@@ -51,7 +49,7 @@ async def engine(checkpoint: Checkpoint, tmp_path: Path) -> AsyncIterator[Engine
         models_dir=models, local_cache=tmp_path / "cache", hf_fallback=False, default_compute_precision="float32"
     )
     plugins = discover(settings, BUILTINS)
-    engine = Engine(settings, plugins, build_catalog(settings, plugins), build_chain(settings, plugins))
+    engine = build_engine(settings, plugins)
     await engine.start()
     yield engine
     await engine.close()

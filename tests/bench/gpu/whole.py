@@ -9,11 +9,9 @@ from pathlib import Path
 
 import yaml
 
-from sie_core.cache import build_chain
-from sie_core.catalog import build_catalog
 from sie_core.contracts import InferenceRequest, Item
 from sie_core.defaults import BUILTINS
-from sie_core.engine import Engine
+from sie_core.engine import Engine, build_engine
 from sie_core.plugins import discover
 from sie_core.settings import load_settings
 
@@ -60,7 +58,7 @@ async def engine_seconds(
         default_compute_precision=precision,
     )  # fmt: skip
     plugins = discover(settings, BUILTINS)
-    engine = Engine(settings, plugins, build_catalog(settings, plugins), build_chain(settings, plugins))
+    engine = build_engine(settings, plugins)
     await engine.start()
     try:
         found = {}

@@ -18,11 +18,9 @@ import numpy as np
 import yaml
 from sie_sdk.wire import unpack
 
-from sie_core.cache import build_chain
-from sie_core.catalog import build_catalog
 from sie_core.contracts import InferenceRequest, Item
 from sie_core.defaults import BUILTINS
-from sie_core.engine import Engine
+from sie_core.engine import build_engine
 from sie_core.plugins import discover
 from sie_core.settings import load_settings
 from tests.bench.operations.answers import Answers, save
@@ -52,7 +50,7 @@ class Side:
         settings = load_settings(models_dir=models, local_cache=scratch / "cache", hf_fallback=False)
         plugins = discover(settings, BUILTINS)
         self._folders = folders
-        self._engine = Engine(settings, plugins, build_catalog(settings, plugins), build_chain(settings, plugins))
+        self._engine = build_engine(settings, plugins)
 
     async def start(self) -> None:
         await self._engine.start()

@@ -1,0 +1,119 @@
+"""Puts an engine together: who gets whom."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from sie_core.batching.checked import make_policy
+from sie_core.cache import WeightChain, build_chain
+from sie_core.catalog import Catalog, build_catalog, look
+from sie_core.catalog.configs.snapshot import listed_id
+from sie_core.contracts import Device, MemoryLimits
+from sie_core.cpu_budget import compute_threads, cpu_budget
+from sie_core.engine.device.selection import choose_device, require_attention_backend
+from sie_core.engine.engine import Engine, Parts
+from sie_core.engine.metrics import EngineMetrics
+from sie_core.engine.models.record import Registry
+from sie_core.engine.models.sightings import Sightings
+from sie_core.engine.pipeline.pipeline import Pipeline
+from sie_core.engine.requests.admission import Admission
+from sie_core.engine.residency.checked_manager import make_manager
+from sie_core.engine.residency.lifecycle import Lifecycle
+from sie_core.engine.residency.loader import Loader
+from sie_core.engine.residency.memory import DeviceMemoryMeter, Estimates
+from sie_core.engine.residency.preload import Preload
+from sie_core.engine.residency.residency import Residency
+from sie_core.engine.residency.residents import Unloader
+from sie_core.engine.residency.rollout import Rollout
+from sie_core.engine.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from sie_core.plugins import PluginSet
+from sie_core.settings import Settings
+
+log = logging.getLogger(__name__)
+
+QUEUED_BATCHES = 64
+"""How many full batches may be queued where `SIE_MAX_QUEUED_COST` says nothing."""
+MOST_PREPROCESSORS = 4
+MOST_IMAGE_WORKERS = 4
+
+
+def build_engine(
+    settings: Settings,
+    plugins: PluginSet,
+    catalog: Catalog | None = None,
+    weights: WeightChain | None = None,
+    *,
+    timeouts: Timeouts = DEFAULT_TIMEOUTS,
+    clock: Callable[[], float] = time.monotonic,
+) -> Engine:
+    """Make an engine that is not started.
+
+    Args:
+        settings: The settings in force.
+        plugins: What the plugins registered.
+        catalog: The models that are served; None builds it of the settings and plugins.
+        weights: Where their weights come from; None asks the tiers of the settings and plugins.
+        timeouts: Every wait of the engine; tests shorten some.
+        clock: Monotonic seconds.
+
+    Raises:
+        PluginError: No such device, batch policy, memory manager or attention backend; names those there are.
+        SettingsError: The catalog cannot be built.
+    """
+    faulty_probe = partial(plugins.faulty, "sie_device_probes")
+    device = choose_device(settings.device, plugins.device_probes, faulty_probe)
+    require_attention_backend(settings.attention_backend, plugins.runners, device)
+    plugins.batch_policy(settings.batch_policy)  # one that is not there stops the start, not the first load
+    catalog = build_catalog(settings, plugins) if catalog is None else catalog
+    chain = build_chain(settings, plugins) if weights is None else weights
+    metrics = EngineMetrics(detailed=settings.instrumentation)
+    pressure = settings.memory_pressure_threshold_percent / 100
+    # What calls back to a part that is made later finds it there: nothing runs before the engine starts.
+    pipeline = _pipeline(settings, device, lambda model: residency.free_for_run(model), timeouts)
+    queues = pipeline.device
+    registry = Registry(frozenset(map(listed_id, settings.pinned_models)), clock)
+    memory = DeviceMemoryMeter(device, plugins.device_probes, settings.memory_limit_bytes, faulty_probe)
+    unloader = Unloader(queues, memory, metrics, timeouts)
+    manager = make_manager(plugins, settings.memory_manager, MemoryLimits(pressure, settings.idle_evict_s))
+    residency = Residency(manager, memory, registry, unloader, metrics, queues.lose, timeouts, clock)
+    policies, threads = partial(make_policy, plugins, settings.batch_policy), compute_threads(cpu_budget())
+    loader = Loader(settings, plugins, chain, device, threads, metrics, residency, policies, clock)
+    lifecycle = Lifecycle(registry, loader, residency, unloader, Estimates(device), queues, metrics, clock)
+    parts = Parts(
+        device=device,
+        metrics=metrics,
+        admission=Admission(settings.max_concurrent_requests),
+        pipeline=pipeline,
+        registry=registry,
+        memory=memory,
+        residency=residency,
+        lifecycle=lifecycle,
+        rollout=Rollout(registry, lifecycle, clock),
+        preload=Preload(settings.preload_models, lambda: engine.catalog, lifecycle, clock),
+        sightings=Sightings(
+            lambda: look(engine.catalog.models(), chain.peeking(), plugins, device),
+            lambda models: engine.remember_here(models),
+        ),
+        pressure=pressure,
+        timeouts=timeouts,
+        clock=clock,
+    )
+    engine = Engine(parts, plugins, catalog)
+    return engine
+
+
+def _pipeline(
+    settings: Settings, device: Device, free_up: Callable[[str], Awaitable[bool]], timeouts: Timeouts
+) -> Pipeline:
+    budget = cpu_budget()
+    threads = settings.preprocessor_workers or min(MOST_PREPROCESSORS, budget.threads)
+    image_threads = settings.image_workers or min(MOST_IMAGE_WORKERS, budget.threads)
+    max_queued_cost = settings.max_queued_cost or QUEUED_BATCHES * settings.max_batch_cost
+    log.info(
+        "device %s (%s), %d threads a CPU stage, %d for images, CPU budget %s",
+        device, device.name, threads, image_threads, budget,
+    )  # fmt: skip
+    return Pipeline(device, threads, image_threads, max_queued_cost, free_up, timeouts.stall_s)
