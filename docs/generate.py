@@ -89,7 +89,8 @@ def models() -> str:
     from sie_core.catalog import read_config
 
     files = sorted(DOCS.parent.glob("plugins/*/*/models/*.yaml"))
-    found = sorted((read_config(file).id.lower(), file) for file in files if "sie-fake" not in file.parts)
+    configs = ((read_config(file), file) for file in files if "sie-fake" not in file.parts)
+    found = sorted((config.id.lower(), file) for config, file in configs if config.unserved is None)
     return table(
         ("model", "answers", "size", "architecture", "limit", "prompts", "licence"), [_model(file) for _, file in found]
     )

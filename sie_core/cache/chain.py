@@ -26,7 +26,7 @@ from sie_core.contracts import (
     WeightTier,
     WeightTierFactory,
 )
-from sie_core.contracts.weights import FillableTier, PeekingTier, Progress
+from sie_core.contracts.weights import FillableTier, PeekingTier, PicklesMissing, Progress
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings, SettingsError
 
@@ -105,6 +105,7 @@ class WeightChain:
 
     def _ask(self, request: WeightRequest) -> Path:
         said: list[tuple[str, ModelLoadError | None]] = []
+        partly: list[WeightTier] = []
         started = time.monotonic()
         for place, tier in enumerate(self.tiers):
             try:
@@ -112,6 +113,8 @@ class WeightChain:
             except ModelLoadError as error:
                 if error.failure == "CORRUPT":
                     log.warning("weights of %s: tier %s: %s", request.repo_id, tier.name, error)
+                if isinstance(error, PicklesMissing):
+                    partly.append(tier)
                 said.append((tier.name, error))
                 continue
             if folder is not None:
@@ -120,6 +123,11 @@ class WeightChain:
                 self._fill(self.tiers[:place], request, folder)
                 return folder
             said.append((tier.name, None))
+        for tier in partly:
+            folder = self._fetch(tier, replace(request, pickles=()))
+            if folder is not None:
+                log.info("weights of %s: tier %s, without %s", request.repo_id, tier.name, ", ".join(request.pickles))
+                return folder
         raise _nobody(request, said)
 
     def _fetch(self, tier: WeightTier, request: WeightRequest) -> Path | None:
@@ -255,7 +263,7 @@ def find_weights(config: ModelConfig, chain: WeightChain) -> tuple[str, Path] | 
 
 def weight_request(config: ModelConfig) -> WeightRequest:
     """Say which repository and revision a config names."""
-    return WeightRequest(config.hf_id or config.id, config.hf_revision)
+    return WeightRequest(config.hf_id or config.id, config.hf_revision, pickles=tuple(config.pickles))
 
 
 def _log(name: str, problem: str, error: Exception) -> str:

@@ -28,7 +28,7 @@ from sie_core.contracts import (
     WeightTierFactory,
 )
 from sie_core.contracts.object_stores import StoreFailure
-from sie_core.contracts.weights import Progress
+from sie_core.contracts.weights import PicklesMissing, Progress
 from sie_core.plugins.object_stores import open_store
 
 FAILURES: dict[StoreFailure, LoadFailure] = {"NOT_FOUND": "CORRUPT", "DENIED": "CONFIG", "UNAVAILABLE": "NETWORK"}
@@ -66,6 +66,8 @@ class ClusterTier:
             manifest = None if commit is None else self._manifest(request.repo_id, commit)
         if manifest is None:
             return None
+        if request.pickles:
+            raise PicklesMissing(f"nothing pickled is stored, such as {' and '.join(request.pickles)}")
         with self.cache.pulling(request.repo_id):
             folder = self._there(manifest)
             if folder is None:

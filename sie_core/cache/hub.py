@@ -84,7 +84,8 @@ class HubTier:
 
     def _pull(self, request: WeightRequest, info: ModelInfo) -> Path:
         commit = str(info.sha)
-        files = [file for file in info.siblings or () if hub_layout.wanted(file.rfilename)]
+        names = {file.rfilename for file in info.siblings or () if hub_layout.wanted(file.rfilename)}
+        files = [file for file in info.siblings or () if file.rfilename in names.union(request.pickles)]
         there = hub_layout.repo_folder(self.cache.folder, request.repo_id) / "snapshots" / commit
         # Before any file is there: only with the list can a part be told from the whole, whatever the client records.
         write_record(there, Record({file.rfilename: _expected(file) for file in files}, read_record(there).proved))
@@ -138,7 +139,7 @@ class HubTier:
             revision=there.name,
             cache_dir=self.cache.folder,
             endpoint=self.endpoint,
-            allow_patterns=list(hub_layout.ALLOWED_FILES),
+            allow_patterns=[*hub_layout.ALLOWED_FILES, *request.pickles],
             ignore_patterns=list(hub_layout.IGNORED_FILES),
             tqdm_class=None if request.progress is None else _progress_bar(count.beside),
         )

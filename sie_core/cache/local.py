@@ -8,6 +8,7 @@ from sie_core.cache import hub_layout
 from sie_core.cache.disk import DiskCache, disk_cache
 from sie_core.cache.formats import holds_pickles, holds_safetensors
 from sie_core.contracts import ModelLoadError, TierContext, WeightRequest, WeightTierFactory
+from sie_core.contracts.weights import PicklesMissing
 
 
 class LocalTier:
@@ -37,6 +38,8 @@ class LocalTier:
                 )
             raise ModelLoadError("NOT_FOUND", f"the cached snapshot is not whole: {lacking} is missing")
         if not request.peek:
+            if absent := [name for name in request.pickles if not (folder / name).is_file()]:
+                raise PicklesMissing(f"the cached snapshot lacks {' and '.join(absent)}")
             check(self.cache, request.repo_id, folder)
         return folder
 

@@ -149,6 +149,8 @@ def _check_served(catalog: Catalog, filtered: Catalog, setting: str, names: Iter
 def _check_known(catalog: Catalog, setting: str, names: Iterable[str], known: Collection[str]) -> None:
     for name in names:
         if listed_id(name) not in known:
+            if name in catalog.unserved:
+                raise SettingsError(f"{setting}={name}: {catalog.not_found(name)}")
             unread = ", ".join(problem.source for problem in catalog.problems)
             broken = f" Not served because of a problem of its own: {unread}." if unread else ""
             raise SettingsError(

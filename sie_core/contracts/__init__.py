@@ -40,6 +40,7 @@ from sie_core.contracts.runners import RunnerSpec
 from sie_core.contracts.tokens import DecodeRequest, DecodingBackend, Token, TokenizeRequest, TokenizingBackend
 from sie_core.contracts.watching import DeviceStatus, WatchableBackend
 from sie_core.contracts.weights import (
+    PinnedFile,
     TierContext,
     WeightPackage,
     WeightRequest,
@@ -107,6 +108,7 @@ __all__ = [
     "OutOfDeviceMemory",
     "OutputDtype",
     "OutputType",
+    "PinnedFile",
     "PluginError",
     "Postprocessor",
     "Profile",

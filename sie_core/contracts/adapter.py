@@ -80,7 +80,8 @@ class ModelFacts:
     precision: str = "float32"
     """The precision computed in, after the family's own checks."""
     notes: Mapping[str, str] = field(default_factory=dict)
-    """What an operator should know: the runner that serves, a fallback and its reason."""
+    """What an operator should know: the runner that serves, a fallback and its reason. A note under an output's name
+    says why the model does not give it; who asks for it is told."""
 
 
 @dataclass(frozen=True, slots=True)

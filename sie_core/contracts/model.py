@@ -8,6 +8,7 @@ from typing import Any
 
 from sie_core.contracts.card import ModelCard
 from sie_core.contracts.lora import LoraConfig
+from sie_core.contracts.weights import PinnedFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,10 @@ class ModelConfig:
     """A local folder of weights."""
     expected: ModelCard | None = None
     """What the files of the weights will say, as far as the config knows it. Its paths mean nothing."""
+    pickles: Mapping[str, PinnedFile] = field(default_factory=dict)
+    """Pickled files beside the weights that a family may read, restricted to tensors, if they are these very ones."""
+    unserved: str | None = None
+    """Why nothing here can serve the model, with what can in its place: told whoever asks for it."""
     license: str | None = None
     weightless: bool = False
     """The config's `package_backed`: the adapter brings whatever it needs."""

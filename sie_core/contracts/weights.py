@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from sie_core.contracts.errors import ModelLoadError
 from sie_core.contracts.object_stores import ObjectStoreFactory
 
 PICKLED_WEIGHTS = (
@@ -24,6 +25,15 @@ def is_pickled(name: str) -> bool:
     return any(fnmatchcase(name.rpartition("/")[2], pattern) for pattern in PICKLED_WEIGHTS)
 
 
+@dataclass(frozen=True, slots=True)
+class PinnedFile:
+    """A file as somebody who looked at it found it."""
+
+    size: int
+    """Bytes."""
+    sha256: str
+
+
 Progress = Callable[[int, int], None]
 """Takes how many bytes of a download have come, and of how many as far as is known by then."""
 
@@ -36,8 +46,17 @@ class WeightRequest:
     revision: str | None = None
     peek: bool = False
     """Only tell whether the weights are at hand on this machine: no download, no hashing."""
+    pickles: tuple[str, ...] = ()
+    """Pickled files beside the weights that the model's config pins, which a tier may hand over as they are."""
     progress: Progress | None = field(default=None, compare=False)
     """Told of a download under way, from any thread."""
+
+
+class PicklesMissing(ModelLoadError):
+    """A tier has the weights, and not the pickled files that were asked for: it is asked again once none has both."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("NOT_FOUND", message)
 
 
 class WeightTier(Protocol):

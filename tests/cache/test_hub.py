@@ -12,9 +12,10 @@ from typing import Any
 import huggingface_hub.constants
 import pytest
 
-from sie_core.cache import HUB_TIER, HubTier, LocalTier
+from sie_core.cache import HUB_TIER, HubTier, LocalTier, WeightChain
 from sie_core.cache.hub_retries import HubRetries
 from sie_core.contracts import ModelLoadError, TierContext, WeightRequest
+from sie_core.contracts.weights import PicklesMissing
 from sie_core.settings import Settings
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -42,6 +43,25 @@ def test_a_download_holds_what_serves_and_nothing_pickled(hub: Any, tier: HubTie
     assert names == {"config.json", "model.safetensors", "tokenizer.json", "vocab.txt"}
     assert (folder / "model.safetensors").read_bytes() == hub.files["org/m"]["model.safetensors"]
     assert not any("pytorch_model.bin" in asked or "onnx" in asked for asked in hub.asked)
+
+
+def test_pickles_that_a_config_pins_come_too_even_after_the_rest(hub: Any, tier: HubTier) -> None:
+    hub.files["org/m"] |= {"head.pt": b"pickled head", "other.pt": b"another"}
+    asked = WeightRequest("org/m", pickles=("head.pt", "elsewhere.pt"))
+    local = LocalTier(tier.cache)
+    assert tier.fetch(REQUEST) is not None
+    with pytest.raises(PicklesMissing, match=r"lacks head\.pt and elsewhere\.pt"):
+        local.fetch(asked)
+    folder = WeightChain([local, tier]).fetch(asked)
+    assert (folder / "head.pt").read_bytes() == b"pickled head"
+    assert not (folder / "other.pt").exists()
+    assert local.fetch(WeightRequest("org/m", pickles=("head.pt",))) == folder
+
+
+def test_weights_are_served_without_pickles_that_no_tier_has(hub: Any, tier: HubTier) -> None:
+    local = LocalTier(tier.cache)
+    folder = tier.fetch(REQUEST)
+    assert WeightChain([local]).fetch(WeightRequest("org/m", pickles=("head.pt",))) == folder
 
 
 def test_the_hub_is_asked_for_the_model_and_nothing_else(hub: Any, tmp_path: Path) -> None:

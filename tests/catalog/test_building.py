@@ -74,6 +74,20 @@ def test_an_unknown_model_is_answered_with_the_nearest_names(
     assert "Did you mean BAAI/bge-m3?" in raised.value.message
 
 
+def test_a_model_that_cannot_be_served_is_not_listed_and_the_reason_is_told(
+    build: Callable[..., Catalog], write_config: Callable[..., Path]
+) -> None:
+    write_config("a", "{sie_id: org/a, hf_id: org/a, unserved: 'its code is its own. org/b does the same.'}")
+    write_config("b", "{sie_id: org/b, hf_id: org/b}")
+    assert ids(build()) == ["org/b"]
+    with pytest.raises(InferenceError) as raised:
+        build().resolve("org/a")
+    assert raised.value.code == "MODEL_NOT_FOUND"
+    assert raised.value.message == "org/a is not served here: its code is its own. org/b does the same."
+    with pytest.raises(SettingsError, match=r"SIE_PRELOAD_MODELS=org/a: org/a is not served here: its code"):
+        build(preload_models=("org/a",))
+
+
 def test_an_unknown_model_that_a_broken_plugin_may_have_brought_is_answered_with_the_cause(
     build: Callable[..., Catalog],
 ) -> None:

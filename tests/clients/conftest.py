@@ -123,6 +123,12 @@ def langchain_js() -> JavaScriptEnvironment:
     return JavaScriptEnvironment(Path(node), folder)
 
 
+@pytest.fixture(scope="session")
+def lancedb_client() -> ClientEnvironment:
+    """LanceDB with what its registry embeds by: OpenAI's client, and the published SDK."""
+    return _environment("lancedb", ["lancedb==0.40.0", "openai==3.52.0", "sie-sdk==0.10.1"], (3, 12))
+
+
 def _environment(name: str, requirements: list[str], least: tuple[int, int]) -> ClientEnvironment:
     folder = HOME / name
     with _built(name, (requirements, least)) as missing:

@@ -129,8 +129,8 @@ def missing_outputs(config: ModelConfig, given: Container[OutputType]) -> str | 
         return None
     return (
         f"the model's config declares {' and '.join(missing)}, and the weights' files hold no head for it that is "
-        "read (heads kept as Python pickles, BGE-M3's `sparse_linear.pt` among them, have to be converted to "
-        "safetensors)"
+        "read (one kept as a Python pickle, such as BGE-M3's `sparse_linear.pt`, has to be pinned in the model's "
+        "config, or converted to safetensors)"
     )
 
 

@@ -39,7 +39,7 @@ def load_text_encoder(family: type[TextEncoder], context: LoadContext) -> TextEn
     """
     card, config = needed_card(context), context.model.config
     require_weights(card)
-    recipe = read_recipe(card, declared_outputs(config))
+    recipe = read_recipe(card, declared_outputs(config), config.pickles)
     prompts = Prompts.of(card, dict(recipe.prompts))
     stages = Stages(context)
     disable_progress_bars()

@@ -36,7 +36,7 @@ def preview_encoder(card: ModelCard, config: ModelConfig) -> ModelFacts | None:
         if is_sparse_router(card):
             encoder = read_routes(card).encoder
             return _facts(config, card, {"sparse": None if encoder is None else _size(encoder.config, ("vocab_size",))})
-        return _preview_recipe(read_recipe(card, declared_outputs(config)), card, config)
+        return _preview_recipe(read_recipe(card, declared_outputs(config), config.pickles), card, config)
     except NotUnderstoodError:
         return preview_fallback(card, config)
 
@@ -116,7 +116,9 @@ def _after(steps: Iterable[HeadSettings], size: int | None) -> int | None:
 
 
 def _rows(projection: ProjectionSettings) -> int | None:
-    """Read how many numbers a layer gives from the header of its safetensors file."""
+    """Read how many numbers a layer gives from the header of its safetensors file; a pickle has none."""
+    if projection.pinned is not None:
+        return None
     try:
         with projection.file.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")

@@ -5,10 +5,11 @@ It reads the card alone, loads no weights and imports no model library; what it 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from fnmatch import fnmatch
+from types import MappingProxyType
 
-from sie_core.contracts import ModelCard
+from sie_core.contracts import ModelCard, PinnedFile
 from sie_pytorch.recipes.bge_m3 import add_bge_m3
 from sie_pytorch.recipes.dense import ACTIVATIONS, LEGACY_POOLING, default_mode, pooling_settings, step_settings
 from sie_pytorch.recipes.fields import size
@@ -49,13 +50,16 @@ TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model", "tekken.json", "*.tik
 """Names of the files a tokenizer of transformers is built from."""
 
 
-def read_recipe(card: ModelCard, declared: Collection[str] = ()) -> Recipe:
+def read_recipe(
+    card: ModelCard, declared: Collection[str] = (), pickles: Mapping[str, PinnedFile] = MappingProxyType({})
+) -> Recipe:
     """Read the recipe of a text encoder from its card.
 
     Args:
         card: The facts of the files.
         declared: The outputs that the model's config declares. They decide where the files leave it open: a plain
             checkpoint with a masked-language-modelling head is pooled by its mean if only dense vectors are wanted.
+        pickles: The pickled files that the model's config pins.
 
     Raises:
         NotUnderstoodError: The files ask for something this family does not do.
@@ -70,7 +74,7 @@ def read_recipe(card: ModelCard, declared: Collection[str] = ()) -> Recipe:
     wants_dense = "dense" in declared and "sparse" not in declared
     if is_splade(card.modules) or (is_plain_splade(card) and not wants_dense):
         return splade_recipe(card, card.modules)
-    return add_bge_m3(_dense_recipe(card), card)
+    return add_bge_m3(_dense_recipe(card), card, pickles)
 
 
 def has_tokenizer(card: ModelCard) -> bool:

@@ -5,11 +5,13 @@ It knows files and tensors: no pooling, no request.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from sie_core.contracts import ModelCard, ModelLoadError, is_pickled
+from sie_core.contracts import ModelCard, ModelLoadError, PinnedFile, is_pickled
+from sie_pytorch.recipes.bge_m3 import content_fault
 
 if TYPE_CHECKING:
     import torch
@@ -84,6 +86,30 @@ def read_named(file: Path, names: Sequence[str]) -> dict[str, torch.Tensor]:
         raise ModelLoadError("CORRUPT", f"{file.name} is missing.") from None
     except (SafetensorError, OSError) as error:
         raise ModelLoadError("CORRUPT", f"{file.name} cannot be read as safetensors.") from error
+
+
+def read_pinned(file: Path, pinned: PinnedFile, names: Sequence[str]) -> dict[str, torch.Tensor]:
+    """Read the tensors called `names` of a pickle that is the very file somebody pinned, as float32 on the CPU.
+
+    What was hashed is what is read, and PyTorch restricts it to tensors.
+
+    Raises:
+        ModelLoadError: `CORRUPT`: it is another file, or holds no such tensors.
+    """
+    import torch
+
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(pinned.size + 1)
+    except OSError as error:
+        raise ModelLoadError("CORRUPT", f"{file.name} cannot be read.") from error
+    if fault := content_fault(content, pinned):
+        raise ModelLoadError("CORRUPT", f"{file.name} is not the file that the model's config pins: it {fault}.")
+    try:
+        tensors = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        return {name: tensors[name].float() for name in names}
+    except Exception as error:  # an unpickler fails in any way
+        raise ModelLoadError("CORRUPT", f"{file.name} holds no tensors {' and '.join(names)}.") from error
 
 
 def read_rows(folder: Path, name: str, rows: Sequence[int]) -> torch.Tensor:

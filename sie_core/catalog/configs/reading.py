@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from sie_core.catalog.bounded import UnfitFile, read_regular
 from sie_core.catalog.configs.schema import ModelFile, ModuleEntry, ProfileFile, WeightsFile
 from sie_core.catalog.wording import short
-from sie_core.contracts import LoraConfig, ModelCard, ModelConfig, ModuleCard, OutputType, Profile
+from sie_core.contracts import LoraConfig, ModelCard, ModelConfig, ModuleCard, OutputType, PinnedFile, Profile
 
 INPUTS = ("text", "image", "audio", "video", "document")
 LARGEST_CONFIG = 2**20
@@ -101,6 +101,8 @@ def parse_config(data: object, *, source: str, folder: Path | None) -> ModelConf
         hf_revision=parsed.hf_revision,
         weights_path=_weights_path(parsed.weights_path, folder),
         expected=_expected(parsed.weights),
+        pickles={name: PinnedFile(file.size, file.sha256) for name, file in parsed.pickles.items()},
+        unserved=parsed.unserved,
         license=parsed.license,
         weightless=parsed.package_backed,
         inputs=tuple(name for name in INPUTS if getattr(parsed.inputs, name)),

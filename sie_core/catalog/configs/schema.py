@@ -127,6 +127,13 @@ class WeightsFile(_Strict):
     files: list[str] = Field(default_factory=list)
 
 
+class PickleFile(_Strict):
+    """A pickled file that may be read where it is this very one."""
+
+    size: Annotated[int, Field(ge=1, le=2**26)]
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
 class LoraFile(_Strict):
     """Where the weights of a LoRA adapter are; an empty map means the repository of its name."""
 
@@ -156,6 +163,10 @@ class ModelFile(_Strict):
     hf_tokenizer_dependencies: dict[str, str] | None = None
     weights_path: Annotated[str, Field(min_length=1)] | None = None
     weights: WeightsFile | None = None
+    pickles: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")], PickleFile] = Field(
+        default_factory=dict
+    )
+    unserved: Annotated[str, Field(min_length=1)] | None = None
     license: str | None = None
     package_backed: bool = False
     remote_backed: bool = False

@@ -34,6 +34,8 @@ class Catalog:
     problems: tuple[Problem, ...] = ()
     absent: str = ""
     """A sentence on models that broken plugins would have brought, for the error of an unknown one."""
+    unserved: Mapping[str, str] = field(default_factory=dict)
+    """Models people ask for that nothing here can serve, by id, with the reason."""
     here: frozenset[str] = frozenset()
     """The ids of models whose weights were last seen on this machine: the first an error of an unknown one names."""
     stamp: Hashable = None
@@ -64,7 +66,9 @@ class Catalog:
         return found
 
     def not_found(self, model_id: str) -> str:
-        """Word that no model of that id is served, with the nearest ids or what to do."""
+        """Word that no model of that id is served, with why, or the nearest ids, or what to do."""
+        if model_id in self.unserved:
+            return f"{model_id} is not served here: {self.unserved[model_id]}"
         hint = did_you_mean(model_id, self.entries, self.here)
         return f"No model {model_id!r} is served here.{hint or ' GET /v1/models lists those that are.'}{self.absent}"
 
@@ -80,14 +84,18 @@ def make_catalog(
     """Make the snapshot of `configs`; an id listed twice is a problem, and the first keeps it."""
     entries: dict[str, ResolvedModel] = {}
     found = list(problems)
+    unserved = {}
     for config in configs:
+        if config.unserved is not None:
+            unserved[config.id] = config.unserved
+            continue
         for resolved in profiles_of(config):
             if resolved.id in entries:
                 other = entries[resolved.id].config.source
                 found.append(Problem(config.source, f"the id {resolved.id} is taken by {other}; that one is served"))
             else:
                 entries[resolved.id] = resolved
-    return Catalog(epoch, MappingProxyType(dict(sorted(entries.items()))), tuple(found), absent)
+    return Catalog(epoch, MappingProxyType(dict(sorted(entries.items()))), tuple(found), absent, unserved)
 
 
 def profiles_of(config: ModelConfig) -> list[ResolvedModel]:

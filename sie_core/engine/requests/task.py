@@ -149,7 +149,8 @@ def _of_adapter(outputs: Sequence[OutputType], options: EffectiveOptions) -> tup
 
 def _require(asked: Sequence[OutputType], have: Sequence[OutputType], param: str, model: LoadedModel) -> None:
     if wrong := [name for name in asked if name not in have]:
-        raise _invalid(model, param, f"gives {_listed(have)}, not {_listed(wrong)}")
+        why = " ".join(f" {note}" for name in wrong if (note := model.notes.get(name)))
+        raise _invalid(model, param, f"gives {_listed(have)}, not {_listed(wrong)}" + (f".{why}" if why else ""))
 
 
 def _dimensions(

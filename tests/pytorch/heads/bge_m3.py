@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from safetensors.numpy import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules as st
 
+from sie_core.contracts import PinnedFile
 from tests.pytorch.encoders import save_encoder
 from tests.pytorch.models import DEVIATION, HIDDEN
 from tests.pytorch.tokenizers import CORPUS
@@ -33,12 +35,19 @@ def save_bge_m3(base: Path, folder: Path) -> SentenceTransformer:
     return model
 
 
-def pickle_layers(folder: Path) -> None:
-    """Keep the layers as the published checkpoint does."""
+def pickle_layers(folder: Path) -> dict[str, PinnedFile]:
+    """Keep the layers as the published checkpoint does; return what pins them."""
+    pins = {}
     for name in LAYERS:
         file = folder / f"{name}.safetensors"
         torch.save({key: torch.from_numpy(value) for key, value in load_file(file).items()}, folder / f"{name}.pt")
         file.unlink()
+        pins[f"{name}.pt"] = pin(folder / f"{name}.pt")
+    return pins
+
+
+def pin(file: Path) -> PinnedFile:
+    return PinnedFile(file.stat().st_size, hashlib.sha256(file.read_bytes()).hexdigest())
 
 
 def token_states(model: SentenceTransformer, text: str) -> tuple[list[int], Matrix]:

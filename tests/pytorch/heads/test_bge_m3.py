@@ -1,5 +1,6 @@
 """BGE-M3: three outputs of one forward pass, each against its description in float64."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,14 @@ from sie_pytorch.claims import claim_encoder
 from sie_pytorch.heads import token_weights
 from sie_pytorch.heads.multivector import MultivectorHead
 from sie_pytorch.heads.token_weights import TokenWeightHead
+from sie_pytorch.previews import preview_encoder
 from sie_pytorch.runners import BuiltRunner
 
 from sie_core.catalog import read_card
-from sie_core.contracts import ModelLoadError
+from sie_core.contracts import ModelConfig, ModelLoadError
 from tests.pytorch.corpus import make_texts
 from tests.pytorch.encoders import ask, deviation, serve
-from tests.pytorch.heads.bge_m3 import expected_vectors, expected_weights, pickle_layers, save_bge_m3
+from tests.pytorch.heads.bge_m3 import expected_vectors, expected_weights, pickle_layers, pin, save_bge_m3
 from tests.pytorch.heads.colbert import furthest
 from tests.pytorch.models import ARCHITECTURES, HIDDEN, VOCABULARY
 
@@ -101,6 +103,69 @@ def test_pickled_layers_are_not_read_and_the_notes_say_what_to_do(checkpoint: Ch
         assert f"{name}.pt is a Python pickle" in note
         assert f"'{name}.safetensors'" in note
     assert "declares sparse and multivector" in encoder.facts.notes["outputs"]
+
+
+def test_pinned_layers_are_read_as_those_of_safetensors_are(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    save_bge_m3(checkpoint("xlm-roberta"), tmp_path)
+    expected = ask(serve(tmp_path), TEXTS, output_types=ALL)
+    pins = pickle_layers(tmp_path)
+    encoder = serve(tmp_path, pickles=pins)
+    assert encoder.facts.outputs == ALL
+    answer = ask(encoder, TEXTS, output_types=ALL)
+    assert np.array_equal(answer.weights, expected.weights)
+    assert furthest(answer, [each.multivector for each in expected.outputs if each.multivector is not None]) == 0
+    told = preview_encoder(read_card(tmp_path), ModelConfig("m", pickles=pins))
+    assert told is not None
+    assert (told.outputs, told.dims) == (ALL, {"dense": HIDDEN, "sparse": VOCABULARY})
+
+
+class RunsCode:
+    """What a hostile pickle is made of."""
+
+    def __init__(self, trace: Path) -> None:
+        self._trace = trace
+
+    def __reduce__(self) -> Any:
+        return os.system, (f"touch {self._trace}",)
+
+
+@pytest.mark.parametrize("fault", ["changed", "longer", "hostile", "absent", "no pin"])
+def test_any_other_pickle_is_not_read_and_its_output_is_not_listed(
+    fault: str, checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    save_bge_m3(checkpoint("xlm-roberta"), tmp_path / "m3")
+    pins, file = pickle_layers(tmp_path / "m3"), tmp_path / "m3/sparse_linear.pt"
+    content = file.read_bytes()
+    match fault:
+        case "changed":
+            file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        case "longer":
+            file.write_bytes(content + b"x")
+        case "hostile":
+            torch.save({"weight": RunsCode(tmp_path / "trace")}, file)
+        case "absent":
+            file.unlink()
+        case "no pin":
+            del pins["sparse_linear.pt"]
+    encoder = serve(tmp_path / "m3", pickles=pins)
+    assert encoder.facts.outputs == ("dense", "multivector")
+    told = preview_encoder(read_card(tmp_path / "m3"), ModelConfig("m", pickles=pins))
+    assert told is not None
+    assert told.outputs == ("dense", "multivector")
+    remedy = {"absent": "`sie cache pull`", "no pin": "Where you trust it, pin it"}.get(fault, "Fetch it again")
+    assert "Not served: sparse_linear.pt" in encoder.facts.notes["sparse"]
+    assert remedy in encoder.facts.notes["sparse"]
+    assert not (tmp_path / "trace").exists()
+
+
+def test_a_hostile_pickle_runs_nothing_even_where_it_is_pinned(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    save_bge_m3(checkpoint("xlm-roberta"), tmp_path / "m3")
+    pins, file = pickle_layers(tmp_path / "m3"), tmp_path / "m3/sparse_linear.pt"
+    torch.save({"weight": RunsCode(tmp_path / "trace"), "bias": torch.zeros(1)}, file)
+    with pytest.raises(ModelLoadError, match=r"sparse_linear\.pt holds no tensors weight and bias") as refused:
+        serve(tmp_path / "m3", pickles={**pins, file.name: pin(file)})
+    assert refused.value.failure == "CORRUPT"
+    assert not (tmp_path / "trace").exists()
 
 
 def test_without_modules_the_first_state_is_the_dense_vector(checkpoint: Checkpoint, tmp_path: Path) -> None:

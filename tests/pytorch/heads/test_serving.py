@@ -1,5 +1,6 @@
 """One model a head behind a live server, asked by our own client, and held to the plugin author's kit."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tests.conftest import run_server
 from tests.pytorch.corpus import make_texts
 from tests.pytorch.encoders import deviation
 from tests.pytorch.encoders import reference as dense_reference
-from tests.pytorch.heads.bge_m3 import expected_vectors, expected_weights, save_bge_m3
+from tests.pytorch.heads.bge_m3 import expected_vectors, expected_weights, pickle_layers, save_bge_m3
 from tests.pytorch.heads.colbert import EXPANSION, encode, furthest, save_colbert
 from tests.pytorch.heads.colbert import reference as colbert_reference
 from tests.pytorch.heads.splade import PROMPTS, reference, save_splade, spelled_out
@@ -38,6 +39,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_routed(folder / "bases/modernbert-mlm", models / "routed")
     save_colbert(folder / "bases/bert", models / "colbert", expansion=EXPANSION)
     save_bge_m3(folder / "bases/xlm-roberta", models / "m3")
+    save_bge_m3(folder / "bases/xlm-roberta", models / "pickled")
+    found = pickle_layers(models / "pickled")["colbert_linear.pt"]
+    pins = {"colbert_linear.pt": {"size": found.size, "sha256": found.sha256}}
+    config = {"sie_id": "test/pickled", "weights_path": str(models / "pickled"), "pickles": pins}
+    (folder / "models/pickled.yaml").write_text(json.dumps(config))
     return folder
 
 
@@ -84,6 +90,16 @@ def test_bge_m3_gives_its_three_outputs_to_one_request(client: SIEClient, folder
     vectors = expected_vectors(model, folder / "models/test/m3", TEXTS)
     assert furthest([each["multivector"] for each in answers], vectors) <= BOUND
     assert client.get_model("test/m3")["dims"] == {"dense": HIDDEN, "sparse": VOCABULARY, "multivector": HIDDEN}
+
+
+def test_a_layer_nobody_pinned_is_not_listed_and_its_error_names_the_remedy(client: SIEClient) -> None:
+    asked = client.get_model("test/pickled")
+    assert (asked["state"], asked["outputs"]) == ("available", ["dense", "multivector"])
+    client.encode("test/pickled", "a")
+    with pytest.raises(RequestError, match=r"gives dense, multivector, not sparse\. .*pin it, or write it beside"):
+        client.encode("test/pickled", "a", output_types=["sparse"])
+    answer = client.encode("test/pickled", "a", output_types=["dense", "multivector"])
+    assert answer["multivector"].shape[1] == HIDDEN
 
 
 def test_an_output_a_model_lacks_is_refused_with_those_it_has(client: SIEClient) -> None:

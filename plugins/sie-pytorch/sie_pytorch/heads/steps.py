@@ -16,7 +16,7 @@ from sie_pytorch.recipes.settings import (
     NormalizeSettings,
     ProjectionSettings,
 )
-from sie_pytorch.weights import read_named, read_weights
+from sie_pytorch.weights import read_named, read_pinned, read_weights
 
 
 class DenseStep(nn.Module):
@@ -120,7 +120,10 @@ def load_projection(settings: ProjectionSettings) -> nn.Linear:
         ModelLoadError: `CORRUPT`: the file cannot be read, a tensor is missing, or their shapes do not fit.
     """
     names = [settings.weight] + ([settings.bias] if settings.bias else [])
-    tensors = read_named(settings.file, names)
+    if settings.pinned is None:
+        tensors = read_named(settings.file, names)
+    else:
+        tensors = read_pinned(settings.file, settings.pinned, names)
     weight = tensors[settings.weight]
     bias = tensors[settings.bias] if settings.bias else None
     if weight.ndim != 2 or (bias is not None and bias.shape != weight.shape[:1]):

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from sie_core.contracts import PinnedFile
+
 PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 MODES: tuple[PoolingMode, ...] = get_args(PoolingMode)
 
@@ -55,6 +57,8 @@ class ProjectionSettings:
     file: Path
     weight: str
     bias: str | None = None
+    pinned: PinnedFile | None = None
+    """What the file must be where it is no safetensors file but a pickle."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ computes these two outputs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,13 +20,16 @@ from sie_core.contracts import (
     Item,
     ItemOutput,
     LoadContext,
+    ModelCard,
     ModelInfo,
     NoReferenceError,
+    PinnedFile,
     ReferenceModel,
     Task,
 )
 from sie_pytorch.references.vectors import COMMON, sparse_of
 from sie_pytorch.references.words import limit_length, refuse_fallback, refuse_options, words_of
+from sie_pytorch.weights import read_pinned
 
 LAYERS: dict[Compared, str] = {"sparse": "sparse_linear", "multivector": "colbert_linear"}
 
@@ -51,8 +54,9 @@ class TokenLayers(ReferenceModel):
         refuse_fallback(served)
         assert context.card is not None
         card = context.card
-        there = {output: name for output, name in LAYERS.items() if f"{name}.safetensors" in card.files}
-        if not there:
+        pickles = context.model.config.pickles
+        layers = {output: layer for output, name in LAYERS.items() if (layer := _layer(card, name, pickles))}
+        if not layers:
             raise NoReferenceError("is for models with the layers of BGE-M3")
         torch.set_num_threads(context.threads)
         library = SentenceTransformer(
@@ -62,7 +66,6 @@ class TokenLayers(ReferenceModel):
             model_kwargs={"use_safetensors": True, "dtype": torch.float32},
         )
         limit_length(library, context, served)
-        layers = {output: load_file(card.path / f"{name}.safetensors") for output, name in there.items()}
         return cls(library, layers)
 
     def answer(self, items: Sequence[Item], task: Task) -> Sequence[ItemOutput]:
@@ -110,3 +113,15 @@ class TokenLayers(ReferenceModel):
         layer = self._layers[output]
         projected: Matrix = states @ layer["weight"].astype(np.float64).T + layer["bias"]
         return projected
+
+
+def _layer(card: ModelCard, name: str, pickles: Mapping[str, PinnedFile]) -> dict[str, Matrix] | None:
+    """Read a layer; None where it is not there, or is a pickle nobody pinned."""
+    if f"{name}.safetensors" in card.files:
+        layer: dict[str, Matrix] = load_file(card.path / f"{name}.safetensors")
+        return layer
+    pinned = pickles.get(f"{name}.pt")
+    if pinned is None or f"{name}.pt" not in card.files:
+        return None
+    tensors = read_pinned(card.path / f"{name}.pt", pinned, ("weight", "bias"))
+    return {each: tensor.double().numpy() for each, tensor in tensors.items()}
