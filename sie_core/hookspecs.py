@@ -6,7 +6,8 @@ engine calls those directly afterwards. A hook must not import a heavy library: 
 
 Every hook returns a list, `sie_batch_policies` and `sie_memory_managers` a mapping; either may be empty, None is a
 mistake. A hook that raises or returns something else breaks its own plugin alone: the plugin is reported as broken with
-the cause, and nothing of it is used.
+the cause, and nothing of it is used. What fails later is done without where that can be, and the plugin is reported as
+failing.
 """
 
 from __future__ import annotations
@@ -76,7 +77,10 @@ def sie_device_probes() -> Sequence[DeviceProbe]:  # type: ignore[empty-body]
 
 @hookspec
 def sie_weight_tiers() -> Sequence[WeightTierFactory]:  # type: ignore[empty-body]
-    """Register places weights come from; they are asked in the order their factories state."""
+    """Register places weights come from; they are asked in the order their factories state.
+
+    One that cannot be made, or fails otherwise than its contract allows, is named and passed over.
+    """
 
 
 @hookspec

@@ -32,6 +32,13 @@ def test_one_that_differs_from_it_is_not(sie, site):
     assert ("score", "query and document, by dense", False) in asked
 
 
+def test_one_that_raises_is_named_and_verifies_nothing(sie, site):
+    done = sie("verify", "outside/letters", site=site, LETTERS_RAISES="1", **LISTS)
+    assert done.returncode == 1
+    assert "counting failed to answer (KeyError: 'letters')" in done.stdout
+    assert done.stdout.splitlines()[-1] == "not verified"
+
+
 def test_one_whose_library_is_missing_says_how_to_get_it(sie, site):
     done = sie("verify", "sie-fake/dense", site=site, **LISTS)
     assert done.returncode == 1
