@@ -15,6 +15,10 @@ from sie_core.catalog.cards import read_card
 from sie_core.catalog.families import choose_family
 from sie_core.contracts import Device, ModelCard, ModelFacts, ModelLoadError, ResolvedModel, is_pickled
 from sie_core.plugins import PluginSet
+from sie_core.plugins.calls import HungError
+
+PREVIEW_LIMIT_S = 10.0
+"""How long a preview may take; the first of a family imports it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +64,21 @@ def _preview(model: ResolvedModel, card: ModelCard, plugins: PluginSet, device: 
     if family.preview is None:
         return None
     module, _, name = family.preview.partition(":")
+    error: BaseException | None = None
     try:
-        facts = getattr(importlib.import_module(module), name)(card, model.config)
+        facts = plugins.calls.within(
+            f"preview-{family.id}",
+            PREVIEW_LIMIT_S,
+            lambda: getattr(importlib.import_module(module), name)(card, model.config),
+        )
         if facts is None or isinstance(facts, ModelFacts):
             return facts
-        raise TypeError(f"it returned a {type(facts).__name__}")
+        problem = f"returned a {type(facts).__name__} from `preview`, neither None nor a ModelFacts"
     except ModelLoadError:
         return None
-    except Exception as error:
-        # Third-party code that reads untrusted files: one that fails must not keep the others from being listed.
-        plugins.faulty("sie_model_families", family.id, f"failed in `preview` ({type(error).__name__})", error)
-        return None
+    except HungError as hung:
+        problem = f"{hung} from `preview`"
+    except (Exception, SystemExit) as raised:
+        problem, error = f"failed in `preview` ({type(raised).__name__})", raised
+    plugins.faulty("sie_model_families", family.id, problem, error)
+    return None

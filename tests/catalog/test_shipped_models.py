@@ -119,6 +119,17 @@ def test_an_instruction_is_written_as_the_model_was_trained(
     assert words.choose(replace(query, input_type="document")).wrap("a fox") == "title: none | text: a fox"
 
 
+def test_a_model_that_is_asked_for_and_cannot_be_served_names_some_that_are(configs: list[ModelConfig]) -> None:
+    unserved = {config.id: config.unserved for config in configs if config.unserved is not None}
+    assert set(unserved) == {"jinaai/jina-colbert-v2", "jinaai/jina-reranker-v2-base-multilingual"}
+    catalog = make_catalog(1, configs)
+    for name, reason in unserved.items():
+        with pytest.raises(InferenceError, match="is not served here: its architecture") as raised:
+            catalog.resolve(name)
+        assert reason in raised.value.message
+        assert len([served for served in catalog.entries if served in reason]) == 2
+
+
 def test_every_fact_has_a_source() -> None:
     without = []
     for file in FILES:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,13 @@ import pytest
 import yaml
 from safetensors.numpy import save_file
 
+from sie_core.catalog import sightings as catalog_sightings
 from sie_core.contracts import InferenceError, ModelCard, ModelConfig, ModelFacts, WeightTierFactory
 from sie_core.engine import Engine
 from sie_core.engine.models import sightings
 from sie_core.plugins import PluginSet
 
-from .conftest import Engines, bounded, until
+from .conftest import BOUND_S, Engines, bounded, until
 
 BERT = {"model_type": "bert", "architectures": ["BertModel"], "hidden_size": 12, "vocab_size": 30}
 RERANKER = {**BERT, "architectures": ["BertForSequenceClassification"], "id2label": {"0": "LABEL_0"}}
@@ -54,6 +56,18 @@ def previewing(preview: str) -> Callable[[PluginSet], PluginSet]:
 
 def failing(card: ModelCard, config: ModelConfig) -> ModelFacts:
     raise RuntimeError("no such luck")
+
+
+def junk(card: ModelCard, config: ModelConfig) -> dict[str, int]:
+    return {"dense": 12}
+
+
+def ending(card: ModelCard, config: ModelConfig) -> None:
+    raise SystemExit(3)
+
+
+def hanging(card: ModelCard, config: ModelConfig) -> None:
+    threading.Event().wait(60)
 
 
 def listed(engine: Engine) -> dict[str, Any]:
@@ -127,15 +141,29 @@ async def test_a_pickle_alone_is_no_weights_and_what_is_damaged_is_told_by_the_l
     assert (models["damaged"].available, models["damaged"].outputs) == (True, ())
 
 
-@pytest.mark.parametrize("preview", ["failing", "missing"])
+@pytest.mark.parametrize(
+    ("preview", "problem"),
+    [
+        ("failing", "failed in `preview` (RuntimeError)"),
+        ("missing", "failed in `preview` (AttributeError)"),
+        ("ending", "failed in `preview` (SystemExit)"),
+        ("junk", "returned a dict from `preview`"),
+        ("hanging", "did not come back within 0.2 s from `preview`"),
+    ],
+)
 async def test_a_preview_that_fails_is_logged_and_tells_nothing(
-    engines: Engines, preview: str, caplog: pytest.LogCaptureFixture
+    engines: Engines,
+    preview: str,
+    problem: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    monkeypatch.setattr(catalog_sightings, "PREVIEW_LIMIT_S", 0.2 if preview == "hanging" else BOUND_S)
     write_weights(engines.folder / "plain", BERT)
     with caplog.at_level(logging.WARNING):
         models = listed(await engines.start(previewing(preview)))
     assert (models["plain"].outputs, models["plain"].available) == ((), True)
-    assert "the model family 'pytorch' failed in `preview`" in caplog.text
+    assert f"the model family 'pytorch' {problem}" in caplog.text
 
 
 async def test_tiers_that_do_not_say_that_they_answer_at_once_are_not_asked(engines: Engines) -> None:

@@ -221,7 +221,8 @@ class ModelInfo(TypedDict, total=False):
     inputs: list[str]
     outputs: list[str]
     operations: list[str]
-    dims: dict[str, int | None]
+    dims: dict[str, int]
+    available: bool
     loaded: bool
     state: Literal["available", "loading", "loaded", "unloading", "failed"]
     last_error: dict[str, Any] | None
