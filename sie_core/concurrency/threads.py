@@ -13,12 +13,23 @@ from sie_core.concurrency.pool import CpuPool
 Result = TypeVar("Result")
 
 
-async def on_thread(name: str, call: Callable[[], Result]) -> Result:
+async def on_thread(name: str, call: Callable[[], Result], discard: Callable[[Result], object] | None = None) -> Result:
     """Return what `call` returns, or raise what it raises.
 
     The thread is a new one, and a daemon: a download that hangs holds up no other call, nor the end of the process.
+
+    Args:
+        name: The thread's.
+        call: The call.
+        discard: Where this is cancelled, called on a thread with what `call` returns: nobody else ever sees it.
     """
-    return await _started(name, call).get()
+    outcome = _started(name, call)
+    try:
+        return await outcome.get()
+    except asyncio.CancelledError:
+        if discard is not None:
+            outcome.abandon(discard)
+        raise
 
 
 async def on_thread_to_its_end(name: str, call: Callable[[], Result]) -> Result:
@@ -60,13 +71,29 @@ class _Outcome(Generic[Result]):
         self.done: asyncio.Future[None] = self._loop.create_future()
         self._results: list[Result] = []
         self._errors: list[BaseException] = []
+        self._lock = threading.Lock()
+        self._discard: Callable[[Result], object] | None = None
 
     def work(self) -> None:
         try:
-            self._results.append(self._call())
+            result = self._call()
+            with self._lock:
+                self._results.append(result)
+                discard = self._discard
+            del result
+            if discard is not None:
+                discard(self._results.pop())
         except BaseException as error:
             self._errors.append(error)
         call_soon(self._loop, _resolve, self.done)
+
+    def abandon(self, discard: Callable[[Result], object]) -> None:
+        """Have the result discarded, now or when it comes."""
+        with self._lock:
+            self._discard = discard
+            there = bool(self._results)
+        if there:
+            threading.Thread(target=lambda: discard(self._results.pop()), name="sie-discard", daemon=True).start()
 
     async def get(self) -> Result:
         await self.done

@@ -23,7 +23,7 @@ from sie_core.engine.requests.admission import Admission
 from sie_core.engine.residency.checked_manager import make_manager
 from sie_core.engine.residency.lifecycle import Lifecycle
 from sie_core.engine.residency.loader import Loader
-from sie_core.engine.residency.memory import DeviceMemoryMeter, Estimates
+from sie_core.engine.residency.memory import DeviceMemoryMeter, Estimates, MemoryThread
 from sie_core.engine.residency.preload import Preload
 from sie_core.engine.residency.residency import Residency
 from sie_core.engine.residency.residents import Unloader
@@ -78,7 +78,8 @@ def build_engine(
     memory = DeviceMemoryMeter(device, plugins.device_probes, settings.memory_limit_bytes, faulty_probe)
     unloader = Unloader(queues, memory, metrics, timeouts)
     manager = make_manager(plugins, settings.memory_manager, MemoryLimits(pressure, settings.idle_evict_s))
-    residency = Residency(manager, memory, registry, unloader, metrics, queues.lose, timeouts, clock)
+    thread = MemoryThread(memory, timeouts.measure_s)
+    residency = Residency(manager, thread, registry, unloader, metrics, queues.lose, timeouts, clock)
     policies, threads = partial(make_policy, plugins, settings.batch_policy), compute_threads(cpu_budget())
     loader = Loader(settings, plugins, chain, device, threads, metrics, residency, policies, clock)
     lifecycle = Lifecycle(registry, loader, residency, unloader, Estimates(device), queues, metrics, clock)

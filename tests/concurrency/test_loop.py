@@ -63,3 +63,21 @@ def test_nothing_else_calls_a_loop_from_a_thread():
     sources = Path(sie_core.__file__).parent.rglob("*.py")
     callers = [file.name for file in sources if "call_soon_threadsafe" in file.read_text(encoding="utf-8")]
     assert callers == ["loop.py"]
+
+
+async def test_what_a_cancelled_call_returns_is_discarded_on_a_thread_whenever_it_comes():
+    began, go_on, discarded = threading.Event(), threading.Event(), threading.Event()
+    seen = []
+
+    def call():
+        began.set()
+        go_on.wait(BOUND_S)
+        return "result"
+
+    task = asyncio.create_task(on_thread("test-discarded", call, lambda result: (seen.append(result), discarded.set())))
+    await asyncio.to_thread(began.wait, BOUND_S)
+    task.cancel()
+    await asyncio.wait([task])
+    go_on.set()
+    assert await asyncio.to_thread(discarded.wait, BOUND_S)
+    assert seen == ["result"]

@@ -207,7 +207,7 @@ class Lifecycle:
             if record.state is State.QUEUED:
                 record.stages_s["room"] = self._clock() - asked
                 record.move(State.LOADING)
-            return await on_thread(f"sie-load-{model}", lambda: self._load_now(record, fetched))
+            return await on_thread(f"sie-load-{model}", lambda: self._load_now(record, fetched), _discard)
 
         placed = await self._residency.place(
             model, lambda: self._estimates.before(model, fetched.card, fetched.precision), load
@@ -246,6 +246,11 @@ class Lifecycle:
         if self._loads_s:
             return max(LEAST_RETRY_S, sum(self._loads_s) / len(self._loads_s))
         return error_spec("MODEL_LOADING").retry_after_s or 0.0
+
+
+def _discard(loaded: LoadedModel) -> None:
+    """Unload a model whose load was cancelled while it worked."""
+    loaded.adapter.unload()
 
 
 async def _cancel(record: ModelRecord) -> None:

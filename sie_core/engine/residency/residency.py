@@ -24,7 +24,7 @@ from sie_core.engine.metrics import EngineMetrics
 from sie_core.engine.models.record import Registry, State
 from sie_core.engine.requests.errors import OUT_OF_MEMORY
 from sie_core.engine.residency.checked_manager import CheckedManager
-from sie_core.engine.residency.memory import UNKNOWN, DeviceMemoryMeter, MemoryThread, Need, growth
+from sie_core.engine.residency.memory import UNKNOWN, MemoryThread, Need, growth
 from sie_core.engine.residency.residents import Resident, Unloader
 from sie_core.engine.timeouts import Timeouts
 
@@ -61,7 +61,7 @@ class Residency:
     def __init__(
         self,
         manager: CheckedManager,
-        memory: DeviceMemoryMeter,
+        memory: MemoryThread,
         registry: Registry,
         unloader: Unloader,
         metrics: EngineMetrics,
@@ -70,7 +70,7 @@ class Residency:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._manager = manager
-        self._memory = MemoryThread(memory, timeouts.measure_s)
+        self._memory = memory
         self._registry = registry
         self._unloader = unloader
         self._metrics = metrics
@@ -166,7 +166,8 @@ class Residency:
             while True:
                 memory = await self._measure()
                 residents = {name: each for name, each in self._residents().items() if name not in passed_over}
-                room = self._manager.make_room(need.bytes, memory, _held(residents), self._clock())
+                wanted = need.bytes + self._reserved  # an adapter that fits loads beside, whosever turn it is
+                room = self._manager.make_room(wanted, memory, _held(residents), self._clock())
                 if room == Room():
                     return
                 left_s = until - self._clock()
