@@ -12,7 +12,8 @@ import yaml
 from sie_pytorch.prompts import Prompts
 
 from sie_core.catalog import check_profile, choose_family, read_config
-from sie_core.contracts import Device, ModelConfig, ModelLoadError, ResolvedModel, Task
+from sie_core.catalog.configs.snapshot import make_catalog
+from sie_core.contracts import Device, InferenceError, ModelConfig, ModelLoadError, ResolvedModel, Task
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import PluginSet, discover
 from sie_core.settings import Settings
