@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers as tf
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules as st
@@ -15,6 +16,7 @@ from sie_core.contracts import InvalidInput, ModelLoadError
 from tests.pytorch.corpus import make_texts
 from tests.pytorch.encoders import ask, deviation, reference, save_encoder, serve
 from tests.pytorch.models import ARCHITECTURES, DEVIATION, HIDDEN, randomise
+from tests.pytorch.tokenizers import write_tokenizer
 
 BOUND = 1e-5
 TEXTS = ["", "a", *make_texts(14, 12, seed=11)]
@@ -51,6 +53,19 @@ def test_every_architecture_gives_the_reference_s_vectors(name: str, checkpoint:
     size = 1 if name == "convbert" else 16  # the reference's convolutions look into the padding of a batch
     for input_type, call in ((None, model.encode), ("query", model.encode_query), ("document", model.encode_document)):
         assert deviation(ask(encoder, TEXTS, input_type=input_type).vectors, call(TEXTS, batch_size=size)) <= BOUND
+
+
+def test_token_types_reach_a_decoder_that_embeds_them(tmp_path: Path) -> None:
+    """Chinese GPT-2 models have BERT's tokenizer, which gives types, and add to each token what its type embeds to."""
+    config = tf.GPT2Config(vocab_size=400, n_embd=HIDDEN, n_layer=2, n_head=4, n_positions=96, bos_token_id=2)
+    base = tf.GPT2Model(config)
+    randomise(base, 0)
+    base.save_pretrained(tmp_path / "base")
+    write_tokenizer("bert", tmp_path / "base", model_max_length=96)
+    model = save_encoder(tmp_path / "base", tmp_path / "saved", st.Pooling(HIDDEN, "mean"))
+    encoder = serve(tmp_path / "saved")
+    assert encoder.facts.notes["runner"] == "packed"
+    assert deviation(ask(encoder, TEXTS).vectors, model.encode(TEXTS, batch_size=1)) <= BOUND
 
 
 @pytest.mark.parametrize(

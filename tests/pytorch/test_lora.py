@@ -23,6 +23,9 @@ import yaml
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules as st
+from sie_cpu.plugin import sie_runners
+from sie_pytorch.lora import load_lora
+from sie_pytorch.runner_specs import RUNNERS
 from sie_sdk.wire import unpack
 
 from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, Item
@@ -34,6 +37,7 @@ from sie_core.settings import load_settings
 from tests.pytorch.corpus import make_texts
 from tests.pytorch.encoders import save_encoder
 from tests.pytorch.models import HIDDEN
+from tests.pytorch.runners.support import TOLERANCE, batch_for, build, deviation, forward, padded_states
 
 MODEL = "test/base"
 TEXTS = make_texts(6, 10, seed=3)
@@ -53,6 +57,22 @@ def write_lora(base: Path, folder: Path, seed: int, **config: Any) -> Path:
                 weight.normal_(std=0.2)
     model.save_pretrained(str(folder))
     return folder
+
+
+@pytest.mark.parametrize("name", ["electra", "albert"])
+@pytest.mark.parametrize("runner", ["cpu-kernels", "encoder-loop", "packed", "padded"])
+def test_all_linear_adapters_fit_layers_beside_those_of_the_encoder(
+    name: str, runner: str, checkpoint: Callable[[str], Path], tmp_path: Path
+) -> None:
+    specs = {spec.name: spec for spec in (*RUNNERS, *sie_runners())}
+    built = build(checkpoint(name), [specs[runner]] if runner in specs else [])
+    if built.info.name != runner:
+        pytest.skip(built.info.reason)
+    write_lora(checkpoint(name), tmp_path, 5, target_modules="all-linear")
+    lora = load_lora("all", tmp_path, built, torch.device("cpu"))
+    theirs = peft.PeftModel.from_pretrained(tf.AutoModel.from_pretrained(checkpoint(name)), str(tmp_path)).eval()
+    batch = batch_for(name)
+    assert deviation(forward(built, batch, lora.payload), padded_states(theirs, batch)) <= 2 * TOLERANCE
 
 
 @dataclass

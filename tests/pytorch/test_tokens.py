@@ -16,6 +16,7 @@ from sie_core.contracts import Adapter, InvalidInput, Item, ModelLoadError, Trun
 from tests.pytorch.corpus import make_texts
 from tests.pytorch.encoders import ask, deviation, save_encoder, serve, task
 from tests.pytorch.models import HIDDEN, POSITIONS, VOCABULARY
+from tests.pytorch.tokenizers import LETTERS, write_unigram
 
 TEXTS = ["", " ", "a", "A QUERY IS SHORT", "a [SEP] b [CLS] </s> <eos> c", *make_texts(25, 30, seed=5)]
 LONG = "the quick brown fox jumps over the lazy dog and the search engine ranks every document by its embedding " * 5
@@ -66,6 +67,15 @@ def test_texts_of_tokens_are_the_reference_s(style: str, checkpoint: Checkpoint,
         with pytest.raises(InvalidInput, match=str(unknown)) as refused:
             encoder.decode([[5], [5, unknown]], special=False)
         assert refused.value.param == "ids[1]"
+
+
+def test_pieces_with_equal_scores_are_cut_as_the_reference_cuts_them(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    """A Unigram vocabulary that is written to JSON and read again has other scores, by a bit."""
+    write_unigram(checkpoint("bert"), tmp_path)
+    model = save(tmp_path, tmp_path / "saved")
+    texts = [letter * length for letter in LETTERS for length in (2, 3, 5, 8)]
+    units = serve(tmp_path / "saved").prepare([Item(text=text) for text in texts], task())
+    assert ids_of(units) == expected_ids(model, texts)
 
 
 def test_a_tokenizer_without_a_tokenizer_json_is_converted(checkpoint: Checkpoint, tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
+import shutil
 from functools import cache
 from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import DebertaV2Tokenizer, PreTrainedTokenizerFast
 
 CORPUS = (
     "the quick brown fox jumps over the lazy dog and the search engine ranks every document by its embedding",
@@ -63,3 +65,25 @@ def _tokenizer(style: str) -> str:
     used = [(token, tokenizer.token_to_id(token)) for token in SPECIAL[style] if token in single]
     tokenizer.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=used)
     return tokenizer.to_str()
+
+
+LETTERS = [chr(number) for number in range(ord("\N{CYRILLIC CAPITAL LETTER A}"), 0x410 + 120)]
+
+
+def unigram() -> DebertaV2Tokenizer:
+    """Make a tokenizer in which two letters in a row score about what a piece of both does.
+
+    Its class builds the vocabulary itself, of the numbers as Python reads them.
+    """
+    draw = random.Random(0)
+    pieces = [("[PAD]", 0.0), ("[UNK]", -30.0), ("[CLS]", 0.0), ("[SEP]", 0.0), ("[MASK]", 0.0)]
+    for letter in LETTERS:
+        score = -20 * draw.random()
+        pieces += [(letter, score), (letter * 2, 2 * score), (letter * 3, 3 * score)]
+    return DebertaV2Tokenizer(vocab=pieces, unk_id=1, model_max_length=512)
+
+
+def write_unigram(checkpoint: Path, folder: Path) -> None:
+    """Copy a checkpoint with the tokenizer `unigram` instead of its own."""
+    shutil.copytree(checkpoint, folder, dirs_exist_ok=True)
+    unigram().save_pretrained(folder)

@@ -53,7 +53,7 @@ class KernelRunner:
             self._entry = EncoderEntry(model)
             modules = list(model.get_submodule(row.layers))
             layers = [packer.layer(*pair) for pair in zip(modules, _norms_after(model, modules, row), strict=True)]
-            self.linear_shapes = linear_shapes(model, row.layers, row.linear)
+            self.linear_shapes = {**self._entry.linear_shapes, **linear_shapes(model, row.layers, row.linear)}
         except AttributeError as error:
             raise RunnerUnfitError(f"its layers are not those of its row: {error}") from error
         head_dim = self.linear_shapes[f"{row.layers}.0.{row.attention_output}"][1] // heads
@@ -110,7 +110,7 @@ class KernelRunner:
         Raises:
             MemoryError: There is no memory for the plan of the batch.
         """
-        states, angles = self._enter(ids, positions, segment_ids, cu_seqlens)
+        states, angles = self._enter(ids, positions, segment_ids, cu_seqlens, low_rank)
         turns = [tuple(part.float().contiguous() for part in each) for each in angles]
         rotary = [RotaryAngles(cosine.data_ptr(), sine.data_ptr(), cosine.shape[1]) for cosine, sine in turns]
         offsets = cu_seqlens.to(torch.int64).contiguous()
@@ -142,14 +142,19 @@ class KernelRunner:
             self._kernels.encode(*arguments, workspace.data_ptr(), wanted)
 
     def _enter(
-        self, ids: torch.Tensor, positions: torch.Tensor, segment_ids: torch.Tensor | None, cu_seqlens: torch.Tensor
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        segment_ids: torch.Tensor | None,
+        cu_seqlens: torch.Tensor,
+        low_rank: LowRank | None,
     ) -> tuple[torch.Tensor, list[Angles]]:
         """Embed whole sequences, few tokens at a time: what is computed between stays in the cache, and small."""
         states = torch.empty(len(ids), self._config.hidden_size)
         angles: list[list[Angles]] = []
         for start, stop in _spans(cu_seqlens.tolist()):
             segments = None if segment_ids is None else segment_ids[start:stop]
-            entered, turns = self._entry(ids[start:stop], positions[start:stop], segments)
+            entered, turns = self._entry(ids[start:stop], positions[start:stop], segments, low_rank)
             states[start:stop] = entered
             angles.append(turns)
         cosines_and_sines = [zip(*kind, strict=True) for kind in zip(*angles, strict=True)]

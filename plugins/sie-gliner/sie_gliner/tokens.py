@@ -40,7 +40,8 @@ class Tokens:
 
     @classmethod
     def of(cls, tokenizer: Any, markers: Iterable[int] = ()) -> Tokens:
-        """Take the core out of a tokenizer of transformers; `markers` are special, whatever its files say of them.
+        """Take the core out of a tokenizer of transformers, which is used up; `markers` are special, whatever its files
+        say of them.
 
         Raises:
             ModelLoadError: `CONFIG`: it has none, or puts special tokens inside a row.
@@ -49,7 +50,8 @@ class Tokens:
             raise ModelLoadError(
                 "CONFIG", f"{type(tokenizer).__name__} has no implementation in the tokenizers library."
             )
-        core = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+        # Not a copy by way of JSON: that rounds the scores of a Unigram vocabulary, and equal ones then cut otherwise.
+        core: Tokenizer = tokenizer.backend_tokenizer
         core.no_truncation()
         core.no_padding()
         encoding = core.encode(["a"], is_pretokenized=True)

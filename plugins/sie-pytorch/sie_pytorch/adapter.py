@@ -63,6 +63,8 @@ class TextEncoder(Adapter):
         heads: Mapping[OutputType, Head],
         device: torch.device,
         threads: int,
+        *,
+        gives_types: bool = False,
     ) -> None:
         """Keep the parts.
 
@@ -72,6 +74,7 @@ class TextEncoder(Adapter):
             heads: From states to vectors, by output.
             device: Where runner and heads are.
             threads: CPU threads PyTorch may use.
+            gives_types: Whether the token type 0 goes with every token.
         """
         self._preparation = preparation
         self._runner = runner
@@ -79,6 +82,7 @@ class TextEncoder(Adapter):
         self._device = device
         self._transfers = Transfers(device)
         self._threads = threads
+        self._gives_types = gives_types
 
     @classmethod
     def load(cls, context: LoadContext) -> Adapter:
@@ -137,7 +141,8 @@ class TextEncoder(Adapter):
             ids, places = upload([batch.ids, batch.positions])
             layouts = [self._heads[output].lay_out(batch, upload) for output, _ in choice.told]
             low_rank = None if choice.lora is None else choice.lora.payload
-            states = self._runner.forward(ids, places, None, torch.from_numpy(batch.cu_seqlens), low_rank, seen)
+            types = torch.zeros_like(ids) if self._gives_types else None
+            states = self._runner.forward(ids, places, types, torch.from_numpy(batch.cu_seqlens), low_rank, seen)
             return [
                 (layout, [download(tensor) for tensor in self._heads[output].compute(states, layout, told)])
                 for (output, told), layout in zip(choice.told, layouts, strict=True)

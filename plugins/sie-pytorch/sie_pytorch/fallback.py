@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -30,6 +31,7 @@ from sie_core.contracts import (
 )
 from sie_pytorch.counting import TokenCounter, takes_length, token_limit
 from sie_pytorch.facts import assumed_length, matryoshka_dims, needed_card, similarities
+from sie_pytorch.fallback_proof import find_out, positions_of, probe_texts, require_all_weights
 from sie_pytorch.prompts import Prompts
 from sie_pytorch.stages import Stages, disable_progress_bars
 from sie_pytorch.texts import item_text
@@ -72,13 +74,16 @@ class SentenceTransformersEncoder(Adapter):
         last = type(model[-1]).__name__
         self._ends_in_unit_length = last == "Normalize" and model.truncate_dim is None
         self._always_normalizes = last == "Normalize"
+        self._alone, self._least = False, 0
         try:
             dims = warm_up(self, context)["dense"]
         except KeyError as error:
             if error.args != (VECTOR,):
                 raise
             raise _without_vector(context.model.id, card) from error
-        notes = {"runner": "sentence-transformers (fallback)", "runner_reason": f"padded batches: {reason}"}
+        alone = self._prove()
+        batches = alone or "padded batches"
+        notes = {"runner": "sentence-transformers (fallback)", "runner_reason": f"{batches}: {reason}"}
         ours = {"prompts": prompts.note, "max_sequence_length": length_note}
         self.facts = ModelFacts(
             outputs=("dense",),
@@ -111,6 +116,7 @@ class SentenceTransformersEncoder(Adapter):
         stages = Stages(context)
         with device_errors():
             model = _load_model(context, str(card.path))
+            require_all_weights(model, card)
             stages.done("weights")
             encoder = cls(context, model, prompts, reason)
         stages.done("warm")
@@ -129,6 +135,12 @@ class SentenceTransformersEncoder(Adapter):
         for index, item in enumerate(items):
             text = item_text(item, index, self._name) + prompt.suffix
             counted = self._counter.count(text, call.prompt, call.task, call.max_length)
+            if counted.kept < self._least:
+                raise InvalidInput(
+                    f"items[{index}].text: {self._name} takes no text of {counted.kept} tokens; it needs {self._least} "
+                    "at least, special ones included.",
+                    param=f"items[{index}].text",
+                )
             truncated = counted if counted.kept < counted.tokens else None
             if truncated is not None:
                 self._allow(truncated, task, f"items[{index}].text")
@@ -146,24 +158,49 @@ class SentenceTransformersEncoder(Adapter):
             torch.set_num_threads(self._threads)
         call = units[0].key
         assert isinstance(call, Call)
-        lengths = {} if call.max_length is None else {"processing_kwargs": {"text": {"max_length": call.max_length}}}
+        texts = [unit.payload for unit in units]
         with device_errors():
-            vectors: torch.Tensor = self._model.encode(
-                [unit.payload for unit in units],
-                prompt=call.prompt,
-                task=call.task,
-                batch_size=len(units),
-                show_progress_bar=False,
-                convert_to_tensor=True,
-                normalize_embeddings=call.normalize,
-                **lengths,
-            )
+            calls = [[text] for text in texts] if self._alone else [texts]
+            vectors = torch.cat([self._encode(each, call) for each in calls])
             array: NDArray[np.float32] = vectors.float().cpu().contiguous().numpy()
             return array
 
     def await_device(self, units: Sequence[Unit], raw: NDArray[np.float32]) -> bool:
         """Wait for nothing: `run` did."""
         return True
+
+    def _encode(self, texts: Sequence[str], call: Call) -> torch.Tensor:
+        """Have the library encode texts in one batch."""
+        lengths = {} if call.max_length is None else {"processing_kwargs": {"text": {"max_length": call.max_length}}}
+        vectors: torch.Tensor = self._model.encode(
+            list(texts),
+            prompt=call.prompt,
+            task=call.task,
+            batch_size=len(texts),
+            show_progress_bar=False,
+            convert_to_tensor=True,
+            normalize_embeddings=call.normalize,
+            **lengths,
+        )
+        return vectors
+
+    def _prove(self) -> str | None:
+        """Find out whether batches may be padded and how short a text may be; say why texts are encoded alone.
+
+        Raises:
+            ModelLoadError: `CONFIG`: a text has other vectors each time.
+        """
+        tasks: tuple[Literal["query", "document"] | None, ...] = (None,)
+        if type(self._model[0]).__name__ == "Router":
+            tasks = ("query", "document")
+        found = []
+        for task in tasks:
+            call = Call("", task, None, normalize=False)
+            encode, count = partial(self._encode, call=call), partial(self._kept, call=call)
+            found.append(find_out(probe_texts(self._model), encode, count))
+        reasons = [each.alone for each in found if each.alone]
+        self._alone, self._least = bool(reasons), max(each.least for each in found)
+        return reasons[0] if reasons else None
 
     def finish(self, units: Sequence[Unit], raw: NDArray[np.float32]) -> Sequence[ItemOutput]:
         """Hand each unit its row; all rows lie in one array that nothing else holds."""
@@ -178,6 +215,9 @@ class SentenceTransformersEncoder(Adapter):
         del self._model, self._counter
         if on_cuda:
             torch.cuda.empty_cache()
+
+    def _kept(self, text: str, call: Call) -> int:
+        return self._counter.count(text, call.prompt, call.task, call.max_length).kept
 
     def _call(self, task: Task, prompt: str) -> Call:
         normalize = task.options.get("normalize")
@@ -223,6 +263,9 @@ def _limit_length(model: Any, length: int | None, card: ModelCard) -> str | None
     An input module that cannot be told a length, such as a table of words, costs no more than the text is long.
     """
     own, note = token_limit(model), None
+    most = positions_of(model)
+    if most is not None and takes_length(model) and (own is None or most < own):
+        model.max_seq_length = own = most
     if own is None and takes_length(model):
         if length is None:
             length, note = assumed_length(card)

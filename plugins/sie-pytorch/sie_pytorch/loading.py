@@ -62,7 +62,8 @@ def load_text_encoder(family: type[TextEncoder], context: LoadContext) -> TextEn
         takes_ids=config.accept_token_ids,
         filling=filling,
     )
-    encoder = family(preparation, runner, heads, device, context.threads)
+    gives_types = info.embeds_types and tokenizer.takes_types
+    encoder = family(preparation, runner, heads, device, context.threads, gives_types=gives_types)
     dims = warm_up(encoder, context, tuple(heads))
     stages.done("warm")
     notes = {"prompts": prompts.note, "max_sequence_length": length_note, "outputs": missing_outputs(config, heads)}

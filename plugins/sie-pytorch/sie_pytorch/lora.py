@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from sie_pytorch.runners import BuiltRunner, Factors
 
 LOWER, UPPER = ".lora_A.weight", ".lora_B.weight"
-UNREAD = ".pooler.dense"
-"""A layer that PEFT adapts along with all others, and whose result no head here reads."""
+UNREAD = (".pooler.dense", ".pooler")
+"""Layers that PEFT adapts along with all others, and whose result no head here reads."""
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 CHANGING_STARTS = ("pissa", "olora", "corda", "loftq")
 """Ways to start the training that take the first factors off the base weights: saved without PEFT's conversion, an

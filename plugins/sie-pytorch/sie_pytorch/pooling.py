@@ -44,13 +44,14 @@ class Spans:
     """`[sequences]`: the sum of its rows' weights in a weighted mean; at least 1."""
 
 
-def find_spans(cu_seqlens: Index, excluded: Index, upload: Upload) -> Spans:
+def find_spans(cu_seqlens: Index, excluded: Index, upload: Upload, lasts: Index | None = None) -> Spans:
     """Lay out the spans of a batch.
 
     Args:
         cu_seqlens: `[sequences + 1]`: where each sequence starts, the number of all tokens last.
         excluded: `[sequences]`: how many leading tokens of each do not count.
         upload: Called once, with all that the device needs.
+        lasts: `[sequences]`: the flat place of the last token of each that counts; None for the last of all.
     """
     starts, stops = cu_seqlens[:-1], cu_seqlens[1:]
     tokens = stops - starts
@@ -61,8 +62,21 @@ def find_spans(cu_seqlens: Index, excluded: Index, upload: Upload) -> Spans:
     rows = places + np.repeat(starts, lengths)
     firsts = np.where(lengths > 0, starts + excluded, starts)
     weights = np.maximum(1, (tokens * (tokens + 1) - excluded * (excluded + 1)) // 2)
-    parts = (rows, places, offsets[:-1], lengths, firsts, stops - 1, weights)
+    parts = (rows, places, offsets[:-1], lengths, firsts, stops - 1 if lasts is None else lasts, weights)
     return Spans(*upload(parts))
+
+
+def last_others(ids: Index, cu_seqlens: Index, padding: int) -> Index:
+    """Find the flat place of the last token of each sequence that is not `padding`; of one of nothing else, its first.
+
+    Classes that classify a decoder's last state read it there, whether padding was put in or spelled out by a text.
+    """
+    lasts = cu_seqlens[1:] - 1
+    for number in np.flatnonzero(ids[lasts] == padding):
+        start = cu_seqlens[number]
+        others = np.flatnonzero(ids[start : cu_seqlens[number + 1]] != padding)
+        lasts[number] = start + (others[-1] if len(others) else 0)
+    return lasts
 
 
 def pool(states: torch.Tensor, spans: Spans, modes: tuple[PoolingMode, ...]) -> torch.Tensor:

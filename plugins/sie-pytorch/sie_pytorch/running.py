@@ -23,6 +23,7 @@ def runner_for(context: LoadContext, card: ModelCard, *, fills_up: bool = False)
     """
     # Imports transformers' models, which takes longer than all else here.
     from sie_pytorch.runners import build_runner
+    from sie_pytorch.runners.dialects import UnheededError
 
     torch.set_num_threads(context.threads)
     try:
@@ -37,6 +38,7 @@ def runner_for(context: LoadContext, card: ModelCard, *, fills_up: bool = False)
             fills_up=fills_up,
         )
     except ModelLoadError as error:
-        if error.failure == "CONFIG" or context.model.config.trust_remote_code:
+        by_others = error.failure == "CONFIG" and not isinstance(error, UnheededError)
+        if by_others or context.model.config.trust_remote_code:
             raise NotUnderstoodError(str(error)) from error
         raise

@@ -146,13 +146,14 @@ def lacking_config(card: ModelCard) -> str:
 
 
 def text_tokenizer(tokenizer: Any, card: ModelCard, settings: TransformerSettings) -> TextTokenizer:
-    """Take the Rust core and the facts of transformers' tokenizer.
+    """Take the Rust core and the facts of transformers' tokenizer, which is used up: its core is set up anew.
 
     Raises:
         ModelLoadError: `CORRUPT`: it cannot tokenise.
         NotUnderstoodError: It frames texts in a way of its own.
     """
-    core = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    # Not a copy by way of JSON: that rounds the scores of a Unigram vocabulary, and equal ones then cut otherwise.
+    core: Tokenizer = tokenizer.backend_tokenizer
     core.no_truncation()
     core.no_padding()
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -53,6 +54,72 @@ def test_a_bias_the_class_would_drop_is_refused(copy_of: Callable[[str], Path]) 
     change_weights(folder, lambda weights: {**weights, "layers.0.self_attn.q_proj.bias": torch.ones(32)})
     with pytest.raises(ModelLoadError, match=r"does not use: layers\.0\.self_attn\.q_proj\.bias"):
         build(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("bert", "bert.encoder.layer.0.attention.self.distance_embedding.weight"),
+        ("bert", "encoder.layer.2.attention.self.query.lora_A.weight"),
+        ("llama", "model.layers.1.self_attn.q_norm.weight"),
+    ],
+)
+def test_a_weight_of_a_part_that_a_layer_of_the_class_has_not_is_refused(
+    name: str, key: str, copy_of: Callable[[str], Path]
+) -> None:
+    folder = copy_of(name)
+    change_weights(folder, lambda weights: {**weights, key: torch.ones(32)})
+    with pytest.raises(ModelLoadError, match=rf"does not use: {re.escape(key)}") as caught:
+        build(folder)
+    assert caught.value.failure == "CORRUPT"
+
+
+def test_heads_and_buffers_beside_the_layers_are_passed_over(copy_of: Callable[[str], Path]) -> None:
+    folder = copy_of("bert")
+    others = ("cls.predictions.bias", "pooler.dense.weight", "decoder.block.0.layer.0.k.weight", "lm_head.dense.bias")
+    buffers = ("embeddings.position_ids", "encoder.layer.0.attention.self.rotary.inv_freq")
+    change_weights(folder, lambda weights: {**weights, **{key: torch.ones(2) for key in (*others, *buffers)}})
+    assert build(folder).info.model_type == "bert"
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "electra"])
+@pytest.mark.parametrize("positions", ["relative_key", "relative_key_query", "alibi", "rotary"])
+def test_positions_that_the_class_does_not_have_are_refused(
+    name: str, positions: str, copy_of: Callable[[str], Path]
+) -> None:
+    folder = copy_of(name)
+    change_config(folder, position_embedding_type=positions)
+    with pytest.raises(ModelLoadError, match=f"position_embedding_type='{positions}'") as caught:
+        build(folder)
+    assert caught.value.failure == "CONFIG"
+    change_config(folder, position_embedding_type="absolute")
+    build(folder)
+
+
+def test_a_rotary_class_may_say_so(copy_of: Callable[[str], Path]) -> None:
+    folder = copy_of("jina-v3")
+    change_config(folder, position_embedding_type="rotary")
+    build(folder)
+
+
+@pytest.mark.parametrize("name", ["M2M100", "Marian", "Pegasus", "PegasusX", "Blenderbot", "BlenderbotSmall"])
+def test_an_encoder_saved_without_its_decoder_is_served_and_a_whole_model_refused(name: str, tmp_path: Path) -> None:
+    config = getattr(tf, f"{name}Config")(
+        vocab_size=400, d_model=32, encoder_layers=2, decoder_layers=2, encoder_ffn_dim=48, decoder_ffn_dim=48,
+        encoder_attention_heads=4, decoder_attention_heads=4, max_position_embeddings=96, pad_token_id=1,
+    )  # fmt: skip
+    whole = tf.AutoModel.from_config(config).eval()
+    randomise(whole, seed=3)
+    whole.save_pretrained(tmp_path / "whole")
+    with pytest.raises(ModelLoadError, match="lacks or misshapes"):
+        build(tmp_path / "whole")
+    encoder = whole.get_encoder()
+    encoder.save_pretrained(tmp_path / "encoder")
+    batch = packed_batch((30, 7, 50, 1))
+    rows = [batch.ids[place][None] for place in batch.places]
+    with torch.inference_mode():
+        alone = torch.cat([encoder(input_ids=ids).last_hidden_state[0] for ids in rows])
+    assert deviation(forward(build(tmp_path / "encoder"), batch), alone) <= TOLERANCE
 
 
 def test_a_weight_of_another_shape_is_refused(copy_of: Callable[[str], Path]) -> None:
@@ -192,9 +259,14 @@ def test_the_first_nomic_checkpoints_are_read(copy_of: Callable[[str], Path], ru
     (folder / "config.json").write_text(json.dumps(first))
     batch = batch_for("nomic")
     assert deviation(forward(build(folder), batch), forward(runner("nomic"), batch)) <= TOLERANCE
-    (folder / "config.json").write_text(json.dumps({**first, "rotary_emb_fraction": 0.5}))
-    with pytest.raises(ModelLoadError, match=r"rotary_emb_fraction=0\.5"):
-        build(folder)
+    refused = {
+        "rotary_emb_fraction": 0.5, "rotary_scaling_factor": 2, "causal": True, "scale_attn_weights": False,
+        "scale_attn_by_inverse_layer_idx": True, "moe_every_n_layers": 2,
+    }  # fmt: skip
+    for field, value in refused.items():
+        (folder / "config.json").write_text(json.dumps({**first, field: value}))
+        with pytest.raises(ModelLoadError, match=re.escape(f"{field}={value}")):
+            build(folder)
 
 
 def test_the_first_layout_of_jina_v3_is_refused_with_the_remedy(copy_of: Callable[[str], Path]) -> None:

@@ -147,13 +147,3 @@ def test_a_runner_that_forgets_a_wide_window_is_refused(name: str, wide: Callabl
     batch = packed_batch(LONG)
     expected = padded_states(reference_model(name, folder), batch)
     assert deviation(forward(chosen, batch), expected) <= TOLERANCE
-
-
-def test_frequencies_that_follow_the_longest_text_limit_the_length(wide: Callable[[str], Path]) -> None:
-    folder = wide("phi3")
-    config = json.loads((folder / "config.json").read_text())
-    factors = {"short_factor": [1.0] * 4, "long_factor": [3.0] * 4}
-    rope = {"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 64, **factors}
-    longrope = {"rope_parameters": rope, "original_max_position_embeddings": 64}
-    (folder / "config.json").write_text(json.dumps({**config, **longrope}))
-    assert build(folder).info.max_sequence_length == 64

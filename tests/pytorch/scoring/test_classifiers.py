@@ -9,7 +9,10 @@ from sie_cpu import plugin as kernels
 from sie_pytorch.runner_specs import RUNNERS
 
 from tests.pytorch.scoring.support import (
+    CLASSIFIERS,
     DOCUMENTS,
+    QUERY,
+    change_json,
     deviation,
     pairs,
     reference,
@@ -79,3 +82,21 @@ def test_every_runner_gives_the_same_scores(runner: str, name: str, tmp_path: Pa
     expected = logits(folder)
     ours = score(adapter, options={"activation": "identity"})
     assert deviation(ours, expected) <= 1e-4 * max(1.0, float(np.abs(expected).max()))
+
+
+@pytest.mark.parametrize("name", ["qwen3", "mistral", "llama", "gemma3", "bert", "roberta", "bart"])
+@pytest.mark.parametrize("appended", [True, False])
+def test_padding_that_ends_a_pair_is_read_as_the_class_reads_it(name: str, appended: bool, tmp_path: Path) -> None:
+    """The padding token is the end token, as in many language models, or a document spells it out at its end."""
+    folder = write_classifier(name, tmp_path, seed=4)
+    pad = {"bert": "[SEP]" if appended else "[PAD]", "roberta": "<pad>", "bart": "<pad>"}.get(name, "<pad>")
+    if appended and CLASSIFIERS[name].tokenizer == "decoder":
+        pad = "<eos>"
+        change_json(folder / "config.json", pad_token_id=1, eos_token_id=1)
+        change_json(folder / "tokenizer_config.json", pad_token=pad)
+    documents = [*DOCUMENTS, f"lazy dog{pad}", f"{pad}{pad}", f"{pad} the {pad} fox {pad}{pad}"]
+    adapter = serve(folder)
+    for query in (QUERY, f"{pad} {QUERY}{pad}"):
+        expected = reference(folder).predict(pairs(documents, query), activation_fn=torch.nn.Identity(), batch_size=1)
+        ours = score(adapter, documents, query, options={"activation": "identity"})
+        assert deviation(ours, expected) <= BOUND * max(1.0, float(np.abs(expected).max()))

@@ -11,12 +11,16 @@ from typing import Any, TypeVar
 
 import torch
 
+from sie_pytorch.runners.low_rank import low_rank_part
 from sie_pytorch.runners.positions import position_rule
-from sie_pytorch.runners.protocol import RunnerUnfitError
+from sie_pytorch.runners.protocol import LowRank, RunnerUnfitError
 
 Angles = tuple[torch.Tensor, torch.Tensor]
 """Cosines and sines of every token's rotary angles, each `[total_tokens, head_dim]`."""
 
+
+PROJECT = "embeddings_project"
+"""Where a model of narrow embeddings has the layer that widens them."""
 
 Row = TypeVar("Row")
 
@@ -61,15 +65,24 @@ class EncoderEntry:
             AttributeError: It has no embeddings.
         """
         self.embeddings = model.get_submodule("embeddings")
-        self._project: Any = getattr(model, "embeddings_project", None)
+        self._project: Any = getattr(model, PROJECT, None)
         self._rotary: Any = getattr(model, "rotary_emb", None)
         self.kinds = _kinds_of_layers(model, self._rotary)
         """The kinds of layers that have rotary angles of their own, in the order these are returned in."""
         self._positions = position_rule(model)
         self._accepted = set(inspect.signature(self.embeddings.forward).parameters)
 
+    @property
+    def linear_shapes(self) -> dict[str, tuple[int, int]]:
+        """The linear layers before the first of the model's: out and in, by dotted name below the model."""
+        return {} if self._project is None else {PROJECT: (self._project.out_features, self._project.in_features)}
+
     def __call__(
-        self, ids: torch.Tensor, positions: torch.Tensor, segment_ids: torch.Tensor | None
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        segment_ids: torch.Tensor | None,
+        low_rank: LowRank | None = None,
     ) -> tuple[torch.Tensor, list[Angles]]:
         """Embed `[total_tokens]` ids: `[total_tokens, hidden]`, with the angles of each kind of layer."""
         position_ids = self._positions(ids, positions)[None]
@@ -77,7 +90,9 @@ class EncoderEntry:
         offered = {"input_ids": ids[None], "position_ids": position_ids, "token_type_ids": segments}
         states = self.embeddings(**{name: value for name, value in offered.items() if name in self._accepted})
         if self._project is not None:
-            states = self._project(states)
+            factors = None if low_rank is None else low_rank.factors.get(PROJECT)
+            added = 0 if factors is None else low_rank_part(states, factors)
+            states = self._project(states) + added
         made = [self._rotary(states, position_ids, *kind) for kind in self.kinds]
         return states[0], [(cosine[0], sine[0]) for cosine, sine in made]
 

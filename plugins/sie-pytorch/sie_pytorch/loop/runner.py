@@ -130,7 +130,8 @@ class EncoderLoop:
                 if name != row.layers.partition(".")[0]:
                     context.cast(part)
             self._entry = EncoderEntry(model)
-            self._path, self.linear_shapes = row.layers, linear_shapes(model, row.layers, row.linear)
+            self._path = row.layers
+            self.linear_shapes = {**self._entry.linear_shapes, **linear_shapes(model, row.layers, row.linear)}
             self._layers = [_taken(layer, row, context) for layer in layers]
         except AttributeError as error:
             raise RunnerUnfitError(f"its layers are not those of its row: {error}") from error
@@ -150,7 +151,7 @@ class EncoderLoop:
     ) -> torch.Tensor:
         """Compute the last hidden states; see `Runner.forward`."""
         total = len(ids)
-        states, angles = self._entry(ids, positions, segment_ids)
+        states, angles = self._entry(ids, positions, segment_ids, low_rank)
         turns = angles[0] if angles else None
         states = F.pad(states, (0, 0, 0, row_count(total) - total))
         layout = PackedLayout.of(cu_seqlens, key_lengths, self._transfers, eager=self._eager)

@@ -32,7 +32,16 @@ from sie_pytorch.runners.mapping import MappedFiles
 from sie_pytorch.runners.padded import PaddedRunner
 from sie_pytorch.runners.positions import position_limit
 from sie_pytorch.runners.precision import LEAST_COSINE, precisions
-from sie_pytorch.runners.proof import Probe, Proof, fill_up, make_probe, narrow_windows, prove, states_alone
+from sie_pytorch.runners.proof import (
+    Probe,
+    Proof,
+    fill_up,
+    make_probe,
+    narrow_windows,
+    prove,
+    states_alone,
+    token_types,
+)
 from sie_pytorch.runners.protocol import (
     LowRank,
     LowRankPacker,
@@ -41,9 +50,15 @@ from sie_pytorch.runners.protocol import (
     RunnerInfo,
     RunnerUnfitError,
 )
+from sie_pytorch.runners.two_parts import TwoParts, two_sets
 
 logger = logging.getLogger(__name__)
 
+SPARSE_NOTE = (
+    "full, in place of the block_sparse attention its config.json names: transformers' class gives that up for good at "
+    "the first text of at most (5 + 2 * num_random_blocks) * block_size tokens, so a text's states would depend on "
+    "those before it; longer texts differ from what a fresh model of transformers computes"
+)
 ATTENTION_BACKENDS = ("auto", "sdpa", "eager")
 """Those that need no runner which names them."""
 
@@ -98,6 +113,8 @@ class _Choice:
     name: str
     runner: Runner
     proof: Proof
+    most: int | None
+    """Tokens of a sequence the positions allow."""
     refused: list[str] = field(default_factory=list)
 
     @property
@@ -182,7 +199,8 @@ def _choose(context: RunnerContext, specs: Sequence[RunnerSpec], fills_up: bool)
         _PrecisionLost: In half precision the numbers do not hold.
     """
     model = context.model
-    probe = make_probe(model, position_limit(model), context.device)
+    most = position_limit(model)
+    probe = make_probe(model, most, context.device)
     refused: list[str] = []
     with narrow_windows(model):
         trials = [
@@ -206,7 +224,7 @@ def _choose(context: RunnerContext, specs: Sequence[RunnerSpec], fills_up: bool)
             else:
                 if narrowed and not proof.cosine >= LEAST_COSINE:
                     raise _PrecisionLost(f"in {context.dtype} its cosine to float32 falls to {proof.cosine:.5f}")
-                return _Choice(candidate.name, runner, proof, refused)
+                return _Choice(candidate.name, runner, proof, most, refused)
     reasons = "; ".join(refused)
     if narrowed:
         raise _PrecisionLost(f"no runner keeps its states in {context.dtype}: {reasons}")
@@ -257,6 +275,9 @@ def _try(
 ) -> tuple[Runner, Proof]:
     """Make a runner and have it prove itself on every probe; the proof is the worst."""
     runner = candidate.make(replace(context, attention_backend=candidate.backend))
+    rope = two_sets(context.model)
+    if rope is not None:
+        runner = TwoParts(runner, rope)
     proofs = [prove(runner, probe, expected, context.dtype) for probe, expected in trials]
     return runner, Proof(max(proof.error for proof in proofs), min(proof.cosine for proof in proofs))
 
@@ -267,6 +288,8 @@ def _built(context: RunnerContext, choice: _Choice, precision_note: str | None) 
     notes = {"runner": choice.name, "runner_reason": choice.reason}
     if precision_note:
         notes["precision"] = precision_note
+    if context.card.config.get("attention_type") == "block_sparse":
+        notes["attention"] = SPARSE_NOTE
     info = RunnerInfo(
         name=choice.name,
         reason=choice.reason,
@@ -274,8 +297,9 @@ def _built(context: RunnerContext, choice: _Choice, precision_note: str | None) 
         model_type=model.config.model_type,
         hidden_size=model.config.hidden_size,
         attention_layers=model.config.num_hidden_layers,
-        max_sequence_length=position_limit(model),
+        max_sequence_length=choice.most,
         memory_bytes=choice.runner.memory_bytes,
+        embeds_types=token_types(model) > 0 and not hasattr(model.config, "type_vocab_size"),
         notes=notes,
     )
     logger.info("%s runs on the %s runner in %s: %s", info.model_type, info.name, info.precision, info.reason)

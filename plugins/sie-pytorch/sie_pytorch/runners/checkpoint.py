@@ -22,9 +22,15 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPI
 from transformers.utils.logging import disable_progress_bar
 
 from sie_core.contracts import ModelLoadError, device_errors
-from sie_pytorch.runners.dialects import translate
+from sie_pytorch.runners.dialects import refuse_unheeded, translate
 from sie_pytorch.runners.halves import half_of, widen_small_weights
 from sie_pytorch.runners.lean_import import import_losses
+
+ENCODERS_ALONE = frozenset(
+    {"blenderbot", "blenderbot-small", "m2m_100", "marian", "pegasus", "pegasus_x", "prophetnet"}
+)
+"""Model types with a decoder of which the encoder alone gives a text's states, without a class of its own that
+transformers lists: those of sentence-transformers."""
 
 TEXT_ENCODER = ("vocab_size", "hidden_size", "num_hidden_layers")
 """What the config of a text encoder states, and that of a model of several kinds of input does not."""
@@ -65,8 +71,19 @@ def load_config(folder: Path) -> Any:
         ) from error
     if not all(isinstance(getattr(config, name, None), int) for name in TEXT_ENCODER):
         raise ModelLoadError("CONFIG", f"A model of type {config.model_type!r} is not a text encoder alone.")
+    refuse_unheeded(config)
     config.use_cache = False
+    if sparse_blocks(config):
+        config.attention_type = "original_full"
     return config
+
+
+def sparse_blocks(config: Any) -> bool:
+    """Whether a config asks for BigBird's sparse attention, which its class gives up for good at the first short text.
+
+    Full attention serves, which is what the class computes then, whatever came before a text.
+    """
+    return getattr(config, "attention_type", None) == "block_sparse"
 
 
 def load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
@@ -150,6 +167,9 @@ def _told_of_conversion(error: Exception) -> Exception | None:
 
 def _model_class(config: Any) -> Any:
     """Pick transformers' class: the encoder alone where the model has a decoder too."""
+    if config.model_type in ENCODERS_ALONE and type(config) in MODEL_MAPPING:
+        with torch.device("meta"):
+            return type(MODEL_MAPPING[type(config)](config).get_encoder())
     for mapping in (MODEL_FOR_TEXT_ENCODING_MAPPING, MODEL_MAPPING):
         if type(config) in mapping:
             return mapping[type(config)]
@@ -182,11 +202,18 @@ def account_for(model: Any, report: Any) -> None:
 
 
 def _belongs_to(model: Any, key: str) -> bool:
-    """Whether a checkpoint's weight is of a layer that the model has, and so changes what the layer computes."""
-    module, _, kind = key.removeprefix(f"{model.base_model_prefix}.").rpartition(".")
+    """Whether a checkpoint's weight would change what a part of the model computes that the model does have.
+
+    That is one of a module with weights, or one of a numbered layer: of a part the class does not know.
+    """
+    path, _, kind = key.removeprefix(f"{model.base_model_prefix}.").rpartition(".")
     if kind not in {"weight", "bias"}:
         return False
-    try:
-        return any(True for _ in model.get_submodule(module).parameters(recurse=False))
-    except AttributeError:
-        return False
+    module, within_layer = model, False
+    for name in path.split(".") if path else ():
+        part = dict(module.named_children()).get(name)
+        if part is None:
+            return within_layer
+        within_layer = within_layer or isinstance(module, torch.nn.ModuleList)
+        module = part
+    return any(True for _ in module.parameters(recurse=False))

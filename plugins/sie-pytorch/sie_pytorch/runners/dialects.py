@@ -27,6 +27,31 @@ SHARED = (
 """Fields that `NewConfig` and `GteConfig` both have, with one meaning."""
 
 
+POSITIONS = (None, "absolute")
+ROTATIONS = ("rotary", "rope", "nope")
+"""What `position_embedding_type` may say of a model: of any, and of one whose class rotates."""
+
+
+class UnheededError(ModelLoadError):
+    """The config asks for what transformers' class would leave out without a word; no other library heeds it either."""
+
+
+def refuse_unheeded(config: Any) -> None:
+    """Refuse a transformers config with a `position_embedding_type` that its class does not read (any longer).
+
+    Raises:
+        UnheededError: `CONFIG`.
+    """
+    stated = getattr(config, "position_embedding_type", None)
+    rotates = hasattr(type(config), "rope_parameters") or hasattr(type(config), "position_embedding_type")
+    if stated not in (*POSITIONS, *(ROTATIONS if rotates else ())):
+        raise UnheededError(
+            "CONFIG",
+            f"config.json sets position_embedding_type={stated!r}, and transformers' {config.model_type} has "
+            f"{'rotary' if rotates else 'absolute'} positions alone: its vectors would be others than trained.",
+        )
+
+
 def translate(config: Config) -> tuple[str, dict[str, Any]] | None:
     """Give the transformers model type and config fields of a checkpoint in a dialect; None for any other.
 
@@ -91,6 +116,11 @@ def _first_nomic(config: Config) -> tuple[str, dict[str, Any]]:
     _refuse_unless(config, "prenorm", {None, False})
     _refuse_unless(config, "use_rms_norm", {None, False})
     _refuse_unless(config, "parallel_block", {None, False})
+    _refuse_unless(config, "causal", {None, False})
+    _refuse_unless(config, "rotary_scaling_factor", {None, 1})
+    _refuse_unless(config, "scale_attn_weights", {None, True})
+    _refuse_unless(config, "scale_attn_by_inverse_layer_idx", {None, False})
+    _refuse_unless(config, "moe_every_n_layers", {None, 0})
     return "nomic_bert", {
         "vocab_size": config["vocab_size"],
         "hidden_size": config["n_embd"],
@@ -108,7 +138,7 @@ def _first_nomic(config: Config) -> tuple[str, dict[str, Any]]:
 
 def _refuse_unless(config: Config, name: str, allowed: set[Any]) -> None:
     if config.get(name) not in allowed:
-        raise ModelLoadError(
+        raise UnheededError(
             "CONFIG",
             f"config.json sets {name}={config[name]!r}, which is not served; "
             f"served is {' or '.join(sorted(repr(value) for value in allowed))}.",

@@ -96,7 +96,7 @@ class PaddedRunner:
         arguments: dict[str, Any] = {"input_ids": ids[safe].masked_fill(~real, self._pad_token)}
         if seen is not None:
             arguments["attention_mask"] = (real & seen[safe]).long()
-        elif "attention_mask" in self._arguments and not self._exact:
+        elif "attention_mask" in self._arguments:
             arguments["attention_mask"] = real.long()
         if segment_ids is not None and "token_type_ids" in self._arguments:
             arguments["token_type_ids"] = segment_ids[safe].masked_fill(~real, 0)

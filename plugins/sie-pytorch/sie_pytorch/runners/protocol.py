@@ -54,6 +54,9 @@ class RunnerInfo:
     """Tokens of a sequence the positions allow; None where the architecture sets no limit."""
     memory_bytes: int
     """What the weights take on the device."""
+    embeds_types: bool = False
+    """Whether the token type 0 adds to a token's embedding what no type does not: a type then goes with every token of
+    a tokenizer that gives types."""
     notes: Mapping[str, str] = field(default_factory=dict)
     """For `ModelFacts.notes`: the runner, and every choice an operator should know."""
 

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from sie_core.contracts import Adapter, Item, ItemOutput, LoadContext, Task, Token, Unit, device_errors
-from sie_pytorch.pooling import find_spans
+from sie_pytorch.pooling import find_spans, last_others
 from sie_pytorch.scoring.hypotheses import classify
 from sie_pytorch.scoring.labels import Asked, Labels, score
 from sie_pytorch.scoring.preparation import PairPreparation, PairRow
@@ -113,7 +113,7 @@ class PairModel(Adapter):
             # A thread that used PyTorch before the load keeps the number it had then.
             torch.set_num_threads(self._threads)
         rows: list[PairRow] = [unit.payload.row for unit in units]
-        lengths = np.array([len(row.ids) for row in rows])
+        lengths, padding = np.array([len(row.ids) for row in rows]), self._head.padding
         cu_seqlens = np.concatenate(([0], np.cumsum(lengths)))
         inputs = [
             np.concatenate([row.ids for row in rows]),
@@ -121,9 +121,10 @@ class PairModel(Adapter):
         ]
         if self._takes_types:
             inputs.append(np.concatenate([row.types for row in rows]))
+        lasts = None if padding is None else last_others(inputs[0], cu_seqlens, padding)
         with device_errors(), torch.inference_mode():
             ids, places, *types = self._transfers.upload(inputs)
-            spans = find_spans(cu_seqlens, np.zeros_like(lengths), self._transfers.upload)
+            spans = find_spans(cu_seqlens, np.zeros_like(lengths), self._transfers.upload, lasts)
             states = self._runner.forward(ids, places, types[0] if types else None, torch.from_numpy(cu_seqlens))
             return self._transfers.download(self._head(states, spans))
 

@@ -18,28 +18,32 @@ from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAtte
 from sie_pytorch.pooling import Spans, pool
 from sie_pytorch.runners.padded import group_by_length
 
-Gathering = Literal["cls", "lasttoken", "mean", "tokens"]
-"""Which states of a sequence a class reads: its first, its last, their mean, or each."""
-GATHERINGS: tuple[Gathering, ...] = ("cls", "lasttoken", "mean", "tokens")
+Gathering = Literal["cls", "lasttoken", "unpadded", "mean", "tokens"]
+"""Which states of a sequence a class reads: its first, its last, the last that is no padding token's, their mean, or
+each."""
+GATHERINGS: tuple[Gathering, ...] = ("cls", "lasttoken", "unpadded", "mean", "tokens")
 """In the order they are tried: one state a sequence is cheap, all of them must be padded."""
 
 
 class ClassHead:
     """What a class for classification or language modelling does after its base model, in float32."""
 
-    def __init__(self, model: Any, gathering: Gathering, labels: int) -> None:
+    def __init__(self, model: Any, gathering: Gathering, labels: int, padding: int | None = None) -> None:
         """Share the modules of `model` but its base model.
 
         Args:
             model: The model of the class, in evaluation mode.
             gathering: What it is given of each sequence.
             labels: How many logits it gives.
+            padding: The padding token of the checkpoint.
         """
         self._given = _GivenStates(model.base_model)
         self._model = copy.copy(model)
         self._model._modules = {**model._modules, model.base_model_prefix: self._given}
         self.gathering = gathering
         self.labels = labels
+        self.padding = padding if gathering == "unpadded" else None
+        """The token that is passed over at the end of a sequence; see `find_spans`."""
         self.memory_bytes = sum(weight.nbytes for weight in self._model.parameters())
 
     def to(self, device: torch.device) -> ClassHead:
@@ -50,7 +54,8 @@ class ClassHead:
     def __call__(self, states: torch.Tensor, spans: Spans) -> torch.Tensor:
         """Turn flat states `[total_tokens, hidden]` into float32 logits `[sequences, labels]`."""
         if self.gathering != "tokens":
-            return self._classify(pool(states, spans, (self.gathering,))[:, None])
+            mode = "lasttoken" if self.gathering == "unpadded" else self.gathering
+            return self._classify(pool(states, spans, (mode,))[:, None])
         logits = torch.empty((len(spans.lengths), self.labels), device=states.device)
         for members, padded, real in _padded(states, spans):
             logits[members] = self._classify(padded, real)

@@ -23,6 +23,11 @@ class PairHead(Protocol):
         ...
 
     @property
+    def padding(self) -> int | None:
+        """The token that it passes over at the end of a sequence, where there is one."""
+        ...
+
+    @property
     def memory_bytes(self) -> int:
         """What its weights take on the device."""
         ...
@@ -51,6 +56,7 @@ class _OddsHead:
     """The logit of a match, less that of no match: the log-odds between the two tokens."""
 
     labels = 1
+    padding = None
 
     def __init__(self, rows: PairHead) -> None:
         self._rows = rows
@@ -63,6 +69,8 @@ class _OddsHead:
 
 class _ModulesHead:
     """A pooling and the layers after it, of which the last gives the logits."""
+
+    padding = None
 
     def __init__(self, pooling: PoolingSettings, steps: Steps) -> None:
         self._modes = pooling.modes

@@ -21,13 +21,15 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from sie_core.contracts import ModelLoadError
-from sie_pytorch.pooling import find_spans
+from sie_pytorch.pooling import Index, find_spans, last_others
 from sie_pytorch.recipe import NotUnderstoodError
 from sie_pytorch.runners.checkpoint import load_config, reading_as
 from sie_pytorch.scoring.class_head import GATHERINGS, ClassHead
 from sie_pytorch.weights import read_rows
 
-PROBE_LENGTHS = (7, 3, 12, 1)
+PROBE_LENGTHS = (7, 3, 12, 1, 6)
+PROBE_PADDING = ((2, 0), (2, 4), (2, 5), (4, 4), (4, 5))
+"""Sequence and place of the probe's padding tokens, which a text may spell out: some classes pass over them."""
 VOCABULARY = 64
 PADDING, END = 0, 1
 """Ids of the small vocabulary: no token, and the token at the end of a text, which some classes look for."""
@@ -58,7 +60,7 @@ def load_classifier(folder: Path) -> ClassHead:
             ignore_mismatched_sizes=True,
         )
     _require_head(model, report)
-    return _prove(model, config.num_labels)
+    return _prove(model, config.num_labels, load_config(folder).get_text_config().pad_token_id)
 
 
 def load_vocabulary_rows(folder: Path, tokens: Sequence[int]) -> ClassHead:
@@ -123,24 +125,31 @@ def _require_head(model: Any, report: Any) -> None:
 
 
 @torch.inference_mode()
-def _prove(model: Any, labels: int) -> ClassHead:
-    """Find the gathering with which the head gives what the whole class gives."""
+def _prove(model: Any, labels: int, padding: int | None = None) -> ClassHead:
+    """Find the gathering with which the head gives what the whole class gives; `padding` is the checkpoint's token."""
     generator = torch.Generator().manual_seed(0)
     sequences = [torch.randint(END + 1, VOCABULARY, (1, length), generator=generator) for length in PROBE_LENGTHS]
     for ids in sequences:
-        ids[0, -1] = END
+        ids[0, -3 if ids is sequences[-1] else -1] = END
+    for number, place in PROBE_PADDING:
+        sequences[number][0, place] = PADDING
     model.eval().requires_grad_(False)
     try:
-        wanted = torch.cat([model(input_ids=ids, use_cache=False).logits.flatten(0, -2)[-1:] for ids in sequences])
-        states = torch.cat([model.base_model(input_ids=ids).last_hidden_state[0] for ids in sequences])
+        given = [{"input_ids": ids, "attention_mask": torch.ones_like(ids)} for ids in sequences]
+        wanted = torch.cat([model(**each, use_cache=False).logits.flatten(0, -2)[-1:] for each in given])
+        states = torch.cat([model.base_model(**each).last_hidden_state[0] for each in given])
     except Exception as error:  # a class may want anything: it is then none of ours
         raise NotUnderstoodError(f"{type(model).__name__} does not classify token ids alone") from error
     bounds = np.concatenate(([0], np.cumsum(PROBE_LENGTHS)))
-    spans = find_spans(
-        bounds, np.zeros(len(sequences), dtype=np.int64), lambda arrays: [*map(torch.from_numpy, arrays)]
-    )
+    flat = torch.cat(sequences, dim=1)[0].numpy()
     for gathering in GATHERINGS:
-        head = ClassHead(model, gathering, labels)
+        head = ClassHead(model, gathering, labels, padding)
+        lasts = last_others(flat, bounds, PADDING) if gathering == "unpadded" else None
+        spans = find_spans(bounds, np.zeros_like(bounds[1:]), _as_they_are, lasts)
         if head(states, spans).sub(wanted).abs().max() <= TOLERANCE * wanted.abs().max().clamp(min=1e-3):
             return head
     raise NotUnderstoodError(f"{type(model).__name__} reads more than the last states of its base model")
+
+
+def _as_they_are(arrays: Sequence[Index]) -> list[torch.Tensor]:
+    return [torch.from_numpy(array) for array in arrays]
