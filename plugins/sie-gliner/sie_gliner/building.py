@@ -21,7 +21,7 @@ from sie_gliner.forward import Forward
 from sie_gliner.precision import place
 from sie_gliner.prompts import LabelReader, Markers, PromptWriter
 from sie_gliner.rows import Limits, Row, RowMaker
-from sie_gliner.tokens import Tokens
+from sie_gliner.tokens import Tokens, core_of
 from sie_gliner.words import WordReader
 
 TOKENS_PER_WORD = 4
@@ -187,3 +187,7 @@ def _prove(checkpoint: Checkpoint, rows: Sequence[Row]) -> None:
             same += [np.array_equal(ids, own) for ids, own in zip(kept, row.prompt.rows, strict=True)]
         if not all(same):
             raise ModelLoadError("CONFIG", "Its tokenizer makes other tokens of a word alone than of one in a text.")
+    processor = checkpoint.gliner.data_processor
+    for tokenizer in (processor.transformer_tokenizer, getattr(processor, "labels_tokenizer", None)):
+        if tokenizer is not None:
+            core_of(tokenizer)  # gliner had it pad and cut, for the last time

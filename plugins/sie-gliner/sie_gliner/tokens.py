@@ -22,6 +22,18 @@ UNLIMITED = 1_000_000_000
 """A tokenizer without a length of its own states one beyond this (transformers: 1e30)."""
 
 
+def core_of(tokenizer: Any) -> Tokenizer:
+    """Take the core of a tokenizer of transformers, and have it neither pad nor cut until that one is called again.
+
+    It is no copy: one made by way of JSON has other scores of a Unigram vocabulary, by a bit, and cuts equal ones
+    otherwise.
+    """
+    core: Tokenizer = tokenizer.backend_tokenizer
+    core.no_truncation()
+    core.no_padding()
+    return core
+
+
 @dataclass(frozen=True, slots=True)
 class Tokens:
     """A tokenizer that neither pads nor cuts."""
@@ -40,8 +52,7 @@ class Tokens:
 
     @classmethod
     def of(cls, tokenizer: Any, markers: Iterable[int] = ()) -> Tokens:
-        """Take the core out of a tokenizer of transformers, which is used up; `markers` are special, whatever its files
-        say of them.
+        """Share the core of a tokenizer of transformers; `markers` are special, whatever its files say of them.
 
         Raises:
             ModelLoadError: `CONFIG`: it has none, or puts special tokens inside a row.
@@ -50,10 +61,7 @@ class Tokens:
             raise ModelLoadError(
                 "CONFIG", f"{type(tokenizer).__name__} has no implementation in the tokenizers library."
             )
-        # Not a copy by way of JSON: that rounds the scores of a Unigram vocabulary, and equal ones then cut otherwise.
-        core: Tokenizer = tokenizer.backend_tokenizer
-        core.no_truncation()
-        core.no_padding()
+        core = core_of(tokenizer)
         encoding = core.encode(["a"], is_pretokenized=True)
         ids, special = np.array(encoding.ids, dtype=np.int64), np.array(encoding.special_tokens_mask, dtype=bool)
         (content,) = np.nonzero(~special)

@@ -95,7 +95,7 @@ def positions_of(model: Any) -> int | None:
 
 def probe_texts(model: Any) -> list[str]:
     """Write texts of very different lengths, of words that the model knows: tables of words know no others."""
-    tokenizer = getattr(model[0], "tokenizer", None)
+    tokenizer: Any = getattr(model[0], "tokenizer", None)
     knows_any = not hasattr(tokenizer, "get_vocab") or isinstance(tokenizer, PreTrainedTokenizerBase)
     vocabulary = [] if knows_any else [str(word) for word in tokenizer.get_vocab()]
     known = sorted(word for word in vocabulary if word.isascii() and word.isalpha())
