@@ -29,19 +29,19 @@ from sie_core.contracts import (
     Unit,
     device_errors,
 )
-from sie_pytorch.counting import TokenCounter, takes_length, token_limit
-from sie_pytorch.facts import assumed_length, matryoshka_dims, needed_card, similarities
-from sie_pytorch.fallback_proof import find_out, positions_of, probe_texts, require_all_weights
+from sie_pytorch.counting import TokenCounter
+from sie_pytorch.facts import matryoshka_dims, needed_card, similarities
+from sie_pytorch.fallback_loading import limit_length, load_model
+from sie_pytorch.fallback_proof import find_out, probe_texts, require_all_weights
 from sie_pytorch.prompts import Prompts
-from sie_pytorch.stages import Stages, disable_progress_bars
+from sie_pytorch.stages import Stages
 from sie_pytorch.texts import item_text
-from sie_pytorch.tokenizer import TRIAL, broken_tokenizer, lacking_config
+from sie_pytorch.tokenizer import TRIAL, broken_tokenizer
 from sie_pytorch.warming import warm_up
 from sie_pytorch.weights import refuse_pickled
 
 logger = logging.getLogger(__name__)
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 VECTOR = "sentence_embedding"
 """What the library calls the vector of a text among its modules' outputs."""
 
@@ -65,7 +65,7 @@ class SentenceTransformersEncoder(Adapter):
         self._model = model
         self._prompts = prompts
         self._threads = context.threads
-        length_note = _limit_length(model, context.model.config.max_sequence_length, card)
+        length_note = limit_length(model, context.model.config.max_sequence_length, card)
         self._counter = TokenCounter(model)
         try:
             self._counter.count(TRIAL, "", None, None)
@@ -115,7 +115,7 @@ class SentenceTransformersEncoder(Adapter):
         torch.set_num_threads(context.threads)
         stages = Stages(context)
         with device_errors():
-            model = _load_model(context, str(card.path))
+            model = load_model(context, str(card.path))
             require_all_weights(model, card)
             stages.done("weights")
             encoder = cls(context, model, prompts, reason)
@@ -257,28 +257,6 @@ class SentenceTransformersEncoder(Adapter):
             )
 
 
-def _limit_length(model: Any, length: int | None, card: ModelCard) -> str | None:
-    """Give the model the length its config asks for, or an assumed one where it has none; say what was not asked for.
-
-    An input module that cannot be told a length, such as a table of words, costs no more than the text is long.
-    """
-    own, note = token_limit(model), None
-    most = positions_of(model)
-    if most is not None and takes_length(model) and (own is None or most < own):
-        model.max_seq_length = own = most
-    if own is None and takes_length(model):
-        if length is None:
-            length, note = assumed_length(card)
-        model.max_seq_length = length
-        return note
-    if length is None or length == own:
-        return None
-    if own is not None and length < own:
-        model.max_seq_length = length
-        return None
-    return f"not the {length} tokens its config asks for: its input module has a limit of {own}"
-
-
 def _without_vector(name: str, card: ModelCard) -> ModelLoadError:
     """Say that none of the modules makes one vector of a text's states."""
     kinds = " → ".join(module.kind for module in card.modules)
@@ -288,41 +266,3 @@ def _without_vector(name: str, card: ModelCard) -> ModelLoadError:
         "sentence-transformers cannot encode with it either. Add the Pooling module the model was trained with (its "
         "`1_Pooling` folder), or remove modules.json to have the mean.",
     )
-
-
-def _load_model(context: LoadContext, folder: str) -> Any:
-    """Load from local safetensors alone."""
-    from sentence_transformers import SentenceTransformer
-
-    disable_progress_bars()
-    on_cpu = context.device.kind == "cpu"
-    arguments: dict[str, Any] = {
-        "use_safetensors": True,
-        "dtype": torch.float32 if on_cpu else DTYPES[context.precision],
-    }
-    if context.attention_backend != "auto":
-        arguments["attn_implementation"] = context.attention_backend
-    try:
-        return SentenceTransformer(
-            folder,
-            device=str(context.device),
-            local_files_only=True,
-            trust_remote_code=context.model.config.trust_remote_code,
-            model_kwargs=arguments,
-        )
-    except ModuleNotFoundError as error:
-        raise ModelLoadError(
-            "DEPENDENCY", f"{context.model.id} needs a package that is not installed: {error.name}."
-        ) from error
-    except Exception as error:
-        # Any module of the library, or of the weights, may fail in any way.
-        remedy = (
-            ""
-            if context.model.config.trust_remote_code
-            else "; if it needs code that comes with the weights, and you trust it, set `trust_remote_code: true` in "
-            "the model's config"
-        )
-        remedy += lacking_config(needed_card(context))
-        raise ModelLoadError(
-            "CONFIG", f"sentence-transformers cannot load {context.model.id} ({type(error).__name__}){remedy}."
-        ) from error
