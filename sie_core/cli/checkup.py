@@ -28,10 +28,10 @@ from sie_core.contracts import (
     WeightRequest,
 )
 from sie_core.engine.device.selection import choose_device
-from sie_core.engine.models.converters import Converters
-from sie_core.engine.residency.checked_manager import make_manager
 from sie_core.engine.residency.memory import DeviceMemoryMeter
+from sie_core.memory.checked import make_manager
 from sie_core.plugins import PluginSet
+from sie_core.postprocess.converters import Converters
 from sie_core.settings import Settings, SettingsError
 
 MODEL = "sie/checkup"

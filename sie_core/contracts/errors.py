@@ -57,6 +57,10 @@ class OutOfDeviceMemory(Exception):
     """The device could not allocate. An adapter raises it from `load` or `run` in place of its library's own error."""
 
 
+OUT_OF_MEMORY = (OutOfDeviceMemory, MemoryError)
+"""What an allocation that failed raises, on a device or in the process."""
+
+
 class DeviceLost(Exception):
     """The device does nothing for this process any more, whatever is asked; only a new process gets it back.
 

@@ -20,7 +20,6 @@ from sie_core.engine.models.record import Registry
 from sie_core.engine.models.sightings import Sightings
 from sie_core.engine.pipeline.pipeline import Pipeline
 from sie_core.engine.requests.admission import Admission
-from sie_core.engine.residency.checked_manager import make_manager
 from sie_core.engine.residency.lifecycle import Lifecycle
 from sie_core.engine.residency.loader import Loader
 from sie_core.engine.residency.memory import DeviceMemoryMeter, Estimates, MemoryThread
@@ -29,6 +28,7 @@ from sie_core.engine.residency.residency import Residency
 from sie_core.engine.residency.residents import Unloader
 from sie_core.engine.residency.rollout import Rollout
 from sie_core.engine.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from sie_core.memory.checked import make_manager
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings
 

@@ -23,9 +23,9 @@ from sie_core.contracts import (
 )
 from sie_core.cpu_budget import compute_threads, cpu_budget
 from sie_core.engine import Engine, build_engine
-from sie_core.engine.models.converters import turned_on
-from sie_core.engine.pipeline.scoring import PREFERENCE
+from sie_core.engine.requests.task import PREFERENCE
 from sie_core.plugins import PluginSet
+from sie_core.postprocess.converters import turned_on
 from sie_core.settings import Settings
 from sie_core.verification.asking import Answers, ask
 from sie_core.verification.differences import difference

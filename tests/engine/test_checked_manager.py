@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sie_core.contracts import DeviceMemory, HeldModel, PluginError, Room
-from sie_core.engine.residency.checked_manager import CheckedManager
+from sie_core.memory.checked import CheckedManager
 
 from .conftest import Engines, bounded, request
 

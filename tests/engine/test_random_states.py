@@ -30,7 +30,6 @@ from sie_core.engine.models.lease import Leases
 from sie_core.engine.models.loaded import LoadedModel
 from sie_core.engine.models.loras import LoadedLora, Loras
 from sie_core.engine.models.record import RESTING, Registry, State
-from sie_core.engine.residency.checked_manager import CheckedManager
 from sie_core.engine.residency.lifecycle import Lifecycle
 from sie_core.engine.residency.loader import Fetched
 from sie_core.engine.residency.memory import Estimates, Need
@@ -39,6 +38,7 @@ from sie_core.engine.residency.residents import Unloader
 from sie_core.engine.residency.rollout import Rollout
 from sie_core.engine.timeouts import Timeouts
 from sie_core.memory import LeastRecentlyUsed
+from sie_core.memory.checked import CheckedManager
 
 from .virtual_time import VirtualTimeLoop
 

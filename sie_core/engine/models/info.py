@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from typing import Any, get_args
 
 from sie_core.catalog import Sighting
 from sie_core.catalog.configs.snapshot import DEFAULT_PROFILE
-from sie_core.contracts import ModelInfo, OutputType, Postprocessor, ResolvedModel
-from sie_core.engine.models.converters import make_converter, turned_on
+from sie_core.contracts import ModelInfo, Operation, OutputType, Postprocessor, ResolvedModel
 from sie_core.engine.models.loaded import LoadedModel
 from sie_core.engine.models.record import ModelRecord
-from sie_core.engine.requests.operations import declared_operations, served_operations
+from sie_core.postprocess.converters import make_converter, turned_on
 
 STARTED_AT = time.time() - time.monotonic()
 """What makes a time of day of the monotonic clock: taken once, so that one moment is always told alike."""
+
+OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 
 
 def describe(
@@ -111,3 +112,14 @@ def _declared_sizes(tasks: Mapping[str, Any]) -> tuple[int, ...]:
 
 def _types() -> Iterable[OutputType]:
     return get_args(OutputType)
+
+
+def served_operations(own: Collection[str]) -> tuple[Operation, ...]:
+    """List what a model answers whose adapter does its `own` operations: vectors can always be compared."""
+    return tuple(name for name in OPERATIONS if name in own or (name == "score" and "encode" in own))
+
+
+def declared_operations(resolved: ResolvedModel) -> tuple[Operation, ...]:
+    """List what a model answers by its config alone; nothing where the weights decide."""
+    tasks: dict[str, Any] = dict(resolved.config.tasks)
+    return served_operations([name for name, task in tasks.items() if task is not None])

@@ -9,9 +9,9 @@ from sie_core.batching.checked import CheckedPolicy
 from sie_core.cache import HeldWeights
 from sie_core.contracts import Adapter, ModelFacts, ModelFamily, ResolvedModel
 from sie_core.engine.metrics import ModelMetrics
-from sie_core.engine.models.converters import Converters
 from sie_core.engine.models.lease import Leases
 from sie_core.engine.models.loras import Loras
+from sie_core.postprocess.converters import Converters
 
 
 @dataclass(slots=True, eq=False)

@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 
 from sie_core.concurrency.loop import call_soon
 from sie_core.contracts import HeldModel, InferenceError, InvalidInput, Lora, LoraConfig, ModelLoadError
-from sie_core.contracts.errors import PERMANENT_FAILURES
+from sie_core.contracts.errors import OUT_OF_MEMORY, PERMANENT_FAILURES
 from sie_core.engine.models.lease import Lease, Leases
-from sie_core.engine.requests.errors import OUT_OF_MEMORY
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,6 @@ from sie_core.contracts import (
     InvalidInput,
     Item,
     ItemOutput,
-    OutputType,
     Similarity,
     Task,
     Unit,
@@ -23,9 +22,6 @@ from sie_core.contracts import (
 from sie_core.engine.pipeline.assembly import Assembly
 from sie_core.engine.requests.output import Leaving
 from sie_core.postprocess import encode_score, require_finite, similarity
-
-PREFERENCE: tuple[OutputType, ...] = ("multivector", "dense", "sparse")
-"""Which vectors are compared where the request names none and the model gives several: the finest first."""
 
 
 def assemble(request: InferenceRequest, task: Task, leaving: Leaving, adapter: Adapter) -> Assembly:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from sie_core.contracts import InferenceError, OutOfDeviceMemory
+from sie_core.contracts import InferenceError
+from sie_core.contracts.errors import OUT_OF_MEMORY as OUT_OF_MEMORY
 
 log = logging.getLogger(__name__)
-
-OUT_OF_MEMORY = (OutOfDeviceMemory, MemoryError)
 
 
 def request_error(error: BaseException, stage: str, request_id: str, model: str) -> InferenceError:

@@ -20,15 +20,16 @@ from sie_core.contracts import (
     OutputType,
     Task,
 )
-from sie_core.engine.models.converters import needed
+from sie_core.engine.models.info import served_operations
 from sie_core.engine.models.loaded import LoadedModel
-from sie_core.engine.pipeline.scoring import PREFERENCE
-from sie_core.engine.requests.operations import served_operations
 from sie_core.engine.requests.output import Leaving
+from sie_core.postprocess.converters import needed
 
 DEFAULT_DTYPE = "float32"
 DEFAULT_OUTPUT: OutputType = "dense"
 OUTPUT_TYPES: tuple[OutputType, ...] = get_args(OutputType)
+PREFERENCE: tuple[OutputType, ...] = ("multivector", "dense", "sparse")
+"""Which vectors `score` compares where the request names none and the model gives several: the finest first."""
 MEDIA = (("text", "text"), ("images", "image"), ("audio", "audio"), ("video", "video"), ("document", "document"))
 """Fields of an item, and the input of `ModelFacts.inputs` each is."""
 

@@ -25,13 +25,13 @@ from sie_core.contracts import (
 )
 from sie_core.contracts.weights import Progress
 from sie_core.engine.metrics import EngineMetrics, ModelMetrics
-from sie_core.engine.models.converters import ConverterFailed, Converters, turned_on
 from sie_core.engine.models.lease import Leases
 from sie_core.engine.models.loaded import LoadedModel
 from sie_core.engine.models.loras import Loras
 from sie_core.engine.residency.lora_loader import LoraLoader
 from sie_core.engine.residency.residency import Residency
 from sie_core.plugins import PluginSet
+from sie_core.postprocess.converters import ConverterFailed, Converters, turned_on
 from sie_core.settings import Settings
 
 log = logging.getLogger(__name__)

@@ -23,10 +23,10 @@ from sie_core.contracts import (
 from sie_core.engine.metrics import EngineMetrics
 from sie_core.engine.models.record import Registry, State
 from sie_core.engine.requests.errors import OUT_OF_MEMORY
-from sie_core.engine.residency.checked_manager import CheckedManager
 from sie_core.engine.residency.memory import UNKNOWN, MemoryThread, Need, growth
 from sie_core.engine.residency.residents import Resident, Unloader
 from sie_core.engine.timeouts import Timeouts
+from sie_core.memory.checked import CheckedManager
 
 log = logging.getLogger(__name__)
 
