@@ -72,14 +72,15 @@ def build_engine(
     metrics = EngineMetrics(detailed=settings.instrumentation)
     pressure = settings.memory_pressure_threshold_percent / 100
     # What calls back to a part that is made later finds it there: nothing runs before the engine starts.
-    pipeline = _pipeline(settings, device, lambda model: residency.free_for_run(model), timeouts)
-    queues = pipeline.device
+    pipeline = _pipeline(settings, device, lambda model: residency.free_for_run(model), timeouts, clock)
+    queues = pipeline.device.queue
     registry = Registry(frozenset(map(listed_id, settings.pinned_models)), clock)
     memory = DeviceMemoryMeter(device, plugins.device_probes, settings.memory_limit_bytes, faulty_probe)
     unloader = Unloader(queues, memory, metrics, timeouts)
     manager = make_manager(plugins, settings.memory_manager, MemoryLimits(pressure, settings.idle_evict_s))
     thread = MemoryThread(memory, timeouts.measure_s)
-    residency = Residency(manager, thread, registry, unloader, metrics, queues.lose, timeouts, clock)
+    lost = pipeline.device.mark_lost
+    residency = Residency(manager, thread, registry, unloader, metrics, lost, timeouts, clock)
     policies, threads = partial(make_policy, plugins, settings.batch_policy), compute_threads(cpu_budget())
     loader = Loader(settings, plugins, chain, device, threads, metrics, residency, policies, clock)
     lifecycle = Lifecycle(registry, loader, residency, unloader, Estimates(device), queues, metrics, clock)
@@ -107,7 +108,11 @@ def build_engine(
 
 
 def _pipeline(
-    settings: Settings, device: Device, free_up: Callable[[str], Awaitable[bool]], timeouts: Timeouts
+    settings: Settings,
+    device: Device,
+    free_up: Callable[[str], Awaitable[bool]],
+    timeouts: Timeouts,
+    clock: Callable[[], float],
 ) -> Pipeline:
     budget = cpu_budget()
     threads = settings.preprocessor_workers or min(MOST_PREPROCESSORS, budget.threads)
@@ -117,4 +122,4 @@ def _pipeline(
         "device %s (%s), %d threads a CPU stage, %d for images, CPU budget %s",
         device, device.name, threads, image_threads, budget,
     )  # fmt: skip
-    return Pipeline(device, threads, image_threads, max_queued_cost, free_up, timeouts.stall_s)
+    return Pipeline(device, threads, image_threads, max_queued_cost, free_up, timeouts.stall_s, clock)

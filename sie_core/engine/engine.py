@@ -100,7 +100,7 @@ class Engine:
         self._adopt(catalog)
         self.metrics.watch(
             lambda: self._admission.in_flight,
-            self._pipeline.device.queued,
+            self._pipeline.device.queue.queued,
             lambda: len(self._failing()),
             lambda: len(self._lifecycle.notes()),
         )
@@ -128,7 +128,9 @@ class Engine:
         self._pipeline.stop("the engine is closing")
         joined = await on_thread("sie-close", lambda: self._pipeline.close(self._timeouts.close_s))
         if not joined:
-            log.error("threads still at work were left behind: %s", self._pipeline.device.problem() or "a CPU stage")
+            log.error(
+                "threads still at work were left behind: %s", self._pipeline.device.health.problem() or "a CPU stage"
+            )
         self._rollout.close()
         await self._lifecycle.close()
         self._residency.close()
@@ -237,7 +239,7 @@ class Engine:
     def health(self) -> Health:
         """Say what is wrong: with the device for liveness; also with preload and admission for readiness."""
         live = self._pipeline.problem() or self._residency.problem()
-        policies = self._pipeline.device.policy_problem()
+        policies = self._pipeline.device.health.policy_problem()
         ready = live or self._admission.closed_because or self._preload.problem or policies
         notes = [note for note in (self._note, self._catalog.note) if note]
         failing = [f"{model}: {problem}" for model, problem in self._failing().items()]
@@ -245,7 +247,7 @@ class Engine:
 
     def device_status(self) -> DeviceStatus:
         """Measure the device, and what waits for it."""
-        queued = self._pipeline.device.queued_by_model()
+        queued = self._pipeline.device.queue.queued_by_model()
         return DeviceStatus(self.device, self._memory.measure(), self._pressure, queued)
 
     def _adopt(self, catalog: Catalog) -> None:
@@ -255,13 +257,13 @@ class Engine:
     def _describe(self, resolved: ResolvedModel) -> ModelInfo:
         record = self._registry.known(resolved.id)
         info = describe(resolved, record, self._plugins.postprocessors, self._sightings.of(resolved.id))
-        failing = self._pipeline.device.failing(record.loaded) if record and record.loaded else None
+        failing = self._pipeline.device.health.model_problem(record.loaded) if record and record.loaded else None
         return info if failing is None else replace(info, notes={**info.notes, "failing": failing})
 
     def _failing(self) -> dict[str, str]:
         """Say of each loaded model that fails one request after the other that it does."""
         loaded = [record.loaded for record in self._registry if record.loaded is not None]
-        return {model.id: problem for model in loaded if (problem := self._pipeline.device.failing(model))}
+        return {model.id: problem for model in loaded if (problem := self._pipeline.device.health.model_problem(model))}
 
     async def _by_tokenizer(self, request: Words, ask: Callable[[Words, LoadedModel], Awaitable[Answer]]) -> Answer:
         resolved = self._catalog.resolve(request.model)

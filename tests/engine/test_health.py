@@ -91,7 +91,7 @@ async def test_a_dead_device_thread_answers_what_was_queued(engines):
     def fail(*arguments, **options):
         raise SystemExit("the loop itself is broken")
 
-    engine._pipeline.device._scheduler.next = fail  # what no batch and no policy can do
+    engine._pipeline.device.queue._scheduler.next = fail  # what no batch and no policy can do
     hold.off()
     replies = await bounded(asyncio.gather(*tasks, return_exceptions=True))
     assert {reply.code for reply in replies if isinstance(reply, InferenceError)} == {"QUEUE_UNAVAILABLE"}

@@ -7,7 +7,7 @@ from sie_fake.adapter import FakeAdapter
 from sie_fake.record import RECORD
 
 from sie_core.contracts import DeviceLost, InferenceError
-from sie_core.engine.device.health import ENOUGH
+from sie_core.engine.device.health import FAILURES_TOLD
 from sie_core.engine.timeouts import Timeouts
 
 from .conftest import bounded, request, sample, until
@@ -73,36 +73,35 @@ async def test_a_device_lost_while_a_lora_adapter_loads_turns_liveness_red(engin
     assert await codes([engine.infer(request(model, "text"))]) == ["QUEUE_UNAVAILABLE"]
 
 
-async def fail(engine, model, times=ENOUGH):
+async def fail(engine, model, times=FAILURES_TOLD):
     for number in range(times):
         with pytest.raises(InferenceError, match="failed on this request"):
             await bounded(engine.infer(request(model, f"text {number}", options={"crash_text": "text"})))
 
 
 @DEVICES
-async def test_models_that_answered_and_now_all_fail_turn_liveness_red_until_one_answers(engines, device):
+async def test_models_that_all_fail_are_told_each_until_they_answer_and_liveness_stays_green(engines, device):
     models = [engines.model("one"), engines.model("two")]
     engine = await engines.start(load=models, timeouts=Timeouts(stall_s=0.5), device=device)
+    for _ in range(FAILURES_TOLD):
+        for model in models:
+            await fail(engine, model, 1)
+    assert engine.health().live_problem is None
+    assert [note.split(":")[0] for note in engine.health().notes] == models
     for model in models:
         await bounded(engine.infer(request(model, "fine")))
-    async with asyncio.timeout(30):
-        while engine.health().live_problem is None:
-            for model in models:
-                await fail(engine, model, 1)
-    assert "seems broken" in engine.health().live_problem
-    await bounded(engine.infer(request(models[0], "fine")))
-    await until(lambda: engine.health().live_problem is None)
+    await until(lambda: engine.health().notes == ())
 
 
 async def test_one_model_that_always_fails_is_told_and_the_process_is_left_alone(engines):
     broken, fine = engines.model("broken"), engines.model("fine")
-    engine = await engines.start(load=[broken, fine], timeouts=Timeouts(stall_s=0.001))
+    engine = await engines.start(load=[broken, fine])
     await bounded(engine.infer(request(broken, "fine")))
-    await fail(engine, broken, 3 * ENOUGH)
+    await fail(engine, broken, 3 * FAILURES_TOLD)
     health = engine.health()
-    assert "seems broken" not in (health.live_problem or "")
+    assert health.live_problem is None
     (note,) = [note for note in health.notes if broken in note]
-    assert f"the last {3 * ENOUGH} requests" in note
+    assert f"the last {3 * FAILURES_TOLD} requests" in note
     assert engine.model(broken).notes["failing"] in note
     assert sample(engine, "sie_models_failing") == 1
     await bounded(engine.infer(request(broken, "fine")))
@@ -112,7 +111,7 @@ async def test_one_model_that_always_fails_is_told_and_the_process_is_left_alone
 async def test_refused_input_and_lack_of_memory_are_no_failures_of_a_model(engines):
     model = engines.model("fine")
     engine = await engines.start(load=[model])
-    texts = [request(model, "text", options={"oom_text": "text"}) for _ in range(ENOUGH)]
-    texts += [request(model, "word " * 600, truncate="error") for _ in range(ENOUGH)]
+    texts = [request(model, "text", options={"oom_text": "text"}) for _ in range(FAILURES_TOLD)]
+    texts += [request(model, "word " * 600, truncate="error") for _ in range(FAILURES_TOLD)]
     assert set(await codes(engine.infer(each) for each in texts)) == {"RESOURCE_EXHAUSTED", "INPUT_TOO_LONG"}
     assert engine.health().notes == ()

@@ -10,9 +10,10 @@ from sie_fake.adapter import FakeAdapter
 from sie_fake.record import RECORD
 
 from sie_core.batching import BatchFormer
-from sie_core.contracts import BatchLimits, Device, InferenceError, Unit
+from sie_core.contracts import BatchLimits, InferenceError, Unit
+from sie_core.engine.device.health import DeviceHealth
+from sie_core.engine.device.queue import DeviceQueue
 from sie_core.engine.device.scheduler import Scheduler
-from sie_core.engine.device.worker import DeviceThread
 from sie_core.engine.requests.inflight import FlightUnit
 
 from .conftest import BOUND_S, bounded, queued, request, sample, until
@@ -51,12 +52,12 @@ class Queue:
 def test_units_are_queued_at_times_that_do_not_decrease_whoever_was_prepared_first():
     limits = BatchLimits(max_cost=1, max_requests=1, max_run_s=None, max_wait_s=0.0)
     model = Queue("test/model", BatchFormer(limits))
-    worker = DeviceThread(Device("cpu"), Scheduler(100), *[None] * 3, stall_limit_s=60.0)
-    worker.add_model(model)
+    queue = DeviceQueue(Scheduler(100), DeviceHealth(60.0, time.monotonic), lambda lost: None, time.monotonic)
+    queue.add_model(model)
     now = time.monotonic()
     for prepared in (now, now - 1.0, now - 0.5):
         unit = Unit(0, 1, "key", None)
-        worker.submit(model, [FlightUnit(unit, object(), prepared, index=0, made=unit)])
+        queue.submit(model, [FlightUnit(unit, object(), prepared, index=0, made=unit)])
     times = [model.policy.take(now, False).units[0].enqueued_at for _ in range(3)]
     assert times == sorted(times)
 

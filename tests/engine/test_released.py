@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
+from sie_fake.record import RECORD
 
 from sie_core.contracts import InferenceError, Item
 
@@ -50,9 +51,10 @@ def counts_alone() -> Iterator[None]:
 async def outcome(engine, model, body, timeout_s=None, cancel=False, to=None, **fields):
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     asked = request(to or model, items=[Item(text=body)], deadline=deadline, **fields)
+    before = len(RECORD.runs(model))
     task = asyncio.create_task(engine.infer(asked))
     if cancel:
-        await until(lambda: engine._pipeline.device.activity()[1])
+        await until(lambda: len(RECORD.runs(model)) > before)
         task.cancel()
     await asyncio.wait([task], timeout=BOUND_S)  # raised here, the error and this frame would hold each other
     if task.cancelled():

@@ -273,7 +273,7 @@ async def test_a_model_that_changes_on_its_way_out_comes_back_as_its_config_says
     await bounded(evicting)
     await settled(engine)
     held = [record.resolved.id for record in engine._registry if record.loaded is not None]
-    queues = [served.id for served in engine._pipeline.device._scheduler._models]
+    queues = [served.id for served in engine._pipeline.device.queue._scheduler._models]
     if what == "changed":
         assert len(vectors(answer)[0]) == 5
         assert held == queues == [model]

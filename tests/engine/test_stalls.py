@@ -3,7 +3,6 @@
 import asyncio
 import re
 import threading
-import time
 
 import pytest
 from sie_fake.adapter import FakeAdapter
@@ -13,7 +12,6 @@ from sie_core.cache import WeightChain
 from sie_core.contracts import InferenceError, Item, Media, TokenizeRequest
 from sie_core.defaults import BUILTINS
 from sie_core.engine import build_engine
-from sie_core.engine.device import worker as device_thread
 from sie_core.engine.timeouts import Timeouts
 from sie_core.plugins import discover
 
@@ -90,23 +88,12 @@ async def test_tokenising_that_hangs_answers_its_request_and_leaves_inference_al
     assert await bounded(engine.unload(model))
 
 
-@pytest.fixture
-def later(monkeypatch):
-    """Have the device's thread, and who asks it for problems, think that it is later."""
-    now = time.monotonic
-
-    def change(seconds):
-        monkeypatch.setattr(device_thread, "clock", lambda: now() + seconds)
-
-    return change
-
-
 @pytest.mark.parametrize("device", ["cpu", "fake"])
 async def test_a_batch_that_waits_to_be_finished_is_no_hang_and_one_that_is_being_finished_is(
-    engines, monkeypatch, later, device
+    engines, monkeypatch, device
 ):
-    model = engines.model("plain")
-    engine = await engines.start(load=[model], preprocessor_workers=1, device=device)
+    model, clock = engines.model("plain"), Clock()
+    engine = await engines.start(load=[model], preprocessor_workers=1, device=device, clock=clock)
     taken, busy, finishing, finish = threading.Event(), threading.Event(), threading.Event(), FakeAdapter.finish
 
     def held(self, units, raw):
@@ -122,16 +109,16 @@ async def test_a_batch_that_waits_to_be_finished_is_no_hang_and_one_that_is_bein
         await asyncio.to_thread(taken.wait, BOUND_S)
         task = asyncio.create_task(engine.infer(request(model, "text")))
         await until(lambda: pool.waiting == 1)
-        later(1000)
+        clock.ahead_s = 1000
         assert engine.health().live_problem is None
-        later(0)
+        clock.ahead_s = 0
         busy.set()
         await asyncio.to_thread(finishing.wait, BOUND_S)
         assert engine.health().live_problem is None
-        later(1000)
+        clock.ahead_s = 1000
         assert model in engine.health().live_problem
     finally:
-        later(0)
+        clock.ahead_s = 0
         busy.set()
         free.set()
     await bounded(task)

@@ -1,8 +1,8 @@
-"""A batch on its way through the device, and how one that failed is split. Pure; it runs nothing."""
+"""A batch on its way through the device and the end of its outputs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -23,7 +23,7 @@ class Run:
     batch: Batch
     lease: Lease | None = None
     after_freeing: bool = False
-    """Whether its units ran out of memory before, and somebody was asked to free some."""
+    """Whether its units lacked memory before, and somebody tried to free some."""
     started: float = 0.0
     ended: float = 0.0
     at_work_since: float | None = None
@@ -70,21 +70,3 @@ def part_of(batch: Batch, units: Sequence[FlightUnit]) -> Batch:
     cost = sum(unit.unit.cost for unit in units)
     predicted = None if batch.predicted_s is None else batch.predicted_s * cost / max(1, batch.cost)
     return Batch(tuple(units), batch.key, cost, predicted, len({unit.request for unit in units}))
-
-
-def halves_by_unit(run: Run) -> list[Batch]:
-    """Split a batch of several units into two of about equal length; a single unit cannot be split."""
-    middle = len(run.units) // 2
-    return [part_of(run.batch, run.units[:middle]), part_of(run.batch, run.units[middle:])] if middle else []
-
-
-def halves_by_request(run: Run) -> list[Batch]:
-    """Split a batch of several requests into two with half of them each; a single request is not split."""
-    flights = run.flights()
-    middle = len(flights) // 2
-    return [_of_flights(run, flights[:middle]), _of_flights(run, flights[middle:])] if middle else []
-
-
-def _of_flights(run: Run, flights: Iterable[Flight]) -> Batch:
-    chosen = set(flights)
-    return part_of(run.batch, [unit for unit in run.units if flight_of(unit) in chosen])

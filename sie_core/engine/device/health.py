@@ -1,100 +1,97 @@
-"""Tells a broken device from a broken model by what fails in a row. Pure: it is given the time, and its caller locks.
+"""What a device tells of itself: whether it makes progress, and which models fail one request after the other.
 
-A model that never answered is broken itself, and a restart would not help it. Where models that did answer fail one
-request after the other, and nothing on the device succeeds in between, what they have in common is broken.
+One model that fails is no reason to restart a process whose other models work, so it is told and liveness stays green.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import threading
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
-ENOUGH = 10
-"""How many requests in a row must fail before anything is said: one client's bad requests come in bursts."""
+from sie_core.engine.device.batch_run import Run
+
+FAILURES_TOLD = 10
+"""How many requests in a row must fail before a model is told: one client's bad requests come in bursts."""
+POLICY_FAILURES = 3
+"""How many times batch policies fail, with no batch in between, before new requests are unwelcome."""
 
 
-@dataclass(slots=True)
-class Row:
-    """Requests that failed in a row."""
-
-    failed: int = 0
-    since: float = 0.0
-    last: float = 0.0
-
-    def add(self, now: float) -> None:
-        """Count one more."""
-        self.since = self.since if self.failed else now
-        self.failed, self.last = self.failed + 1, now
-
-
-@dataclass(slots=True)
-class Failing:
-    """What failed since something succeeded, on one device. Models are any objects, compared as they compare.
+@dataclass(slots=True, eq=False)
+class DeviceHealth:
+    """Read without the locks of the queue: a batch policy that hangs holds them.
 
     Args:
-        span_s: Over how long nothing but failures makes the device broken, in seconds; those that are further apart
-            are rare requests, of which each may be bad.
+        stall_s: Seconds from which a batch, or a batch policy, may count as hung.
+        clock: Monotonic seconds.
     """
 
-    span_s: float
-    _rows: dict[Hashable, Row] = field(default_factory=dict)
-    _worked: set[Hashable] = field(default_factory=set)
-    _device: Row = field(default_factory=Row)
-    _models: set[Hashable] = field(default_factory=set)
-    """Those whose failures the device's row counts."""
-    _needed: int = 0
-    """How many they must be: two where several were loaded when the last of them failed."""
+    stall_s: float
+    clock: Callable[[], float]
+    death: str | None = None
+    """Why nothing runs any more."""
+    unfinished: set[Run] = field(default_factory=set)
+    """Runs whose outputs are not finished."""
+    choosing_since: float | None = None
+    """When the worker began to ask the batch policies for the next batch; None while it does not."""
+    _streaks: dict[Hashable, int] = field(default_factory=dict)
+    """Requests that failed in a row, of each loaded model."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held for a moment while a streak changes: several threads finish batches."""
+    _policy_failures: int = 0
+    _policy_failed_at: float = 0.0
+
+    def problem(self) -> str | None:
+        """Say why only a restart helps: the device is lost, its thread is dead, or a batch or a batch policy hangs."""
+        if self.death is not None:
+            return self.death
+        now, since = self.clock(), self.choosing_since
+        if since is not None and now - since > self.stall_s:
+            return f"a batch policy has been at work for {now - since:.0f} s, and nothing runs"
+        hung = (run.problem(now, self.stall_s) for run in tuple(self.unfinished))
+        return next(filter(None, hung), None)
+
+    def policy_problem(self) -> str | None:
+        """Say that batch policies fail and nothing runs; a while after the last failure new requests try them again."""
+        if self._policy_failures < POLICY_FAILURES or self.clock() - self._policy_failed_at > self.stall_s:
+            return None
+        return (
+            f"batch policies failed {self._policy_failures} times in a row and nothing ran; the server's log says why"
+        )
+
+    def model_problem(self, model: Hashable) -> str | None:
+        """Say that requests to a model fail one after the other."""
+        failed = self._streaks.get(model, 0)
+        if failed < FAILURES_TOLD:
+            return None
+        return f"the last {failed} requests to it that ran failed; the server's log says why"
 
     def add(self, model: Hashable) -> None:
-        """Know a loaded model."""
-        self._rows[model] = Row()
+        """Count the failures of a loaded model."""
+        with self._lock:
+            self._streaks[model] = 0
 
     def remove(self, model: Hashable) -> None:
-        """Forget an unloaded one."""
-        self._rows.pop(model, None)
-        self._worked.discard(model)
-        if model in self._models:  # it goes; what its failures tell stays
-            self._models.remove(model)
-            self._needed -= 1
+        """Forget an unloaded model; its last batches are not counted."""
+        with self._lock:
+            self._streaks.pop(model, None)
 
-    def succeeded(self, model: Hashable) -> None:
-        """Note that a batch of a model was finished."""
-        if model in self._rows:
-            self._worked.add(model)
-            self._rows[model].failed = 0
-            self._begin()
+    def model_failed(self, model: Hashable) -> None:
+        """Count a request that failed with no other request beside it in its batch."""
+        with self._lock:
+            if model in self._streaks:
+                self._streaks[model] += 1
 
-    def failed(self, model: Hashable, now: float) -> None:
-        """Note that a request failed on the device with nothing beside it."""
-        if model not in self._rows:
-            return
-        self._rows[model].add(now)
-        if model not in self._worked:
-            return
-        needed = min(2, len(self._rows))
-        unbelieved = len(self._models) < self._needed and needed < self._needed  # others were loaded, and did not fail
-        if unbelieved or now - self._device.last > self.span_s:
-            self._begin()
-        self._device.add(now)
-        self._models.add(model)
-        self._needed = needed
+    def model_answered(self, model: Hashable) -> None:
+        """End a model's streak: the outputs of a batch were finished."""
+        with self._lock:
+            if model in self._streaks:
+                self._streaks[model] = 0
 
-    def _begin(self) -> None:
-        """Begin the device's row afresh."""
-        self._device.failed = 0
-        self._models.clear()
+    def policy_failed(self) -> None:
+        """Count a batch policy that raised or broke its contract."""
+        self._policy_failures, self._policy_failed_at = self._policy_failures + 1, self.clock()
 
-    def device_problem(self) -> str | None:
-        """Say that the device looks broken; with several models loaded one alone is not believed."""
-        row = self._device
-        lasted = row.last - row.since
-        if row.failed < ENOUGH or lasted < self.span_s or len(self._models) < self._needed:
-            return None
-        return f"{row.failed} requests failed in a row within {lasted:.0f} s, of models that had answered before"
-
-    def problem(self, model: Hashable) -> str | None:
-        """Say that a model has been failing all the while."""
-        row = self._rows.get(model)
-        if row is None or row.failed < ENOUGH:
-            return None
-        return f"the last {row.failed} requests to it that ran failed; the server's log says why"
+    def policy_worked(self) -> None:
+        """End the policies' streak: one formed a batch."""
+        self._policy_failures = 0

@@ -11,7 +11,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from sie_core.concurrency.loop import call_soon
 from sie_core.concurrency.pool import CpuPool
@@ -27,12 +26,12 @@ from sie_core.contracts import (
 )
 from sie_core.engine.device.batch_run import Run, flight_of
 from sie_core.engine.device.scheduler import Scheduler
-from sie_core.engine.device.worker import DeviceThread
+from sie_core.engine.device.worker import DeviceWorker
 from sie_core.engine.models.loaded import LoadedModel
 from sie_core.engine.pipeline.assembly import Assembly
 from sie_core.engine.pipeline.scoring import assemble
 from sie_core.engine.pipeline.tokenizer_pool import Tokenizing, Tokens
-from sie_core.engine.requests.errors import OUT_OF_MEMORY, deadline_exceeded, given_up, request_error, unavailable
+from sie_core.engine.requests.errors import deadline_exceeded, given_up, request_error, unavailable
 from sie_core.engine.requests.inflight import Flight, FlightUnit
 from sie_core.engine.requests.output import Leaving
 
@@ -42,8 +41,6 @@ GIVE_UP_FACTOR = 5.0
 """How many stall limits preparing a request may take: nobody predicts it, and others may keep the cores busy."""
 LOOKS_A_LIMIT = 4
 """How often stages are looked at within a stall limit."""
-
-clock = time.monotonic
 
 
 class Pipeline:
@@ -70,7 +67,9 @@ class Pipeline:
         max_queued_cost: int,
         free_up: Callable[[str], Awaitable[bool]],
         stall_limit_s: float,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._preparing = CpuPool("sie-prepare", threads)
         self._seeing = CpuPool("sie-image", image_threads)
         self._finishing = CpuPool("sie-finish", threads)
@@ -83,8 +82,15 @@ class Pipeline:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._free_up = free_up
         self._freeing: set[asyncio.Task[None]] = set()
-        self.device = DeviceThread(
-            device, Scheduler(max_queued_cost), self._hand_on, self._short, self._lost, stall_limit_s=stall_limit_s
+        self.device = DeviceWorker(
+            device,
+            Scheduler(max_queued_cost),
+            self._finishing,
+            self._deliver,
+            self._out_of_memory,
+            self._lost,
+            stall_s=stall_limit_s,
+            clock=clock,
         )
 
     def start(self) -> None:
@@ -108,7 +114,7 @@ class Pipeline:
     def problem(self) -> str | None:
         """Say what is wrong with the device, or which stage of every request hangs."""
         hung = (pool.problem(self._give_up_s) for pool in (self._preparing, self._seeing))
-        return self.device.problem() or next(filter(None, hung), None)
+        return self.device.health.problem() or next(filter(None, hung), None)
 
     def notes(self) -> list[str]:
         """List the threads that hang, whether or not others do their work."""
@@ -136,7 +142,7 @@ class Pipeline:
             InferenceError: Any failure, with its code.
         """
         self._require_running()
-        flight = Flight(request, model, model.leases.acquire(), task, leaving, arrived, clock())
+        flight = Flight(request, model, model.leases.acquire(), task, leaving, arrived, self._clock())
         timer = self._deadline(flight)
         self._flights.add(flight)
         pool = self._seeing if _has_images(request) else self._preparing
@@ -194,62 +200,37 @@ class Pipeline:
     def _deadline(self, flight: Flight) -> asyncio.TimerHandle | None:
         if flight.request.deadline is None:
             return None
-        left = max(0.0, flight.request.deadline - clock())
+        left = max(0.0, flight.request.deadline - self._clock())
         return asyncio.get_running_loop().call_later(left, lambda: flight.fail(deadline_exceeded()))
 
     def _drop(self, flight: Flight) -> None:
         """Let a flight go that will not be answered."""
         if flight.future.done() and not flight.future.cancelled():
             flight.future.exception()  # looked at here, should a cancelled call not have
-        self.device.drop(flight)
+        self.device.queue.cancel(flight)
 
     def _prepare(self, flight: Flight) -> None:
         model, request = flight.model, flight.request
         try:
             if flight.settled:
                 return
-            flight.prepare_started = clock()
+            flight.prepare_started = self._clock()
             flight.assembly = assemble(request, flight.task, flight.leaving, model.adapter)
-            flight.prepared = clock()
+            flight.prepared = self._clock()
             if not flight.settled:
-                self.device.submit(model, _queue_up(flight, flight.assembly.units))
+                self.device.queue.submit(model, _queue_up(flight, flight.assembly.units))
                 if flight.settled:  # it was given up while its units were on their way into the queue
-                    self.device.drop(flight)
+                    self.device.queue.cancel(flight)
         except BaseException as error:
             flight.fail(request_error(error, "preparation", request.request_id, model.id))
         finally:
             flight.lease.release()
 
-    def _hand_on(self, run: Run, raw: Any) -> None:
-        self._finishing.submit(self._finish, run, raw)
+    def _deliver(self, run: Run, outputs: Sequence[ItemOutput]) -> None:
+        for unit, output in zip(run.units, outputs, strict=True):
+            self._deliver_one(run, unit, output)
 
-    def _finish(self, run: Run, raw: Any) -> None:
-        self.device.finishing(run)
-        failure: BaseException | None = None
-        try:
-            units = [unit.made for unit in run.units]
-            if self.device.device.asynchronous and run.model.adapter.await_device(units, raw):
-                self.device.landed(run)
-            outputs = run.model.adapter.finish(units, raw)
-            if len(outputs) != len(run.units):
-                raise ValueError(f"the adapter finished {len(outputs)} outputs of {len(run.units)} units")
-        except OUT_OF_MEMORY:
-            failure = MemoryError()  # the original's frames would keep alive what must be freed
-        except BaseException as error:
-            failure = error
-        if failure is not None:
-            del raw
-            self.device.failed(run, failure, "finishing its outputs")
-            failure = None  # it and this frame would hold each other, and the requests
-            return
-        self.device.landed(run)
-        try:
-            for unit, output in zip(run.units, outputs, strict=True):
-                self._deliver(run, unit, output)
-        finally:
-            self.device.finished(run)
-
-    def _deliver(self, run: Run, unit: FlightUnit, output: ItemOutput) -> None:
+    def _deliver_one(self, run: Run, unit: FlightUnit, output: ItemOutput) -> None:
         flight = flight_of(unit)
         if flight.settled or flight.assembly is None:
             return
@@ -267,9 +248,9 @@ class Pipeline:
     def _reply(self, flight: Flight, assembly: Assembly) -> None:
         items, usage, truncated = assembly.items(), assembly.usage(), assembly.truncated()
         lora = None if flight.task.lora is None else flight.task.lora.name
-        flight.succeed(InferenceReply(items, flight.timing(clock()), usage, truncated, lora))
+        flight.succeed(InferenceReply(items, flight.timing(self._clock()), usage, truncated, lora))
 
-    def _short(self, run: Run) -> None:
+    def _out_of_memory(self, run: Run) -> None:
         """Have room made for a run that lacks memory; called from any thread."""
         if self._loop is None or not call_soon(self._loop, self._start_freeing, run):
             self.device.resume(run, freed=False)

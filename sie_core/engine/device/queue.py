@@ -1,0 +1,200 @@
+"""What waits for one device and what is on it, behind one lock."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from sie_core.engine.device.batch_run import Run
+from sie_core.engine.device.health import DeviceHealth
+from sie_core.engine.device.scheduler import PolicyError, Scheduler
+from sie_core.engine.models.loaded import LoadedModel
+from sie_core.engine.requests.errors import deadline_exceeded, unavailable
+from sie_core.engine.requests.inflight import Flight, FlightUnit
+
+log = logging.getLogger(__name__)
+
+LEAST_WAIT_S = 0.001
+
+
+class DeviceQueue:
+    """The queues of all models, and parts of failed batches, which run before anything that waits.
+
+    Its methods may be called from any thread.
+
+    Args:
+        scheduler: Chooses among the models; only ever touched under the lock.
+        health: Told which batch policies fail, and what is at work.
+        lost: Called with a model whose queue is lost, with all requests in it.
+        clock: Monotonic seconds.
+        ahead: Batches that may be on the device at once.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        health: DeviceHealth,
+        lost: Callable[[LoadedModel], None],
+        clock: Callable[[], float],
+        ahead: int = 1,
+    ) -> None:
+        self._scheduler = scheduler
+        self._health = health
+        self._lost = lost
+        self._clock = clock
+        self._ahead = ahead
+        self._wake = threading.Condition()
+        self._retries: deque[Run] = deque()
+        self._on_device: set[Run] = set()
+        self._last_end = 0.0
+        self._closed_because: str | None = None
+
+    def close(self, why: str) -> None:
+        """Take no more units and give out no more batches."""
+        with self._wake:
+            self._closed_because = self._closed_because or why
+            self._wake.notify_all()
+
+    def add_model(self, model: LoadedModel) -> None:
+        """Serve a model's queue."""
+        with self._wake:
+            self._scheduler.add_model(model)
+            self._health.add(model)
+
+    def remove_model(self, model: LoadedModel) -> None:
+        """Stop serving a model's queue; nothing may wait in it."""
+        with self._wake:
+            self._scheduler.remove_model(model)
+            self._health.remove(model)
+
+    def submit(self, model: LoadedModel, units: Sequence[FlightUnit]) -> None:
+        """Queue the units of one request.
+
+        Raises:
+            InferenceError: `QUEUE_FULL`; `QUEUE_UNAVAILABLE` where the queue is closed or the batch policy fails.
+        """
+        with self._wake:
+            if self._closed_because is not None:
+                raise unavailable(self._closed_because)
+            now = self._clock()  # under the lock: a policy is promised times that do not decrease
+            for unit in units:
+                unit.enqueued_at = now
+            try:
+                self._scheduler.submit(model, units)
+            except PolicyError as error:
+                self._policy_failed(model, error)
+                raise unavailable(f"the queue of {model.id} was lost") from error
+            self._wake.notify()
+
+    def cancel(self, flight: Flight) -> None:
+        """Remove what is queued of a settled request."""
+        with self._wake:
+            try:
+                dropped = flight.model.policy.cancel(flight)
+            except Exception as error:
+                self._policy_failed(flight.model, error)
+                return
+        flight.model.metrics.dropped(flight.error, dropped)
+
+    def retry(self, part: Run) -> None:
+        """Have a part of a failed batch run before anything that waits."""
+        part.lease = part.model.leases.acquire()
+        with self._wake:
+            self._retries.append(part)
+            self._wake.notify()
+
+    def queued(self) -> tuple[int, int]:
+        """Return the units and the cost units that wait."""
+        with self._wake:
+            return self._scheduler.queued_units, self._scheduler.queued_cost
+
+    def queued_by_model(self) -> dict[str, int]:
+        """Return the units that wait, of each model that has any."""
+        with self._wake:
+            return self._scheduler.queued_by_model()
+
+    def next_run(self) -> Run | None:
+        """Wait for the next batch and put it on the device; None once the queue is closed."""
+        with self._wake:
+            while self._closed_because is None:
+                self._health.choosing_since = now = self._clock()
+                try:
+                    run = self._choose(now)
+                    wait_s = None if run else self._longest_wait(now)
+                except PolicyError as error:
+                    self._policy_failed(error.model, error)
+                    run, wait_s = None, LEAST_WAIT_S
+                self._health.choosing_since = None
+                if run is not None:
+                    run.started = run.at_work_since = now
+                    self._on_device.add(run)
+                    self._health.unfinished.add(run)
+                    return run
+                self._wake.wait(wait_s)
+        return None
+
+    def device_done(self, run: Run) -> None:
+        """Note that the device ended a run, and learn how long it took; a second call changes nothing."""
+        with self._wake:
+            if run not in self._on_device:
+                return
+            self._on_device.discard(run)
+            waited = run.started - min((unit.enqueued_at for unit in run.units), default=run.started)
+            # A run that was launched ahead began when the one before it ended.
+            run.started, run.ended = max(run.started, self._last_end), self._clock()
+            self._last_end = run.ended
+            seconds = run.ended - run.started
+            try:
+                self._scheduler.record(run.model, run.batch, seconds)
+            except PolicyError:
+                log.exception("the batch policy of %s failed to learn from a batch", run.model.id)
+            self._wake.notify()
+        run.model.metrics.ran(run.batch, waited, seconds)
+
+    def done(self, run: Run) -> None:
+        """Note that a run's outputs are finished, or that it failed."""
+        with self._wake:
+            self._on_device.discard(run)
+            self._health.unfinished.discard(run)
+            self._wake.notify()
+
+    def _choose(self, now: float) -> Run | None:
+        for expired in self._scheduler.expire(now):
+            expired.model.metrics.dropped(deadline_exceeded(), expired.units)
+            for flight in expired.requests:
+                cast("Flight", flight).fail(deadline_exceeded())
+        if not self._may_launch():
+            return None
+        if self._retries:
+            return self._retries.popleft()
+        chosen = self._scheduler.next(now, device_busy=bool(self._on_device))
+        if chosen is None:
+            return None
+        self._health.policy_worked()
+        return Run(*chosen, lease=chosen[0].leases.acquire())
+
+    def _may_launch(self) -> bool:
+        if not self._on_device:
+            return True
+        # A batch that lacked memory runs with none beside it.
+        alone = any(run.after_freeing for run in (*self._on_device, *self._retries))
+        return not alone and len(self._on_device) < self._ahead
+
+    def _longest_wait(self, now: float) -> float | None:
+        # With the device full `device_done` wakes the worker, with nothing queued `submit` does.
+        ready_at = self._scheduler.ready_at(now) if self._may_launch() else None
+        return None if ready_at is None else min(threading.TIMEOUT_MAX, max(LEAST_WAIT_S, ready_at - now))
+
+    def _policy_failed(self, model: LoadedModel, error: Exception) -> None:
+        log.error("the batch policy of %s failed; its queue is lost", model.id, exc_info=error)
+        self._health.policy_failed()
+        self._health.model_failed(model)
+        model.policy.lose(error.__cause__ or error)
+        try:
+            model.policy = model.new_policy()
+        except Exception:
+            log.exception("the batch policy of %s cannot be made again; the old one is used on", model.id)
+        self._lost(model)
