@@ -108,11 +108,11 @@ class Engine:
     async def start(self) -> None:
         """Take requests from now on, and load what is to be preloaded; returns when each was tried once."""
         self._pipeline.start()
+        self._sightings.again()
+        await self._sightings.settled()
         self._admission.open()
         self._residency.start()
-        self._sightings.again()
         await self._preload.run()
-        await self._sightings.settled()
 
     async def drain(self, timeout_s: float) -> bool:
         """Take no new requests and wait for those in flight; False where some still are after `timeout_s`."""

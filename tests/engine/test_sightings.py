@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import logging
@@ -17,7 +18,7 @@ from safetensors.numpy import save_file
 
 from sie_core.catalog import sightings as catalog_sightings
 from sie_core.contracts import InferenceError, ModelCard, ModelConfig, ModelFacts, WeightTierFactory
-from sie_core.engine import Engine
+from sie_core.engine import Engine, building
 from sie_core.engine.models import sightings
 from sie_core.plugins import PluginSet
 
@@ -186,3 +187,21 @@ async def test_tiers_that_do_not_say_that_they_answer_at_once_are_not_asked(engi
 async def test_a_model_without_weights_is_available(engines: Engines) -> None:
     model = engines.model("fake")
     assert (await engines.start()).model(model).available
+
+
+async def test_a_start_is_ready_once_it_has_looked(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked, release = [], threading.Event()
+
+    def held(*arguments: Any) -> dict[str, Any]:
+        looked.append(arguments)
+        release.wait(BOUND_S)
+        return {}
+
+    monkeypatch.setattr(building, "look", held)
+    engine = engines.make()
+    starting = asyncio.create_task(engine.start())
+    await until(lambda: looked)
+    assert engine.health().ready_problem is not None
+    release.set()
+    await bounded(starting)
+    assert engine.health().ready_problem is None

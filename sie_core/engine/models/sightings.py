@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 FRESH_S = 5.0
 """How long a look counts. Weights also come and go through other processes, which tell nobody."""
 LONGEST_WAIT_S = 30.0
-"""How long a start waits for its first look, which a disk that hangs holds up."""
+"""How long a start is not ready for want of its first look, which a disk that hangs holds up."""
 
 clock = time.monotonic
 
