@@ -1,7 +1,7 @@
-"""The standalone server: `serve` runs engine and API in one process. It knows no plugin by name."""
+"""The standalone server: `serve` runs engine and API in one process."""
 
 from sie_core.server.run import serve
+from sie_core.serving.draining import end_process
 from sie_core.serving.listening import ListenError
-from sie_core.serving.stopping import end_process
 
 __all__ = ["ListenError", "end_process", "serve"]

@@ -1,1 +1,1 @@
-"""The shell every program serves HTTP in: connections, listening sockets, drain, signals."""
+"""The shell of every program that serves HTTP: the server, its connections, the listening socket, drain and signals."""

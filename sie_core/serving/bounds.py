@@ -1,4 +1,4 @@
-"""What one connection may have the server hold, and for how long."""
+"""What one connection may occupy, and for how long."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ from typing import Final
 MAX_HEADERS_BYTES: Final = 65_536
 """Bytes of a request's line and headers."""
 MAX_HEADERS_S: Final = 30
-"""Seconds in which they must come, counted from the first of them."""
+"""Seconds in which they must arrive, counted from their first byte."""
 MAX_PIPELINED: Final = 16
-"""Requests of one connection that wait for an earlier one; reading stops there until it is answered."""
+"""Requests of one connection that wait for an earlier one; nothing more is read until it is answered."""
 MAX_STALL_S: Final = 60
-"""Seconds after which a client that takes nothing of its answer is left."""
+"""Seconds after which a client that reads nothing of its answer is disconnected."""
+MAX_MESSAGE_BYTES: Final = 65_536
+"""Bytes of a message on a WebSocket, where clients have nothing to say."""
+KEEP_ALIVE_S: Final = 75
+"""How long an idle connection is kept: longer than the 60 s of common load balancers, which otherwise send a request
+into a connection that is just being closed."""
+CLOSE_S: Final = 2
+"""How long connections get to close once every inference request is answered."""

@@ -1,6 +1,6 @@
-"""One HTTP connection: uvicorn's, with bounds on what a client may have the server hold, and errors in the API's shape.
+"""One HTTP connection: uvicorn's, with bounds on what a client may occupy, and errors in the API's shape.
 
-It must not know routes. Bodies are bounded by who reads them.
+Whoever reads a body bounds its size.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from sie_core.contracts import InferenceError
 from sie_core.serving.bounds import MAX_HEADERS_BYTES, MAX_HEADERS_S, MAX_PIPELINED, MAX_STALL_S
-from sie_core.serving.parsing import WishlessParser
+from sie_core.serving.http_parser import UpgradeIgnoringParser
 
 
 class Connection(HttpToolsProtocol):
     """One connection.
 
     Args:
-        refusal: Makes the answer to what is no request that can be read.
-        sockets: Paths on which a wish for WebSocket is granted; every other wish for a protocol is passed over.
+        refusal: Makes the answer to bytes that cannot be read as a request.
+        sockets: Paths on which an upgrade to WebSocket is granted; every other `Upgrade` header is ignored.
         arguments: Of uvicorn.
         options: Of uvicorn.
     """
@@ -36,27 +36,27 @@ class Connection(HttpToolsProtocol):
         **options: Any,
     ) -> None:
         super().__init__(*arguments, **options)
-        self.parser: WishlessParser | None = WishlessParser(self, self._head_without_wish)  # type: ignore[assignment]
+        self.parser: UpgradeIgnoringParser | None = UpgradeIgnoringParser(self, self._head_without_upgrade)  # type: ignore[assignment]
         self._make_refusal = refusal
         self._sockets = sockets
         self._running: RequestResponseCycle | None = None
-        """The request that is being answered; `cycle` is the last that came."""
+        """The request that is being answered; `cycle` is the last that arrived."""
         self._unreadable = False
-        """Whether what came last is no request: nothing is read any more, and that is said after the answers due."""
+        """Whether the last bytes were no valid request: reading stopped, and the refusal follows the answers due."""
         self._head: int | None = None
-        """Bytes of the headers that are coming, but for those that came with their first; None where none are."""
+        """Bytes of the headers being received, without those of their first packet; None between headers."""
         self._refusal: InferenceError | None = None
         self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Close a connection that nothing is sent on, like one that is idle between requests."""
+        """Start the idle timer: a connection on which nothing arrives is closed like one idle between requests."""
         super().connection_made(transport)
         self.flow: _Flow = _Flow(transport)
         self._await_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let everything go that waited for this connection."""
+        """Stop the timers and abandon the requests of this connection."""
         self._stop(self._head_timer, self._stall_timer)
         self.pipeline.clear()
         if self._running is not None:
@@ -64,7 +64,7 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Refuse headers that do not end; read nothing behind what is no request."""
+        """Refuse headers that do not end; ignore everything after an invalid request."""
         if self._unreadable:
             return
         if self._head is not None:
@@ -78,15 +78,15 @@ class Connection(HttpToolsProtocol):
             self._refuse(_too_large())
 
     def on_message_begin(self) -> None:
-        """Begin to count."""
+        """Start counting the bytes of the headers."""
         super().on_message_begin()
         self._head = 0
 
     def on_headers_complete(self) -> None:
-        """Refuse headers that are too large even though they came at once; leave a wish to `data_received`'s parser."""
-        if self._wishes():
+        """Refuse headers that are too large although they arrived at once; the parser rereads those with `Upgrade`."""
+        if self._asks_for_upgrade():
             if self._should_upgrade():
-                super().on_headers_complete()  # which goes no further then
+                super().on_headers_complete()  # stops at the upgrade
             return
         self._head = None
         if self._head_timer is not None:
@@ -99,7 +99,7 @@ class Connection(HttpToolsProtocol):
         self.flow.crowded = len(self.pipeline) >= MAX_PIPELINED
 
     def on_response_complete(self) -> None:
-        """Go on with the next request that waits; behind the last one, say what came that was none."""
+        """Start the next request that waits; after the last one, refuse the invalid bytes that followed."""
         self.flow.crowded = len(self.pipeline) > MAX_PIPELINED
         self._running = None
         if self._unreadable and not self.pipeline:
@@ -111,22 +111,22 @@ class Connection(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def on_message_complete(self) -> None:
-        """Go on; a head that is about to be read without its wish is no message yet."""
-        if not self._wishes():
+        """Complete the message, unless its head is about to be read again without `Upgrade`."""
+        if not self._asks_for_upgrade():
             super().on_message_complete()
 
-    def _wishes(self) -> bool:
-        """Whether the head that was just read wishes for another protocol, which CONNECT is by itself."""
+    def _asks_for_upgrade(self) -> bool:
+        """Whether the head just read has an `Upgrade` header; the method CONNECT does not count as one."""
         assert self.parser is not None
         return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
 
     def _should_upgrade(self) -> bool:
-        """Whether WebSocket is wished for where there is one, and no answer is due that it would run into."""
+        """Whether the upgrade is granted: to WebSocket, on a path that speaks it, with no answer due."""
         path = self.url.partition(b"?")[0]
         return self._get_upgrade() == b"websocket" and path in self._sockets and self._running is None
 
-    def _head_without_wish(self) -> bytes | None:
-        """Write the head of this request anew, for a parser that is to read its body; None for what is no HTTP then."""
+    def _head_without_upgrade(self) -> bytes | None:
+        """Write the request's head without `Upgrade`, to be read again; None where HTTP ends after the head."""
         assert self.parser is not None
         method = self.parser.get_method()
         if method == b"CONNECT" or self._should_upgrade():
@@ -136,7 +136,7 @@ class Connection(HttpToolsProtocol):
         return b"\r\n".join((*lines, b"", b""))
 
     def handle_websocket_upgrade(self) -> None:
-        """Hand the connection over; what speaks WebSocket is imported only where somebody watches."""
+        """Hand the connection to uvicorn's WebSocket protocol, imported here because few servers need it."""
         from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
         self._stop(self._head_timer, self._stall_timer)
@@ -145,7 +145,7 @@ class Connection(HttpToolsProtocol):
         super().handle_websocket_upgrade()
 
     def _is_idle(self) -> bool:
-        """Whether no request is coming or being answered; line ends may come then, or the rest of a refused body."""
+        """Whether no request is being received or answered; line ends or the rest of a refused body may come."""
         answered = self.cycle is None or self.cycle.response_complete
         return answered and self._head is None and not self.transport.is_closing()
 
@@ -153,13 +153,13 @@ class Connection(HttpToolsProtocol):
         self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close an idle connection; one that never took its last answer would stay open for it."""
+        """Close an idle connection; abort it where the client has not read its last answer."""
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         super().timeout_keep_alive_handler()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no request that can be read, after the answers due before it, and close."""
+        """Refuse an invalid request once the answers before it are sent, and close."""
         if self.transport.is_closing() or self._unreadable:
             return
         self._unreadable = True
@@ -169,7 +169,7 @@ class Connection(HttpToolsProtocol):
             self._write_refusal()
 
     def _leave_last(self) -> None:
-        """Give up the request whose own body cannot be read; one that is half answered already ends its connection."""
+        """Abandon the request whose body is invalid; one that is half answered ends its connection."""
         _abandon(self.cycle)
         if self.cycle is not self._running:
             self.pipeline.popleft()
@@ -189,12 +189,12 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
     def pause_writing(self) -> None:
-        """Watch a client that does not take its answer as fast as it is written."""
+        """Watch a client that reads its answer more slowly than it is written."""
         super().pause_writing()
         self._watch(self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        """The client takes it."""
+        """Stop watching: the client reads again."""
         self._stop(self._stall_timer)
         super().resume_writing()
 
@@ -223,18 +223,18 @@ class Connection(HttpToolsProtocol):
 
 
 class _Flow(FlowControl):
-    """Reads no further while too many requests wait, whatever the one that is answered asks for."""
+    """Keeps reading paused while too many pipelined requests wait."""
 
     crowded = False
 
     def resume_reading(self) -> None:
-        """Read on, unless it is crowded."""
+        """Resume reading, unless too many requests wait."""
         if not self.crowded:
             super().resume_reading()
 
 
 def _abandon(cycle: RequestResponseCycle) -> None:
-    """Tell a request that its client has gone: nothing more of it can be read, and nothing is written for it."""
+    """Tell a request that its client is gone, so that nothing more is read or written for it."""
     cycle.disconnected = True
     cycle.message_event.set()
 

@@ -1,4 +1,4 @@
-"""The socket the server listens on: taken before anything slow happens, so that a taken port is told at once."""
+"""The listening socket: opened before anything slow happens, so that a taken port is reported at once."""
 
 from __future__ import annotations
 
@@ -14,12 +14,20 @@ BACKLOG = 2048
 """How many connections the system holds until they are accepted, during the start too."""
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, *, share: bool = False) -> socket.socket:
     """Listen on a TCP port; port 0 takes a free one.
 
+    Args:
+        host: A name or an address of this machine.
+        port: The port.
+        share: Whether other processes that share too may listen on the same port; the system spreads the connections
+            among them (`SO_REUSEPORT`).
+
     Raises:
-        ListenError: The address is taken, forbidden or none of this machine's.
+        ListenError: The address is taken, forbidden or none of this machine's, or ports cannot be shared here.
     """
+    if share and not hasattr(socket, "SO_REUSEPORT"):
+        raise ListenError(f"Cannot share {host}:{port}: this system has no SO_REUSEPORT. Run one process.")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         # A name like localhost has both kinds of address, and more clients try the IPv4 one.
@@ -27,6 +35,8 @@ def listen(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
+            if share:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             listener.bind(address)
             listener.listen(BACKLOG)
         except OSError:
@@ -38,7 +48,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def address_of(listener: socket.socket) -> str:
-    """Write what is listened on as a URL: every address of the machine is `0.0.0.0` or `::`."""
+    """Write the listening address as a URL; `0.0.0.0` and `::` stand for every address of the machine."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 

@@ -161,3 +161,12 @@ def test_the_start_is_logged_with_its_threads_and_its_doubts(start_server) -> No
     assert doubt["level"] == "WARNING"
     assert "SIE_MAX_BATCH_COST?" in doubt["message"]
     assert not any("SIE_PORT " in message for message in messages)
+
+
+def test_two_processes_share_a_port_where_both_ask_for_it() -> None:
+    with listen("127.0.0.1", 0, share=True) as first:
+        port = first.getsockname()[1]
+        with listen("127.0.0.1", port, share=True) as second:
+            assert second.getsockname() == first.getsockname()
+        with pytest.raises(ListenError, match=str(port)):
+            listen("127.0.0.1", port)

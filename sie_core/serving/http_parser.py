@@ -1,7 +1,4 @@
-"""httptools' parser, for which a wish for another protocol (`Upgrade`) is no end of HTTP.
-
-It must not know connections.
-"""
+"""httptools' parser, made to ignore the `Upgrade` header where the server grants no upgrade."""
 
 from __future__ import annotations
 
@@ -12,39 +9,39 @@ from typing import Any
 import httptools
 
 
-class WishlessParser:
+class UpgradeIgnoringParser:
     """Reads requests and tells `protocol` of their parts, as `httptools.HttpRequestParser` does.
 
-    Java's HttpClient wishes for HTTP/2 with its first request. HTTP lets a server pass such a wish over, but the parser
-    stops behind a head that has one and leaves the body. So the head is read once more, by another parser, without it.
+    Java's HttpClient asks for HTTP/2 with its first request. HTTP lets a server ignore that, but httptools stops after
+    a head with `Upgrade` and leaves the body. So another parser reads the head once more, without that header.
 
     Args:
-        protocol: Told of urls, headers, bodies; `on_headers_complete` twice where there is a wish.
-        head_without_wish: Writes the head that was read last without its wish; None where the wish is granted.
+        protocol: Told of urls, headers and bodies; of `on_headers_complete` twice where an upgrade is ignored.
+        head_without_upgrade: Writes the last head without `Upgrade`; returns None where the upgrade is granted.
     """
 
-    def __init__(self, protocol: Any, head_without_wish: Callable[[], bytes | None]) -> None:
+    def __init__(self, protocol: Any, head_without_upgrade: Callable[[], bytes | None]) -> None:
         self._protocol = protocol
-        self._head_without_wish = head_without_wish
+        self._head_without_upgrade = head_without_upgrade
         self._parser = _parser(protocol)
 
     def feed_data(self, data: bytes) -> None:
-        """Read on.
+        """Parse more bytes.
 
         Raises:
-            httptools.HttpParserError: It is no HTTP.
-            httptools.HttpParserUpgrade: A wish that is granted.
+            httptools.HttpParserError: The bytes are no HTTP.
+            httptools.HttpParserUpgrade: The upgrade is granted.
         """
         while True:
             try:
                 self._parser.feed_data(data)
                 return
-            except httptools.HttpParserUpgrade as wish:
-                head = self._head_without_wish()
+            except httptools.HttpParserUpgrade as upgrade:
+                head = self._head_without_upgrade()
                 if head is None:
                     raise
                 self._parser = _parser(self._protocol)
-                data = head + data[wish.args[0] :]
+                data = head + data[upgrade.args[0] :]
 
     def get_http_version(self) -> str:
         """Return `1.1` or `1.0`."""
@@ -55,7 +52,7 @@ class WishlessParser:
         return bytes(self._parser.get_method())
 
     def should_upgrade(self) -> bool:
-        """Whether this request wishes for another protocol."""
+        """Whether this request asks for another protocol."""
         return bool(self._parser.should_upgrade())
 
     def should_keep_alive(self) -> bool:

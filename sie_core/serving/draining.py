@@ -1,7 +1,4 @@
-"""From a signal to the end: turn new requests away, let those in flight finish, then stop.
-
-It knows what counts the requests in flight and a way to stop the server, and nothing of HTTP or the engine.
-"""
+"""Drain at a signal: turn new requests away, let those in flight finish, then stop the server."""
 
 from __future__ import annotations
 
@@ -22,11 +19,11 @@ log = logging.getLogger("sie_core.server")
 
 SIGNALS = tuple(each for each in signal.Signals if each.name in {"SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP"})
 GRACE_S = 1.0
-"""How long abandoned requests get to answer that they were."""
+"""How long abandoned requests get to send their error."""
 
 
 class RequestGate(Protocol):
-    """What lets requests in and counts those in flight."""
+    """Admits requests and counts those in flight."""
 
     @property
     def in_flight(self) -> int:
@@ -42,15 +39,15 @@ class RequestGate(Protocol):
         ...
 
     def abandon(self) -> int:
-        """End the work of every request still in flight; return how many."""
+        """Cancel every request still in flight; return how many there were."""
         ...
 
 
 def end_process() -> None:
-    """End the process with success where threads are left at work; return where the interpreter ends at once anyway.
+    """End the process with exit status 0 where threads still work; return where there are none.
 
-    It joins the threads of every executor, daemons too, and a download of weights has one: for as long as that takes.
-    What they leave is what a crash leaves: locks that the system releases, and files that the next pull goes on with.
+    The interpreter would join the threads of every executor, and a download of weights may take hours. Ending now
+    leaves what a crash leaves: locks that the system releases, and files that the next pull continues.
     """
     if threading.active_count() > 1:
         logging.shutdown()
@@ -60,7 +57,7 @@ def end_process() -> None:
         os._exit(0)
 
 
-class Stopping:
+class Drain:
     """Drains once a signal came; a second signal ends the process at once.
 
     Args:
@@ -78,7 +75,7 @@ class Stopping:
         self._asked = False
 
     def install(self) -> None:
-        """Take the signals over, but for a SIGHUP that `nohup` has us ignore; call it on the main thread."""
+        """Handle the signals, but not a SIGHUP that `nohup` made the process ignore; call it on the main thread."""
         for number in SIGNALS:
             if number.name != "SIGHUP" or signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, self._on_signal)
@@ -87,7 +84,7 @@ class Stopping:
         if self._asked and signal.Signals(number).name == "SIGHUP":
             return  # systemd may send it right behind SIGTERM, and a terminal that closes sends it twice
         if self._asked:
-            # Nothing that may hang: not the loop, not the device, not an atexit function.
+            # The event loop, the device and atexit functions may all hang.
             os._exit(128 + number)
         self._asked = True
         call_soon(self._loop, self._begin, signal.Signals(number).name)

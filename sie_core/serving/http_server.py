@@ -1,0 +1,93 @@
+"""An ASGI application under uvicorn, as every program of SIE serves one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
+from functools import partial
+from typing import Any
+
+import uvicorn
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from sie_core.contracts import InferenceError
+from sie_core.serving.bounds import CLOSE_S, KEEP_ALIVE_S, MAX_MESSAGE_BYTES
+from sie_core.serving.connections import Connection
+from sie_core.serving.listening import BACKLOG
+
+
+def run_loop(main: Coroutine[Any, Any, None]) -> None:
+    """Run `main` on a new event loop of the kind that uvicorn takes."""
+    factory = uvicorn.Config("", log_config=None).get_loop_factory()
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main)
+
+
+class HttpServer(uvicorn.Server):
+    """Uvicorn without its signal handlers; `Drain` takes the signals.
+
+    Args:
+        app: The application.
+        refusal: Makes the answer to bytes that cannot be read as a request.
+        sockets: The paths that speak WebSocket.
+    """
+
+    def __init__(
+        self, app: ASGIApp, refusal: Callable[[InferenceError], Response], sockets: Collection[bytes] = ()
+    ) -> None:
+        config = uvicorn.Config(
+            app,
+            http=partial(Connection, refusal=refusal, sockets=sockets),  # type: ignore[arg-type]
+            ws="none",
+            ws_max_size=MAX_MESSAGE_BYTES,
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=CLOSE_S,
+        )
+        super().__init__(config)
+        self._listening = asyncio.Event()
+
+    async def serve_on(self, listener: socket.socket, start: Callable[[], Awaitable[None]]) -> None:
+        """Serve until `stop`; meanwhile do `start`, which is cancelled where it is still at work then.
+
+        Requests are answered while `start` is at work, so that probes see the program start.
+
+        Raises:
+            Whatever `start` raises, which stops the server.
+        """
+        starting = asyncio.create_task(self._start(start))
+        try:
+            await self.serve(sockets=[listener])
+            if starting.done():
+                starting.result()
+        finally:
+            starting.cancel()
+
+    async def _start(self, start: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await self._listening.wait()
+            await start()
+        except Exception:
+            self.stop()
+            raise
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen."""
+        await super().startup(sockets)
+        self._listening.set()
+
+    def stop(self) -> None:
+        """Close the listening socket and the connections, and return from `serve_on`."""
+        self.should_exit = True
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals to `Drain`."""
+        yield
