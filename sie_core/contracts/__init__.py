@@ -8,7 +8,7 @@ from sie_core.contracts.backend import Health, InferenceBackend, InferenceReply,
 from sie_core.contracts.batching import Batch, BatchLimits, BatchPolicy, QueuedUnit
 from sie_core.contracts.card import ModelCard, ModuleCard
 from sie_core.contracts.device import Device, DeviceMemory, DeviceProbe
-from sie_core.contracts.device_errors import device_errors, device_fault
+from sie_core.contracts.device_faults import device_errors, device_fault
 from sie_core.contracts.errors import (
     DeviceLost,
     InferenceError,
@@ -19,6 +19,7 @@ from sie_core.contracts.errors import (
     PluginError,
 )
 from sie_core.contracts.families import Claim, ModelFamily, Option, Stage, claim_architectures
+from sie_core.contracts.images import MAX_IMAGE_ASPECT, MAX_IMAGE_PIXELS, MAX_REQUEST_PIXELS
 from sie_core.contracts.lora import Lora, LoraConfig
 from sie_core.contracts.memory import HeldModel, MemoryLimits, MemoryManager, Room
 from sie_core.contracts.model import ModelConfig, Profile, ResolvedModel
@@ -55,6 +56,9 @@ CONTRACT_VERSION = 1
 __all__ = [
     "COMPARED",
     "CONTRACT_VERSION",
+    "MAX_IMAGE_ASPECT",
+    "MAX_IMAGE_PIXELS",
+    "MAX_REQUEST_PIXELS",
     "Adapter",
     "Batch",
     "BatchLimits",

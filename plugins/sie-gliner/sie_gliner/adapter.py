@@ -1,7 +1,4 @@
-"""The family `gliner`: entities, and relations between them, by the labels of each request.
-
-It joins rows, gliner's model and what is read from its probabilities, and knows none of them from inside.
-"""
+"""The family `gliner`: entities, and relations between them, by the labels of each request."""
 
 from __future__ import annotations
 

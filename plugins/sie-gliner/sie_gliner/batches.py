@@ -1,7 +1,4 @@
-"""Rows to the tensors gliner's models take, padded, and their results back to the host.
-
-It knows rows and tensors, no text and no threshold but the one some models select spans by.
-"""
+"""Turns rows into the padded tensors that gliner's models take, and copies their results back to the host."""
 
 from __future__ import annotations
 

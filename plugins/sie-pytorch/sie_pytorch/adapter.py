@@ -1,7 +1,4 @@
-"""The family `pytorch`: text encoders with any head, packed where their architecture allows.
-
-It joins tokenisation, a runner and heads, and knows none of them from inside.
-"""
+"""The family `pytorch`: text encoders with any head, packed where their architecture allows."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The family `sentence-transformers`: whatever that library loads as a dense encoder, padded, on its own terms.
 
-It knows the library's public methods only; what it serves it says to be a fallback.
+It calls public methods of the library only, and its facts say that it is a fallback.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Loads the parts of a text encoder and brings their facts together. It knows no request."""
+"""Loads the parts of a text encoder and brings their facts together."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Copies between the host and a device that wait for nothing and hold nothing up.
-
-It knows arrays and tensors, no model.
-"""
+"""Copies of arrays and tensors between the host and a device, without waiting for the device."""
 
 from __future__ import annotations
 

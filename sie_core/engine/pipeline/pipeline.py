@@ -28,11 +28,10 @@ from sie_core.engine.device.batch_run import Run, flight_of
 from sie_core.engine.device.scheduler import Scheduler
 from sie_core.engine.device.worker import DeviceWorker
 from sie_core.engine.models.loaded import LoadedModel
-from sie_core.engine.pipeline.assembly import Assembly
 from sie_core.engine.pipeline.scoring import assemble
 from sie_core.engine.pipeline.tokenizer_pool import Tokenizing, Tokens
 from sie_core.engine.requests.errors import deadline_exceeded, given_up, request_error, unavailable
-from sie_core.engine.requests.inflight import Flight, FlightUnit
+from sie_core.engine.requests.inflight import Assembling, Flight, FlightUnit
 from sie_core.engine.requests.output import Leaving
 
 log = logging.getLogger(__name__)
@@ -245,7 +244,7 @@ class Pipeline:
             flight.fail(failure)
             del failure  # it and this frame would hold each other, and the request
 
-    def _reply(self, flight: Flight, assembly: Assembly) -> None:
+    def _reply(self, flight: Flight, assembly: Assembling) -> None:
         items, usage, truncated = assembly.items(), assembly.usage(), assembly.truncated()
         lora = None if flight.task.lora is None else flight.task.lora.name
         flight.succeed(InferenceReply(items, flight.timing(self._clock()), usage, truncated, lora))

@@ -8,17 +8,49 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from sie_core.concurrency.loop import call_soon
-from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, QueuedUnit, Task, Timing, Unit
+from sie_core.contracts import (
+    InferenceError,
+    InferenceReply,
+    InferenceRequest,
+    ItemOutput,
+    QueuedUnit,
+    Task,
+    Timing,
+    Unit,
+    Usage,
+)
 
 if TYPE_CHECKING:
     from sie_core.engine.models.lease import Lease
     from sie_core.engine.models.loaded import LoadedModel
-    from sie_core.engine.pipeline.assembly import Assembly
     from sie_core.engine.requests.output import Leaving
+
+
+class Assembling(Protocol):
+    """What collects the outputs of a request's units, and makes its reply of them: `pipeline.assembly.Assembly`."""
+
+    units: Sequence[Unit]
+
+    def deliver(self, index: int, output: ItemOutput) -> bool:
+        """Take the output of a unit; return whether it was the last of the request."""
+        ...
+
+    def items(self) -> list[bytes]:
+        """Return the encoded items."""
+        ...
+
+    def usage(self) -> Usage:
+        """Count what the request consumed."""
+        ...
+
+    def truncated(self) -> int:
+        """Count the items that were cut."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -78,7 +110,7 @@ class Flight:
         self.submitted = self.prepare_started = self.prepared = now
         self.first_run: float | None = None
         self.last_run = now
-        self.assembly: Assembly | None = None
+        self.assembly: Assembling | None = None
         self.settled = False
         self.error: InferenceError | None = None
         """The like of what it was answered with, without the frames that one passed: they hold this flight."""

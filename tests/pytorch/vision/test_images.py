@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sie_core.contracts import Adapter, InvalidInput, Item, Media
-from sie_core.contracts.images import MAX_IMAGE_ASPECT, MAX_IMAGE_PIXELS
+from sie_core.contracts import MAX_IMAGE_ASPECT, MAX_IMAGE_PIXELS, Adapter, InvalidInput, Item, Media
 from tests.pytorch.encoders import task
 from tests.pytorch.vision.support import ask, encoded, image_item, picture
 

@@ -1,7 +1,4 @@
-"""Choosing what runs a model: registered runners by priority, each on proof, and the padded runner where none holds.
-
-It knows runners by their specs and their interface only.
-"""
+"""Chooses what runs a model: registered runners by priority, each proved at load; the padded one where none passes."""
 
 from __future__ import annotations
 

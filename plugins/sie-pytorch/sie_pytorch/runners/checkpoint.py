@@ -1,7 +1,4 @@
-"""Loading a text encoder's base model from a checkpoint folder: safetensors alone, every weight accounted for.
-
-It knows transformers' loading and nothing of how the model is run afterwards.
-"""
+"""Loads a text encoder's base model from a checkpoint folder: safetensors alone, every weight accounted for."""
 
 from __future__ import annotations
 

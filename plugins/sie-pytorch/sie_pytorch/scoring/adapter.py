@@ -1,7 +1,4 @@
-"""The family `pytorch-pairs`: models that read two texts at once, for `score` and for `extract` by labels.
-
-It joins tokenisation of pairs, a runner and a head, and knows none of them from inside.
-"""
+"""The family `pytorch-pairs`: models that read two texts at once, for `score` and for `extract` by labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loads a model that reads two texts at once: layout, tokenizer, runner, head, and a first pair through all of them."""
+"""Loads a model that reads two texts at once: layout, tokenizer, runner, head, and a warm-up with one pair."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The family `pytorch-vision`: models that see, and read, into one space: CLIP and SigLIP.
-
-It joins tokenisation, the decoding of images and two towers, and knows none of them from inside.
-"""
+"""The family `pytorch-vision`: models that embed images and texts into one space, such as CLIP and SigLIP."""
 
 from __future__ import annotations
 

@@ -10,8 +10,7 @@ import io
 
 from PIL import Image
 
-from sie_core.contracts import InvalidInput, Media
-from sie_core.contracts.images import MAX_IMAGE_ASPECT, MAX_IMAGE_PIXELS, MAX_REQUEST_PIXELS
+from sie_core.contracts import MAX_IMAGE_ASPECT, MAX_IMAGE_PIXELS, MAX_REQUEST_PIXELS, InvalidInput, Media
 
 Image.init()
 FORMATS = tuple(name for name in ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "MPO") if name in Image.OPEN)

@@ -1,4 +1,4 @@
-"""Loads a model of images and texts: layout, tokenizer, image processor, towers, and a first text and image."""
+"""Loads a model of images and texts: layout, tokenizer, image processor, towers, and a warm-up."""
 
 from __future__ import annotations
 
