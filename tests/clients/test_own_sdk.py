@@ -7,7 +7,7 @@ import asyncio
 import numpy as np
 import pytest
 from PIL import Image
-from sie_sdk import InputTooLongError, ModelLoadingError, RequestError, SIEAsyncClient, SIEClient
+from sie_sdk import InputTooLongError, ModelLoadingError, RequestError, SIEAsyncClient, SIEClient, SIEConnectionError
 from sie_sdk.types import Item
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
@@ -106,6 +106,63 @@ def test_an_image_gives_one_vector_however_its_pixels_are_held(fake_server, tmp_
     np.testing.assert_array_equal(file["dense"], data["dense"])
     assert array["dense"].shape == (16,)
     assert both["request"]["usage"] == {"input_tokens": 2, "images": 2}
+
+
+FAULTY = ["one", "two [nan]", Item(id="third", text="three [crash]"), "four", *(f"word {place}" for place in range(60))]
+
+
+def test_many_items_come_as_one_matrix_and_those_that_fail_are_told_by_both_shells(fake_server):
+    settings = {"batch_size": 16, "parallel": 3, "progress": False}
+
+    async def asked() -> object:
+        async with SIEAsyncClient(fake_server) as client:
+            return await client.encode_many(f"{FAKE}:faulty", FAULTY, **settings)
+
+    with SIEClient(fake_server) as client:
+        alone = client.encode(FAKE, ["one", "four", "word 59"])
+        seen = [client.encode_many(f"{FAKE}:faulty", FAULTY, **settings), asyncio.run(asked())]
+    for many in seen:
+        assert [(each.place, each.id, each.error.code) for each in many.failed] == [
+            (1, None, "NON_FINITE_OUTPUT"),
+            (2, "third", "INFERENCE_ERROR"),
+        ]
+        matrix = many.matrix(missing=np.nan)
+        assert (matrix.shape, np.isnan(matrix).all(1).nonzero()[0].tolist()) == ((64, 32), [1, 2])
+        np.testing.assert_array_equal(matrix[[0, 3, 63]], np.stack([result["dense"] for result in alone]))
+
+
+def test_more_documents_than_a_request_takes_are_ranked(fake_server):
+    documents = [f"red {place}" for place in range(1100)] + ["a red fox"]
+    with SIEClient(fake_server) as client:
+        many = client.score_many(
+            "sie-fake/reranker", [("red fox", documents), ("house", ["a house"])], batch_size=500, progress=False
+        )
+    assert (many.failed, many.matrix().shape) == ([], (2, 1101))
+    assert many.results[0]["scores"][0] == {"item_id": "item-1100", "score": 1.0, "rank": 0}
+    assert (many.matrix()[0, :1100] == 0.5).all()
+    assert many.matrix()[1, 0] == 1
+
+
+def test_the_tokens_of_texts_and_the_server_s_health_are_told(fake_server):
+    with SIEClient(fake_server) as client:
+        (one, two), three = client.tokenize(FAKE, ["one two", "three"])
+        assert [two["text"], two["start"], two["stop"], two["special"]] == ["two", 4, 7, False]
+        assert client.tokenize(FAKE, "one two") == [one, two]
+        assert [token["text"] for token in three] == ["three"]
+        with pytest.raises(RequestError) as caught:
+            client.tokenize("sie-fake/embeder", "x")
+        assert (caught.value.code, caught.value.status_code) == ("MODEL_NOT_FOUND", 404)
+        health = client.health()
+    assert (health["status"], health["type"]) == ("healthy", "standalone")
+    assert FAKE in [model["name"] for model in health["models"]]
+
+
+def test_a_call_s_own_timeout_ends_it_and_no_other(fake_server):
+    slow = {"latency_ms": 3000}
+    with SIEClient(fake_server) as client:
+        with pytest.raises(SIEConnectionError, match="ReadTimeout"):
+            client.encode(f"{FAKE}:slow", "x", options=slow, timeout_s=0.2)
+        assert client.encode(FAKE, "x")["dense"].shape == (32,)
 
 
 def test_a_refused_request_names_its_field(fake_server):

@@ -24,6 +24,7 @@ SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
             [
                 r"\(384,\) [\d.]+\na int8\n\[.*'sentence-transformers/all-MiniLM-L6-v2'.*\]\n256\n",
                 r"(\[( *-?0\.\d+){3} *\]\n){2}",
+                r"\(500, 384\) \[\]\n\[\[0\. +1\. *\]\n \[0\.6\d+ +0\.6\d+ *\]\]\n",
                 r"{'item_id': 'fox', 'score': 1\.0, 'rank': 0}\nperson Ada\nplace London\n\(16,\)\n",
                 r"a small model behind a search\n",
             ],

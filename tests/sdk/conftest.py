@@ -4,34 +4,20 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
 from sie_sdk import wire
-from sie_sdk._exchange import Operation, Outcome, Response, Send, Sleep
+from sie_sdk._exchange import Offload, Operation, Outcome, Response, Send, Sleep
 from sie_sdk._protocol import Protocol
 from sie_sdk._requests import Writer
 
+from tests.sdk.scripted import Scripted, scripted_server
+
 NOW = 1_700_000_000.0
-CALL = {
-    "instruction": None,
-    "options": None,
-    "gpu": None,
-    "wait_for_capacity": True,
-    "provision_timeout_s": None,
-    "max_oom_retries": 3,
-    "truncate": None,
-}
-ENCODE = CALL | {
-    "output_types": None,
-    "output_dtype": None,
-    "is_query": None,
-    "input_type": None,
-    "dimensions": None,
-}
 
 
 class Luck(random.Random):
@@ -50,6 +36,7 @@ class Rehearsal:
     now: float = 1000.0
     sends: list[Send] = field(default_factory=list)
     sleeps: list[float] = field(default_factory=list)
+    offloads: int = 0
     luck: Luck = field(default_factory=Luck)
 
     def protocol(self, *, api_key: str | None = None, wire_format: Any = "msgpack", **settings: Any) -> Protocol:
@@ -57,15 +44,13 @@ class Rehearsal:
         return Protocol(writer, **settings, clock=lambda: self.now, wall_clock=lambda: NOW, rng=self.luck)
 
     def encode(self, *outcomes: Outcome, items: Any = "text", client: Any = None, **call: Any) -> Any:
-        return self.play(self.protocol(**(client or {})).encode("org/m", items, **(ENCODE | call)), outcomes)
+        return self.play(self.protocol(**(client or {})).encode("org/m", items, call), outcomes)
 
     def score(self, *outcomes: Outcome, items: Any = ("a", "b"), client: Any = None, **call: Any) -> Any:
-        settings = CALL | call
-        return self.play(self.protocol(**(client or {})).score("org/m", "query", list(items), **settings), outcomes)
+        return self.play(self.protocol(**(client or {})).score("org/m", "query", list(items), call), outcomes)
 
     def extract(self, *outcomes: Outcome, items: Any = "text", client: Any = None, **call: Any) -> Any:
-        settings = CALL | {"labels": None, "output_schema": None} | call
-        return self.play(self.protocol(**(client or {})).extract("org/m", items, **settings), outcomes)
+        return self.play(self.protocol(**(client or {})).extract("org/m", items, call), outcomes)
 
     def play(self, operation: Operation[Any], outcomes: Sequence[Outcome]) -> Any:
         left = list(outcomes)
@@ -76,7 +61,9 @@ class Rehearsal:
             except StopIteration as done:
                 return done.value
             answer = None
-            if isinstance(action, Sleep):
+            if isinstance(action, Offload):
+                self.offloads += 1
+            elif isinstance(action, Sleep):
                 assert action.seconds >= 0
                 self.sleeps.append(action.seconds)
                 self.now += action.seconds
@@ -118,3 +105,9 @@ def answer(body: Any, headers: dict[str, str] | None = None) -> Response:
 @pytest.fixture
 def rehearsal():
     return Rehearsal()
+
+
+@pytest.fixture
+def server() -> Iterator[Scripted]:
+    with scripted_server() as scripted:
+        yield scripted

@@ -108,13 +108,13 @@ def test_one_output_type_where_a_list_belongs_is_refused(rehearsal):
 
 @pytest.mark.parametrize("model", ["", "..", "a/../b", "a//b", "/a", "./a"])
 def test_an_id_that_would_name_another_route_is_refused(rehearsal, model):
-    for operation in (rehearsal.protocol().get_model(model),):
+    for operation in (rehearsal.protocol().get_model(model, {}),):
         with pytest.raises(ValueError, match="no model id"):
             next(operation)
 
 
 def test_an_id_stands_unescaped_but_for_what_would_end_the_path(rehearsal):
-    action = next(rehearsal.protocol().get_model("org/m-1.5:fast@v2?x#y z"))
+    action = next(rehearsal.protocol().get_model("org/m-1.5:fast@v2?x#y z", {}))
     assert action.url == "http://server/v1/models/org/m-1.5:fast@v2%3Fx%23y%20z"
     assert action.headers == {"X-SIE-SDK-Version": __version__, "Accept": "application/json"}
     assert action.body is None
@@ -238,9 +238,9 @@ def test_an_unreadable_answer_is_a_request_error_that_says_so(rehearsal, body):
 def test_an_unreadable_list_of_models_is_a_request_error(rehearsal, body):
     answer = Response(200, {"content-type": "application/json"}, body.encode())
     with pytest.raises(RequestError, match="cannot be read"):
-        rehearsal.play(rehearsal.protocol().list_models(), [answer])
+        rehearsal.play(rehearsal.protocol().list_models({}), [answer])
     with pytest.raises(RequestError, match="cannot be read"):
-        rehearsal.play(rehearsal.protocol().get_model("m"), [answer])
+        rehearsal.play(rehearsal.protocol().get_model("m", {}), [answer])
 
 
 def test_models_are_what_the_server_says_of_them(rehearsal):
@@ -249,8 +249,8 @@ def test_models_are_what_the_server_says_of_them(rehearsal):
 
     models = [{"name": "a", "more": 1}, {"name": "b"}]
     protocol = rehearsal.protocol()
-    assert rehearsal.play(protocol.list_models(), [answer({"models": models, "object": "list"})]) == models
-    assert rehearsal.play(protocol.get_model("a"), [answer(models[0])]) == models[0]
+    assert rehearsal.play(protocol.list_models({}), [answer({"models": models, "object": "list"})]) == models
+    assert rehearsal.play(protocol.get_model("a", {}), [answer(models[0])]) == models[0]
 
 
 def test_the_dense_vector_is_taken_out_or_missed_by_name(rehearsal):

@@ -47,6 +47,6 @@ def test_only_errors_of_the_sdk_escape(rehearsal, body, status, hint):
     answer = Response(status, {"content-type": content_type, "retry-after": hint}, content)
     with contextlib.suppress(SIEError):
         rehearsal.encode(answer, provision_timeout_s=0)
-    for operation in (rehearsal.protocol().list_models(), rehearsal.protocol().get_model("m")):
+    for operation in (rehearsal.protocol().list_models({}), rehearsal.protocol().get_model("m", {})):
         with contextlib.suppress(SIEError):
             rehearsal.play(operation, [answer])

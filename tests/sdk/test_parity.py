@@ -4,122 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 import socket
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
-from sie_sdk import SIEAsyncClient, SIEClient, SIEConnectionError, wire
+from sie_sdk import SIEAsyncClient, SIEClient, SIEConnectionError
 
+from tests.sdk.scripted import as_json, ok, ranked, refused, run_async, run_sync
+
+CALLS = ("encode", "encode_many", "score", "score_many", "extract", "tokenize", "list_models", "get_model", "health")
 SAME_NAME = {"aclose": "close", "__aenter__": "__enter__", "__aexit__": "__exit__"}
-
-
-@dataclass
-class Scripted:
-    """A server that gives the answers of its script in turn and records what was asked, and over how many sockets."""
-
-    url: str = ""
-    script: list[tuple[int, dict[str, str], bytes] | str] = field(default_factory=list)
-    requests: list[tuple[str, str, dict[str, str], bytes]] = field(default_factory=list)
-    connections: set[Any] = field(default_factory=set)
-    release: threading.Event = field(default_factory=threading.Event)
-
-    def answer(self, handler: BaseHTTPRequestHandler) -> None:
-        body = handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
-        headers = {name.lower(): value for name, value in handler.headers.items() if name.lower() != "host"}
-        self.requests.append((handler.command, handler.path, headers, body))
-        self.connections.add(handler.client_address)
-        step = self.script.pop(0)
-        if step == "hang up":
-            handler.close_connection = True
-            return
-        if step == "hold":
-            self.release.wait(30)
-            handler.close_connection = True
-            return
-        status, headers, body = step
-        handler.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(body))}.items():
-            handler.send_header(name, value)
-        handler.end_headers()
-        handler.wfile.write(body)
-
-
-@pytest.fixture
-def server() -> Iterator[Scripted]:
-    scripted = Scripted()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
-        do_GET = do_POST = lambda handler: scripted.answer(handler)  # noqa: N815 - the base class's names
-
-        def log_message(self, *args: Any) -> None:
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        scripted.url = f"http://127.0.0.1:{http.server_port}"
-        thread = threading.Thread(target=http.serve_forever, args=(0.01,))
-        thread.start()
-        yield scripted
-        scripted.release.set()
-        http.shutdown()
-        thread.join(10)
-
-
-def ok(count: int = 1, **body: Any) -> tuple[int, dict[str, str], bytes]:
-    item = {"dense": {"dims": 2, "dtype": "float32", "values": np.array([1, 2], np.float32)}}
-    content = wire.pack({"model": "m", "items": [item] * count} | body)
-    return 200, {"Content-Type": "application/msgpack", "X-Total-Time": "1.50", "X-SIE-Request-ID": "r"}, content
-
-
-def refused(status: int, code: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
-    content = json.dumps({"error": {"code": code, "message": "the reason", "param": "items[0]"}}).encode()
-    return status, {"Content-Type": "application/json", **headers}, content
-
-
-def as_json(body: Any) -> tuple[int, dict[str, str], bytes]:
-    return 200, {"Content-Type": "application/json"}, json.dumps(body).encode()
-
-
-def plain(value: Any) -> Any:
-    """What can be compared: arrays become their dtype and numbers, an error its type and facts."""
-    if isinstance(value, np.ndarray):
-        return str(value.dtype), value.tolist()
-    if isinstance(value, dict):
-        return {key: plain(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [plain(part) for part in value]
-    if isinstance(value, SIEConnectionError):
-        return type(value)
-    if isinstance(value, Exception):
-        return type(value), str(value), plain(vars(value))
-    return value
-
-
-def run_sync(url: str, name: str, arguments: tuple[Any, ...], call: dict[str, Any], client: dict[str, Any]) -> Any:
-    with SIEClient(url, **client) as sie:
-        try:
-            return plain(getattr(sie, name)(*arguments, **call))
-        except Exception as error:
-            return plain(error)
-
-
-def run_async(url: str, name: str, arguments: tuple[Any, ...], call: dict[str, Any], client: dict[str, Any]) -> Any:
-    async def main() -> Any:
-        async with SIEAsyncClient(url, **client) as sie:
-            try:
-                return plain(await getattr(sie, name)(*arguments, **call))
-            except Exception as error:
-                return plain(error)
-
-    return asyncio.run(main())
 
 
 def test_the_shells_have_the_same_public_methods_parameters_and_defaults():
@@ -134,15 +29,28 @@ def test_the_shells_have_the_same_public_methods_parameters_and_defaults():
         return found
 
     assert surface(SIEClient) == surface(SIEAsyncClient)
-    assert set(surface(SIEClient)) > {"base_url", "close", "encode", "extract", "get_model", "list_models", "score"}
+    assert set(surface(SIEClient)) == {*CALLS, "__init__", "__enter__", "__exit__", "base_url", "close"}
+
+
+def test_help_and_notebooks_see_each_argument_with_its_default_and_its_docs():
+    shown = inspect.signature(SIEClient.encode).parameters
+    assert {"output_types", "dimensions", "truncate", "timeout_s"} < set(shown)
+    assert (shown["wait_for_capacity"].default, shown["dimensions"].default) == (True, None)
+    assert (shown["truncate"].kind, shown["truncate"].annotation) == (inspect.Parameter.KEYWORD_ONLY, "Truncate | None")
+    for name in ("encode", "score", "extract"):
+        call = getattr(SIEClient, name)
+        for argument in list(inspect.signature(call).parameters)[1:]:
+            assert f"            {argument}: " in call.__doc__, (name, argument)
 
 
 def test_only_the_asynchronous_shell_is_asynchronous():
-    for name in ("encode", "score", "extract", "list_models", "get_model"):
+    for name in CALLS:
         assert inspect.iscoroutinefunction(getattr(SIEAsyncClient, name))
         assert not inspect.iscoroutinefunction(getattr(SIEClient, name))
 
 
+TOKEN = {"id": 7, "text": "x", "special": False, "start": 0, "stop": 1}
+ONE_BY_ONE = {"batch_size": 2, "parallel": 1, "progress": False}
 ENCODE: tuple[str, tuple[Any, ...]] = ("encode", ("org/m", "x"))
 SCENARIOS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], dict[str, Any], list[Any]]] = {
     "one": (*ENCODE, {}, {}, [ok(timing={"total_ms": 1})]),
@@ -159,6 +67,7 @@ SCENARIOS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], dict[str, Any],
             "input_type": "query",
             "dimensions": 64,
             "truncate": "start",
+            "timeout_s": 20,
         },
         {"api_key": "k", "options": {"b": 2}},
         [ok()],
@@ -215,6 +124,39 @@ SCENARIOS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], dict[str, Any],
     "hung up": (*ENCODE, {}, {}, ["hang up", ok()]),
     "hung up for good": (*ENCODE, {"wait_for_capacity": False}, {}, ["hang up"]),
     "too slow": (*ENCODE, {}, {"read_timeout_s": 0.1}, ["hold"]),
+    "too slow for this call": (*ENCODE, {"timeout_s": 0.1}, {}, ["hold"]),
+    "models too slow": ("list_models", (), {"timeout_s": 0.1}, {}, ["hold"]),
+    "no such argument": (*ENCODE, {"output_type": ["dense"]}, {}, []),
+    "no such argument of a look-up": ("health", (), {"gpu": "l4"}, {}, []),
+    "health": ("health", (), {}, {"api_key": "k"}, [as_json({"status": "healthy", "models": []})]),
+    "health of something else": ("health", (), {}, {}, [as_json({"up": True})]),
+    "tokens of one": ("tokenize", ("org/m", "x"), {"gpu": "l4"}, {"api_key": "k"}, [as_json([[TOKEN]])]),
+    "tokens of many": ("tokenize", ("org/m", ["x", "y"]), {"add_special_tokens": False}, {}, [as_json([[TOKEN], []])]),
+    "tokens of too few": ("tokenize", ("org/m", ["x", "y"]), {}, {}, [as_json([[TOKEN]])]),
+    "no tokens": ("tokenize", ("org/m", {"text": "x"}), {}, {}, []),
+    "encode many": (
+        "encode_many",
+        ("org/m", [{"text": "x", "id": "a"}, "y", 7, "z"]),
+        ONE_BY_ONE | {"output_dtype": "float32", "options": {"a": 1}},
+        {"options": {"b": 2}},
+        [ok(2), ok()],
+    ),
+    "encode many, some fail": (
+        "encode_many",
+        ("org/m", ["x", {"text": "y", "id": "b"}, "z"]),
+        ONE_BY_ONE,
+        {},
+        [refused(400, "INVALID_INPUT"), ok(), refused(413, "PAYLOAD_TOO_LARGE")],
+    ),
+    "encode many, none may": ("encode_many", ("org/m", ["x"] * 9), ONE_BY_ONE, {}, [refused(401, "UNAUTHORIZED")]),
+    "encode one as many": ("encode_many", ("org/m", "x"), {}, {}, []),
+    "score many": (
+        "score_many",
+        ("org/m", [("p", ["x", {"text": "y", "id": "b"}, "z"]), ({"text": "q", "id": "q"}, [])]),
+        ONE_BY_ONE | {"instruction": "i"},
+        {},
+        [ranked(0, 1), ranked(0)],
+    ),
 }
 
 

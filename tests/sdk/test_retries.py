@@ -6,8 +6,6 @@ import pytest
 from sie_sdk import errors
 from sie_sdk._exchange import Response, TransportFailure
 
-from tests.sdk.conftest import ENCODE
-
 
 def lost(phase):
     return TransportFailure(phase, OSError("the wire is cut"))
@@ -241,9 +239,9 @@ def test_a_server_that_answered_once_is_waited_for_as_long_as_the_budget_is(rehe
 
 def test_a_server_that_answered_an_earlier_call_is_waited_for_too(rehearsal):
     client = rehearsal.protocol()
-    rehearsal.play(client.encode("org/m", "text", **ENCODE), [rehearsal.vectors()])
+    rehearsal.play(client.encode("org/m", "text", {}), [rehearsal.vectors()])
     with pytest.raises(errors.SIEConnectionError):
-        rehearsal.play(client.encode("org/m", "text", **ENCODE), [lost("unsent")])
+        rehearsal.play(client.encode("org/m", "text", {}), [lost("unsent")])
     assert sum(rehearsal.sleeps) > 800
 
 
@@ -281,7 +279,7 @@ def test_failures_of_several_kinds_share_one_budget(rehearsal):
 
 def test_reads_are_not_repeated_over_a_broken_connection(rehearsal):
     with pytest.raises(errors.SIEConnectionError):
-        rehearsal.play(rehearsal.protocol().list_models(), [lost("interrupted")])
+        rehearsal.play(rehearsal.protocol().list_models({}), [lost("interrupted")])
     assert len(rehearsal.sends) == 1
 
 

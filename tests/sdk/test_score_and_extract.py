@@ -36,10 +36,7 @@ def test_a_score_s_settings_stand_beside_its_items(rehearsal):
 
 
 def test_a_single_document_is_a_list_of_one(rehearsal):
-    protocol = rehearsal.protocol()
-    settings = {"instruction": None, "options": None, "gpu": None, "truncate": None}
-    waits = {"wait_for_capacity": True, "provision_timeout_s": None, "max_oom_retries": 3}
-    call = protocol.score("org/m", Item(id="q", text="x"), {"text": "y"}, **settings, **waits)
+    call = rehearsal.protocol().score("org/m", Item(id="q", text="x"), {"text": "y"}, {})
     rehearsal.play(call, [answer(SCORED)])
     assert rehearsal.sent() == {"query": {"id": "q", "text": "x"}, "items": [{"text": "y"}]}
 

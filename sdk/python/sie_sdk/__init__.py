@@ -1,4 +1,4 @@
-"""The Python client of SIE: three calls, `encode`, `score`, `extract`.
+"""The Python client of SIE: three calls, `encode`, `score`, `extract`, and what goes with them.
 
 Importing a leaf (`sie_sdk.wire`, `sie_sdk.errors`) loads msgpack and NumPy at most: the clients come on first use.
 """
@@ -24,11 +24,14 @@ if TYPE_CHECKING:
         SIEConnectionError,
         SIEError,
     )
+    from sie_sdk.many import EncodeMany, FailedItem, ScoreMany
     from sie_sdk.types import Item
 
 __version__ = "1.0.0"
 
 __all__ = [
+    "EncodeMany",
+    "FailedItem",
     "IncompleteBatchError",
     "InputTooLongError",
     "Item",
@@ -43,6 +46,7 @@ __all__ = [
     "SIEClient",
     "SIEConnectionError",
     "SIEError",
+    "ScoreMany",
     "ServerError",
     "__version__",
     "dense_embedding",
@@ -52,9 +56,12 @@ __all__ = [
 ]
 
 _HOMES = {
+    "EncodeMany": "sie_sdk.many",
+    "FailedItem": "sie_sdk.many",
     "Item": "sie_sdk.types",
     "SIEAsyncClient": "sie_sdk.async_client",
     "SIEClient": "sie_sdk.client",
+    "ScoreMany": "sie_sdk.many",
     "dense_embedding": "sie_sdk.embeddings",
     "multivector_embedding": "sie_sdk.embeddings",
     "sparse_embedding": "sie_sdk.embeddings",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 Result = TypeVar("Result")
 
@@ -20,6 +20,8 @@ class Send:
     url: str
     headers: Mapping[str, str]
     body: bytes | None = None
+    timeout_s: float | None = None
+    """The connect and read timeout; None for the client's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,11 @@ class Sleep:
     """Wait this long; answer with None."""
 
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """Answer with None, on a thread where an event loop waits: reading files or a large body is what comes next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +58,22 @@ class TransportFailure:
     error: Exception
 
 
+Action = Send | Sleep | Offload
 Outcome = Response | TransportFailure | None
-Operation = Generator[Send | Sleep, Outcome, Result]
+Operation = Generator[Action, Outcome, Result]
 """One call of a client: yields actions, is sent their outcomes, returns the call's result or raises its error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done(Generic[Result]):
+    """The end of an operation."""
+
+    result: Result
+
+
+def step(operation: Operation[Result], outcome: Outcome) -> Action | Done[Result]:
+    """Send an outcome to an operation and return what it wants next; threads may take turns at one operation."""
+    try:
+        return operation.send(outcome)
+    except StopIteration as done:
+        return Done(done.value)

@@ -93,8 +93,8 @@ def to_exception(failure: Failure, call: CallFacts, retries: int = 0) -> SIEErro
             return LoraLoadingError(message, lora=call.lora, model=call.model)
         case Failure(status=503, code="RESOURCE_EXHAUSTED"):
             return ResourceExhaustedError(message, model=call.model, retries=retries, retry_after=pause, **answer)
-        # Only the server itself writes the body: a proxy's header alone does not make a load failure.
-        case Failure(status=502, body_code="MODEL_LOAD_FAILED"):
+        # Only the server itself writes the body: a proxy's header alone does not make a load failure. 424 is of `/tei`.
+        case Failure(status=502 | 424, body_code="MODEL_LOAD_FAILED"):
             return ModelLoadFailedError(message, retry_after=pause, **_load_failure(failure.details), **answer)
         case Failure(status=429):
             return RateLimitError(message, retry_after=pause, **answer)
@@ -112,8 +112,8 @@ def _error_fields(response: Response) -> dict[str, Any]:
             said = body.get(key)
             if isinstance(said, dict):
                 return said
-            if isinstance(said, (str, list)) and said:
-                return {"message": str(said)}
+            if isinstance(said, (str, list)) and said:  # routes of other APIs have our code and param beside it
+                return body | {"message": str(said)}
         return {"message": body.get("message")}
     return {"message": response.body[:500].decode("utf-8", "replace").strip()}
 

@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 
 from sie_sdk.types import ImageLike, MediaLike, PillowImage
 
+MEDIA: Final = ("images", "audio", "video", "document")
+"""The fields of an item that hold media."""
+
 _SIGNATURES: Final = (
     (b"\xff\xd8\xff", "jpeg"),
     (b"\x89PNG\r\n\x1a\n", "png"),
@@ -48,7 +51,7 @@ def item_media(item: Mapping[str, Any], where: str) -> dict[str, Any]:
     if ready.get("images") is not None:
         _check_list(ready["images"], f"{where}.images")
         ready["images"] = [_image(image, f"{where}.images[{place}]") for place, image in enumerate(ready["images"])]
-    for name in ("audio", "video", "document"):
+    for name in MEDIA[1:]:
         if ready.get(name) is not None:
             ready[name] = _file(ready[name], f"{where}.{name}")
     return ready

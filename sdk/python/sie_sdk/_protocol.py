@@ -8,26 +8,46 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from sie_sdk._batches import Ask, Batches
 from sie_sdk._endpoint import resolve_api_key, resolve_base_url
-from sie_sdk._exchange import Operation, Response, Send, Sleep, TransportFailure
+from sie_sdk._exchange import Offload, Operation, Response, Send, Sleep, TransportFailure
 from sie_sdk._failures import CallFacts, read_failure
-from sie_sdk._requests import Writer, as_item, as_items
-from sie_sdk._results import read_encode, read_extract, read_model, read_models, read_score
+from sie_sdk._keywords import filled
+from sie_sdk._many import AskScores, Queries, encode_batches, score_batches
+from sie_sdk._requests import LARGE_BYTES, Writer, are_large, as_item, as_items
+from sie_sdk._results import (
+    read_encode,
+    read_extract,
+    read_health,
+    read_model,
+    read_models,
+    read_score,
+    read_tokens,
+)
 from sie_sdk._retry import Reach, Retries
+from sie_sdk.many import EncodeMany, ScoreMany
+from sie_sdk.settings import (
+    CallSettings,
+    EncodeManySettings,
+    EncodeSettings,
+    ExtractSettings,
+    LookupSettings,
+    ScoreManySettings,
+    TokenizeSettings,
+    WaitSettings,
+)
 from sie_sdk.types import (
     EncodeResult,
     ExtractResult,
-    InputType,
+    HealthInfo,
     ItemLike,
     ModelInfo,
-    OutputDtype,
-    OutputType,
     ScoreResult,
-    Truncate,
+    Token,
     WireFormat,
 )
 
@@ -69,153 +89,167 @@ class Protocol:
         return cls(Writer(url, resolve_api_key(api_key, url), wire_format), gpu, dict(options or {}))
 
     def encode(
-        self,
-        model: str,
-        items: ItemLike | Sequence[ItemLike],
-        *,
-        output_types: Sequence[OutputType] | None,
-        instruction: str | None,
-        output_dtype: OutputDtype | None,
-        is_query: bool | None,
-        options: Mapping[str, Any] | None,
-        gpu: str | None,
-        wait_for_capacity: bool,
-        provision_timeout_s: float | None,
-        max_oom_retries: int,
-        input_type: InputType | None,
-        dimensions: int | None,
-        truncate: Truncate | None,
+        self, model: str, items: ItemLike | Sequence[ItemLike], settings: EncodeSettings
     ) -> Operation[EncodeResult | list[EncodeResult]]:
         """Encode one item or a list of them."""
-        if isinstance(output_types, str):
-            raise TypeError(f"output_types is the string {output_types!r}; give a list of output types")
-        chosen = self._chosen(options)
-        if is_query is not None:
-            chosen["is_query"] = is_query
-        params = _said(
-            output_types=None if output_types is None else list(output_types),
-            output_dtype=output_dtype,
-            instruction=instruction,
-            input_type=input_type,
-            dimensions=dimensions,
-            truncate=truncate,
-            options=chosen or None,
-        )
-        retries = self._retries(model, chosen, gpu, wait_for_capacity, provision_timeout_s, max_oom_retries)
-        return (yield from self._of_items("encode", items, params, retries, read_encode))
+        return (yield from _of_items(items, self._encoding(model, filled(EncodeSettings, settings, "encode"))))
+
+    def encode_many(self, model: str, items: Iterable[ItemLike], settings: EncodeManySettings) -> Batches[EncodeMany]:
+        """Encode any number of items.
+
+        Raises:
+            TypeError: An argument is none, or `items` is a single item.
+            ValueError: An argument is out of its bounds.
+            ImportError: A bar is wanted and tqdm is not installed.
+        """
+        said = filled(EncodeManySettings, settings, "encode_many")
+        return encode_batches(items, self._encoding(model, said), said)
 
     def score(
-        self,
-        model: str,
-        query: ItemLike,
-        items: ItemLike | Sequence[ItemLike],
-        *,
-        instruction: str | None,
-        options: Mapping[str, Any] | None,
-        gpu: str | None,
-        wait_for_capacity: bool,
-        provision_timeout_s: float | None,
-        max_oom_retries: int,
-        truncate: Truncate | None,
+        self, model: str, query: ItemLike, items: ItemLike | Sequence[ItemLike], settings: CallSettings
     ) -> Operation[ScoreResult]:
         """Score items against a query."""
-        chosen = self._chosen(options)
-        body = {
-            "query": as_item(query, "query"),
-            "items": as_items(items)[0],
-            **_said(instruction=instruction, truncate=truncate, options=chosen or None),
-        }
-        retries = self._retries(model, chosen, gpu, wait_for_capacity, provision_timeout_s, max_oom_retries)
-        return read_score((yield from self._post("score", body, retries)))
+        ask = self._scoring(model, filled(CallSettings, settings, "score"))
+        if are_large([query]) or are_large(items):
+            yield Offload()
+        return (yield from ask(as_item(query, "query"), as_items(items)[0]))
+
+    def score_many(self, model: str, queries: Queries, settings: ScoreManySettings) -> Batches[ScoreMany]:
+        """Score the documents of any number of queries.
+
+        Raises:
+            TypeError: An argument is none, or `queries` is a single item.
+            ValueError: An argument is out of its bounds.
+            ImportError: A bar is wanted and tqdm is not installed.
+        """
+        said = filled(ScoreManySettings, settings, "score_many")
+        return score_batches(model, queries, self._scoring(model, said), said)
 
     def extract(
-        self,
-        model: str,
-        items: ItemLike | Sequence[ItemLike],
-        *,
-        labels: Sequence[str] | None,
-        output_schema: Mapping[str, Any] | None,
-        instruction: str | None,
-        options: Mapping[str, Any] | None,
-        gpu: str | None,
-        wait_for_capacity: bool,
-        provision_timeout_s: float | None,
-        max_oom_retries: int,
-        truncate: Truncate | None,
+        self, model: str, items: ItemLike | Sequence[ItemLike], settings: ExtractSettings
     ) -> Operation[ExtractResult | list[ExtractResult]]:
         """Extract from one item or a list of them."""
+        said = filled(ExtractSettings, settings, "extract")
+        labels = said["labels"]
         if isinstance(labels, str):
             raise TypeError(f"labels is the string {labels!r}; give a list of labels")
-        chosen = self._chosen(options)
+        chosen = self._chosen(said)
         params = _said(
             labels=None if labels is None else list(labels),
-            output_schema=output_schema,
-            instruction=instruction,
-            truncate=truncate,
+            output_schema=said["output_schema"],
+            instruction=said["instruction"],
+            truncate=said["truncate"],
             options=chosen or None,
         )
-        retries = self._retries(model, chosen, gpu, wait_for_capacity, provision_timeout_s, max_oom_retries)
-        return (yield from self._of_items("extract", items, params, retries, read_extract))
+        return (yield from _of_items(items, self._asking("extract", model, params, said, chosen, read_extract)))
 
-    def list_models(self) -> Operation[list[ModelInfo]]:
+    def tokenize(
+        self, model: str, texts: str | Sequence[str], settings: TokenizeSettings
+    ) -> Operation[list[Token] | list[list[Token]]]:
+        """List the tokens of one text or a list of them."""
+        said = filled(TokenizeSettings, settings, "tokenize")
+        if not isinstance(texts, (str, list, tuple)):
+            raise TypeError(f"texts is a {type(texts).__name__}; give a string or a list of strings")
+        listed = [texts] if isinstance(texts, str) else list(texts)
+        retries = self._retries(CallFacts(model, said["gpu"] or self.gpu), said)
+        body = {"inputs": listed, "add_special_tokens": said["add_special_tokens"]}
+        in_json = replace(self.writer, wire_format="json")
+        url = self.writer.url("tei", model, "tokenize")
+        response = yield from self._post(in_json, url, body, retries, said["timeout_s"])
+        tokens = read_tokens(response, len(listed))
+        return tokens[0] if isinstance(texts, str) else tokens
+
+    def list_models(self, settings: LookupSettings) -> Operation[list[ModelInfo]]:
         """List the models the server knows."""
-        return read_models((yield from self._get("v1", "models")))
+        return read_models((yield from self._get(settings, "list_models", "v1", "models")))
 
-    def get_model(self, model: str) -> Operation[ModelInfo]:
+    def get_model(self, model: str, settings: LookupSettings) -> Operation[ModelInfo]:
         """Describe one model."""
-        return read_model((yield from self._get("v1", "models", model)))
+        return read_model((yield from self._get(settings, "get_model", "v1", "models", model)))
 
-    def _chosen(self, options: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Lay a call's options over the client's."""
-        return {**self.options, **(options or {})}
+    def health(self, settings: LookupSettings) -> Operation[HealthInfo]:
+        """Describe the server."""
+        return read_health((yield from self._get(settings, "health", "health")))
 
-    def _retries(
-        self,
-        model: str,
-        chosen: Mapping[str, Any],
-        gpu: str | None,
-        wait_for_capacity: bool,
-        provision_timeout_s: float | None,
-        max_oom_retries: int,
-    ) -> Retries:
-        lora = chosen.get("lora") or chosen.get("lora_id")
-        return Retries(
-            CallFacts(model, gpu or self.gpu, lora if isinstance(lora, str) else None),
-            self.clock,
-            self.rng,
-            wait_for_capacity,
-            provision_timeout_s,
-            max_oom_retries,
-            self.reach,
+    def _encoding(self, model: str, said: EncodeSettings) -> Ask[EncodeResult]:
+        output_types = said["output_types"]
+        if isinstance(output_types, str):
+            raise TypeError(f"output_types is the string {output_types!r}; give a list of output types")
+        chosen = self._chosen(said)
+        if said["is_query"] is not None:
+            chosen["is_query"] = said["is_query"]
+        params = _said(
+            output_types=None if output_types is None else list(output_types),
+            output_dtype=said["output_dtype"],
+            instruction=said["instruction"],
+            input_type=said["input_type"],
+            dimensions=said["dimensions"],
+            truncate=said["truncate"],
+            options=chosen or None,
         )
+        return self._asking("encode", model, params, said, chosen, read_encode)
 
-    def _of_items(
+    def _asking(
         self,
         operation: str,
-        items: ItemLike | Sequence[ItemLike],
+        model: str,
         params: Mapping[str, Any],
-        retries: Retries,
+        said: CallSettings,
+        chosen: Mapping[str, Any],
         read: Callable[[Response, list[Any]], list[Result]],
-    ) -> Operation[Result | list[Result]]:
-        """Have each item answered, and give one result where one item was given."""
-        maps, single = as_items(items)
-        body = {"items": maps, "params": params} if params else {"items": maps}
-        response = yield from self._post(operation, body, retries)
-        results = read(response, [item.get("id") for item in maps])
-        return results[0] if single else results
+    ) -> Ask[Result]:
+        """Return what has each of several items answered.
 
-    def _post(self, operation: str, body: Mapping[str, Any], retries: Retries) -> Operation[Response]:
-        """Send a body to an operation of the model that the retries are of."""
-        send = Send(
-            "POST",
-            self.writer.url("v1", operation, retries.call.model or ""),
-            self.writer.headers(retries.call.gpu, with_body=True),
-            self.writer.body(body),
-        )
+        Raises:
+            ValueError: The model's id would name another route.
+        """
+        url = self.writer.url("v1", operation, model)
+
+        def ask(items: Sequence[Mapping[str, Any]]) -> Operation[list[Result]]:
+            body = {"items": items, "params": params} if params else {"items": items}
+            response = yield from self._infer(url, model, body, said, chosen)
+            return read(response, [item.get("id") for item in items])
+
+        return ask
+
+    def _scoring(self, model: str, said: CallSettings) -> AskScores:
+        """Return what has items scored against a query; errors are those of `_asking`."""
+        url, chosen = self.writer.url("v1", "score", model), self._chosen(said)
+        params = _said(instruction=said["instruction"], truncate=said["truncate"], options=chosen or None)
+
+        def ask(query: Mapping[str, Any], items: Sequence[Mapping[str, Any]]) -> Operation[ScoreResult]:
+            body = {"query": query, "items": items, **params}
+            return read_score((yield from self._infer(url, model, body, said, chosen)))
+
+        return ask
+
+    def _chosen(self, said: CallSettings) -> dict[str, Any]:
+        """Lay a call's options over the client's."""
+        return {**self.options, **(said["options"] or {})}
+
+    def _infer(
+        self, url: str, model: str, body: Mapping[str, Any], said: CallSettings, chosen: Mapping[str, Any]
+    ) -> Operation[Response]:
+        lora = chosen.get("lora") or chosen.get("lora_id")
+        call = CallFacts(model, said["gpu"] or self.gpu, lora if isinstance(lora, str) else None)
+        retries = self._retries(call, said, said["max_oom_retries"])
+        return (yield from self._post(self.writer, url, body, retries, said["timeout_s"]))
+
+    def _retries(self, call: CallFacts, said: WaitSettings, max_oom_retries: int = 0) -> Retries:
+        wait, budget_s = said["wait_for_capacity"], said["provision_timeout_s"]
+        return Retries(call, self.clock, self.rng, wait, budget_s, max_oom_retries, self.reach)
+
+    def _post(
+        self, writer: Writer, url: str, body: Mapping[str, Any], retries: Retries, timeout_s: float | None
+    ) -> Operation[Response]:
+        headers = writer.headers(retries.call.gpu, with_body=True)
+        send = Send("POST", url, headers, writer.body(body), timeout_s)
         return (yield from self._answer(send, retries))
 
-    def _get(self, *path: str) -> Operation[Response]:
-        send = Send("GET", self.writer.url(*path), self.writer.headers(with_body=False))
+    def _get(self, settings: LookupSettings, call: str, *path: str) -> Operation[Response]:
+        timeout_s = filled(LookupSettings, settings, call)["timeout_s"]
+        headers = self.writer.headers(with_body=False)
+        send = Send("GET", self.writer.url(*path), headers, timeout_s=timeout_s)
         retries = Retries(CallFacts(), self.clock, self.rng, wait_for_capacity=False, reach=self.reach)
         return (yield from self._answer(send, retries))
 
@@ -227,6 +261,8 @@ class Protocol:
             if isinstance(outcome, Response):
                 retries.reach.reached = True
                 if outcome.status == 200:
+                    if len(outcome.body) > LARGE_BYTES:
+                        yield Offload()
                     return outcome
                 failure = read_failure(outcome, self.wall_clock())
                 pause, reason = retries.after_failure(failure), failure.message
@@ -237,6 +273,15 @@ class Protocol:
                 raise TypeError(f"a Send is answered with a Response or a TransportFailure, not {outcome!r}")
             log.log(level, "trying %s again in %.1f s: %s", send.url, pause, reason)
             yield Sleep(pause)
+
+
+def _of_items(items: ItemLike | Sequence[ItemLike], ask: Ask[Result]) -> Operation[Result | list[Result]]:
+    """Have each item answered, and give one result where one item was given."""
+    if are_large(items):
+        yield Offload()
+    maps, single = as_items(items)
+    results = yield from ask(maps)
+    return results[0] if single else results
 
 
 def _said(**fields: Any) -> dict[str, Any]:

@@ -9,14 +9,17 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 import numpy as np
 
 from sie_sdk import __version__, wire
-from sie_sdk._media import item_media
+from sie_sdk._media import MEDIA, item_media
 from sie_sdk.types import ItemLike, WireFormat
+
+LARGE_BYTES: Final = 2**18
+"""From here on, packing or reading a body would hold up an event loop for milliseconds."""
 
 _MEDIA_TYPES = {"msgpack": wire.MEDIA_TYPE, "json": "application/json"}
 
@@ -30,14 +33,14 @@ class Writer:
     wire_format: WireFormat
 
     def url(self, *path: str) -> str:
-        """Return the address of a path whose last part may be a model id: ids stand unescaped, slashes included.
+        """Return the address of a path, a part of which may be a model id: ids stand unescaped, slashes included.
 
         Raises:
             ValueError: The id is empty or has a segment `.` or `..`, which would name another route.
         """
-        *_, last = path
-        if not last or any(segment in ("", ".", "..") for segment in last.split("/")):
-            raise ValueError(f"{last!r} is no model id: it must not be empty, nor hold empty, `.` or `..` segments")
+        for part in path:
+            if any(segment in ("", ".", "..") for segment in part.split("/")):
+                raise ValueError(f"{part!r} is no model id: it must not be empty, nor hold empty, `.` or `..` segments")
         return "/".join([self.base_url, *(quote(part, safe="/:@._-~+") for part in path)])
 
     def headers(self, gpu: str | None = None, *, with_body: bool) -> dict[str, str]:
@@ -94,6 +97,27 @@ def as_item(item: object, where: str) -> Mapping[str, Any]:
     if isinstance(item, Mapping):
         return item_media(item, where)
     raise TypeError(f"{where} is a {type(item).__name__}; give an Item, a dict or a string")
+
+
+def are_large(items: object) -> bool:
+    """Whether making maps of items, and a body of those, takes long: they have media, or much text."""
+    size = 0
+    several = isinstance(items, Sequence) and not isinstance(items, (str, bytes, bytearray, memoryview))
+    for item in items if several else [items]:  # type: ignore[attr-defined]
+        if isinstance(item, Mapping) and any(item.get(name) is not None for name in MEDIA):
+            return True
+        text = item.get("text") if isinstance(item, Mapping) else item
+        size += len(text) if isinstance(text, str) else 0
+        if size > LARGE_BYTES:
+            return True
+    return False
+
+
+def size_of(item: Mapping[str, Any]) -> int:
+    """Return about how many bytes an item's map takes on the wire: what its text and its media take."""
+    media = [*(item.get("images") or ()), *(item.get(name) for name in MEDIA if name != "images")]
+    text = item.get("text")
+    return (len(text) if isinstance(text, str) else 0) + sum(len(each["data"]) for each in media if each)
 
 
 def _to_json(value: object) -> object:

@@ -18,7 +18,16 @@ from sie_sdk._exchange import Response
 from sie_sdk._extracted import extract_result, read_truncated, score_entry
 from sie_sdk._headers import request_info, timing
 from sie_sdk.errors import IncompleteBatchError, RequestError
-from sie_sdk.types import EncodeResult, ExtractResult, ModelInfo, RequestInfo, ScoreResult, SparseEmbedding
+from sie_sdk.types import (
+    EncodeResult,
+    ExtractResult,
+    HealthInfo,
+    ModelInfo,
+    RequestInfo,
+    ScoreResult,
+    SparseEmbedding,
+    Token,
+)
 
 Result = TypeVar("Result", EncodeResult, ExtractResult)
 
@@ -93,6 +102,31 @@ def _readable(response: Response, operation: str) -> Iterator[None]:
         raise _unreadable(response, f"it is no answer to {operation}: {error!r}") from error
 
 
+def read_tokens(response: Response, count: int) -> list[list[Token]]:
+    """Read the answer to a `tokenize` of so many texts.
+
+    Raises:
+        RequestError: It is not an answer to `tokenize`, or to that of another number of texts.
+    """
+    body = _decoded(response)
+    with _readable(response, "tokenize"):
+        if not isinstance(body, list) or len(body) != count:
+            raise TypeError(f"{count} lists of tokens are expected")
+        return [[_token(token) for token in tokens] for tokens in body]
+
+
+def read_health(response: Response) -> HealthInfo:
+    """Read the answer of `GET /health`.
+
+    Raises:
+        RequestError: It is another answer.
+    """
+    body = _body(response)
+    if "status" not in body:
+        raise _unreadable(response, "it has no `status`")
+    return cast("HealthInfo", body)
+
+
 def read_models(response: Response) -> list[ModelInfo]:
     """Read the answer of `GET /v1/models`.
 
@@ -144,17 +178,36 @@ def _array(output: Mapping[str, Any], key: str) -> NDArray[Any]:
     return array
 
 
+def _token(token: Mapping[str, Any]) -> Token:
+    start, stop = token.get("start"), token.get("stop")
+    return {
+        "id": int(token["id"]),
+        "text": str(token["text"]),
+        "special": bool(token["special"]),
+        "start": None if start is None else int(start),
+        "stop": None if stop is None else int(stop),
+    }
+
+
 def _body(response: Response) -> dict[str, Any]:
-    try:
-        if "json" in response.headers.get("content-type", ""):
-            body = json.loads(response.body)
-        else:
-            body = wire.unpack(response.body)
-    except (ValueError, RecursionError) as error:
-        raise _unreadable(response, str(error)) from error
+    body = _decoded(response)
     if not isinstance(body, dict):
         raise _unreadable(response, f"its body is a {type(body).__name__}, no map")
     return body
+
+
+def _decoded(response: Response) -> object:
+    try:
+        if "json" in response.headers.get("content-type", ""):
+            # A call back into Python for each map: without one, another thread waits until all is read.
+            return json.loads(response.body, object_hook=_same)
+        return wire.unpack(response.body)
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(response, str(error)) from error
+
+
+def _same(value: dict[str, Any]) -> dict[str, Any]:
+    return value
 
 
 def _unreadable(response: Response, reason: str) -> RequestError:

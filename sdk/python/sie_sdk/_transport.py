@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from sie_sdk._exchange import Response, TransportFailure
+from sie_sdk._exchange import Response, Send, TransportFailure
 
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 150.0
@@ -27,6 +27,11 @@ def timeouts(timeout_s: float | None, connect_timeout_s: float | None, read_time
     connect = _first(connect_timeout_s, timeout_s, CONNECT_TIMEOUT_S)
     read = _first(read_timeout_s, timeout_s, READ_TIMEOUT_S)
     return httpx.Timeout(connect=connect, read=read, write=read, pool=connect)
+
+
+def timeouts_of(send: Send, default: httpx.Timeout) -> httpx.Timeout:
+    """Return the timeouts of an attempt: the request's own, else those of its client."""
+    return default if send.timeout_s is None else timeouts(send.timeout_s, None, None)
 
 
 def settings(max_connections: int | None) -> dict[str, Any]:

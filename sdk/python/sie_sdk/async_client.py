@@ -7,27 +7,36 @@ too.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
 import httpx
 
 from sie_sdk import _transport
-from sie_sdk._exchange import Operation, Outcome, Response, Send, Sleep, TransportFailure
+from sie_sdk._batches import Batches
+from sie_sdk._exchange import Done, Offload, Operation, Response, Send, Sleep, TransportFailure, step
+from sie_sdk._keywords import keywords
+from sie_sdk._many import Queries
 from sie_sdk._protocol import Protocol
+from sie_sdk.many import EncodeMany, ScoreMany
+from sie_sdk.settings import (
+    CallSettings,
+    EncodeManySettings,
+    EncodeSettings,
+    ExtractSettings,
+    LookupSettings,
+    ScoreManySettings,
+    TokenizeSettings,
+)
 from sie_sdk.types import (
     EncodeResult,
-    EncodeSettings,
     ExtractResult,
-    ExtractSettings,
-    InputType,
+    HealthInfo,
     ItemLike,
     ModelInfo,
-    OutputDtype,
-    OutputType,
     ScoreResult,
-    Truncate,
+    Token,
     WireFormat,
 )
 
@@ -75,77 +84,43 @@ class SIEAsyncClient:
         self, model: str, items: Sequence[ItemLike], **settings: Unpack[EncodeSettings]
     ) -> list[EncodeResult]: ...
 
+    @keywords(EncodeSettings)
     async def encode(
-        self,
-        model: str,
-        items: ItemLike | Sequence[ItemLike],
-        *,
-        output_types: Sequence[OutputType] | None = None,
-        instruction: str | None = None,
-        output_dtype: OutputDtype | None = None,
-        is_query: bool | None = None,
-        options: Mapping[str, Any] | None = None,
-        gpu: str | None = None,
-        wait_for_capacity: bool = True,
-        provision_timeout_s: float | None = None,
-        max_oom_retries: int = 3,
-        input_type: InputType | None = None,
-        dimensions: int | None = None,
-        truncate: Truncate | None = None,
+        self, model: str, items: ItemLike | Sequence[ItemLike], **settings: Unpack[EncodeSettings]
     ) -> EncodeResult | list[EncodeResult]:
         """Encode one item, or a list of them, into vectors; results come in the order of the items.
 
         Arguments, results and errors are those of `SIEClient.encode`.
         """
-        operation = self._protocol.encode(
-            model,
-            items,
-            output_types=output_types,
-            instruction=instruction,
-            output_dtype=output_dtype,
-            is_query=is_query,
-            options=options,
-            gpu=gpu,
-            wait_for_capacity=wait_for_capacity,
-            provision_timeout_s=provision_timeout_s,
-            max_oom_retries=max_oom_retries,
-            input_type=input_type,
-            dimensions=dimensions,
-            truncate=truncate,
-        )
-        return await self._run(operation)
+        return await self._run(self._protocol.encode(model, items, settings))
 
+    @keywords(EncodeManySettings)
+    async def encode_many(
+        self, model: str, items: Iterable[ItemLike], **settings: Unpack[EncodeManySettings]
+    ) -> EncodeMany:
+        """Encode any number of items, in requests of `batch_size` of which `parallel` are in flight.
+
+        Arguments, results and errors are those of `SIEClient.encode_many`. Iterating `items` holds up the event loop.
+        """
+        return await self._run_all(self._protocol.encode_many(model, items, settings))
+
+    @keywords(CallSettings)
     async def score(
-        self,
-        model: str,
-        query: ItemLike,
-        items: ItemLike | Sequence[ItemLike],
-        *,
-        instruction: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        gpu: str | None = None,
-        wait_for_capacity: bool = True,
-        provision_timeout_s: float | None = None,
-        max_oom_retries: int = 3,
-        truncate: Truncate | None = None,
+        self, model: str, query: ItemLike, items: ItemLike | Sequence[ItemLike], **settings: Unpack[CallSettings]
     ) -> ScoreResult:
         """Score items against a query and rank them, the best first.
 
         Arguments, results and errors are those of `SIEClient.score`.
         """
-        operation = self._protocol.score(
-            model,
-            query,
-            items,
-            instruction=instruction,
-            options=options,
-            gpu=gpu,
-            wait_for_capacity=wait_for_capacity,
-            provision_timeout_s=provision_timeout_s,
-            max_oom_retries=max_oom_retries,
-            truncate=truncate,
-        )
-        return await self._run(operation)
+        return await self._run(self._protocol.score(model, query, items, settings))
+
+    @keywords(ScoreManySettings)
+    async def score_many(self, model: str, queries: Queries, **settings: Unpack[ScoreManySettings]) -> ScoreMany:
+        """Score the documents of each of any number of queries; documents of a query may be more than 1 000.
+
+        Arguments, results and errors are those of `SIEClient.score_many`.
+        """
+        return await self._run_all(self._protocol.score_many(model, queries, settings))
 
     @overload
     async def extract(  # type: ignore[overload-overlap]
@@ -157,56 +132,61 @@ class SIEAsyncClient:
         self, model: str, items: Sequence[ItemLike], **settings: Unpack[ExtractSettings]
     ) -> list[ExtractResult]: ...
 
+    @keywords(ExtractSettings)
     async def extract(
-        self,
-        model: str,
-        items: ItemLike | Sequence[ItemLike],
-        *,
-        labels: Sequence[str] | None = None,
-        output_schema: Mapping[str, Any] | None = None,
-        instruction: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        gpu: str | None = None,
-        wait_for_capacity: bool = True,
-        provision_timeout_s: float | None = None,
-        max_oom_retries: int = 3,
-        truncate: Truncate | None = None,
+        self, model: str, items: ItemLike | Sequence[ItemLike], **settings: Unpack[ExtractSettings]
     ) -> ExtractResult | list[ExtractResult]:
         """Extract from one item, or a list of them; results come in the order of the items.
 
         Arguments, results and errors are those of `SIEClient.extract`.
         """
-        operation = self._protocol.extract(
-            model,
-            items,
-            labels=labels,
-            output_schema=output_schema,
-            instruction=instruction,
-            options=options,
-            gpu=gpu,
-            wait_for_capacity=wait_for_capacity,
-            provision_timeout_s=provision_timeout_s,
-            max_oom_retries=max_oom_retries,
-            truncate=truncate,
-        )
-        return await self._run(operation)
+        return await self._run(self._protocol.extract(model, items, settings))
 
-    async def list_models(self) -> list[ModelInfo]:
+    @overload
+    async def tokenize(self, model: str, texts: str, **settings: Unpack[TokenizeSettings]) -> list[Token]: ...
+
+    @overload
+    async def tokenize(
+        self, model: str, texts: list[str] | tuple[str, ...], **settings: Unpack[TokenizeSettings]
+    ) -> list[list[Token]]: ...
+
+    @keywords(TokenizeSettings)
+    async def tokenize(
+        self, model: str, texts: str | list[str] | tuple[str, ...], **settings: Unpack[TokenizeSettings]
+    ) -> list[Token] | list[list[Token]]:
+        """List the tokens of one text, or of each of a list, as the model's own tokenizer makes them; no model runs.
+
+        Arguments, results and errors are those of `SIEClient.tokenize`.
+        """
+        return await self._run(self._protocol.tokenize(model, texts, settings))
+
+    @keywords(LookupSettings)
+    async def health(self, **settings: Unpack[LookupSettings]) -> HealthInfo:
+        """Describe the server: whether it is well, and the models it holds. It is asked once.
+
+        Raises:
+            SIEError: As `encode` does.
+        """
+        return await self._run(self._protocol.health(settings))
+
+    @keywords(LookupSettings)
+    async def list_models(self, **settings: Unpack[LookupSettings]) -> list[ModelInfo]:
         """List the models the server knows.
 
         Raises:
             SIEError: As `encode` does.
         """
-        return await self._run(self._protocol.list_models())
+        return await self._run(self._protocol.list_models(settings))
 
-    async def get_model(self, model: str) -> ModelInfo:
+    @keywords(LookupSettings)
+    async def get_model(self, model: str, **settings: Unpack[LookupSettings]) -> ModelInfo:
         """Describe one model.
 
         Raises:
             RequestError: The server knows no such model; the message offers near names.
             SIEError: As `encode` does.
         """
-        return await self._run(self._protocol.get_model(model))
+        return await self._run(self._protocol.get_model(model, settings))
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -224,24 +204,38 @@ class SIEAsyncClient:
     ) -> None:
         await self.aclose()
 
-    async def _run(self, operation: Operation[Result]) -> Result:
-        outcome: Outcome = None
-        while True:
+    async def _run_all(self, batches: Batches[Result]) -> Result:
+        running: set[asyncio.Task[None]] = set()
+        with batches:
             try:
-                action = operation.send(outcome)
-            except StopIteration as done:
-                result: Result = done.value
-                return result
-            if isinstance(action, Sleep):
+                for operation in batches:
+                    running.add(asyncio.create_task(self._run(operation)))
+                    if len(running) == batches.parallel:
+                        done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                        await asyncio.gather(*done)
+                await asyncio.gather(*running)
+            finally:
+                for each in running:
+                    each.cancel()
+        return batches.outcome()
+
+    async def _run(self, operation: Operation[Result]) -> Result:
+        action = step(operation, None)
+        while not isinstance(action, Done):
+            if isinstance(action, Offload):
+                action = await asyncio.to_thread(step, operation, None)
+            elif isinstance(action, Sleep):
                 await asyncio.sleep(action.seconds)
-                outcome = None
+                action = step(operation, None)
             else:
-                outcome = await self._exchange(action)
+                action = step(operation, await self._exchange(action))
+        return action.result
 
     async def _exchange(self, send: Send) -> Response | TransportFailure:
+        timeouts = _transport.timeouts_of(send, self._timeouts)
         try:
             answer = await self._http.request(
-                send.method, send.url, headers=send.headers, content=send.body, timeout=self._timeouts
+                send.method, send.url, headers=send.headers, content=send.body, timeout=timeouts
             )
         except httpx.HTTPError as error:
             return _transport.failure(error)

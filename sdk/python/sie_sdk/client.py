@@ -6,28 +6,39 @@ too.
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
 import httpx
 
 from sie_sdk import _transport
-from sie_sdk._exchange import Operation, Outcome, Response, Send, Sleep, TransportFailure
+from sie_sdk._batches import Batches
+from sie_sdk._exchange import Done, Operation, Outcome, Response, Send, Sleep, TransportFailure, step
+from sie_sdk._keywords import keywords
+from sie_sdk._many import Queries
 from sie_sdk._protocol import Protocol
+from sie_sdk.many import EncodeMany, ScoreMany
+from sie_sdk.settings import (
+    CallSettings,
+    EncodeManySettings,
+    EncodeSettings,
+    ExtractSettings,
+    LookupSettings,
+    ScoreManySettings,
+    TokenizeSettings,
+)
 from sie_sdk.types import (
     EncodeResult,
-    EncodeSettings,
     ExtractResult,
-    ExtractSettings,
-    InputType,
+    HealthInfo,
     ItemLike,
     ModelInfo,
-    OutputDtype,
-    OutputType,
     ScoreResult,
-    Truncate,
+    Token,
     WireFormat,
 )
 
@@ -88,23 +99,9 @@ class SIEClient:
         self, model: str, items: Sequence[ItemLike], **settings: Unpack[EncodeSettings]
     ) -> list[EncodeResult]: ...
 
+    @keywords(EncodeSettings)
     def encode(
-        self,
-        model: str,
-        items: ItemLike | Sequence[ItemLike],
-        *,
-        output_types: Sequence[OutputType] | None = None,
-        instruction: str | None = None,
-        output_dtype: OutputDtype | None = None,
-        is_query: bool | None = None,
-        options: Mapping[str, Any] | None = None,
-        gpu: str | None = None,
-        wait_for_capacity: bool = True,
-        provision_timeout_s: float | None = None,
-        max_oom_retries: int = 3,
-        input_type: InputType | None = None,
-        dimensions: int | None = None,
-        truncate: Truncate | None = None,
+        self, model: str, items: ItemLike | Sequence[ItemLike], **settings: Unpack[EncodeSettings]
     ) -> EncodeResult | list[EncodeResult]:
         """Encode one item, or a list of them, into vectors; results come in the order of the items.
 
@@ -125,6 +122,7 @@ class SIEClient:
             dimensions: One of the model's Matryoshka sizes for `dense`; the native one by default.
             truncate: Which end of a long text to cut, `end` or `start`, or `error` to refuse it; what was cut is told
                 in the result's `truncated`.
+            timeout_s: The connect and read timeout of each attempt in seconds, in place of the client's.
 
         Raises:
             RequestError: The server refused the request; `code` and `param` say why.
@@ -139,37 +137,33 @@ class SIEClient:
             ValueError: An argument has no form on the wire.
             TypeError: `items` holds something else than items.
         """
-        operation = self._protocol.encode(
-            model,
-            items,
-            output_types=output_types,
-            instruction=instruction,
-            output_dtype=output_dtype,
-            is_query=is_query,
-            options=options,
-            gpu=gpu,
-            wait_for_capacity=wait_for_capacity,
-            provision_timeout_s=provision_timeout_s,
-            max_oom_retries=max_oom_retries,
-            input_type=input_type,
-            dimensions=dimensions,
-            truncate=truncate,
-        )
-        return self._run(operation)
+        return self._run(self._protocol.encode(model, items, settings))
 
+    @keywords(EncodeManySettings)
+    def encode_many(self, model: str, items: Iterable[ItemLike], **settings: Unpack[EncodeManySettings]) -> EncodeMany:
+        """Encode any number of items, in requests of `batch_size` of which `parallel` are in flight.
+
+        A request that fails for one of its items is sent again without it. Items that fail are in `failed` of the
+        result, and their places in `results` are None. A failure that concerns no item ends the call: what was
+        answered is kept, and the rest is told with that failure.
+
+        Args:
+            model: The model's id.
+            items: What `encode` takes a list of, or anything else that yields such items; it is read as they are sent.
+            **settings: Those of `encode`, and `batch_size` (64), `parallel` (4) and `progress`: whether to show a bar
+                of tqdm, by default where it is installed and the output is a terminal.
+
+        Raises:
+            SIEError: Nothing was encoded, and the failure concerns no item.
+            ValueError: An argument has no form on the wire, or is out of its bounds.
+            TypeError: `items` is a single item, or an argument is none.
+            ImportError: `progress` is true and tqdm is not installed.
+        """
+        return self._run_all(self._protocol.encode_many(model, items, settings))
+
+    @keywords(CallSettings)
     def score(
-        self,
-        model: str,
-        query: ItemLike,
-        items: ItemLike | Sequence[ItemLike],
-        *,
-        instruction: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        gpu: str | None = None,
-        wait_for_capacity: bool = True,
-        provision_timeout_s: float | None = None,
-        max_oom_retries: int = 3,
-        truncate: Truncate | None = None,
+        self, model: str, query: ItemLike, items: ItemLike | Sequence[ItemLike], **settings: Unpack[CallSettings]
     ) -> ScoreResult:
         """Score items against a query and rank them, the best first.
 
@@ -187,6 +181,7 @@ class SIEClient:
             wait_for_capacity: As in `encode`.
             provision_timeout_s: As in `encode`.
             max_oom_retries: As in `encode`.
+            timeout_s: As in `encode`.
             truncate: As in `encode`; of a query and a document read together, the document is cut.
 
         Raises:
@@ -194,19 +189,27 @@ class SIEClient:
             ValueError: An argument has no form on the wire.
             TypeError: `query` or `items` holds something else than items.
         """
-        operation = self._protocol.score(
-            model,
-            query,
-            items,
-            instruction=instruction,
-            options=options,
-            gpu=gpu,
-            wait_for_capacity=wait_for_capacity,
-            provision_timeout_s=provision_timeout_s,
-            max_oom_retries=max_oom_retries,
-            truncate=truncate,
-        )
-        return self._run(operation)
+        return self._run(self._protocol.score(model, query, items, settings))
+
+    @keywords(ScoreManySettings)
+    def score_many(self, model: str, queries: Queries, **settings: Unpack[ScoreManySettings]) -> ScoreMany:
+        """Score the documents of each of any number of queries; documents of a query may be more than 1 000.
+
+        Requests, failures and the bar are as in `encode_many`: `failed` tells documents, and a query that fails tells
+        all of its own.
+
+        Args:
+            model: The model's id.
+            queries: Pairs of a query and the list of its documents, or anything else that yields such pairs.
+            **settings: Those of `score`, and `batch_size`, `parallel` and `progress` as in `encode_many`.
+
+        Raises:
+            SIEError: Nothing was scored, and the failure concerns no document.
+            ValueError: An argument has no form on the wire, or is out of its bounds.
+            TypeError: `queries` is no list of pairs, or an argument is none.
+            ImportError: `progress` is true and tqdm is not installed.
+        """
+        return self._run_all(self._protocol.score_many(model, queries, settings))
 
     @overload
     def extract(  # type: ignore[overload-overlap]
@@ -218,20 +221,9 @@ class SIEClient:
         self, model: str, items: Sequence[ItemLike], **settings: Unpack[ExtractSettings]
     ) -> list[ExtractResult]: ...
 
+    @keywords(ExtractSettings)
     def extract(
-        self,
-        model: str,
-        items: ItemLike | Sequence[ItemLike],
-        *,
-        labels: Sequence[str] | None = None,
-        output_schema: Mapping[str, Any] | None = None,
-        instruction: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        gpu: str | None = None,
-        wait_for_capacity: bool = True,
-        provision_timeout_s: float | None = None,
-        max_oom_retries: int = 3,
-        truncate: Truncate | None = None,
+        self, model: str, items: ItemLike | Sequence[ItemLike], **settings: Unpack[ExtractSettings]
     ) -> ExtractResult | list[ExtractResult]:
         """Extract entities, relations, classes, objects or data from one item, or a list of them, in their order.
 
@@ -249,6 +241,7 @@ class SIEClient:
             wait_for_capacity: As in `encode`.
             provision_timeout_s: As in `encode`.
             max_oom_retries: As in `encode`.
+            timeout_s: As in `encode`.
             truncate: As in `encode`.
 
         Raises:
@@ -256,37 +249,64 @@ class SIEClient:
             ValueError: An argument has no form on the wire.
             TypeError: `items` holds something else than items, or `labels` is a single string.
         """
-        operation = self._protocol.extract(
-            model,
-            items,
-            labels=labels,
-            output_schema=output_schema,
-            instruction=instruction,
-            options=options,
-            gpu=gpu,
-            wait_for_capacity=wait_for_capacity,
-            provision_timeout_s=provision_timeout_s,
-            max_oom_retries=max_oom_retries,
-            truncate=truncate,
-        )
-        return self._run(operation)
+        return self._run(self._protocol.extract(model, items, settings))
 
-    def list_models(self) -> list[ModelInfo]:
+    @overload
+    def tokenize(self, model: str, texts: str, **settings: Unpack[TokenizeSettings]) -> list[Token]: ...
+
+    @overload
+    def tokenize(
+        self, model: str, texts: list[str] | tuple[str, ...], **settings: Unpack[TokenizeSettings]
+    ) -> list[list[Token]]: ...
+
+    @keywords(TokenizeSettings)
+    def tokenize(
+        self, model: str, texts: str | list[str] | tuple[str, ...], **settings: Unpack[TokenizeSettings]
+    ) -> list[Token] | list[list[Token]]:
+        """List the tokens of one text, or of each of a list, as the model's own tokenizer makes them; no model runs.
+
+        Texts are neither cut nor prompted.
+
+        Args:
+            model: The model's id.
+            texts: A text or a list of them; altogether 128 KiB at most.
+            **settings: `add_special_tokens`, whether those around a text are listed (they are); `gpu`,
+                `wait_for_capacity`, `provision_timeout_s` and `timeout_s` as in `encode`.
+
+        Raises:
+            RequestError: The server refused the request, or the model has no tokenizer.
+            SIEError: As `encode` does.
+            TypeError: `texts` is neither, or an argument is none.
+        """
+        return self._run(self._protocol.tokenize(model, texts, settings))
+
+    @keywords(LookupSettings)
+    def health(self, **settings: Unpack[LookupSettings]) -> HealthInfo:
+        """Describe the server: whether it is well, and the models it holds. It is asked once.
+
+        Raises:
+            SIEError: As `encode` does.
+        """
+        return self._run(self._protocol.health(settings))
+
+    @keywords(LookupSettings)
+    def list_models(self, **settings: Unpack[LookupSettings]) -> list[ModelInfo]:
         """List the models the server knows.
 
         Raises:
             SIEError: As `encode` does.
         """
-        return self._run(self._protocol.list_models())
+        return self._run(self._protocol.list_models(settings))
 
-    def get_model(self, model: str) -> ModelInfo:
+    @keywords(LookupSettings)
+    def get_model(self, model: str, **settings: Unpack[LookupSettings]) -> ModelInfo:
         """Describe one model.
 
         Raises:
             RequestError: The server knows no such model; the message offers near names.
             SIEError: As `encode` does.
         """
-        return self._run(self._protocol.get_model(model))
+        return self._run(self._protocol.get_model(model, settings))
 
     def close(self) -> None:
         """Close the connections."""
@@ -304,25 +324,48 @@ class SIEClient:
     ) -> None:
         self.close()
 
-    def _run(self, operation: Operation[Result]) -> Result:
-        outcome: Outcome = None
-        while True:
+    def _run_all(self, batches: Batches[Result]) -> Result:
+        stopped = threading.Event()
+
+        def pause(seconds: float) -> None:
+            if stopped.wait(seconds):
+                raise InterruptedError("the call this request is of has ended")
+
+        with batches, ThreadPoolExecutor(batches.parallel, "sie") as threads:
+            running: set[Future[None]] = set()
             try:
-                action = operation.send(outcome)
-            except StopIteration as done:
-                result: Result = done.value
-                return result
-            if isinstance(action, Sleep):
-                time.sleep(action.seconds)
-                outcome = None
-            else:
+                for operation in batches:
+                    running.add(threads.submit(self._run, operation, pause))
+                    if len(running) == batches.parallel:
+                        done, running = wait(running, return_when=FIRST_COMPLETED)
+                        _raise_of(done)
+                _raise_of(running)
+            finally:
+                stopped.set()
+        return batches.outcome()
+
+    def _run(self, operation: Operation[Result], pause: Callable[[float], None] = time.sleep) -> Result:
+        outcome: Outcome = None
+        while not isinstance(action := step(operation, outcome), Done):
+            outcome = None
+            if isinstance(action, Send):
                 outcome = self._exchange(action)
+            elif isinstance(action, Sleep):
+                pause(action.seconds)
+        return action.result
 
     def _exchange(self, send: Send) -> Response | TransportFailure:
+        timeouts = _transport.timeouts_of(send, self._timeouts)
         try:
             answer = self._http.request(
-                send.method, send.url, headers=send.headers, content=send.body, timeout=self._timeouts
+                send.method, send.url, headers=send.headers, content=send.body, timeout=timeouts
             )
         except httpx.HTTPError as error:
             return _transport.failure(error)
         return _transport.response(answer)
+
+
+def _raise_of(ended: Iterable[Future[None]]) -> None:
+    """Wait for requests, and raise what none of them should: what they fail with is told by item."""
+    for each in ended:
+        each.result()

@@ -234,30 +234,30 @@ class ModelInfo(TypedDict, total=False):
     pinned: bool
 
 
-class CallSettings(TypedDict, total=False):
-    """The keyword arguments of every inference call; the docstring of `encode` says what each does."""
+class Token(TypedDict):
+    """A token of a text, and where it stands in it, `[start:stop]` in characters; None for a special token."""
 
-    instruction: str | None
-    truncate: Truncate | None
-    options: Mapping[str, Any] | None
-    gpu: str | None
-    wait_for_capacity: bool
-    provision_timeout_s: float | None
-    max_oom_retries: int
+    id: int
+    text: str
+    special: bool
+    start: int | None
+    stop: int | None
 
 
-class EncodeSettings(CallSettings, total=False):
-    """The keyword arguments of `encode`."""
+class HealthInfo(TypedDict, total=False):
+    """What a server says of itself; servers may add keys.
 
-    output_types: Sequence[OutputType] | None
-    output_dtype: OutputDtype | None
-    is_query: bool | None
-    input_type: InputType | None
-    dimensions: int | None
+    `problems` says why it is not `healthy`; `models` are those that are loaded, on the way there or failed.
+    """
 
-
-class ExtractSettings(CallSettings, total=False):
-    """The keyword arguments of `extract`."""
-
-    labels: Sequence[str] | None
-    output_schema: Mapping[str, Any] | None
+    status: Literal["healthy", "degraded", "unhealthy", "no_workers"]
+    type: Literal["standalone", "gateway"]
+    version: str
+    uptime_s: float
+    problems: list[str]
+    requests_in_flight: int
+    cluster: dict[str, Any]
+    workers: list[dict[str, Any]]
+    models: list[dict[str, Any]]
+    configured_gpu_types: list[str]
+    live_gpu_types: list[str]

@@ -1,0 +1,129 @@
+"""The calls of many items: which requests each is made of, and what its answers become.
+
+How requests are cut, sent again and run side by side is that of `_batches`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from itertools import islice
+from typing import Any
+
+from sie_sdk._batches import Ask, Batch, Batches, ItemMap
+from sie_sdk._exchange import Operation
+from sie_sdk._requests import are_large, as_item
+from sie_sdk.errors import IncompleteBatchError, RequestError
+from sie_sdk.many import EncodeMany, FailedItem, ScoreMany
+from sie_sdk.settings import EncodeManySettings, ScoreManySettings
+from sie_sdk.types import EncodeResult, ItemLike, ScoreEntry, ScoreResult
+
+AskScores = Callable[[ItemMap, Sequence[ItemMap]], Operation[ScoreResult]]
+"""Has items scored against a query by one request."""
+Queries = Iterable[tuple[ItemLike, Sequence[ItemLike]]]
+"""Queries, each with its documents."""
+
+
+def encode_batches(items: Iterable[ItemLike], ask: Ask[EncodeResult], said: EncodeManySettings) -> Batches[EncodeMany]:
+    """Plan the requests of `encode_many`.
+
+    Raises:
+        TypeError: `items` is a single item.
+        ValueError: `batch_size` or `parallel` is below 1.
+        ImportError: A bar is wanted and tqdm is not installed.
+    """
+    _check_several(items, "items")
+
+    def batches() -> Iterator[Batch[EncodeResult]]:
+        left, first = iter(items), 0
+        while batch := list(islice(left, said["batch_size"])):
+            yield Batch(batch, ask, first)
+            first += len(batch)
+
+    def outcome(made: Sequence[Batch[EncodeResult]]) -> EncodeMany:
+        return EncodeMany([answer for batch in made for answer in batch.answers], _failed(made))
+
+    return Batches(batches(), outcome, len(items) if isinstance(items, Sized) else None, said)
+
+
+def score_batches(model: str, queries: Queries, ask: AskScores, said: ScoreManySettings) -> Batches[ScoreMany]:
+    """Plan the requests of `score_many`; errors are those of `encode_batches`."""
+    _check_several(queries, "queries")
+    rankings: list[_Ranking] = []
+
+    def batches() -> Iterator[Batch[ScoreEntry]]:
+        for place, (query, documents) in enumerate(queries):
+            _check_several(documents, f"queries[{place}][1]")
+            listed, of_query = list(documents), _of_query(query, place, ask)
+            rankings.append(_Ranking(model, query, listed))
+            for first in range(0, len(listed), said["batch_size"]):
+                part = listed[first : first + said["batch_size"]]
+                yield Batch(part, of_query, first, place, large=are_large([query]))
+
+    def outcome(made: Sequence[Batch[ScoreEntry]]) -> ScoreMany:
+        for batch in made:
+            rankings[batch.query or 0].take(batch)
+        return ScoreMany([each.result() for each in rankings], _failed(made), [each.scores for each in rankings])
+
+    total = sum(len(documents) for _, documents in queries) if isinstance(queries, Sequence) else None
+    return Batches(batches(), outcome, total, said)
+
+
+class _Ranking:
+    """The documents of one query: their names and what they scored, in their order."""
+
+    def __init__(self, model: str, query: ItemLike, documents: Sequence[ItemLike]) -> None:
+        self.scores = [math.nan] * len(documents)
+        self._model = model
+        self._query_id = _id(query)
+        self._names = [_id(document) or f"item-{place}" for place, document in enumerate(documents)]
+        self._entries: list[ScoreEntry] = []
+
+    def take(self, batch: Batch[ScoreEntry]) -> None:
+        """Take the answers of a batch; documents without one have failed."""
+        for place, entry in enumerate(batch.answers, batch.first):
+            if entry is not None:
+                self.scores[place] = entry["score"]
+                self._entries.append({**entry, "item_id": self._names[place]})
+
+    def result(self) -> ScoreResult:
+        """Rank the documents, the best first; equal ones keep their order."""
+        ranked = sorted(self._entries, key=lambda entry: -entry["score"])
+        result = ScoreResult(model=self._model, scores=[{**each, "rank": rank} for rank, each in enumerate(ranked)])
+        if self._query_id is not None:
+            result["query_id"] = self._query_id
+        return result
+
+
+def _of_query(query: ItemLike, place: int, ask: AskScores) -> Ask[ScoreEntry]:
+    """Have documents scored against one query; each is named by its place, as ids need not differ."""
+
+    def asked(documents: Sequence[ItemMap]) -> Operation[list[ScoreEntry]]:
+        try:
+            query_map = as_item(query, f"queries[{place}]")
+        except (TypeError, ValueError) as error:
+            raise RequestError(str(error), param="query") from error
+        result = yield from ask(query_map, [{**document, "id": str(at)} for at, document in enumerate(documents)])
+        entries = {entry["item_id"]: entry for entry in result["scores"]}
+        places = [str(at) for at in range(len(documents))]
+        if sorted(entries) != sorted(places):
+            missing = [at for at in places if at not in entries]
+            message = f"{len(documents)} items were sent and {len(entries)} scores came back"
+            raise IncompleteBatchError(message, results=result["scores"], missing_ids=missing, expected=len(documents))
+        return [entries[at] for at in places]
+
+    return asked
+
+
+def _check_several(items: object, name: str) -> None:
+    if isinstance(items, (str, bytes, Mapping)) or not isinstance(items, Iterable):
+        raise TypeError(f"{name} is one {type(items).__name__}; give a list, or anything else that can be iterated")
+
+
+def _id(item: ItemLike) -> str | None:
+    return item.get("id") if isinstance(item, Mapping) else None
+
+
+def _failed(made: Sequence[Batch[Any]]) -> list[FailedItem]:
+    """Return the failures in the order of the items."""
+    return [each for batch in made for each in sorted(batch.failed, key=lambda failed: failed.place)]
