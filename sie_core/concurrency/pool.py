@@ -61,6 +61,11 @@ class CpuPool:
         """Calls that no thread has taken yet."""
         return len(self._waiting)
 
+    @property
+    def at_work(self) -> int:
+        """Threads that are at a call."""
+        return sum(work is not None for work in self._at_work)
+
     def submit(self, call: Callable[..., None], *arguments: Any, give_up: GiveUp | None = None) -> Work:
         """Queue a call. It must handle its own errors: what it raises is only logged.
 

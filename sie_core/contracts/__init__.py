@@ -38,8 +38,8 @@ from sie_core.contracts.postprocess import Converter, OutputDtype, Postprocessor
 from sie_core.contracts.reference import COMPARED, Compared, NoReferenceError, Reference, ReferenceModel
 from sie_core.contracts.requests import InferenceRequest, InputType, Item, Media, Operation, OutputType, Task, Truncate
 from sie_core.contracts.runners import RunnerSpec
+from sie_core.contracts.status import EngineStatus, LoadStatus, ModelStatus, StageStatus, WatchableBackend
 from sie_core.contracts.tokens import DecodeRequest, DecodingBackend, Token, TokenizeRequest, TokenizingBackend
-from sie_core.contracts.watching import DeviceStatus, WatchableBackend
 from sie_core.contracts.weights import (
     PinnedFile,
     TierContext,
@@ -75,7 +75,7 @@ __all__ = [
     "DeviceLost",
     "DeviceMemory",
     "DeviceProbe",
-    "DeviceStatus",
+    "EngineStatus",
     "Entity",
     "Health",
     "HeldModel",
@@ -90,6 +90,7 @@ __all__ = [
     "LabelUse",
     "LoadContext",
     "LoadFailure",
+    "LoadStatus",
     "Lora",
     "LoraConfig",
     "Media",
@@ -102,6 +103,7 @@ __all__ = [
     "ModelInfo",
     "ModelLoadError",
     "ModelState",
+    "ModelStatus",
     "ModuleCard",
     "NoReferenceError",
     "ObjectStore",
@@ -127,6 +129,7 @@ __all__ = [
     "Span",
     "SparseVector",
     "Stage",
+    "StageStatus",
     "StoredObject",
     "Task",
     "TierContext",

@@ -90,7 +90,6 @@ def build_engine(
         admission=Admission(settings.max_concurrent_requests),
         pipeline=pipeline,
         registry=registry,
-        memory=memory,
         residency=residency,
         lifecycle=lifecycle,
         rollout=Rollout(registry, lifecycle, clock),

@@ -14,7 +14,7 @@ from sie_core.concurrency.threads import on_thread
 from sie_core.contracts import (
     DecodeRequest,
     Device,
-    DeviceStatus,
+    EngineStatus,
     Health,
     InferenceError,
     InferenceReply,
@@ -35,7 +35,6 @@ from sie_core.engine.requests.admission import Admission
 from sie_core.engine.requests.errors import deadline_exceeded
 from sie_core.engine.requests.task import Asked, resolve_task
 from sie_core.engine.residency.lifecycle import Lifecycle
-from sie_core.engine.residency.memory import DeviceMemoryMeter
 from sie_core.engine.residency.preload import Preload
 from sie_core.engine.residency.residency import Residency
 from sie_core.engine.residency.rollout import Rollout
@@ -58,7 +57,6 @@ class Parts:
     admission: Admission
     pipeline: Pipeline
     registry: Registry
-    memory: DeviceMemoryMeter
     residency: Residency
     lifecycle: Lifecycle
     rollout: Rollout
@@ -89,7 +87,7 @@ class Engine:
         self._admission = parts.admission
         self._pipeline = parts.pipeline
         self._registry = parts.registry
-        self._memory, self._pressure = parts.memory, parts.pressure
+        self._pressure = parts.pressure
         self._residency = parts.residency
         self._lifecycle = parts.lifecycle
         self._rollout = parts.rollout
@@ -111,7 +109,7 @@ class Engine:
         self._sightings.again()
         await self._sightings.settled()
         self._admission.open()
-        self._residency.start()
+        await self._residency.start()
         await self._preload.run()
 
     async def drain(self, timeout_s: float) -> bool:
@@ -245,10 +243,18 @@ class Engine:
         failing = [f"{model}: {problem}" for model, problem in self._failing().items()]
         return Health(live, ready, (*notes, *failing, *self._lifecycle.notes(), *self._pipeline.notes()))
 
-    def device_status(self) -> DeviceStatus:
-        """Measure the device, and what waits for it."""
-        queued = self._pipeline.device.queue.queued_by_model()
-        return DeviceStatus(self.device, self._memory.measure(), self._pressure, queued)
+    def status(self) -> EngineStatus:
+        """Tell the state of the device, of every queue, model and load; waits for nothing."""
+        return EngineStatus(
+            device=self.device,
+            memory=self._residency.measured,
+            threshold=self._pressure,
+            in_flight=self._admission.in_flight,
+            queued=self._pipeline.device.queue.queued_by_model(),
+            models=self._registry.status(),
+            loads=self._residency.loads(),
+            stages={**self._pipeline.stages(), "measure": self._residency.stage()},
+        )
 
     def _adopt(self, catalog: Catalog) -> None:
         self._catalog = catalog

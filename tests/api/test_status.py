@@ -6,7 +6,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from sie_core.api import Browsers, create_app
 from sie_core.api.ops import status
-from sie_core.contracts import Device, DeviceMemory, DeviceStatus, Health
+from sie_core.contracts import Device, DeviceMemory, EngineStatus, Health
 
 FIELDS = {
     "timestamp", "ready", "name", "machine_profile", "pool_name", "gpu_count", "bundle", "bundle_config_hash",
@@ -51,7 +51,7 @@ def test_what_changes_is_told(page, backend, gate) -> None:
 
 def test_a_graphics_card_is_told_with_its_memory_and_its_queue(page, backend) -> None:
     device = Device("cuda", 1, "NVIDIA L4")
-    backend.device_status = lambda: DeviceStatus(device, DeviceMemory(3, 9), 0.85, {"org/model": 7})
+    backend.status = lambda: EngineStatus(device, DeviceMemory(3, 9), 0.85, queued={"org/model": 7})
     with page.websocket_connect("/ws/status") as watching:
         told = watching.receive_json()
     assert told["gpu_count"] == 1

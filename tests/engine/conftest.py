@@ -17,7 +17,7 @@ import yaml
 from sie_fake.record import RECORD
 from sie_sdk.wire import unpack
 
-from sie_core.contracts import InferenceReply, InferenceRequest, Item
+from sie_core.contracts import InferenceReply, InferenceRequest, Item, ModelStatus
 from sie_core.defaults import BUILTINS
 from sie_core.engine import Engine, build_engine
 from sie_core.engine.residency import loader as loading
@@ -64,6 +64,27 @@ def queued(engine: Engine) -> int:
 def sample(engine: Engine, name: str, **labels: str) -> float:
     """Read one metric; 0 where it was never counted."""
     return engine.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+def told(engine: Engine, model: str) -> ModelStatus:
+    """Return the status of the model that serves."""
+    (found,) = [each for each in engine.status().models if each.serves and each.id == model]
+    return found
+
+
+def held(engine: Engine) -> list[str]:
+    """List the ids of everything the engine keeps of models, serving or not."""
+    return [each.id for each in engine.status().models]
+
+
+def loads_at_work(engine: Engine) -> int:
+    """Count the loads that work on the device."""
+    return sum(load.at_work_s is not None for load in engine.status().loads)
+
+
+def loads_waiting(engine: Engine) -> int:
+    """Count the loads that wait for their turn, or for room."""
+    return len(engine.status().loads) - loads_at_work(engine)
 
 
 @dataclass

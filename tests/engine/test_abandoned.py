@@ -12,7 +12,7 @@ from sie_fake.record import RECORD
 from sie_core.contracts import InferenceError, InferenceRequest, Item, Media, TokenizeRequest
 from sie_core.engine.timeouts import Timeouts
 
-from .conftest import BOUND_S, bounded, request, until
+from .conftest import BOUND_S, bounded, loads_at_work, request, until
 
 MANY = 50
 
@@ -94,7 +94,7 @@ async def test_a_request_whose_model_or_adapter_arrives_during_the_close_is_answ
     running = asyncio.create_task(engine.infer(request(slow, "text")))
     await until(lambda: RECORD.runs(slow))
     waiting = asyncio.create_task(engine.infer(request(base, "text", options={"lora": "a"})))
-    await until(lambda: engine._residency._at_work)
+    await until(lambda: loads_at_work(engine))
     closing = asyncio.create_task(engine.close())
     await until(lambda: not any(thread.name.startswith("sie-prepare") for thread in threading.enumerate()))
     arriving.off()

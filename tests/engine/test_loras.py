@@ -13,7 +13,19 @@ from sie_core.engine.models import loras
 from sie_core.engine.timeouts import Timeouts
 from sie_core.memory import lru
 
-from .conftest import BOUND_S, Clock, bounded, queued, request, sample, until, vectors
+from .conftest import (
+    BOUND_S,
+    Clock,
+    bounded,
+    loads_at_work,
+    loads_waiting,
+    queued,
+    request,
+    sample,
+    told,
+    until,
+    vectors,
+)
 
 MB = 1_000_000
 
@@ -42,8 +54,7 @@ def loaded(engine):
 
 
 def adapters(engine, model):
-    slot = engine._registry.known(model)
-    return slot.loaded.loras.loaded if slot.loaded else ()
+    return told(engine, model).loras
 
 
 async def test_the_longest_unused_model_makes_room_for_an_adapter_and_its_base_stays(engines):
@@ -62,9 +73,9 @@ async def test_the_longest_unused_model_makes_room_for_an_adapter_and_its_base_s
 async def test_an_adapter_changes_the_vectors_and_its_requests_have_a_batch_of_their_own(engines):
     base = engines.model("base", takes_lora=True, loras={"legal": 4, "tax": 4})
     engine = await engines.start(device="fake", load=[base])
-    told = [vectors(await bounded(engine.infer(asked(base, lora))))[0] for lora in (None, "legal", "tax", "legal")]
-    assert (told[1] == told[3]).all()
-    assert not any((told[a] == told[b]).all() for a, b in ((0, 1), (0, 2), (1, 2)))
+    answers = [vectors(await bounded(engine.infer(asked(base, lora))))[0] for lora in (None, "legal", "tax", "legal")]
+    assert (answers[1] == answers[3]).all()
+    assert not any((answers[a] == answers[b]).all() for a, b in ((0, 1), (0, 2), (1, 2)))
 
 
 async def test_idle_adapters_go_before_their_model_and_give_their_memory_back(engines):
@@ -189,11 +200,11 @@ async def test_a_model_that_must_go_tells_those_who_wait_for_its_adapters_to_com
     await bounded(engine.load(base))
     hold.on()
     loads = [asyncio.create_task(engine.load(first))]
-    await until(lambda: engine._residency._at_work)
+    await until(lambda: loads_at_work(engine))
     loads.append(asyncio.create_task(engine.load(large)))
-    await until(lambda: len(engine._residency._load_lock._waiters or ()) == 1)
+    await until(lambda: loads_waiting(engine) == 1)
     waiting = asyncio.create_task(engine.infer(asked(base, "a")))
-    await until(lambda: len(engine._residency._load_lock._waiters or ()) == 2)
+    await until(lambda: loads_waiting(engine) == 2)
     hold.off()
     with pytest.raises(InferenceError) as caught:
         await bounded(waiting)
@@ -210,8 +221,8 @@ async def test_a_model_stays_until_the_load_of_an_adapter_at_work_in_it_ends(eng
     with pytest.raises(InferenceError) as caught:
         await bounded(engine.infer(asked(base, "a", load_wait_s=0.0)))
     assert caught.value.code == "LORA_LOADING"
-    await until(lambda: engine._residency._at_work)
-    await until(lambda: engine._registry.known(base).loaded.leases.count)  # by the load alone
+    await until(lambda: loads_at_work(engine))
+    await until(lambda: told(engine, base).leases)  # by the load alone
     waiting = asyncio.create_task(engine.infer(asked(base, "a", load_wait_s=600.0)))
     await asyncio.sleep(0)
     unloading = asyncio.create_task(engine.unload(base))
@@ -221,7 +232,7 @@ async def test_a_model_stays_until_the_load_of_an_adapter_at_work_in_it_ends(eng
     again = asyncio.create_task(engine.infer(asked(base, "a")))
     assert engine.model(base).state == "unloading"
     assert RECORD.events(base, "unload") == []
-    assert engine._residency._at_work
+    assert loads_at_work(engine)
     hold.off()
     await bounded(unloading)
     assert (await bounded(again)).lora == "a"
@@ -320,3 +331,20 @@ async def test_requests_with_other_adapters_or_none_share_no_batch_though_their_
         assert (vectors(reply)[0] == wanted[lora]).all()
     await bounded(blocker)
     assert sorted(run.size for run in RECORD.runs(base)) == [1, 2, 2]
+
+
+async def test_an_adapter_is_loaded_again_while_the_load_that_an_unload_cancelled_still_works(engines, caplog):
+    hold = engines.hold()
+    base = engines.model("base", memory_bytes=50 * MB, takes_lora=True, loras={"a": 10 * MB}, lora_hold=str(hold))
+    engine = await engines.start(device="fake", load=[base], timeouts=Timeouts(asked_unload_s=0.02))
+    first = asyncio.create_task(engine.infer(asked(base, "a")))
+    await until(lambda: loads_at_work(engine))
+    assert not await bounded(engine.unload(base))  # the load at work keeps it
+    with pytest.raises(InferenceError, match="is not loaded"):
+        await bounded(first)
+    again = asyncio.create_task(engine.infer(asked(base, "a")))
+    await until(lambda: told(engine, base).leases > 2)
+    hold.off()
+    assert (await bounded(again)).lora == "a"
+    await until(lambda: MEMORY.used == 60 * MB)
+    assert "failed" not in caplog.text

@@ -290,7 +290,7 @@ class World:
         assert 0 <= self.device.held() <= SIZE
 
     async def run(self, steps: int) -> None:
-        self.residency.start()
+        await self.residency.start()
         tasks: set[asyncio.Task[None]] = set()
         acts = (self.request,) * 12 + (self.load_now, self.unload_now)
         for _ in range(steps):

@@ -18,12 +18,26 @@ from sie_core.contracts import InferenceError
 from sie_core.defaults import BUILTINS
 from sie_core.engine import Engine
 from sie_core.engine.models import load_failure as load_failures
+from sie_core.engine.timeouts import Timeouts
 from sie_core.memory import lru
 from sie_core.plugins import discover
 
-from .conftest import BOUND_S, Engines, bounded, request, until, vectors
+from .conftest import (
+    BOUND_S,
+    Clock,
+    Engines,
+    bounded,
+    held,
+    loads_at_work,
+    loads_waiting,
+    request,
+    told,
+    until,
+    vectors,
+)
 
 MB = 1_000_000
+AT_REST = ("available", "ready", "failed")
 
 
 def follow(engines: Engines, engine: Engine) -> None:
@@ -52,7 +66,8 @@ def watch(engines: Engines, engine: Engine, failing: list[Exception] | None = No
 
 
 async def settled(engine: Engine) -> None:
-    await bounded(engine._rollout.settled())
+    """Wait until every model is at rest, and nothing is left beside those that serve."""
+    await until(lambda: all(each.serves and each.state in AT_REST for each in engine.status().models))
 
 
 async def test_an_added_model_is_served_and_others_are_not_touched(engines: Engines) -> None:
@@ -79,7 +94,7 @@ async def test_a_changed_model_is_exchanged_beside_its_requests(engines: Engines
     # While the new one is being loaded the old one answers.
     assert len(vectors(await bounded(engine.infer(request(model, "text"))))[0]) == len(before)
     load.off()
-    await until(lambda: engine._registry.known(model).loaded.facts.dims["dense"] == 5)
+    await until(lambda: engine.model(model).dims["dense"] == 5)
     waiting = asyncio.create_task(engine.infer(request(model, "text")))
     run.off()
     assert len(vectors(await bounded(waiting))[0]) == 5
@@ -92,7 +107,7 @@ async def test_requests_in_flight_are_answered_by_the_model_they_were_given(engi
     model = engines.model("model", run_hold=str(run))
     engine = await engines.start(load=[model])
     waiting = [asyncio.create_task(engine.infer(request(model, f"text {n}"))) for n in range(8)]
-    await until(lambda: engine._registry.known(model).loaded.leases.count >= 8)
+    await until(lambda: told(engine, model).leases >= 8)
     (engines.folder / "model.yaml").unlink()
     follow(engines, engine)
     with pytest.raises(InferenceError) as caught:
@@ -145,7 +160,7 @@ async def test_a_changed_config_that_could_not_be_loaded_for_now_is_tried_again(
     await settled(engine)
     assert len(vectors(await bounded(engine.infer(request(model, "text"))))[0]) == 5
     assert engine.model(model).last_error is None
-    assert len(list(engine._registry)) == 1
+    assert held(engine) == [model]
 
 
 async def test_a_model_that_comes_back_is_not_of_a_config_that_is_gone(engines: Engines) -> None:
@@ -182,13 +197,13 @@ async def test_a_request_that_does_not_end_holds_up_its_own_model_alone(engines:
     await until(lambda: RECORD.runs(stuck))
     engines.model("stuck", tasks=size(5))
     follow(engines, engine)
-    await until(lambda: engine._registry.known(stuck).loaded.facts.dims["dense"] == 5)
+    await until(lambda: engine.model(stuck).dims["dense"] == 5)
     (engines.folder / "removed.yaml").unlink()
     engines.model("other", tasks=size(6))
     engines.model("stuck", tasks=size(7))  # nor does it hold up the next change of its own
     follow(engines, engine)
-    await until(lambda: engine._registry.known(other).loaded.facts.dims["dense"] == 6)
-    await until(lambda: engine._registry.known(stuck).loaded.facts.dims["dense"] == 7)
+    await until(lambda: engine.model(other).dims["dense"] == 6)
+    await until(lambda: engine.model(stuck).dims["dense"] == 7)
     await until(lambda: RECORD.events(removed, "unload"))
     assert not waiting.done()
     run.off()
@@ -203,13 +218,13 @@ async def test_the_newest_config_wins_and_nothing_stays_of_those_before(engines:
     engine = await engines.start(load=[model])
     engines.model("model", load_hold=str(load), tasks=size(5))
     follow(engines, engine)
-    await until(lambda: any(record.state == "loading" for record in engine._registry))
+    await until(lambda: any(each.state == "loading" for each in engine.status().models))
     engines.model("model", tasks=size(6))
     follow(engines, engine)
     load.off()
     await settled(engine)
     assert len(vectors(await bounded(engine.infer(request(model, "text"))))[0]) == 6
-    assert [record.resolved.id for record in engine._registry] == [model]
+    assert held(engine) == [model]
     loads, unloads = RECORD.events(model, "load"), RECORD.events(model, "unload")
     assert len(unloads) == len(loads)  # and one was loaded before
 
@@ -218,16 +233,16 @@ async def test_a_config_put_back_as_it_was_ends_the_load_of_the_other(engines: E
     load = engines.hold()
     model = engines.model("model")
     engine = await engines.start(load=[model])
-    serving = engine._registry.known(model).loaded
     engines.model("model", load_hold=str(load), tasks=size(5))
     follow(engines, engine)
-    await until(lambda: any(record.state == "loading" for record in engine._registry))
+    await until(lambda: any(each.state == "loading" for each in engine.status().models))
     engines.model("model")
     follow(engines, engine)
     load.off()
     await settled(engine)
-    assert engine._registry.known(model).loaded is serving
-    assert len(list(engine._registry)) == 1
+    assert len(RECORD.events(model, "load")) == len(RECORD.events(model, "unload")) <= 1  # the other's alone
+    assert len(vectors(await bounded(engine.infer(request(model, "text"))))[0]) == 8
+    assert held(engine) == [model]
 
 
 async def test_a_request_that_waits_for_a_load_gets_the_config_that_came_meanwhile(engines: Engines) -> None:
@@ -241,7 +256,7 @@ async def test_a_request_that_waits_for_a_load_gets_the_config_that_came_meanwhi
     load.off()
     assert len(vectors(await bounded(waiting))[0]) == 5
     await settled(engine)
-    assert len(list(engine._registry)) == 1
+    assert held(engine) == [model]
 
 
 @pytest.mark.parametrize("what", ["changed", "removed"])
@@ -258,11 +273,12 @@ async def test_a_model_that_changes_on_its_way_out_comes_back_as_its_config_says
 
     monkeypatch.setattr(FakeAdapter, "unload", slowly)
     model = engines.model("model")
-    engine = await engines.start(load=[model])
-    evicting = asyncio.create_task(engine._lifecycle._unloader.unload(engine._registry.known(model), 0.0, evict=True))
+    clock = Clock()
+    engine = await engines.start(load=[model], clock=clock, idle_evict_s=1000, timeouts=Timeouts(monitor_s=0.005))
+    clock.ahead_s = 2000
     await until(going.is_set)
     waiting = asyncio.create_task(engine.infer(request(model, "text")))
-    await until(lambda: engine._admission.in_flight)
+    await until(lambda: engine.status().in_flight)
     if what == "changed":
         engines.model("model", tasks=size(5))
     else:
@@ -270,17 +286,16 @@ async def test_a_model_that_changes_on_its_way_out_comes_back_as_its_config_says
     follow(engines, engine)
     go.set()
     (answer,) = await bounded(asyncio.gather(waiting, return_exceptions=True))
-    await bounded(evicting)
     await settled(engine)
-    held = [record.resolved.id for record in engine._registry if record.loaded is not None]
-    queues = [served.id for served in engine._pipeline.device.queue._scheduler._models]
+    kept = [each.id for each in engine.status().models if each.state == "ready"]
+    queues = list(engine.status().queued)
     if what == "changed":
         assert len(vectors(answer)[0]) == 5
-        assert held == queues == [model]
+        assert kept == queues == held(engine) == [model]
     else:
         assert isinstance(answer, InferenceError)
         assert answer.code == "MODEL_NOT_FOUND"
-        assert held == queues == []
+        assert kept == queues == held(engine) == []
 
 
 async def test_a_rebuild_that_failed_for_a_passing_reason_is_tried_again(engines: Engines) -> None:
@@ -355,7 +370,7 @@ async def test_a_preload_that_goes_on_after_a_change_loads_what_is_served_now(
     await bounded(starting)
     await until(lambda: engine.health().ready_problem is None)
     await settled(engine)
-    assert engine._registry.known(model).loaded.facts.dims["dense"] == 5
+    assert engine.model(model).dims["dense"] == 5
 
 
 async def test_the_watch_acts_once_a_change_has_settled(engines: Engines) -> None:
@@ -459,15 +474,15 @@ async def test_a_model_that_is_removed_while_its_load_waits_for_its_turn_is_not_
     await bounded(engine.unload(first))  # what it takes is known now
     load.on()
     ahead = asyncio.create_task(engine.infer(request(first, "text")))
-    await until(lambda: engine._residency._at_work)
+    await until(lambda: loads_at_work(engine))
     waiting = asyncio.create_task(engine.infer(request(gone, "text")))
-    await until(lambda: len(engine._residency._load_lock._waiters or ()) == 1)
+    await until(lambda: loads_waiting(engine) == 1)
     (engines.folder / "gone.yaml").unlink()
     follow(engines, engine)
     with pytest.raises(InferenceError) as caught:
         await bounded(waiting)  # while the load before it is still at work
     assert caught.value.code == "MODEL_NOT_FOUND"
-    await until(lambda: gone not in [record.resolved.id for record in engine._registry])
+    await until(lambda: gone not in held(engine))
     load.off()
     assert len((await bounded(ahead)).items) == 1
     await settled(engine)
@@ -479,14 +494,14 @@ async def test_a_load_that_is_cancelled_before_its_first_step_leaves_its_model_a
     model = engines.model("model")
     engine = await engines.start()
     waiting = asyncio.create_task(engine.infer(request(model, "text")))
-    await until(lambda: engine._registry.known(model))
+    await until(lambda: held(engine) == [model])
     engines.model("model", tasks=size(5))
     follow(engines, engine)
     engines.model("model", tasks=size(6))
     follow(engines, engine)
     assert len(vectors(await bounded(waiting))[0]) == 6
     await settled(engine)
-    assert [record.resolved.id for record in engine._registry] == [model]
+    assert held(engine) == [model]
 
 
 async def test_a_changed_config_that_a_request_loaded_meanwhile_is_not_loaded_a_second_time(
@@ -501,11 +516,10 @@ async def test_a_changed_config_that_a_request_loaded_meanwhile_is_not_loaded_a_
     RECORD.clear()
     assert await bounded(engine.unload(model))
     assert len(vectors(await bounded(engine.infer(request(model, "text"))))[0]) == 5
-    serving = engine._registry.known(model).loaded
     await settled(engine)
-    assert engine._registry.known(model).loaded is serving
+    assert engine.model(model).state == "loaded"
     assert len(RECORD.events(model, "load")) == 1
-    assert len(list(engine._registry)) == 1
+    assert held(engine) == [model]
 
 
 async def test_a_config_that_goes_while_it_cools_down_leaves_nothing_to_be_tried_again(engines: Engines) -> None:
@@ -517,4 +531,4 @@ async def test_a_config_that_goes_while_it_cools_down_leaves_nothing_to_be_tried
     (engines.folder / "model.yaml").unlink()
     follow(engines, engine)
     await settled(engine)  # far sooner than the minute it cools down for
-    assert list(engine._registry) == []
+    assert held(engine) == []

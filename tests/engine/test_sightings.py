@@ -179,7 +179,6 @@ async def test_tiers_that_do_not_say_that_they_answer_at_once_are_not_asked(engi
     write_config(engines, "model", hf_id="org/model")
     tier = WeightTierFactory("far", 150, lambda context: Far())
     engine = await engines.start(lambda plugins: dataclasses.replace(plugins, weight_tiers=(tier,)))
-    await bounded(engine._sightings.settled())
     assert not engine.model("org/model").available
     assert asked == []
 

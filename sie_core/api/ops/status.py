@@ -18,7 +18,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from sie_core import __version__
 from sie_core.api.context import Api
 from sie_core.api.ops.health import ready_problem
-from sie_core.contracts import DeviceStatus, ModelInfo, WatchableBackend
+from sie_core.contracts import EngineStatus, ModelInfo, WatchableBackend
 
 PATH: Final = "/ws/status"
 PERIOD_S: Final = 0.2
@@ -89,9 +89,9 @@ class Feed:
 
     def _describe(self) -> dict[str, Any]:
         api, health = self._api, self._api.backend.health()
-        device = api.backend.device_status() if isinstance(api.backend, WatchableBackend) else None
+        status = api.backend.status() if isinstance(api.backend, WatchableBackend) else None
         models = sorted(api.backend.models(), key=lambda model: -(model.memory_bytes or 0))
-        gpus = _gpus(device)
+        gpus = _gpus(status)
         return self._constant | {
             "timestamp": time.time(),
             "ready": ready_problem(api, health) is None,
@@ -100,7 +100,7 @@ class Feed:
             "saturated": self._is_saturated(),
             "server": _server(api),
             "gpus": gpus,
-            "models": [_model(model, device) for model in models],
+            "models": [_model(model, status) for model in models],
         }
 
     def _is_saturated(self) -> bool:
@@ -126,25 +126,25 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def _gpus(status: DeviceStatus | None) -> Sequence[dict[str, Any]]:
+def _gpus(status: EngineStatus | None) -> Sequence[dict[str, Any]]:
     """Describe the device, unless it is the processor."""
     if status is None or status.device.kind == "cpu":
         return []
-    name = status.device.name
+    name, memory = status.device.name, status.memory
     return [
         {
             "device": str(status.device),
             "name": name,
             "gpu_type": name.removeprefix("NVIDIA ").lower().replace(" ", "-"),
             "utilization_pct": None,
-            "memory_used_bytes": status.memory.used,
-            "memory_total_bytes": status.memory.total,
+            "memory_used_bytes": None if memory is None else memory.used,
+            "memory_total_bytes": None if memory is None else memory.total,
             "memory_threshold_pct": 100 * status.threshold,
         }
     ]
 
 
-def _model(model: ModelInfo, status: DeviceStatus | None) -> dict[str, Any]:
+def _model(model: ModelInfo, status: EngineStatus | None) -> dict[str, Any]:
     queued = 0 if status is None else status.queued.get(model.id, 0)
     return {
         "name": model.id,

@@ -112,7 +112,7 @@ class DeviceQueue:
             return self._scheduler.queued_units, self._scheduler.queued_cost
 
     def queued_by_model(self) -> dict[str, int]:
-        """Return the units that wait, of each model that has any."""
+        """Return the units that wait, by the id of each model."""
         with self._wake:
             return self._scheduler.queued_by_model()
 

@@ -5,6 +5,7 @@ It must not know threads, requests or what a batch does.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -56,8 +57,11 @@ class Scheduler:
         return sum(model.policy.queued_units for model in self._models)
 
     def queued_by_model(self) -> dict[str, int]:
-        """Units that wait, of each model that has any."""
-        return {model.id: queued for model in self._models if (queued := model.policy.queued_units)}
+        """Units that wait, by the id of each model; two configs of a model count together."""
+        queued: Counter[str] = Counter()
+        for model in self._models:
+            queued[model.id] += model.policy.queued_units
+        return dict(queued)
 
     def add_model(self, model: LoadedModel) -> None:
         """Take a model's queue in."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Container, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from sie_core.contracts import HeldModel, ModelState, ResolvedModel
+from sie_core.contracts import HeldModel, ModelState, ModelStatus, ResolvedModel
 from sie_core.engine.models.download_progress import DownloadProgress
 from sie_core.engine.models.load_failure import FailedLoad
 from sie_core.engine.models.loaded import LoadedModel
@@ -182,6 +182,18 @@ class ModelRecord:
             return self.memory_bytes
         return self.memory_bytes + self.loaded.loras.memory_bytes
 
+    def status(self) -> ModelStatus:
+        """Describe the record to who watches the engine."""
+        loaded = self.loaded
+        return ModelStatus(
+            id=self.resolved.id,
+            state=self.state.value,
+            leases=loaded.leases.count if loaded is not None else 0,
+            memory_bytes=self.memory_held(),
+            pinned=self.pinned,
+            loras=loaded.loras.loaded if loaded is not None else (),
+        )
+
     def held(self) -> HeldModel | None:
         """Describe the model to a memory manager; None where it is not loaded, or on its way out."""
         if (loaded := self.ready()) is None:
@@ -230,6 +242,11 @@ class Registry:
     def known(self, model: str) -> ModelRecord | None:
         """Return the record that serves the model with an id, or None where it was never asked for."""
         return self._serving.get(model)
+
+    def status(self) -> list[ModelStatus]:
+        """Describe every record, those that serve first."""
+        others = [replace(record.status(), serves=False) for record in self._others]
+        return [*(record.status() for record in self._serving.values()), *others]
 
     def standby(self, resolved: ResolvedModel) -> ModelRecord:
         """Make a record that does not serve yet."""

@@ -20,6 +20,7 @@ from sie_core.contracts import (
     InferenceReply,
     InferenceRequest,
     ItemOutput,
+    StageStatus,
     Task,
     TokenizeRequest,
     Unit,
@@ -119,6 +120,16 @@ class Pipeline:
         """List the threads that hang, whether or not others do their work."""
         pools = (self._preparing, self._seeing, self._tokenizing.pool)
         return [note for pool in pools if (note := pool.note(self._stall_limit_s))]
+
+    def stages(self) -> dict[str, StageStatus]:
+        """Count what waits for the threads of each stage, and what is at work."""
+        pools = {
+            "prepare": self._preparing,
+            "image": self._seeing,
+            "finish": self._finishing,
+            "tokenize": self._tokenizing.pool,
+        }
+        return {name: StageStatus(pool.waiting, pool.at_work) for name, pool in pools.items()}
 
     def close(self, timeout_s: float) -> bool:
         """Join every thread; False where one was still at work after `timeout_s` each."""

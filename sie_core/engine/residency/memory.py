@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from sie_core.concurrency.pool import CpuPool
 from sie_core.concurrency.threads import on_pool
-from sie_core.contracts import Device, DeviceMemory, DeviceProbe, ModelCard
+from sie_core.contracts import Device, DeviceMemory, DeviceProbe, ModelCard, StageStatus
 from sie_core.memory import weight_bytes, within_limit
 
 log = logging.getLogger(__name__)
@@ -109,6 +109,10 @@ class MemoryThread:
     def stop(self) -> None:
         """End the thread once its call returns; nobody waits for it."""
         self._thread.close(0.0)
+
+    def status(self) -> StageStatus:
+        """Count the calls that wait for the thread, and whether it is at one."""
+        return StageStatus(self._thread.waiting, self._thread.at_work)
 
     async def measure(self) -> DeviceMemory:
         """Measure now; `UNKNOWN` where the driver hangs."""

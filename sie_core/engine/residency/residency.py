@@ -10,15 +10,18 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Generic, Literal, NamedTuple, TypeVar
 
 from sie_core.contracts import (
     DeviceLost,
     DeviceMemory,
     HeldModel,
+    LoadStatus,
     ModelLoadError,
     OutOfDeviceMemory,
     Room,
+    StageStatus,
 )
 from sie_core.engine.metrics import EngineMetrics
 from sie_core.engine.models.record import Registry, State
@@ -42,6 +45,14 @@ class Placed(NamedTuple, Generic[Result]):
     """By how many bytes the use of the device grew; None where the probe cannot tell."""
     need: Need
     """What it was expected to take."""
+
+
+@dataclass(slots=True, eq=False)
+class _Load:
+    """One load, from when it asks for its turn."""
+
+    who: str
+    at_work_since: float | None = None
 
 
 class Residency:
@@ -79,17 +90,19 @@ class Residency:
         self._clock = clock
         self._load_lock = asyncio.Lock()
         self._run_lock = asyncio.Lock()
-        self._at_work: dict[str, float] = {}
-        """The loads that work on the device, and since when."""
+        self._loads: list[_Load] = []
         self._reserved = 0
         """Bytes that loads at work are expected to take."""
         self._collected_at = self._evicted_for_run_at = -float("inf")
         self._making_room = False
         self._monitor: asyncio.Task[None] | None = None
+        self.measured: DeviceMemory | None = None
+        """The device's memory when it was last measured; None before."""
 
-    def start(self) -> None:
-        """Look after memory and idle models from now on."""
+    async def start(self) -> None:
+        """Measure, and look after memory and idle models from now on."""
         self._memory.start()
+        await self._measure()
         self._monitor = asyncio.create_task(self._watch())
 
     def stop(self) -> None:
@@ -117,12 +130,17 @@ class Residency:
             OutOfDeviceMemory: The device had no room after all, even after another model was evicted.
             DeviceLost: Only a new process gets it back.
         """
-        if model is not None and (wanted := need()).sure and self._load_lock.locked() and await self._fits(wanted):
-            return await self._load(who, model, wanted, load)
-        async with self._load_lock:
-            wanted = need()
-            await self._make_room(wanted, keep=model)
-            return await self._load(who, model or who, wanted, load)
+        mine = _Load(who)
+        self._loads.append(mine)
+        try:
+            if model is not None and (wanted := need()).sure and self._load_lock.locked() and await self._fits(wanted):
+                return await self._load(mine, model, wanted, load)
+            async with self._load_lock:
+                wanted = need()
+                await self._make_room(wanted, keep=model)
+                return await self._load(mine, model or who, wanted, load)
+        finally:
+            self._loads.remove(mine)
 
     async def free_for_run(self, model: str) -> bool:
         """Free caches, and evict one model, because a batch of `model` ran out of memory.
@@ -153,10 +171,22 @@ class Residency:
 
     def problem(self) -> str | None:
         """Say which load hangs, if one does."""
-        for who, since in self._at_work.items():
-            if (took := self._clock() - since) > self._timeouts.load_s:
-                return f"the load of {who} has been at work for {took:.0f} s, and nothing else can be loaded"
+        for load in self.loads():
+            if (took := load.at_work_s) is not None and took > self._timeouts.load_s:
+                return f"the load of {load.what} has been at work for {took:.0f} s, and nothing else can be loaded"
         return None
+
+    def loads(self) -> list[LoadStatus]:
+        """List the loads that wait for their turn, or for room, and those at work on the device."""
+        now = self._clock()
+        return [
+            LoadStatus(each.who, None if each.at_work_since is None else now - each.at_work_since)
+            for each in self._loads
+        ]
+
+    def stage(self) -> StageStatus:
+        """Count the calls that wait for the thread that measures, and whether it is at one."""
+        return self._memory.status()
 
     async def _make_room(self, need: Need, keep: str | None) -> None:
         until = self._clock() + self._timeouts.room_s
@@ -184,19 +214,18 @@ class Residency:
         finally:
             self._making_room = False
 
-    async def _load(self, who: str, model: str, need: Need, load: Callable[[], Awaitable[Result]]) -> Placed[Result]:
-        self._at_work[who] = self._clock()
+    async def _load(self, mine: _Load, model: str, need: Need, load: Callable[[], Awaitable[Result]]) -> Placed[Result]:
+        mine.at_work_since = self._clock()
         self._reserved += need.bytes
         try:
             before = await self._measure()
-            result = await self._load_twice(who, model, load)
+            result = await self._load_twice(mine.who, model, load)
             return Placed(result, growth(before, await self._measure()), need)
         except DeviceLost as error:
             self._device_lost(error)
             raise
         finally:
             self._reserved -= need.bytes
-            del self._at_work[who]
 
     async def _load_twice(self, who: str, model: str, load: Callable[[], Awaitable[Result]]) -> Result:
         """Load; where memory lacks, evict something and load once more."""
@@ -259,6 +288,7 @@ class Residency:
         memory = await self._memory.measure()
         if memory != UNKNOWN:
             self._metrics.measured(memory)
+            self.measured = memory
         return memory
 
     async def _watch(self) -> None:
