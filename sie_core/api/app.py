@@ -1,4 +1,4 @@
-"""The HTTP API as one ASGI application over an `InferenceBackend`. It must not know which backend that is."""
+"""The HTTP API as one ASGI application over an `InferenceBackend`."""
 
 from __future__ import annotations
 
@@ -9,22 +9,19 @@ from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 
 from sie_core import __version__
-from sie_core.api import docs
-from sie_core.api.cohere import embed
 from sie_core.api.context import Api
 from sie_core.api.http import errors
 from sie_core.api.http.browsers import Browsers
-from sie_core.api.http.direct import DirectApp, DirectRoutes
 from sie_core.api.http.gate import Gate
 from sie_core.api.http.middleware import RequestMiddleware
-from sie_core.api.native import encode, extract, score
-from sie_core.api.openai import embeddings
-from sie_core.api.openapi import build_openapi
+from sie_core.api.inference.direct import DirectApp, DirectRoutes
+from sie_core.api.inference.handler import inference_router
+from sie_core.api.openapi import page
+from sie_core.api.openapi.document import build_openapi
 from sie_core.api.ops import health, metrics, models, plugins, status
 from sie_core.api.ops.metrics import HttpMetrics
-from sie_core.api.rerank import rerank
+from sie_core.api.routes import inference_routes
 from sie_core.api.tei import lookups as tei_lookups
-from sie_core.api.tei import routes as tei
 from sie_core.contracts import InferenceBackend, InferenceError
 from sie_core.settings import Settings
 
@@ -55,7 +52,7 @@ def create_app(
     gate = gate or Gate.of(settings)
     browsers = browsers or Browsers(settings.cors_origins)
     api = Api(backend, settings, gate, registry or CollectorRegistry(), machine_profile, browsers)
-    inference = [group.router(api) for group in (encode, score, extract, embeddings, embed, rerank, tei)]
+    inference = inference_router(api, inference_routes())
     lookups = [group.router(api) for group in (models, plugins, health, metrics, tei_lookups)]
     http_metrics = HttpMetrics(api.registry)
     routes = DirectRoutes(inference)
@@ -68,7 +65,7 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
     )
-    routers = [*inference, *lookups, docs.router(app)]
+    routers = [inference, *lookups, page.router(app)]
     for router in routers:
         app.include_router(router)
     app.include_router(status.router(api))

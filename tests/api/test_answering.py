@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from sie_core.api import Gate
-from sie_core.api.http.cancellation import answer
+from sie_core.api.inference.cancellation import answer
 from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, Item
 
 URL = "/v1/encode/org/model"

@@ -13,10 +13,11 @@ import orjson
 import pytest
 from sie_sdk import wire
 
-from sie_core.api import create_app, handler
+from sie_core.api import create_app
 from sie_core.api.body.json_list import dump_with_list
 from sie_core.api.http.offload import LARGE, Beside
-from sie_core.api.native import encode, native
+from sie_core.api.inference import handler
+from sie_core.api.native import encode
 from sie_core.api.openai import embeddings
 from sie_core.settings import Settings
 
@@ -40,10 +41,10 @@ def body(path, texts):
 @pytest.mark.parametrize(
     ("path", "module", "step"),
     [
-        (ENCODE, native, "decode_body"),
-        (ENCODE, encode, "encode_reply"),
+        (ENCODE, handler, "decode_body"),
+        (ENCODE, encode, "items_reply"),
         (EMBEDDINGS, handler, "decode_body"),
-        (EMBEDDINGS, embeddings, "embeddings_reply"),
+        (EMBEDDINGS, embeddings, "dump_with_list"),
     ],
 )
 async def test_others_are_answered_while_a_large_body_is_worked_on(client, monkeypatch, path, module, step):
@@ -77,7 +78,7 @@ def noting(work, seen):
 @pytest.mark.parametrize("path", [ENCODE, EMBEDDINGS])
 async def test_a_small_body_never_leaves_the_loop(client, monkeypatch, path):
     seen = set()
-    for module, step in ((native, "decode_body"), (encode, "encode_reply"), (embeddings, "embeddings_reply")):
+    for module, step in ((handler, "decode_body"), (encode, "items_reply"), (embeddings, "dump_with_list")):
         monkeypatch.setattr(module, step, noting(getattr(module, step), seen))
     assert (await client.post(path, json=body(path, ["a"]))).status_code == 200
     assert seen == {threading.get_ident()}

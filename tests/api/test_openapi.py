@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from sie_sdk.errors import ERRORS
 
 from sie_core.api.http.model_id import check_model_id
-from sie_core.api.openapi import build_openapi
+from sie_core.api.openapi.document import build_openapi
 from sie_core.contracts import InvalidInput
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from sie_core.api.body.pictures import read_picture
 from sie_core.api.cohere.schema import CohereEmbedBody, CohereInput
 from sie_core.api.native.item_schema import check_item_size
-from sie_core.api.pictures import read_picture
 from sie_core.contracts import InvalidInput, Item
 
 _ITEM: Final = re.compile(r"items(\[\d+\]).*")

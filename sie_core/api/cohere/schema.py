@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
-from sie_core.api.embedding_types import EmbeddingType
+from sie_core.api.body.embedding_types import EmbeddingType
 from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS
 from sie_core.api.http.model_id import ModelId
 from sie_core.api.native.item_schema import STRICT

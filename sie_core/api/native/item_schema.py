@@ -1,12 +1,13 @@
 """Items as clients send them: the schema of one item, and its form in the contracts.
 
-Keys it does not name are ignored, as the wire contract demands. It must not know operations or models.
+Keys it does not name are ignored, as the wire contract demands.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -138,6 +139,15 @@ class NativeBody(BaseModel):
         for place, item in enumerate(self.items):
             yield f"items[{place}]", item
 
+    def check_sizes(self, limit: int) -> None:
+        """Refuse items whose text and metadata are larger than `limit` bytes.
+
+        Raises:
+            InvalidInput: Names the first.
+        """
+        for place, item in self.places():
+            check_item_size(item.text, item.metadata, limit, place)
+
     def named_items(self) -> list[Item]:
         """Give the items as the contracts have them; one without an id is called by its place."""
         return [item.item(f"item-{place}") for place, item in enumerate(self.items)]
@@ -148,6 +158,12 @@ def no_bare_string(value: Any) -> Any:
     if isinstance(value, str) or (isinstance(value, list) and any(isinstance(item, str) for item in value)):
         raise ValueError('holds a bare string; an item is a map such as {"text": "…"}')
     return value
+
+
+def params_field_name(param: str, body: NativeBody) -> str:
+    """Name the field of a body with `params` that a field of the request was made of, e.g. `params.options.x`."""
+    field = re.match(r"\w+", param)
+    return param if field is None or field[0] == "model" or field[0] in type(body).model_fields else f"params.{param}"
 
 
 def check_item_size(text: str | None, metadata: dict[str, Any] | None, limit: int, param: str) -> None:

@@ -1,55 +1,33 @@
-"""`POST /v1/score/{model}`: a query and documents in, a ranking out. It must not know which backend answers."""
+"""`POST /v1/score/{model}`: a query and documents in, a ranking out."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import orjson
-from fastapi import APIRouter
 from sie_sdk import wire
-from starlette.requests import Request
-from starlette.responses import Response
 
 from sie_core.api.body.negotiation import JSON_TYPE
 from sie_core.api.body.reply_body import spent
-from sie_core.api.context import Api
-from sie_core.api.http.call_headers import CallHeaders
-from sie_core.api.http.model_id import ModelId
-from sie_core.api.native.native import answer_native
+from sie_core.api.inference.call import Call
+from sie_core.api.inference.route import Operation, Route
 from sie_core.api.native.score_schema import ScoreBody, ScoreReply
 from sie_core.api.native.spellings import truncate_of
 from sie_core.api.rerank.ranking import rank
-from sie_core.api.route_docs import inference
 from sie_core.contracts import InferenceReply, InferenceRequest
 from sie_core.logs import request_fields
 
 
-def router(api: Api) -> APIRouter:
-    """Make the route."""
-    routes = APIRouter(tags=["inference"])
-
-    @routes.post("/v1/score/{model:path}", **inference(ScoreBody, ScoreReply, msgpack=True))
-    async def score(request: Request, model: ModelId) -> Response:
-        """Score documents against a query and rank them, the best first.
-
-        Cross-encoders and other rerankers give their own scores, of no promised range. A model that encodes compares
-        its vectors: multi-vectors by MaxSim, dense and sparse ones by the cosine or dot product, whichever its files
-        say; `options.output_types` chooses.
-        """
-        return await answer_native(api, request, model, ScoreBody, inference_request, score_reply)
-
-    return routes
-
-
-def inference_request(model: str, body: ScoreBody, call: CallHeaders) -> InferenceRequest:
+def inference_request(call: Call, body: ScoreBody) -> InferenceRequest:
     """Say in the contracts' terms what the client asks for; a document without an id is called by its place.
 
     Raises:
-        InvalidInput: Two spellings of one choice contradict each other.
+        InvalidInput: Two spellings of one choice contradict each other, or an item is too large.
     """
+    body.check_sizes(call.settings.max_item_text_bytes)
     options = body.options or {}
     return InferenceRequest(
-        model=model,
+        model=call.model(),
         operation="score",
         items=body.named_items(),
         request_id=request_fields().request_id,
@@ -58,15 +36,15 @@ def inference_request(model: str, body: ScoreBody, call: CallHeaders) -> Inferen
         truncate=truncate_of(body.truncate, options, ""),
         options=options,
         deadline=call.deadline,
-        load_wait_s=call.load_wait_s or 0,
+        load_wait_s=call.load_wait_s,
     )
 
 
-def score_reply(asked: InferenceRequest, reply: InferenceReply, media_type: str) -> bytes:
+def score_reply(call: Call, body: ScoreBody, reply: InferenceReply) -> bytes:
     """Write the body: the documents by falling score."""
-    body: dict[str, Any] = {
-        "model": asked.model,
-        "query_id": asked.query.id if asked.query else None,
+    written: dict[str, Any] = {
+        "model": call.model(),
+        "query_id": body.query.id,
         "scores": [
             {"item_id": each.item_id, "score": each.score, "rank": place}
             | ({"truncated": each.truncated} if each.truncated else {})
@@ -74,4 +52,23 @@ def score_reply(asked: InferenceRequest, reply: InferenceReply, media_type: str)
         ],
         **spent(reply),
     }
-    return orjson.dumps(body) if media_type == JSON_TYPE else wire.pack(body)
+    return orjson.dumps(written) if call.reply_type == JSON_TYPE else wire.pack(written)
+
+
+ROUTE = Route(
+    paths=("/v1/score/{model:path}",),
+    name="score",
+    about="""\
+Score documents against a query and rank them, the best first.
+
+Cross-encoders and other rerankers give their own scores, of no promised range. A model that encodes compares
+its vectors: multi-vectors by MaxSim, dense and sparse ones by the cosine or dot product, whichever its files
+say; `options.output_types` chooses.
+""",
+    body=ScoreBody,
+    reply=ScoreReply,
+    operation=Operation(ScoreBody, inference_request, score_reply),
+    errors="native",
+    msgpack=True,
+    waits=False,
+)

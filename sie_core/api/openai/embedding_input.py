@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from sie_core.api.body.body import kind_of
+from sie_core.api.body.pictures import read_picture
 from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS
 from sie_core.api.native.item_schema import check_item_size
-from sie_core.api.pictures import read_picture
 from sie_core.contracts import InvalidInput, Item
 
 FOREIGN_TOKEN_IDS = (

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
-from sie_core.api.embedding_types import EmbeddingType
+from sie_core.api.body.embedding_types import EmbeddingType
 from sie_core.contracts import InputType, InvalidInput, Truncate
 
 _ROLES: Final[Mapping[str | None, InputType]] = {

@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse, Response
 from sie_core import __version__
 from sie_core.api.body.negotiation import JSON_TYPE
 from sie_core.api.context import Api
-from sie_core.api.route_docs import lookup, probe
+from sie_core.api.openapi.descriptions import lookup, probe
 from sie_core.contracts import Health
 
 

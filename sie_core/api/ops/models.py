@@ -11,8 +11,8 @@ from starlette.responses import Response
 from sie_core.api.body.negotiation import JSON_TYPE
 from sie_core.api.context import Api
 from sie_core.api.http.model_id import ModelId, check_model_id
+from sie_core.api.openapi.descriptions import lookup
 from sie_core.api.ops.models_schema import MergedModel, ModelsReply
-from sie_core.api.route_docs import lookup
 from sie_core.contracts import InvalidInput, ModelInfo
 
 Available = Annotated[

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from sie_core.api.body.negotiation import JSON_TYPE
 from sie_core.api.context import Api
-from sie_core.api.route_docs import lookup
+from sie_core.api.openapi.descriptions import lookup
 
 
 class PluginsReply(BaseModel):

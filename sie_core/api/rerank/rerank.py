@@ -1,22 +1,14 @@
-"""`POST /v1/rerank` and `POST /v2/rerank`: Jina's and Cohere's reranking over `score`.
-
-It must not know which backend answers.
-"""
+"""`POST /v1/rerank` and `POST /v2/rerank`: Jina's and Cohere's reranking over `score`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import orjson
-from fastapi import APIRouter
-from starlette.requests import Request
-from starlette.responses import Response
 
-from sie_core.api.context import Api
-from sie_core.api.handler import Shape, answer_shaped
-from sie_core.api.http.call_headers import CallHeaders
+from sie_core.api.inference.call import Call
+from sie_core.api.inference.route import Operation, Route
 from sie_core.api.native.item_schema import check_item_size
 from sie_core.api.rerank.cut_documents import cut_documents
 from sie_core.api.rerank.ranking import asked_about, rank_documents
@@ -27,75 +19,43 @@ from sie_core.api.rerank.schema import (
     RerankBody,
     RerankReply,
 )
-from sie_core.api.route_docs import inference
-from sie_core.contracts import InferenceReply, InferenceRequest, Item
+from sie_core.contracts import InferenceBackend, InferenceReply, InferenceRequest, Item
 from sie_core.logs import request_fields
 
 _PLACE = re.compile(r"items\[(\d+)\]")
 
 
-def router(api: Api) -> APIRouter:
-    """Make the routes."""
-    routes = APIRouter(tags=["inference"])
-    limit = api.settings.max_item_text_bytes
-    jina = Shape(
-        RerankBody, lambda body, call: score_request(body, body.options or {}, call, limit), rerank_reply, field_name
-    )
-
-    async def cut(body: CohereRerankBody, asked: InferenceRequest) -> InferenceRequest:
-        most = body.max_tokens_per_doc
-        return asked if most is None else await cut_documents(api.backend, asked, most, "max_tokens_per_doc")
-
-    cohere = Shape(
-        CohereRerankBody, lambda body, call: score_request(body, {}, call, limit), cohere_reply, field_name, cut
-    )
-
-    @routes.post("/v1/rerank", **inference(RerankBody, RerankReply, msgpack=False, errors="openai"))
-    async def rerank(request: Request) -> Response:
-        """Score documents against a query and return them by falling score, in Jina's shape.
-
-        A cross-encoder's scores are between 0 and 1, or its logits with `raw_scores`; a model that compares vectors
-        gives what it finds. A model that is not loaded is waited for, up to `SIE_MODEL_WAIT_S` seconds or those of
-        `Prefer: wait=N`.
-        """
-        return await answer_shaped(api, request, jina)
-
-    @routes.post("/v2/rerank", **inference(CohereRerankBody, CohereRerankReply, msgpack=False, errors="cohere"))
-    async def rerank_v2(request: Request) -> Response:
-        """Score documents against a query and return them by falling score, in Cohere's shape.
-
-        A cross-encoder's scores are between 0 and 1; a model that compares vectors gives what it finds. A model that is
-        not loaded is waited for, up to `SIE_MODEL_WAIT_S` seconds or those of `Prefer: wait=N`.
-        """
-        return await answer_shaped(api, request, cohere)
-
-    return routes
-
-
-def score_request(
-    body: RankingBody, options: Mapping[str, Any], call: CallHeaders, max_text_bytes: int
-) -> InferenceRequest:
-    """Say in the contracts' terms what the client asks for. `__` in a model's id without `/` stands for one.
+def rerank_request(call: Call, body: RankingBody) -> InferenceRequest:
+    """Ask for scores. `__` in the body's model id without `/` stands for one.
 
     The model is not asked about blank documents: they are ranked last.
 
     Raises:
         InvalidInput: A text is too large.
     """
-    check_item_size(body.query, None, max_text_bytes, "query")
+    most = call.settings.max_item_text_bytes
+    check_item_size(body.query, None, most, "query")
     for place, text in enumerate(body.documents):
-        check_item_size(text, None, max_text_bytes, f"documents[{place}]")
+        check_item_size(text, None, most, f"documents[{place}]")
+    model = call.model(body.model)
     return InferenceRequest(
-        model=body.model if "/" in body.model else body.model.replace("__", "/"),
+        model=model if call.path_model is not None or "/" in model else model.replace("__", "/"),
         operation="score",
         items=[Item(text=body.documents[place]) for place in asked_about(body.documents)],
         request_id=request_fields().request_id,
         query=Item(text=body.query),
-        options=options,
+        options=(body.options or {}) if isinstance(body, RerankBody) else {},
         wishes={"activation": "identity" if body.raw_scores else "sigmoid"},
         deadline=call.deadline,
-        load_wait_s=call.load_wait_s or 0,
+        load_wait_s=call.load_wait_s,
     )
+
+
+async def cut_and_infer(backend: InferenceBackend, body: CohereRerankBody, asked: InferenceRequest) -> InferenceReply:
+    """Ask for scores of documents that are cut to `max_tokens_per_doc`."""
+    if body.max_tokens_per_doc is not None:
+        asked = await cut_documents(backend, asked, body.max_tokens_per_doc, "max_tokens_per_doc")
+    return await backend.infer(asked)
 
 
 def field_name(param: str, body: RankingBody) -> str:
@@ -105,20 +65,20 @@ def field_name(param: str, body: RankingBody) -> str:
     return "query" if param == "query.text" else param
 
 
-def rerank_reply(body: RerankBody, reply: InferenceReply) -> bytes:
+def rerank_reply(call: Call, body: RerankBody, reply: InferenceReply) -> bytes:
     """Write Jina's reply."""
     tokens = reply.usage.input_tokens
     return orjson.dumps(
         {
             "object": "list",
-            "model": body.model,
+            "model": call.model(body.model),
             "results": _results(body, reply),
             "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
         }
     )
 
 
-def cohere_reply(body: CohereRerankBody, reply: InferenceReply) -> bytes:
+def cohere_reply(call: Call, body: CohereRerankBody, reply: InferenceReply) -> bytes:
     """Write Cohere's reply."""
     return orjson.dumps(
         {
@@ -135,3 +95,36 @@ def _results(body: RankingBody, reply: InferenceReply) -> list[dict[str, Any]]:
         | ({"document": {"text": body.documents[each.index]}} if body.return_documents else {})
         for each in rank_documents(body.documents, reply)[: body.top_n]
     ]
+
+
+ROUTES = (
+    Route(
+        paths=("/v1/rerank",),
+        name="rerank",
+        about="""\
+Score documents against a query and return them by falling score, in Jina's shape.
+
+A cross-encoder's scores are between 0 and 1, or its logits with `raw_scores`; a model that compares vectors
+gives what it finds. A model that is not loaded is waited for, up to `SIE_MODEL_WAIT_S` seconds or those of
+`Prefer: wait=N`.
+""",
+        body=RerankBody,
+        reply=RerankReply,
+        operation=Operation(RerankBody, rerank_request, rerank_reply, field_name),
+        errors="openai",
+    ),
+    Route(
+        paths=("/v2/rerank",),
+        name="rerank_v2",
+        about="""\
+Score documents against a query and return them by falling score, in Cohere's shape.
+
+A cross-encoder's scores are between 0 and 1; a model that compares vectors gives what it finds. A model that is
+not loaded is waited for, up to `SIE_MODEL_WAIT_S` seconds or those of `Prefer: wait=N`.
+""",
+        body=CohereRerankBody,
+        reply=CohereRerankReply,
+        operation=Operation(CohereRerankBody, rerank_request, cohere_reply, field_name, cut_and_infer),
+        errors="cohere",
+    ),
+)

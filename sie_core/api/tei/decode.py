@@ -1,23 +1,19 @@
-"""`/decode` in the shape of text-embeddings-inference (TEI): the texts of token ids, by the model's tokenizer.
-
-It must not know which backend answers; one without tokenizers refuses.
-"""
+"""`/decode` in the shape of text-embeddings-inference (TEI): the texts of token ids, by the model's tokenizer."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Sequence
 from typing import Annotated, Any, Final
 
 import orjson
 from pydantic import BaseModel, Field, RootModel, WithJsonSchema
-from starlette.requests import Request
-from starlette.responses import Response
 
 from sie_core.api.body.body import kind_of
-from sie_core.api.context import Api
-from sie_core.api.http.call_headers import CallHeaders
 from sie_core.api.http.limits import MAX_DECODED_TOKENS, MAX_EMBEDDING_INPUTS
+from sie_core.api.inference.call import Call
+from sie_core.api.inference.route import Operation
 from sie_core.api.native.item_schema import STRICT
-from sie_core.api.tei.tokenize import NO_TOKENIZERS, answer_by_tokenizer
+from sie_core.api.tei.tokenize import NO_TOKENIZERS
 from sie_core.contracts import DecodeRequest, DecodingBackend, InferenceBackend, InvalidInput
 from sie_core.logs import request_fields
 
@@ -47,33 +43,31 @@ class TeiTexts(RootModel[list[str]]):
     """The text of each list of ids."""
 
 
-async def answer_decode(api: Api, request: Request, model: str) -> Response:
-    """Answer one request.
+def decode_request(call: Call, body: TeiDecodeBody) -> DecodeRequest:
+    """Ask for the texts of token ids.
 
     Raises:
-        InferenceError: Every way it can fail.
+        InvalidInput: The ids are wrong.
     """
-
-    def ask(body: TeiDecodeBody, call: CallHeaders) -> DecodeRequest:
-        special, wait_s = body.skip_special_tokens is False, call.load_wait_s or 0
-        return DecodeRequest(model, _read(body.ids), request_fields().request_id, special, call.deadline, wait_s)
-
-    return await answer_by_tokenizer(
-        api,
-        request,
-        model,
-        TeiDecodeBody,
-        ask,
-        lambda asked: _decoding(api.backend).decode(asked),
-        lambda texts: sum(map(len, texts)),
-        orjson.dumps,
-    )
+    special = body.skip_special_tokens is False
+    request_id = request_fields().request_id
+    return DecodeRequest(call.model(), _read(body.ids), request_id, special, call.deadline, call.load_wait_s)
 
 
-def _decoding(backend: InferenceBackend) -> DecodingBackend:
+def decode(backend: InferenceBackend, body: Any, asked: DecodeRequest) -> Awaitable[Sequence[str]]:
+    """Have a backend write the texts, or refuse where it has no tokenizers."""
     if not isinstance(backend, DecodingBackend):
         raise InvalidInput(NO_TOKENIZERS)
-    return backend
+    return backend.decode(asked)
+
+
+def texts_reply(call: Call, body: Any, texts: Sequence[str]) -> bytes:
+    """Write the texts."""
+    return orjson.dumps(texts)
+
+
+def _size(texts: Sequence[str]) -> int:
+    return sum(map(len, texts))
 
 
 def _read(given: Any) -> list[list[int]]:
@@ -97,3 +91,6 @@ def _read(given: Any) -> list[list[int]]:
         message = f"`ids` holds {count} tokens; {MAX_DECODED_TOKENS} are allowed: send several requests."
         raise InvalidInput(message, param="ids")
     return lists
+
+
+DECODE: Final = Operation(TeiDecodeBody, decode_request, texts_reply, run=decode, size=_size)

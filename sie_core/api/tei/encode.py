@@ -1,22 +1,20 @@
-"""Vectors in the shape of text-embeddings-inference (TEI): from a body to `encode`, and back.
-
-It must not know paths or the backend.
-"""
+"""Vectors in the shape of text-embeddings-inference (TEI): from a body to `encode`, and back."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final, Protocol, cast
 
 from sie_sdk import wire
 
+from sie_core.api.body.embedding_types import of_unit_length
 from sie_core.api.body.json_list import dump_list
-from sie_core.api.embedding_types import of_unit_length
-from sie_core.api.handler import Shape
-from sie_core.api.http.call_headers import CallHeaders
+from sie_core.api.inference.call import Call
+from sie_core.api.inference.route import Operation, infer_token_ids
 from sie_core.api.openai.embedding_input import param_of, read_input
-from sie_core.api.tei.schema import Direction, TeiEmbedAllBody, TeiEmbedBody, TeiEncodeBody, TeiSparseBody
+from sie_core.api.tei.schema import Direction, TeiEmbedBody, TeiEncodeBody
 from sie_core.contracts import InferenceReply, InferenceRequest, InputType, InvalidInput, Item, OutputType, Truncate
 from sie_core.logs import request_fields
 
@@ -27,12 +25,6 @@ _INPUT_TYPES: Final[dict[str | None, InputType]] = {"query": "query", "document"
 _ENDS: Final[dict[str, Truncate]] = {"left": "start", "right": "end"}
 
 
-_SCHEMAS: Final[dict[OutputType | None, type[TeiEncodeBody]]] = {
-    "sparse": TeiSparseBody,
-    "multivector": TeiEmbedAllBody,
-}
-
-
 class Wanted(Protocol):
     """The fields of a body that say how texts are embedded."""
 
@@ -41,72 +33,63 @@ class Wanted(Protocol):
     truncation_direction: Direction | None
 
 
-@dataclass(frozen=True, slots=True)
-class Encoding:
-    """Requests for vectors of one model.
+def vectors_operation(output: OutputType | None, schema: type[TeiEncodeBody] = TeiEmbedBody) -> Operation[Any]:
+    """Make the operation that gives vectors of one type; None is whatever the model gives first."""
+    return Operation(
+        schema,
+        partial(vectors_request, output),
+        partial(vectors_reply, output),
+        field_name,
+        infer_token_ids(_TOKEN_IDS),
+    )
 
-    Args:
-        model: Its id.
-        output: What is asked for; None for whatever the model gives first.
-        max_text_bytes: The most bytes of an input.
+
+def vectors_request(output: OutputType | None, call: Call, body: TeiEncodeBody) -> InferenceRequest:
+    """Ask for vectors of the inputs.
+
+    Raises:
+        InvalidInput: An input is wrong.
     """
-
-    model: str
-    output: OutputType | None
-    max_text_bytes: int
-
-    def shape(self) -> Shape[Any]:
-        """Describe them."""
-        schema = _SCHEMAS.get(self.output, TeiEmbedBody)
-        return Shape(schema, self.ask, self.write, field_name, token_ids=_TOKEN_IDS)
-
-    def ask(self, body: TeiEncodeBody, call: CallHeaders) -> InferenceRequest:
-        """Say in the contracts' terms what a client asks for.
-
-        Raises:
-            InvalidInput: An input is wrong.
-        """
-        asked = encode_request(
-            self.model, read_input(body.inputs, self.max_text_bytes, "inputs"), self.output, body, call
-        )
-        if not isinstance(body, TeiEmbedBody):
-            return asked
-        demands = asked.demands if body.normalize is not False else {**asked.demands, "normalize": False}
-        return replace(asked, dimensions=body.dimensions, demands=demands)
-
-    def write(self, body: TeiEncodeBody, reply: InferenceReply) -> bytes:
-        """Write the vectors; dense ones get unit length, unless the client wants them as they are.
-
-        Raises:
-            InvalidInput: The model gives none of these kinds.
-        """
-        unit_length = isinstance(body, TeiEmbedBody) and body.normalize is not False
-        return dump_list(self._vectors(reply, unit_length))
-
-    def _vectors(self, reply: InferenceReply, unit_length: bool) -> Iterator[object]:
-        for packed in reply.items:
-            item = cast("dict[str, Any]", wire.unpack(packed))
-            if "dense" in item:
-                vector = item["dense"]["values"]
-                yield of_unit_length(vector) if unit_length else vector
-            elif "sparse" in item:
-                sparse = item["sparse"]
-                pairs = zip(sparse["indices"].tolist(), sparse["values"].tolist(), strict=True)
-                yield [{"index": index, "value": value} for index, value in pairs]
-            elif self.output == "multivector":
-                yield item["multivector"]["values"]
-            else:
-                raise InvalidInput(f"{self.model} gives {', '.join(item)}, which this route has not.", param="model")
+    items = read_input(body.inputs, call.settings.max_item_text_bytes, "inputs")
+    asked = encode_request(call, items, output, body)
+    if not isinstance(body, TeiEmbedBody):
+        return asked
+    demands = asked.demands if body.normalize is not False else {**asked.demands, "normalize": False}
+    return replace(asked, dimensions=body.dimensions, demands=demands)
 
 
-def encode_request(
-    model: str, items: Sequence[Item], output: OutputType | None, wanted: Wanted, call: CallHeaders
-) -> InferenceRequest:
+def vectors_reply(output: OutputType | None, call: Call, body: TeiEncodeBody, reply: InferenceReply) -> bytes:
+    """Write the vectors; dense ones get unit length, unless the client wants them as they are.
+
+    Raises:
+        InvalidInput: The model gives none of these kinds.
+    """
+    unit_length = isinstance(body, TeiEmbedBody) and body.normalize is not False
+    return dump_list(_vectors(reply, output, call.model(), unit_length))
+
+
+def _vectors(reply: InferenceReply, output: OutputType | None, model: str, unit_length: bool) -> Iterator[object]:
+    for packed in reply.items:
+        item = cast("dict[str, Any]", wire.unpack(packed))
+        if "dense" in item:
+            vector = item["dense"]["values"]
+            yield of_unit_length(vector) if unit_length else vector
+        elif "sparse" in item:
+            sparse = item["sparse"]
+            pairs = zip(sparse["indices"].tolist(), sparse["values"].tolist(), strict=True)
+            yield [{"index": index, "value": value} for index, value in pairs]
+        elif output == "multivector":
+            yield item["multivector"]["values"]
+        else:
+            raise InvalidInput(f"{model} gives {', '.join(item)}, which this route has not.", param="model")
+
+
+def encode_request(call: Call, items: Sequence[Item], output: OutputType | None, wanted: Wanted) -> InferenceRequest:
     """Ask for vectors of `items`: float32, so that they can be given unit length. No `output` is the model's first."""
     input_type = _INPUT_TYPES.get(wanted.prompt_name)
     by_name = wanted.prompt_name is not None and input_type is None
     return InferenceRequest(
-        model=model,
+        model=call.model(),
         operation="encode",
         items=items,
         request_id=request_fields().request_id,
@@ -116,7 +99,7 @@ def encode_request(
         truncate=truncation(wanted.truncate, wanted.truncation_direction),
         demands={"prompt_name": wanted.prompt_name} if by_name else {},
         deadline=call.deadline,
-        load_wait_s=call.load_wait_s or 0,
+        load_wait_s=call.load_wait_s,
     )
 
 

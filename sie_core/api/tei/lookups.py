@@ -16,8 +16,8 @@ from sie_core.api.context import Api
 from sie_core.api.http.envelopes import TEI_PREFIX
 from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS
 from sie_core.api.http.model_id import ModelId, check_model_id
+from sie_core.api.openapi.descriptions import lookup, probe
 from sie_core.api.ops.health import ready_problem
-from sie_core.api.route_docs import lookup, probe
 from sie_core.contracts import InferenceError, ModelInfo
 
 NAMES = ("info", "health")

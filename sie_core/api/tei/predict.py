@@ -1,13 +1,11 @@
 """Classes of texts in the shape of text-embeddings-inference (TEI): from a body to `extract`, and back.
 
-A model gives the classes of its weights or, for zero-shot classification, those that the body names. It must not know
-paths or the backend.
+A model gives the classes of its weights or, for zero-shot classification, those that the body names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, cast
 
 import orjson
@@ -15,9 +13,9 @@ from pydantic import BaseModel, Field, RootModel, WithJsonSchema
 from sie_sdk import wire
 
 from sie_core.api.body.body import kind_of
-from sie_core.api.handler import Shape
-from sie_core.api.http.call_headers import CallHeaders
 from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS, MAX_LABEL_CHARS, MAX_LABELS
+from sie_core.api.inference.call import Call
+from sie_core.api.inference.route import Operation
 from sie_core.api.native.item_schema import STRICT, check_item_size
 from sie_core.api.tei.encode import truncation
 from sie_core.api.tei.schema import DIRECTION, TRUNCATE, Direction
@@ -84,64 +82,49 @@ class TeiPredictions(RootModel[list[TeiPrediction] | list[list[TeiPrediction]]])
     """The classes of a text, or of each text, by falling score."""
 
 
-@dataclass(frozen=True, slots=True)
-class Predicting:
-    """Requests to classify texts with one model.
+def predict_request(call: Call, body: TeiPredictBody) -> InferenceRequest:
+    """Ask for the classes of texts.
 
-    Args:
-        model: Its id.
-        max_text_bytes: The most bytes of a text.
+    Raises:
+        InvalidInput: An input is wrong.
     """
+    parameters = body.parameters or TeiPredictParameters()
+    texts = _texts(body.inputs)
+    for text, name in texts:
+        check_item_size(text, None, call.settings.max_item_text_bytes, name)
+    return InferenceRequest(
+        model=call.model(),
+        operation="extract",
+        items=[Item(id=f"item-{place}", text=text) for place, (text, _) in enumerate(texts)],
+        request_id=request_fields().request_id,
+        labels=tuple(parameters.candidate_labels or ()),
+        truncate=truncation(body.truncate, body.truncation_direction),
+        demands=_demands(body, parameters),
+        deadline=call.deadline,
+        load_wait_s=call.load_wait_s,
+    )
 
-    model: str
-    max_text_bytes: int
 
-    def shape(self) -> Shape[Any]:
-        """Describe them."""
-        return Shape(TeiPredictBody, self.ask, self.write, field_name)
+def predict_reply(call: Call, body: TeiPredictBody, reply: InferenceReply) -> bytes:
+    """Write the classes.
 
-    def ask(self, body: TeiPredictBody, call: CallHeaders) -> InferenceRequest:
-        """Say in the contracts' terms what a client asks for.
+    Raises:
+        InvalidInput: The model extracts something else.
+    """
+    items = [cast("dict[str, Any]", wire.unpack(item)) for item in reply.items]
+    if not any(item["classifications"] for item in items):
+        _refuse_others(call.model(), items)
+    most = body.parameters.top_k if body.parameters else None
+    predictions = [
+        [{"score": each["score"], "label": each["label"]} for each in item["classifications"][:most]] for item in items
+    ]
+    return orjson.dumps(predictions if _is_batch(body.inputs) else predictions[0])
 
-        Raises:
-            InvalidInput: An input is wrong.
-        """
-        parameters = body.parameters or TeiPredictParameters()
-        texts = [text for text, _ in _texts(body.inputs)]
-        for text, name in _texts(body.inputs):
-            check_item_size(text, None, self.max_text_bytes, name)
-        return InferenceRequest(
-            model=self.model,
-            operation="extract",
-            items=[Item(id=f"item-{place}", text=text) for place, text in enumerate(texts)],
-            request_id=request_fields().request_id,
-            labels=tuple(parameters.candidate_labels or ()),
-            truncate=truncation(body.truncate, body.truncation_direction),
-            demands=_demands(body, parameters),
-            deadline=call.deadline,
-            load_wait_s=call.load_wait_s or 0,
-        )
 
-    def write(self, body: TeiPredictBody, reply: InferenceReply) -> bytes:
-        """Write the classes.
-
-        Raises:
-            InvalidInput: The model extracts something else.
-        """
-        items = [cast("dict[str, Any]", wire.unpack(item)) for item in reply.items]
-        if not any(item["classifications"] for item in items):
-            self._refuse_others(items)
-        most = body.parameters.top_k if body.parameters else None
-        predictions = [
-            [{"score": each["score"], "label": each["label"]} for each in item["classifications"][:most]]
-            for item in items
-        ]
-        return orjson.dumps(predictions if _is_batch(body.inputs) else predictions[0])
-
-    def _refuse_others(self, items: Sequence[dict[str, Any]]) -> None:
-        if found := [kind for kind in _OTHER_KINDS if any(item[kind] for item in items)]:
-            message = f"{self.model} gives {', '.join(found)} and no classes; call /v1/extract/{self.model}."
-            raise InvalidInput(message, param="model")
+def _refuse_others(model: str, items: Sequence[dict[str, Any]]) -> None:
+    if found := [kind for kind in _OTHER_KINDS if any(item[kind] for item in items)]:
+        message = f"{model} gives {', '.join(found)} and no classes; call /v1/extract/{model}."
+        raise InvalidInput(message, param="model")
 
 
 def field_name(param: str, body: TeiPredictBody) -> str:
@@ -199,3 +182,6 @@ def _only_text(texts: Any, param: str) -> str:
         )
         raise InvalidInput(message, param=param)
     return cast("str", texts[0])
+
+
+PREDICT: Final = Operation(TeiPredictBody, predict_request, predict_reply, field_name)

@@ -1,7 +1,4 @@
-"""The bodies of `POST /` in the shape of text-embeddings-inference (TEI), and what each asks for.
-
-It must not know the operations themselves or the backend.
-"""
+"""The bodies of `POST /` in the shape of text-embeddings-inference (TEI), and what each asks for."""
 
 from __future__ import annotations
 

@@ -9,11 +9,11 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, FailFast, Field, RootModel
 
-from sie_core.api.error_schema import OpenAIErrorReply, TeiErrorReply
 from sie_core.api.http.limits import MAX_DOCUMENTS
 from sie_core.api.http.model_id import ModelId
 from sie_core.api.native.item_schema import STRICT
 from sie_core.api.openai.schema import Input
+from sie_core.api.openapi.error_schema import OpenAIErrorReply, TeiErrorReply
 from sie_core.api.rerank.schema import RerankBody, RerankReply, Text
 
 Direction = Literal["left", "right", "Left", "Right"]

@@ -1,12 +1,8 @@
-"""How alike texts are, in the shape of text-embeddings-inference (TEI): from a body to `encode`, and back.
-
-It must not know paths or the backend.
-"""
+"""How alike texts are, in the shape of text-embeddings-inference (TEI): from a body to `encode`, and back."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, cast
 
 import numpy as np
@@ -14,10 +10,10 @@ import orjson
 from pydantic import BaseModel, FailFast, Field, RootModel
 from sie_sdk import wire
 
-from sie_core.api.embedding_types import of_unit_length
-from sie_core.api.handler import Shape
-from sie_core.api.http.call_headers import CallHeaders
+from sie_core.api.body.embedding_types import of_unit_length
 from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS
+from sie_core.api.inference.call import Call
+from sie_core.api.inference.route import Operation
 from sie_core.api.native.item_schema import STRICT, check_item_size
 from sie_core.api.tei.encode import encode_request
 from sie_core.api.tei.schema import DIRECTION, PROMPT_NAME, TRUNCATE, Direction
@@ -58,36 +54,20 @@ class TeiSimilarities(RootModel[list[float]]):
     """The cosine between the source's vector and that of each sentence, in the order of the sentences."""
 
 
-@dataclass(frozen=True, slots=True)
-class Similarity:
-    """Requests to compare texts by the dense vectors of one model.
+def similarity_request(call: Call, body: TeiSimilarityBody) -> InferenceRequest:
+    """Ask for the vectors of all texts; the source is the first item.
 
-    Args:
-        model: Its id.
-        max_text_bytes: The most bytes of a text.
+    Raises:
+        InvalidInput: A text is too large.
     """
-
-    model: str
-    max_text_bytes: int
-
-    def shape(self) -> Shape[Any]:
-        """Describe them."""
-        return Shape(TeiSimilarityBody, self.ask, write, field_name)
-
-    def ask(self, body: TeiSimilarityBody, call: CallHeaders) -> InferenceRequest:
-        """Say in the contracts' terms what a client asks for: the source is the first item.
-
-        Raises:
-            InvalidInput: A text is too large.
-        """
-        texts = [body.inputs.source_sentence, *body.inputs.sentences]
-        for place, text in enumerate(texts):
-            check_item_size(text, None, self.max_text_bytes, _name(place))
-        parameters = body.parameters or TeiSimilarityParameters()
-        return encode_request(self.model, [Item(text=text) for text in texts], "dense", parameters, call)
+    texts = [body.inputs.source_sentence, *body.inputs.sentences]
+    for place, text in enumerate(texts):
+        check_item_size(text, None, call.settings.max_item_text_bytes, _name(place))
+    parameters = body.parameters or TeiSimilarityParameters()
+    return encode_request(call, [Item(text=text) for text in texts], "dense", parameters)
 
 
-def write(body: TeiSimilarityBody, reply: InferenceReply) -> bytes:
+def similarity_reply(call: Call, body: TeiSimilarityBody, reply: InferenceReply) -> bytes:
     """Write the cosines."""
     items = (cast("dict[str, Any]", wire.unpack(item)) for item in reply.items)
     source, *others = (of_unit_length(item["dense"]["values"]) for item in items)
@@ -103,3 +83,6 @@ def field_name(param: str, body: TeiSimilarityBody) -> str:
 
 def _name(place: int) -> str:
     return "inputs.source_sentence" if place == 0 else f"inputs.sentences[{place - 1}]"
+
+
+SIMILARITY: Final = Operation(TeiSimilarityBody, similarity_request, similarity_reply, field_name)

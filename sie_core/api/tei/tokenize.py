@@ -1,37 +1,23 @@
-"""`/tokenize` in the shape of text-embeddings-inference (TEI): what the model's tokenizer makes of texts.
-
-It must not know which backend answers; one without tokenizers refuses.
-"""
+"""`/tokenize` in the shape of text-embeddings-inference (TEI): what the model's tokenizer makes of texts."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, Final, TypeVar
+from collections.abc import Awaitable, Sequence
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, BeforeValidator, Field, RootModel, WithJsonSchema
-from starlette.requests import Request
-from starlette.responses import Response
 
-from sie_core.api.body.body import decode_body
 from sie_core.api.body.json_list import dump_list
-from sie_core.api.body.negotiation import JSON_TYPE
-from sie_core.api.context import Api
-from sie_core.api.handler import read_json
-from sie_core.api.http.call_headers import CallHeaders
-from sie_core.api.http.cancellation import answer
 from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS, MAX_TOKENIZED_BYTES
-from sie_core.api.http.model_id import check_model_id
+from sie_core.api.inference.call import Call
+from sie_core.api.inference.route import Operation
 from sie_core.api.native.item_schema import STRICT
-from sie_core.contracts import InferenceBackend, InvalidInput, TokenizeRequest, TokenizingBackend
+from sie_core.contracts import InferenceBackend, InvalidInput, Token, TokenizeRequest, TokenizingBackend
 from sie_core.logs import request_fields
 
 TOKEN_BYTES: Final = 64
 """About how many bytes of the reply a token takes."""
 NO_TOKENIZERS: Final = "This server has no tokenizers: the models run elsewhere. Ask the server that runs them."
-
-Body = TypeVar("Body", bound=BaseModel)
-Asked = TypeVar("Asked")
-Answer = TypeVar("Answer")
 
 
 def _listed(value: Any) -> Any:
@@ -82,71 +68,38 @@ class TeiTokens(RootModel[list[list[TeiToken]]]):
     """The tokens of each text, uncut, in the order of the texts."""
 
 
-async def answer_tokenize(api: Api, request: Request, model: str) -> Response:
-    """Answer one request.
+def tokenize_request(call: Call, body: TeiTokenizeBody) -> TokenizeRequest:
+    """Ask for the tokens of texts.
 
     Raises:
-        InferenceError: Every way it can fail.
+        InvalidInput: The texts are too large.
     """
-
-    def ask(body: TeiTokenizeBody, call: CallHeaders) -> TokenizeRequest:
-        size = sum(len(text.encode("utf-8", "surrogatepass")) for text in body.inputs)
-        if size > MAX_TOKENIZED_BYTES:
-            message = f"`inputs` has {size} bytes; {MAX_TOKENIZED_BYTES} are allowed: send several requests."
-            raise InvalidInput(message, param="inputs")
-        special, wait_s = body.add_special_tokens is not False, call.load_wait_s or 0
-        request_id = request_fields().request_id
-        return TokenizeRequest(model, body.inputs, request_id, special, deadline=call.deadline, load_wait_s=wait_s)
-
-    return await answer_by_tokenizer(
-        api,
-        request,
-        model,
-        TeiTokenizeBody,
-        ask,
-        lambda asked: tokenizing(api.backend).tokenize(asked),
-        lambda tokens: sum(map(len, tokens)) * TOKEN_BYTES,
-        dump_list,
+    size = sum(len(text.encode("utf-8", "surrogatepass")) for text in body.inputs)
+    if size > MAX_TOKENIZED_BYTES:
+        message = f"`inputs` has {size} bytes; {MAX_TOKENIZED_BYTES} are allowed: send several requests."
+        raise InvalidInput(message, param="inputs")
+    return TokenizeRequest(
+        call.model(),
+        body.inputs,
+        request_fields().request_id,
+        special=body.add_special_tokens is not False,
+        deadline=call.deadline,
+        load_wait_s=call.load_wait_s,
     )
 
 
-async def answer_by_tokenizer(
-    api: Api,
-    request: Request,
-    model: str,
-    schema: type[Body],
-    ask: Callable[[Body, CallHeaders], Asked],
-    run: Callable[[Asked], Awaitable[Answer]],
-    size: Callable[[Answer], int],
-    write: Callable[[Answer], bytes],
-) -> Response:
-    """Answer one request that a tokenizer answers, without a model; large bodies are read and written on a thread.
+def tokenize(backend: InferenceBackend, body: Any, asked: TokenizeRequest) -> Awaitable[Sequence[Sequence[Token]]]:
+    """Have a backend tokenise, or refuse where it has no tokenizers."""
+    return tokenizing(backend).tokenize(asked)
 
-    Args:
-        api: What answers it.
-        request: The request.
-        model: Whose tokenizer it is.
-        schema: Of the body.
-        ask: Says in the contracts' terms what the body asks for.
-        run: Has the backend answer that.
-        size: About how many bytes an answer takes.
-        write: Writes one.
 
-    Raises:
-        InferenceError: Every way it can fail.
-    """
-    data, call = await read_json(api, request)
-    fields = request_fields()
+def tokens_reply(call: Call, body: Any, tokens: Sequence[Sequence[Token]]) -> bytes:
+    """Write the tokens."""
+    return dump_list(tokens)
 
-    def read() -> Asked:
-        body = decode_body(data, "json", schema)
-        fields.model = check_model_id(model)
-        return ask(body, call)
 
-    asked = await api.beside.run(len(data), read)
-    told = await answer(run(asked), api.gate, request.receive, call.deadline)
-    content = await api.beside.run(size(told), lambda: write(told))
-    return Response(content, media_type=JSON_TYPE)
+def _size(tokens: Sequence[Sequence[Token]]) -> int:
+    return sum(map(len, tokens)) * TOKEN_BYTES
 
 
 def tokenizing(backend: InferenceBackend) -> TokenizingBackend:
@@ -158,3 +111,6 @@ def tokenizing(backend: InferenceBackend) -> TokenizingBackend:
     if not isinstance(backend, TokenizingBackend):
         raise InvalidInput(NO_TOKENIZERS)
     return backend
+
+
+TOKENIZE: Final = Operation(TeiTokenizeBody, tokenize_request, tokens_reply, run=tokenize, size=_size)

@@ -1,12 +1,12 @@
-"""The headers of a successful inference reply. It knows no route and no body."""
+"""The headers of a successful inference reply."""
 
 from __future__ import annotations
 
-from sie_core.api.http.call_headers import CallHeaders
+from sie_core.api.inference.call import Call
 from sie_core.contracts import InferenceReply
 
 
-def reply_headers(reply: InferenceReply, call: CallHeaders) -> dict[str, str]:
+def reply_headers(reply: InferenceReply, call: Call) -> dict[str, str]:
     """Write the timings (ms), and what a client should know of: cuts, LoRA, options that were ignored, a wait."""
     timing = reply.timing
     headers = {

@@ -1,7 +1,4 @@
-"""What the headers of an inference request ask for, and what they may not.
-
-It must not know bodies, models or the backend.
-"""
+"""What an inference request says beside its body: the model of its path, the formats, the deadline, the wait."""
 
 from __future__ import annotations
 
@@ -11,36 +8,63 @@ from dataclasses import dataclass
 
 from starlette.datastructures import Headers
 
+from sie_core.api.body.negotiation import BodyFormat, body_format, reply_type
+from sie_core.api.context import Api
 from sie_core.contracts import InferenceError, InvalidInput
+from sie_core.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class CallHeaders:
-    """The wishes of one call's headers."""
+class Call:
+    """One request, without its body."""
 
+    settings: Settings
+    path_model: str | None
+    """The model that the path names."""
+    body_format: BodyFormat
+    reply_type: str
+    """The media type of the reply."""
     deadline: float | None
     """`time.monotonic()` seconds."""
-    load_wait_s: float | None
-    """How long to wait for a model that is not loaded; None where the client did not say."""
-    wait_applied: bool = False
-    """Whether the client said so, and its deadline leaves that much time."""
+    load_wait_s: float
+    """How long to wait for a model that is not loaded."""
+    wait_applied: bool
+    """Whether the client chose that wait, and its deadline leaves that much time."""
+
+    def model(self, named: str | None = None) -> str:
+        """Return the model of the path, else the one that the body names, else the default model."""
+        if self.path_model is not None:
+            return self.path_model
+        return self.settings.default_model if named is None else named
 
 
-def read_call_headers(headers: Headers, machine_profile: str | None) -> CallHeaders:
-    """Read the headers of one call.
+def read_call(api: Api, headers: Headers, path_model: str | None, *, msgpack: bool, waits: bool) -> Call:
+    """Read the headers of one request.
 
     Args:
+        api: Its machine profile is compared with the one that the client asks for.
         headers: Of the request.
-        machine_profile: What this server is, compared with what the client asks for.
+        path_model: The model that the path names.
+        msgpack: Whether the route speaks msgpack.
+        waits: Whether the server's own wait for a model applies where the client does not say how long.
 
     Raises:
-        InferenceError: `INVALID_INPUT`, with the header's name in `param`.
+        InferenceError: `INVALID_INPUT`, with the header's name in `param`; `UNSUPPORTED_MEDIA_TYPE`; `NOT_ACCEPTABLE`.
     """
-    _check_machine_profile(headers, machine_profile)
+    _check_machine_profile(headers, api.machine_profile)
     _check_remote(headers)
     timeout, wait = _timeout(headers), _preferred_wait(headers)
-    deadline = None if timeout is None else time.monotonic() + timeout
-    return CallHeaders(deadline, wait, wait is not None and (timeout is None or timeout >= wait))
+    given = body_format(headers.get("content-type", ""), msgpack=msgpack)
+    own_wait = api.settings.model_wait_s if waits else 0
+    return Call(
+        settings=api.settings,
+        path_model=path_model,
+        body_format=given,
+        reply_type=reply_type(headers.get("accept", ""), given, msgpack=msgpack),
+        deadline=None if timeout is None else time.monotonic() + timeout,
+        load_wait_s=own_wait if wait is None else wait,
+        wait_applied=wait is not None and (timeout is None or timeout >= wait),
+    )
 
 
 def _check_machine_profile(headers: Headers, own: str | None) -> None:

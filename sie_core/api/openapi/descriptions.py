@@ -12,8 +12,8 @@ from sie_sdk.errors import ERRORS
 from starlette.responses import Response
 
 from sie_core.api.body.negotiation import JSON_TYPE, MSGPACK_TYPE
-from sie_core.api.error_schema import CohereErrorReply, ErrorReply, OpenAIErrorReply, TeiErrorReply
 from sie_core.api.http.envelopes import ENVELOPES, EnvelopeName
+from sie_core.api.openapi.error_schema import CohereErrorReply, ErrorReply, OpenAIErrorReply, TeiErrorReply
 from sie_core.contracts import InferenceError
 
 _REQUEST_HEADERS: Final = (

@@ -7,7 +7,6 @@ request needs none of it. This must not know what a route does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
@@ -17,10 +16,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class DirectRoutes:
-    """The endpoints of `routers`, which take the plain request and the parameters of their path as texts."""
+    """The endpoints of `router`, which take the plain request and the parameters of their path as texts."""
 
-    def __init__(self, routers: Iterable[APIRouter]) -> None:
-        self._routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
+    def __init__(self, router: APIRouter) -> None:
+        self._routes = [route for route in router.routes if isinstance(route, APIRoute)]
 
     def match(self, scope: Scope) -> bool:
         """Find the route of a request and note it in `scope`, as FastAPI does; False where it is none of these."""

@@ -1,0 +1,88 @@
+"""The handler of every inference route, and the endpoints that call it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sie_core.api.body.body import decode_body, read_body
+from sie_core.api.context import Api
+from sie_core.api.http.envelopes import ENVELOPE
+from sie_core.api.http.model_id import ModelId, check_model_id
+from sie_core.api.inference.call import read_call
+from sie_core.api.inference.cancellation import answer
+from sie_core.api.inference.reply_headers import reply_headers
+from sie_core.api.inference.route import Operation, Route
+from sie_core.api.openapi.descriptions import inference
+from sie_core.contracts import InferenceError, InferenceReply
+from sie_core.logs import request_fields
+
+Endpoint = Callable[..., Coroutine[Any, Any, Response]]
+
+
+def inference_router(api: Api, routes: Iterable[Route]) -> APIRouter:
+    """Make the endpoints of `routes`; of two paths that match a request, the first is taken."""
+    router = APIRouter()
+    for route in routes:
+        described = inference(route.body, route.reply, msgpack=route.msgpack, errors=route.errors, error=route.error)
+        for path in route.paths:
+            router.add_api_route(
+                path,
+                _endpoint(api, route, names_model="{model" in path),
+                methods=["POST"],
+                name=route.name,
+                description=route.about,
+                tags=[route.tag],
+                **described,
+            )
+    return router
+
+
+def _endpoint(api: Api, route: Route, *, names_model: bool) -> Endpoint:
+    async def of_model(request: Request, model: ModelId) -> Response:
+        return await handle(api, request, route, model.removesuffix("/") if route.slash_after_model else model)
+
+    async def of_body(request: Request) -> Response:
+        return await handle(api, request, route, None)
+
+    return of_model if names_model else of_body
+
+
+async def handle(api: Api, request: Request, route: Route, path_model: str | None) -> Response:
+    """Answer one request; large bodies are read and written on a thread.
+
+    Raises:
+        InferenceError: Every way it can fail; `param` is the field's path in the body.
+    """
+    call = read_call(api, request.headers, path_model, msgpack=route.msgpack, waits=route.waits)
+    if path_model is not None:
+        check_model_id(path_model)
+    data = await read_body(request, api.settings.max_request_body_bytes, api.gate, call.deadline)
+    chosen = route.operation
+    operation = chosen if isinstance(chosen, Operation) else await chosen(api, call, data)
+    if operation.envelope is not None:
+        request.scope[ENVELOPE] = operation.envelope
+    fields = request_fields()
+
+    def read() -> tuple[BaseModel, Any]:
+        body = decode_body(data, call.body_format, operation.body)
+        asked = operation.ask(call, body)
+        fields.model = check_model_id(asked.model)
+        return body, asked
+
+    body, asked = await api.beside.run(len(data), read)
+    try:
+        reply = await answer(operation.run(api.backend, body, asked), api.gate, request.receive, call.deadline)
+    except InferenceError as error:
+        named = error.param and operation.field_name(error.param, body)
+        if named is None or named == error.param:
+            raise
+        raise error.about(named) from None
+    content = await api.beside.run(operation.size(reply), lambda: operation.write(call, body, reply))
+    headers = reply_headers(reply, call) if isinstance(reply, InferenceReply) else {}
+    return Response(content, 200, headers, call.reply_type)

@@ -1,0 +1,89 @@
+"""An inference route as a value: which paths it has, what its body says, what is asked of the backend and answered."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel
+
+from sie_core.api.context import Api
+from sie_core.api.http.envelopes import EnvelopeName
+from sie_core.api.inference.call import Call
+from sie_core.contracts import InferenceBackend, InferenceReply, InferenceRequest, InvalidInput
+
+Body = TypeVar("Body", bound=BaseModel)
+
+
+def infer(backend: InferenceBackend, body: Any, asked: InferenceRequest) -> Awaitable[InferenceReply]:
+    """Ask for inference."""
+    return backend.infer(asked)
+
+
+def infer_token_ids(refusal: str) -> Callable[[InferenceBackend, Any, InferenceRequest], Awaitable[InferenceReply]]:
+    """Ask for inference, but refuse token ids with `refusal` where the model does not take them."""
+
+    def run(backend: InferenceBackend, body: Any, asked: InferenceRequest) -> Awaitable[InferenceReply]:
+        if asked.items[0].token_ids is not None and not backend.accepts_token_ids(asked.model):
+            raise InvalidInput(refusal, param="items")
+        return backend.infer(asked)
+
+    return run
+
+
+def _size_of_items(reply: InferenceReply) -> int:
+    return sum(map(len, reply.items))
+
+
+def _same_name(param: str, body: BaseModel) -> str:
+    return param
+
+
+@dataclass(frozen=True, slots=True)
+class Operation(Generic[Body]):
+    """How a body becomes a request to the backend, and the backend's answer the body of a reply."""
+
+    body: type[Body]
+    """The schema of the request's body."""
+    ask: Callable[[Call, Body], Any]
+    """Makes the request to the backend: an `InferenceRequest`, or another with a `model` that `run` takes."""
+    write: Callable[[Call, Body, Any], bytes]
+    """Writes the reply's body."""
+    field_name: Callable[[str, Body], str] = _same_name
+    """Gives the body's name for a field of the request, e.g. `documents[3]` for `items[3].text`."""
+    run: Callable[[InferenceBackend, Body, Any], Awaitable[Any]] = infer
+    """Has the backend answer."""
+    size: Callable[[Any], int] = _size_of_items
+    """About how many bytes the backend's answer has; a large one is written on a thread."""
+    envelope: EnvelopeName | None = None
+    """The envelope of errors, where it is not that of the path."""
+
+
+Choose = Callable[[Api, Call, bytes], Awaitable[Operation[Any]]]
+"""Chooses the operation of a request by its body, which was read and not parsed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One inference route, as the handler answers it and OpenAPI describes it."""
+
+    paths: tuple[str, ...]
+    """`{model:path}` or another convertor of `model` stands for the model, where the path names it."""
+    name: str
+    about: str
+    body: type[BaseModel]
+    """The schema that OpenAPI shows for the request."""
+    reply: type[BaseModel]
+    operation: Operation[Any] | Choose
+    errors: EnvelopeName
+    """The envelope of errors."""
+    error: type[BaseModel] | None = None
+    """The schema of an error, where it is not the envelope's alone."""
+    tag: str = "inference"
+    msgpack: bool = False
+    """Whether bodies and replies may be msgpack."""
+    waits: bool = True
+    """Whether a model that is not loaded is waited for, for `SIE_MODEL_WAIT_S`, where the client does not say."""
+    slash_after_model: bool = False
+    """Whether a slash behind the model in the path is ignored."""

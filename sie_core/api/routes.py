@@ -1,0 +1,23 @@
+"""Every inference route, in the order in which paths are matched."""
+
+from __future__ import annotations
+
+from sie_core.api.cohere import embed
+from sie_core.api.inference.route import Route
+from sie_core.api.native import encode, extract, score
+from sie_core.api.openai import embeddings
+from sie_core.api.rerank import rerank
+from sie_core.api.tei.routes import tei_routes
+
+
+def inference_routes() -> tuple[Route, ...]:
+    """List them."""
+    return (
+        encode.ROUTE,
+        score.ROUTE,
+        extract.ROUTE,
+        embeddings.ROUTE,
+        *embed.ROUTES,
+        *rerank.ROUTES,
+        *tei_routes(),
+    )
