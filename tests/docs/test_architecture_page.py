@@ -39,7 +39,7 @@ def defined(file: str) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize(("file", "name"), sorted(set(STEPS)), ids=":".join)
+@pytest.mark.parametrize(("file", "name"), sorted(set(STEPS)))
 def test_a_function_that_the_page_names_exists(file, name):
     assert (ROOT / "sie_core" / file).is_file(), f"{file} is not there"
     assert name in defined(file), f"{file} has {sorted(defined(file))}"

@@ -1,4 +1,4 @@
-"""How much of a model's weights has been fetched, and whether the fetch still moves."""
+"""How much of a model's weights has been fetched, and whether the fetch still makes progress."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class DownloadProgress:
             self._done, self._total, self._moved_at = done, total, self._clock()
 
     def problem(self) -> str | None:
-        """Say that nothing has come for too long; None otherwise."""
+        """Describe a fetch that made no progress for `FETCH_LIMIT_S`; None for any other."""
         if (idle := self._clock() - self._moved_at) <= FETCH_LIMIT_S:
             return None
         return f"nothing has come of its weights for {idle:.0f} s: {self.describe()}"
 
     def describe(self) -> str:
-        """Say how many bytes are here."""
+        """Describe how many bytes were fetched."""
         return f"{self._done / 1e6:.0f} of {self._total / 1e6:.0f} MB" if self._total else "no bytes counted yet"

@@ -14,7 +14,7 @@ from sie_core.engine.models.record import ModelRecord
 from sie_core.postprocess.converters import make_converter, turned_on
 
 STARTED_AT = time.time() - time.monotonic()
-"""What makes a time of day of the monotonic clock: taken once, so that one moment is always told alike."""
+"""Seconds to add to the monotonic clock for the time of day. Computed once, so that a moment is always shown alike."""
 
 OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 
@@ -29,9 +29,9 @@ def describe(
 
     Args:
         resolved: The model.
-        record: What the engine knows of it; None where it was never asked for.
-        postprocessors: All there are.
-        seen: Its weights on this machine; None where they were not seen.
+        record: Its record; None where no request has named it yet.
+        postprocessors: Every registered one, by name.
+        seen: What the last look found of its weights; None where they are not on this machine.
     """
     loaded = record.loaded if record else None
     config = resolved.config
@@ -77,25 +77,25 @@ def _adapter(resolved: ResolvedModel, loaded: LoadedModel | None) -> str | None:
 def _made(
     resolved: ResolvedModel, vectors: Mapping[str, int | None], postprocessors: Mapping[str, Postprocessor]
 ) -> dict[str, int | None]:
-    """List the outputs that the profile has made of others, with their dims where those are known."""
+    """List the outputs that postprocessors of the profile derive, with their dims where those are known."""
     known: dict[OutputType, int] = {name: dim for name in _types() if (dim := vectors.get(name))}
     made: dict[str, int | None] = {}
     for each in turned_on(postprocessors.values(), resolved.profile):
         try:
             made[each.target] = make_converter(each, resolved.profile, known).dims
-        except ValueError:  # the weights decide yet, or the load will fail and say why
+        except ValueError:  # only the weights tell, or the load will fail with the reason
             made[each.target] = None
     return made
 
 
 def _allowed(resolved: ResolvedModel, dims: Mapping[str, int | None]) -> dict[str, int | None]:
-    """Keep what the profile returns; nothing where the weights decide."""
+    """Keep the outputs that the profile returns; empty where only the weights tell."""
     allowed = resolved.profile.output_types
     return {name: dims[name] for name in _types() if name in dims and (allowed is None or name in allowed)}
 
 
 def _outputs(vectors: Iterable[str], operations: Container[str]) -> tuple[str, ...]:
-    """Add to the vectors what the model itself gives beside them; scores computed of its vectors are not its own."""
+    """Add `score` and `json` where the model computes them itself; scores computed from its vectors do not count."""
     own = [name for operation, name in (("score", "score"), ("extract", "json")) if operation in operations]
     return (*vectors, *own)
 
@@ -115,11 +115,11 @@ def _types() -> Iterable[OutputType]:
 
 
 def served_operations(own: Collection[str]) -> tuple[Operation, ...]:
-    """List what a model answers whose adapter does its `own` operations: vectors can always be compared."""
+    """List the operations of a model whose adapter implements `own`: every model that encodes also scores."""
     return tuple(name for name in OPERATIONS if name in own or (name == "score" and "encode" in own))
 
 
 def declared_operations(resolved: ResolvedModel) -> tuple[Operation, ...]:
-    """List what a model answers by its config alone; nothing where the weights decide."""
+    """List the operations that a model's config declares; empty where only the weights tell."""
     tasks: dict[str, Any] = dict(resolved.config.tasks)
     return served_operations([name for name, task in tasks.items() if task is not None])

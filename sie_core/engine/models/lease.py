@@ -26,7 +26,7 @@ class Leases:
         self.served = False
         """Whether a lease was ever taken."""
         self.last_used = clock()
-        """When a lease was last taken or released; at first when this was made."""
+        """When a lease was last taken or released; at first when this object was created."""
 
     @property
     def count(self) -> int:
@@ -41,7 +41,7 @@ class Leases:
         return Lease(self)
 
     async def idle(self) -> None:
-        """Wait until nobody holds a lease."""
+        """Wait until no lease is held."""
         event = asyncio.Event()
         waiter = (asyncio.get_running_loop(), event)
         with self._lock:
@@ -55,7 +55,7 @@ class Leases:
                 self._waiting = [each for each in self._waiting if each is not waiter]
 
     async def idle_within(self, wait_s: float | None) -> bool:
-        """Wait until nobody holds a lease; False where somebody still does after `wait_s`, None for no limit."""
+        """Wait until no lease is held; False where one still is after `wait_s` seconds. None waits without limit."""
         try:
             async with asyncio.timeout(wait_s):
                 await self.idle()
@@ -73,7 +73,7 @@ class Leases:
 
 
 class Lease:
-    """One lease, released once, on whatever thread; a second `release` changes nothing."""
+    """One lease. `release` may be called on any thread; a second call changes nothing."""
 
     __slots__ = ("_leases",)
 

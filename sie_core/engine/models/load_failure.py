@@ -1,4 +1,4 @@
-"""What is remembered of a load that failed: its class, how often, and when it may be tried again."""
+"""The record of a load that failed: its error class, the attempts so far, and when the next one is allowed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ COOLDOWN_S: Mapping[LoadFailure, float] = {"OOM": 60, "NETWORK": 30, "TIMEOUT": 
 """Seconds until a transient failure is tried again; they double with each attempt."""
 LONGEST_COOLDOWN_S = 1800.0
 PERMANENT_COOLDOWN_S = 600.0
-"""Seconds until a request tries a permanent failure again: the operator may have acted, and should not need a restart
-of every other model for it."""
+"""Seconds until a request tries a permanent failure again. The operator may have fixed it, and should not have to
+restart the server with all its other models."""
 MOST_ATTEMPTS = 8
-"""Failed attempts in a row after which even a transient failure is permanent; it cools down for the longest time."""
+"""Failed attempts in a row after which a transient failure counts as permanent, with the longest cooldown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class FailedLoad:
 
     @property
     def permanent(self) -> bool:
-        """Whether only the operator can help. Requests still try it again, rarely: nothing else tells that one did."""
+        """Whether only the operator can fix it. Requests still try again, rarely: nothing else would notice the fix."""
         return self.error_class in PERMANENT_FAILURES or self.attempts >= MOST_ATTEMPTS
 
     @property
@@ -50,7 +50,7 @@ class FailedLoad:
         return now >= self.retry_at
 
     def error(self, now: float) -> InferenceError:
-        """Make the 502 a request gets meanwhile."""
+        """Make the error (502) that requests get until the next attempt."""
         pause = max(1.0, self.retry_at - now)
         then = f"The first request from {pause:.0f} s on tries again."
         if self.permanent:
@@ -65,7 +65,7 @@ class FailedLoad:
         )
 
     def describe(self) -> dict[str, Any]:
-        """Give the `last_error` of `/v1/models`."""
+        """Return the `last_error` of `/v1/models`."""
         return {
             "code": "MODEL_LOAD_FAILED",
             "message": self.message,
@@ -75,7 +75,7 @@ class FailedLoad:
 
 
 def _raised(error: BaseException) -> str:
-    """Say what kind of error was raised, and in which module: that of a library says what is broken."""
+    """Name the class of an error and the module that raised it, which tells the operator which library is broken."""
     module, frame = "", error.__traceback__
     while frame is not None:
         module, frame = str(frame.tb_frame.f_globals.get("__name__", "")), frame.tb_next
@@ -84,7 +84,7 @@ def _raised(error: BaseException) -> str:
 
 
 def failed_load(model: str, error: BaseException, before: FailedLoad | None, now: float) -> FailedLoad:
-    """Record that loading `model` raised `error`; a foreign exception's text goes to the log alone."""
+    """Record that loading `model` raised `error`. The text of an untyped exception goes to the log only."""
     attempts = 1 if before is None else before.attempts + 1
     if isinstance(error, ModelLoadError):
         failure, message = error.failure, str(error)

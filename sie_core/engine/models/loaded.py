@@ -1,4 +1,4 @@
-"""A model that is loaded: its adapter, and what the engine keeps beside it. Plain data."""
+"""A loaded model: its adapter, and the engine's own objects for it. Plain data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sie_core.postprocess.converters import Converters
 
 @dataclass(slots=True, eq=False)
 class LoadedModel:
-    """One loaded model; compared by identity, so a reload is another one."""
+    """One loaded model. Compared by identity: a reload makes another one."""
 
     resolved: ResolvedModel
     family: ModelFamily
@@ -30,7 +30,7 @@ class LoadedModel:
     notes: dict[str, str] = field(default_factory=dict)
     leases: Leases = field(default_factory=Leases)
     weights: HeldWeights | None = None
-    """Its files stay in the local cache for as long as this does."""
+    """Keeps the files in the local cache for as long as this object lives."""
     policy: CheckedPolicy = field(init=False)
     """The queue; guarded by the lock of the device it runs on."""
 

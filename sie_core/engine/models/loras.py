@@ -27,12 +27,12 @@ FAILURE_REMEMBERED_S = 30.0
 """How long a failed load is cached, so that repeated requests for a missing adapter do not hit the store. Retryable
 failures are cached for their Retry-After."""
 UNSERVED_S = 10.0
-"""How long an adapter stays that nobody used since it was loaded: a client that was told to retry comes back later than
-the load ends, and adapters in steady use would have taken its place by then."""
+"""How long an adapter that nobody has used yet is spared. A client that was told to retry comes back after the load has
+ended, and adapters in steady use would have displaced the new one by then."""
 LAST_HOLDERS_S = 1.0
 """How long an eviction waits for the threads that answered the last requests to drop their references."""
 MOST_REMEMBERED = 256
-"""Adapters of one model that are loaded, being loaded or failed, without those its config declares."""
+"""The most entries of one model, whether loaded, loading or failed, beside the adapters its config declares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,12 @@ class LoadedLora:
 
     lora: Lora
     load_s: float
-    """Seconds its load worked on the device."""
+    """Seconds that its load took on the device."""
 
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """One adapter: `lora` once it is loaded, `failure` once its load failed."""
+    """One adapter: `lora` is set once it is loaded, `failure` once its load failed."""
 
     leases: Leases
     task: asyncio.Task[None] | None = None
@@ -59,11 +59,11 @@ class _Entry:
     failed_at: float = 0.0
 
     def awaited(self, now: float) -> bool:
-        """Whether nobody used it yet, and the client that had it loaded may still come back for it."""
+        """Whether it was loaded less than `UNSERVED_S` ago and has not been used: its client may still come back."""
         return not self.leases.served and now - self.loaded_at < UNSERVED_S
 
     def outdated(self, now: float) -> bool:
-        """Whether it failed, and so long ago that it may be tried again."""
+        """Whether its load failed and may be tried again."""
         if self.failure is None:
             return False
         return now - self.failed_at >= (self.failure.retry_after_s or FAILURE_REMEMBERED_S)
@@ -71,7 +71,7 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class ResidentLora:
-    """A loaded adapter, as what may be evicted for memory."""
+    """A loaded adapter, as a `Resident` that can be evicted for its memory."""
 
     loras: Loras
     name: str
@@ -82,7 +82,7 @@ class ResidentLora:
         return self.description
 
     async def evict(self, wait_s: float) -> bool:
-        """Evict it; False where it is gone already."""
+        """Evict it; False where it was evicted before."""
         return await self.loras.evict(self.name, wait_s)
 
 
@@ -94,8 +94,8 @@ class Loras:
         model: The model's id, for messages.
         declared: Those its config names.
         limit: How many stay loaded.
-        load: Loads one.
-        by_id: Whether clients may ask for others than the declared ones.
+        load: Loads the adapter of a name.
+        by_id: Whether clients may name adapters that the config does not declare.
         clock: Monotonic seconds.
     """
 
@@ -112,23 +112,23 @@ class Loras:
 
     @property
     def loaded(self) -> tuple[str, ...]:
-        """The names of those that are loaded, the least recently used first."""
+        """The names of the loaded adapters, the least recently used first."""
         there = [(entry.leases.last_used, name) for name, entry in self._entries.items() if entry.lora is not None]
         return tuple(name for _, name in sorted(there))
 
     @property
     def memory_bytes(self) -> int:
-        """What the loaded ones take."""
+        """Bytes that the loaded adapters take."""
         return sum(entry.lora.memory_bytes for entry in self._entries.values() if entry.lora is not None)
 
     def residents(self) -> list[ResidentLora]:
-        """List those that are loaded."""
+        """List the loaded adapters."""
         return [
             ResidentLora(
                 self,
                 name,
                 HeldModel(
-                    id=f"{self.model}#{name}",  # neither id may hold the mark, so no model is named like an adapter
+                    id=f"{self.model}#{name}",  # neither id may contain `#`, so this is no model's id
                     memory_bytes=entry.lora.memory_bytes,
                     loaded_at=entry.loaded_at,
                     load_s=entry.load_s,
@@ -143,15 +143,15 @@ class Loras:
         ]
 
     async def acquire(self, name: str, wait_s: float) -> tuple[Lora, Lease]:
-        """Return the adapter `name` with a lease on it, to be released; start its load where need be.
+        """Return the adapter `name` with a lease on it, which the caller releases. Starts its load if needed.
 
         Args:
             name: As the model's config declares it, or the id of a repository.
-            wait_s: How long the load may be waited for.
+            wait_s: How long to wait for its load.
 
         Raises:
-            InferenceError: `LORA_LOADING`; `INVALID_INPUT` where it is not there or not made for the model;
-                `MODEL_LOAD_FAILED` where its weights could not be had; `RESOURCE_EXHAUSTED` where there is no room.
+            InferenceError: `LORA_LOADING`; `INVALID_INPUT` where it does not exist or does not fit the model;
+                `MODEL_LOAD_FAILED` where its weights could not be fetched; `RESOURCE_EXHAUSTED` where there is no room.
         """
         self._require_allowed(name)
         entry = self._entries.get(name)
@@ -172,7 +172,7 @@ class Loras:
         for name, entry in list(self._entries.items()):
             if entry.task is not None:
                 entry.task.cancel()
-                entry.task = None  # a task that never ran does not say so itself
+                entry.task = None  # a task that is cancelled before it began never runs its `finally`
                 entry.settled.set()
                 del self._entries[name]
 
@@ -181,7 +181,7 @@ class Loras:
 
         Args:
             name: The adapter.
-            wait_s: How long to wait for those; its memory is free once they are gone.
+            wait_s: How long to wait for those; they hold its memory.
 
         Returns:
             Whether it was loaded.
@@ -233,8 +233,8 @@ class Loras:
     def _keep_to_limit(self, arrived: str) -> None:
         """Evict the least recently used beyond the limit, never the one that just arrived.
 
-        Requests with a lease keep theirs until they are answered. Adapters that are still awaited are spared, in half
-        the places at most: adapters that are asked for once, and never used, must not displace those in use.
+        Requests with a lease keep their adapter until they are answered. Adapters that are still awaited are spared, in
+        half of the places at most: clients that ask for an adapter and never use it must not displace those in use.
         """
         now = self.clock()
         others = [name for name in self.loaded if name != arrived]
@@ -249,7 +249,7 @@ class Loras:
         return [name for name in self._entries if name not in self.declared]
 
     def _forget_failures(self) -> None:
-        """Forget outdated failures, and the oldest of undeclared adapters where they are many."""
+        """Forget failures that may be tried again, and the oldest failures where undeclared adapters have many."""
         now = self.clock()
         for name in [name for name, entry in self._entries.items() if entry.outdated(now)]:
             del self._entries[name]
@@ -258,7 +258,7 @@ class Loras:
             del self._entries[name]
 
     def _failure(self, name: str, error: BaseException) -> InferenceError:
-        """Tell the client: what is wrong with the adapter itself is a wrong choice of it."""
+        """Make the client's error: 400 where the fault is the adapter's own, because the client chose it."""
         if isinstance(error, InferenceError):
             return _afresh(error)
         if isinstance(error, ModelLoadError) and error.failure == "OOM":
@@ -279,7 +279,7 @@ class Loras:
 
 
 def _afresh(failure: InferenceError) -> InferenceError:
-    """Make the same error again: one that is kept would keep every request it is raised for, by its traceback."""
+    """Copy an error that is kept: raising it would add frames to its traceback, and those keep requests alive."""
     return InferenceError(
         failure.code,
         failure.message,
@@ -290,7 +290,7 @@ def _afresh(failure: InferenceError) -> InferenceError:
 
 
 def _freed(held: object) -> asyncio.Event:
-    """Make an event that is set once `held` is freed, on whatever thread that happens."""
+    """Make an event that is set once `held` is freed, on any thread."""
     loop, freed = asyncio.get_running_loop(), asyncio.Event()
     weakref.finalize(held, call_soon, loop, freed.set).atexit = False
     return freed

@@ -1,4 +1,4 @@
-"""What the engine knows of each model: one explicit state machine a model, and the registry of all of them.
+"""One record a model, with an explicit state machine, and the registry of all records.
 
 Used on the event loop alone. `ModelRecord.move` is the only writer of a state.
 """
@@ -17,7 +17,7 @@ from sie_core.engine.models.load_failure import FailedLoad
 from sie_core.engine.models.loaded import LoadedModel
 
 OVERDUE_SHARE = 0.25
-"""How much longer an overdue load is expected to take, as a share of the time it has taken so far."""
+"""An overdue load is expected to take this much longer, as a share of its time so far."""
 LEAST_RETRY_S = 1.0
 
 
@@ -27,16 +27,16 @@ class State(StrEnum):
     AVAILABLE = "available"
     """Not loaded; the next request loads it."""
     FETCHING = "fetching"
-    """Its weights are being found or downloaded; nothing of it is on the device."""
+    """Its weights are being found or downloaded; the device holds nothing of it."""
     QUEUED = "queued"
     """Its weights are here; its load waits for its turn, or for room."""
     LOADING = "loading"
-    """Its load works on the device."""
+    """Its adapter is being loaded onto the device."""
     READY = "ready"
     DRAINING = "draining"
-    """New requests are turned away until its last lease is released."""
+    """New requests wait or are refused; the unload begins once its last lease is released."""
     UNLOADING = "unloading"
-    """It gives back what it holds."""
+    """Its adapter is being unloaded."""
     FAILED = "failed"
 
 
@@ -52,7 +52,7 @@ _EDGES: Mapping[State, frozenset[State]] = {
 }
 """Every legal move. A load that is cancelled goes back to AVAILABLE; a close unloads from READY without draining."""
 RESTING = frozenset({State.AVAILABLE, State.READY, State.FAILED})
-"""The states no task is about to leave."""
+"""The states in which no load or unload is under way."""
 ON_THE_WAY = frozenset({State.FETCHING, State.QUEUED, State.LOADING})
 _WIRE: Mapping[State, ModelState] = {
     State.AVAILABLE: "available",
@@ -68,7 +68,7 @@ _WIRE: Mapping[State, ModelState] = {
 
 @dataclass(slots=True, eq=False)
 class ModelRecord:
-    """One model, or one config of it where another is to take its place. Times are seconds of the monotonic clock."""
+    """One model, or one config of it during a rollout. Times are seconds of the monotonic clock."""
 
     resolved: ResolvedModel
     pinned: bool = False
@@ -77,15 +77,15 @@ class ModelRecord:
     task: asyncio.Task[None] | None = None
     """The load or unload under way; it never raises."""
     loaded: LoadedModel | None = None
-    """Set while it holds memory: READY, DRAINING, and the start of UNLOADING."""
+    """Set in READY and DRAINING, and in UNLOADING until the adapter is unloaded."""
     failure: FailedLoad | None = None
-    """The last failed load; of a model that serves, the load of its changed config."""
+    """The last failed load; while READY, that of its changed config."""
     download: DownloadProgress | None = None
     """Set while FETCHING."""
     evicted: bool = False
-    """Whether it drains or unloads to make room, and not for good."""
+    """Whether it drains or unloads to make room; requests then have it loaded again."""
     retired: bool = False
-    """Whether another record, or none, serves its model."""
+    """Whether it serves its model no longer; another record may."""
     load_started: float = 0.0
     load_s: float | None = None
     """Seconds of the last load that succeeded."""
@@ -93,7 +93,7 @@ class ModelRecord:
     """Seconds of each finished stage of the last load."""
     loaded_at: float = 0.0
     memory_bytes: int | None = None
-    """What the last load that succeeded was measured to take."""
+    """Bytes that the last load that succeeded was measured to take."""
     _last_used: float | None = None
     _rest: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -106,14 +106,14 @@ class ModelRecord:
         failure: FailedLoad | None = None,
         evict: bool = False,
     ) -> None:
-        """Change the state, set the facts that belong to the new one, and wake whoever waits for rest.
+        """Change the state and the fields that belong to it, and wake those who wait in `at_rest`.
 
         Args:
             to: The new state.
             loaded: With READY after LOADING, the model.
             memory_bytes: With `loaded`, what it takes.
             failure: With FAILED, why.
-            evict: With DRAINING, whether it makes room for others.
+            evict: With DRAINING, whether the model is evicted to make room.
 
         Raises:
             RuntimeError: The move is not legal.
@@ -140,7 +140,7 @@ class ModelRecord:
             self._rest.clear()
 
     async def at_rest(self, wait_s: float | None = None) -> bool:
-        """Wait until no load or unload is under way; False where one still is after `wait_s`, None for no limit."""
+        """Wait until no load or unload is under way; False where one still is after `wait_s` (None: no limit)."""
         if self.state in RESTING:
             return True
         try:
@@ -151,7 +151,7 @@ class ModelRecord:
         return True
 
     def give_up_memory(self) -> LoadedModel | None:
-        """Take the loaded model out, for it to be unloaded; the time of its last use is kept."""
+        """Take the loaded model out of the record for its unload; keep the time of its last use."""
         self._last_used = self.used_at()
         loaded, self.loaded = self.loaded, None
         return loaded
@@ -166,18 +166,18 @@ class ModelRecord:
         return self.loaded if self.state is State.READY else None
 
     def remaining_s(self, estimate: float) -> float:
-        """Estimate how long the load under way will take yet, in seconds; `estimate` is for one never measured."""
+        """Estimate how many seconds the load under way still takes; `estimate` is the total of a first load."""
         elapsed = self.clock() - self.load_started
         expected = estimate if self.load_s is None else self.load_s
         return max(LEAST_RETRY_S, max(expected, elapsed * (1 + OVERDUE_SHARE)) - elapsed)
 
     def used_at(self) -> float | None:
-        """Return when the model was last asked for; None where it never was."""
+        """Return when the model was last used; None where it never was."""
         leases = self.loaded.leases if self.loaded is not None else None
         return leases.last_used if leases is not None and leases.served else self._last_used
 
     def memory_held(self) -> int | None:
-        """Return what the model takes with its LoRA adapters; where it is not loaded, what it took alone."""
+        """Return the bytes of the model and its LoRA adapters; where it is not loaded, those of its last load alone."""
         if self.memory_bytes is None or self.loaded is None:
             return self.memory_bytes
         return self.memory_bytes + self.loaded.loras.memory_bytes
@@ -195,7 +195,7 @@ class ModelRecord:
         )
 
     def held(self) -> HeldModel | None:
-        """Describe the model to a memory manager; None where it is not loaded, or on its way out."""
+        """Describe the model to a memory manager; None where it is not READY."""
         if (loaded := self.ready()) is None:
             return None
         return HeldModel(
@@ -211,7 +211,7 @@ class ModelRecord:
 
 
 class Registry:
-    """The record that serves each model, and beside them standby records and those that are leaving.
+    """The record that serves each model, the standby records, and retired ones that are not unloaded yet.
 
     Args:
         pinned: Ids of the models that stay loaded.
@@ -225,22 +225,22 @@ class Registry:
         self._others: list[ModelRecord] = []
 
     def __iter__(self) -> Iterator[ModelRecord]:
-        """Go through every record that may hold something, serving or not."""
+        """Go through every record, serving or not."""
         return iter([*self._serving.values(), *self._others])
 
     def serving(self) -> list[ModelRecord]:
-        """List the records that requests are given."""
+        """List the records that serve."""
         return list(self._serving.values())
 
     def of(self, resolved: ResolvedModel) -> ModelRecord:
-        """Return the record that serves a model; make it where the model was never asked for."""
+        """Return the record that serves a model; create it on first use."""
         found = self._serving.get(resolved.id)
         if found is None:
             found = self._serving[resolved.id] = self._new(resolved)
         return found
 
     def known(self, model: str) -> ModelRecord | None:
-        """Return the record that serves the model with an id, or None where it was never asked for."""
+        """Return the record that serves the model of an id; None where no request has named it yet."""
         return self._serving.get(model)
 
     def status(self) -> list[ModelStatus]:
@@ -249,18 +249,18 @@ class Registry:
         return [*(record.status() for record in self._serving.values()), *others]
 
     def standby(self, resolved: ResolvedModel) -> ModelRecord:
-        """Make a record that does not serve yet."""
+        """Create a standby record, which does not serve yet."""
         record = self._new(resolved)
         self._others.append(record)
         return record
 
     def promote(self, standby: ModelRecord) -> None:
-        """Have a standby record serve its model, which no other record does."""
+        """Promote a standby record to serving; its model has no other one."""
         self._others.remove(standby)
         self._serving[standby.resolved.id] = standby
 
     def retire(self, model: str) -> ModelRecord | None:
-        """Have a model's record serve no longer; return it, or None where there is none."""
+        """Stop a model's record from serving; return it, or None where there is none."""
         record = self._serving.pop(model, None)
         if record is not None:
             record.retired = True
@@ -268,7 +268,7 @@ class Registry:
         return record
 
     def forget(self, record: ModelRecord) -> None:
-        """Drop a record that does not serve and holds nothing."""
+        """Remove a record that does not serve and is not loaded."""
         self._others.remove(record)
 
     def _new(self, resolved: ResolvedModel) -> ModelRecord:

@@ -1,7 +1,4 @@
-"""Keeps what was last seen of weights on this machine, and looks again beside requests. Event loop only.
-
-It must not know what a sighting is made of.
-"""
+"""Keeps which weights are on this machine, and looks again without holding up requests. Event loop only."""
 
 from __future__ import annotations
 
@@ -16,19 +13,19 @@ from sie_core.concurrency.threads import on_thread
 log = logging.getLogger(__name__)
 
 FRESH_S = 5.0
-"""How long a look counts. Weights also come and go through other processes, which tell nobody."""
+"""How long the result of a look is used. Other processes also add and remove weights, and send no notice."""
 LONGEST_WAIT_S = 30.0
-"""How long a start is not ready for want of its first look, which a disk that hangs holds up."""
+"""How long readiness waits for the first look at most: a disk may hang."""
 
 clock = time.monotonic
 
 
 class Sightings:
-    """What was last seen.
+    """The result of the last look at the weights on this machine.
 
     Args:
-        look: Looks at every model; called on a thread of its own.
-        tell: Takes the ids of those whose weights are here, after each look.
+        look: Returns what is here of every model; called on a thread of its own.
+        tell: Called after each look with the ids of the models whose weights are here.
     """
 
     def __init__(self, look: Callable[[], Mapping[str, Sighting]], tell: Callable[[frozenset[str]], None]) -> None:
@@ -44,23 +41,23 @@ class Sightings:
         return self._seen.get(model)
 
     def refresh(self) -> None:
-        """Look again where the last look is not fresh any more; this call returns at once."""
+        """Start another look where the last one is older than `FRESH_S`. Returns at once."""
         if self._looked_at is not None and clock() - self._looked_at > FRESH_S:
             self.again()
 
     def again(self) -> None:
-        """Look again; once more where a look is under way."""
+        """Start a look; where one is under way, another follows it."""
         self._wanted = True
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._until_fresh())
 
     async def settled(self) -> None:
-        """Return when no look is under way, or when one takes too long to be waited for."""
+        """Wait until no look is under way, for `LONGEST_WAIT_S` at most."""
         if self._looking is not None:
             await asyncio.wait([self._looking], timeout=LONGEST_WAIT_S)
 
     def close(self) -> None:
-        """Wait for no look any more."""
+        """Cancel the look under way."""
         if self._looking is not None:
             self._looking.cancel()
 

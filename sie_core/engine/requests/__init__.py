@@ -1,1 +1,1 @@
-"""What a request asks for, and what its client is told."""
+"""What a request asks for: its task, its outputs, its life in flight and its errors."""

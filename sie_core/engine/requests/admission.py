@@ -1,4 +1,4 @@
-"""Bounds what is in flight and closes the door for a drain. It must not know what a request does inside."""
+"""Bounds the requests in flight, and refuses new ones during a drain."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Admission:
         self.closed_because: str | None = "the engine has not been started"
 
     def open(self) -> None:
-        """Take requests."""
+        """Admit requests from now on."""
         self.closed_because = None
 
     def close(self, why: str) -> None:
-        """Take no new requests; `why` is told to whoever sends one."""
+        """Refuse new requests from now on; `why` is part of their error."""
         self.closed_because = why
 
     @property
@@ -40,7 +40,7 @@ class Admission:
 
     @contextmanager
     def admitted(self) -> Iterator[None]:
-        """Hold a place for one request.
+        """Hold a place for one request while the context lasts.
 
         Raises:
             InferenceError: `QUEUE_UNAVAILABLE` while closed, `QUEUE_FULL` with too many requests in flight.

@@ -1,4 +1,4 @@
-"""What a client is told of a failure inside the engine: a typed error, never a foreign exception's text."""
+"""The typed errors that clients get for failures inside the engine. The text of untyped exceptions stays in the log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 def request_error(error: BaseException, stage: str, request_id: str, model: str) -> InferenceError:
-    """Turn what a stage raised for one request into its answer; what nobody foresaw goes to the log in full."""
+    """Turn what a stage raised for one request into the client's error; an untyped exception is logged in full."""
     if isinstance(error, InferenceError):
         return error
     if isinstance(error, OUT_OF_MEMORY):
@@ -21,18 +21,18 @@ def request_error(error: BaseException, stage: str, request_id: str, model: str)
 
 
 def out_of_memory(model: str) -> InferenceError:
-    """Make the answer of a request whose smallest part does not fit the device."""
+    """Make the error of a request of which a single unit does not fit into the device's memory."""
     message = f"The device ran out of memory with a single item of this request to {model}."
     return InferenceError("RESOURCE_EXHAUSTED", message)
 
 
 def deadline_exceeded() -> InferenceError:
-    """Make the answer of a request whose deadline passed."""
+    """Make the error of a request whose deadline passed."""
     return InferenceError("DEADLINE_EXCEEDED", "The request's deadline passed before its answer was there.")
 
 
 def given_up(at_work: bool, stage: str, request_id: str, model: str, limit_s: float) -> InferenceError:
-    """Make the answer of a request that a CPU stage does not end with, or does not come to because it hangs."""
+    """Make the error of a request whose CPU stage hangs (`at_work`), or whose stage has no thread left to run it."""
     if not at_work:
         return unavailable(f"the threads of the {stage} hang")
     log.error(
@@ -43,5 +43,5 @@ def given_up(at_work: bool, stage: str, request_id: str, model: str, limit_s: fl
 
 
 def unavailable(why: str) -> InferenceError:
-    """Make the answer of a request the engine cannot take or finish."""
+    """Make the error of a request that the engine cannot take or finish."""
     return InferenceError("QUEUE_UNAVAILABLE", f"{why[:1].upper()}{why[1:]}. Retry on another server, or later.")

@@ -1,7 +1,7 @@
-"""One request between admission and answer, and its units in the queue. It must not know stages or threads.
+"""One request in flight, between admission and answer, and its units in the queue.
 
-A flight is settled once, by whoever is first: the last finished batch, a failure, a deadline, a client that left. Every
-stage asks `settled` before it spends anything on it.
+A flight is settled once, by the first of: its last finished batch, a failure, its deadline, a client that left. Every
+stage checks `settled` before it works on it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Assembling(Protocol):
-    """What collects the outputs of a request's units, and makes its reply of them: `pipeline.assembly.Assembly`."""
+    """Collects the outputs of a request's units and encodes its reply; implemented by `pipeline.assembly.Assembly`."""
 
     units: Sequence[Unit]
 
@@ -55,19 +55,19 @@ class Assembling(Protocol):
 
 @dataclass(slots=True, eq=False)
 class FlightUnit(QueuedUnit):
-    """A queued unit of a flight, which is its `request`."""
+    """A queued unit; its `request` is the flight."""
 
     index: int = field(kw_only=True)
-    """Its position among the units of its flight."""
+    """Its position among the flight's units."""
     made: Unit = field(kw_only=True)
-    """The unit as the adapter made it; in the queue its key also tells LoRA adapters apart."""
+    """The unit as the adapter made it. That of the queue has a key that includes the LoRA adapter."""
 
 
 class Flight:
-    """A request on its way. Created on the event loop; settled from any thread.
+    """A request in flight. Created on the event loop; settled from any thread.
 
     Args:
-        lease: On the model; released when its preparation has ended, or will not begin.
+        lease: On the model. Released when the preparation has ended or is cancelled; a batch holds a lease of its own.
         arrived: When the request came; `time.monotonic()` seconds, as all times here.
     """
 
@@ -113,39 +113,39 @@ class Flight:
         self.assembly: Assembling | None = None
         self.settled = False
         self.error: InferenceError | None = None
-        """The like of what it was answered with, without the frames that one passed: they hold this flight."""
+        """A copy of the error it was answered with: the original's traceback would keep this flight alive."""
         self._loop = asyncio.get_running_loop()
         self.future: asyncio.Future[InferenceReply] = self._loop.create_future()
         self._lock = threading.Lock()
 
     def succeed(self, reply: InferenceReply) -> None:
-        """Answer with `reply`, unless something else was quicker."""
+        """Answer with `reply`, unless it is settled already."""
         if self._settle():
             self._tell(reply)
 
     def fail(self, error: InferenceError) -> None:
-        """Answer with `error`, unless something else was quicker."""
+        """Answer with `error`, unless it is settled already."""
         if self._settle():
             self.error = InferenceError(error.code, error.message)
             self._tell(error)
 
     def abandon(self) -> bool:
-        """Say that nobody waits any more; False where the flight was settled before."""
+        """Settle it without an answer, because nobody waits for one; False where it was settled already."""
         return self._settle()
 
     def forget(self) -> None:
-        """Let the answer go, once somebody has it: an error and this flight would hold each other."""
+        """Drop the delivered answer: an exception and this object would otherwise form a reference cycle."""
         self.future = self._loop.create_future()
-        self.future.cancel()  # whoever settled this flight just now may yet tell it
+        self.future.cancel()  # another thread may be about to set its result
 
     def ran(self, started: float, ended: float) -> None:
-        """Note that a batch with units of this flight ran."""
+        """Record the times of a batch with units of this flight."""
         with self._lock:
             self.first_run = started if self.first_run is None else min(self.first_run, started)
             self.last_run = max(self.last_run, ended)
 
     def timing(self, now: float) -> Timing:
-        """Say where the time went; the parts add up to the total but for a wait for the model's load."""
+        """Return the time of each stage. They add up to the total, except for the wait for the model's load."""
         first_run = self.prepared if self.first_run is None else self.first_run
         queued = self.prepare_started - self.submitted + first_run - self.prepared
         return Timing(
@@ -162,7 +162,7 @@ class Flight:
         return not was
 
     def _tell(self, outcome: InferenceReply | InferenceError) -> None:
-        call_soon(self._loop, _resolve, self.future, outcome)  # where the loop is closed, nobody waits any more
+        call_soon(self._loop, _resolve, self.future, outcome)  # with the loop closed nobody waits
 
 
 def _resolve(future: asyncio.Future[InferenceReply], outcome: InferenceReply | InferenceError) -> None:

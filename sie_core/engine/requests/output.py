@@ -1,7 +1,4 @@
-"""What becomes of an adapter's outputs before they leave: some are made of others, then all are cast.
-
-It must not know requests, options or how a converter came about.
-"""
+"""Per-request postprocessing: derives outputs that the adapter does not compute (MUVERA, SMVE); then all are cast."""
 
 from __future__ import annotations
 
@@ -14,20 +11,20 @@ from sie_core.postprocess import require_finite
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """The outputs that leave, and their dtype."""
+    """Which outputs a request returns, how they are derived, and their dtype."""
 
     dtype: OutputDtype
     output_types: tuple[OutputType, ...] = ()
-    """Of `encode`; those of the other operations are not vectors."""
+    """The outputs of `encode`; those of other operations are not vectors."""
     converters: Mapping[OutputType, Converter] = field(default_factory=dict)
-    """For the outputs that the adapter does not give, by what they make."""
+    """The converters of outputs that the adapter does not compute, by the output each derives."""
 
     def convert(self, output: ItemOutput, input_type: InputType | None, where: str) -> ItemOutput:
-        """Make what leaves of an adapter's output of `where`, e.g. `items[3]`.
+        """Derive the outputs to return from an adapter's output; `where` names the item in errors, e.g. `items[3]`.
 
         Raises:
-            InferenceError: `NON_FINITE_OUTPUT`, where a converter made NaN or infinity.
-            ValueError: A converter made nothing; the text is for the log.
+            InferenceError: `NON_FINITE_OUTPUT`: a converter returned NaN or infinity.
+            ValueError: A converter left its output empty; the text is for the log.
         """
         if not self.converters:
             return output

@@ -1,6 +1,6 @@
-"""Resolves what a request asks of a loaded model: a `Task` for the adapter, and what leaves. It runs nothing.
+"""Checks a request against a loaded model, and makes a `Task` for the adapter and the postprocessing of its outputs.
 
-What the client said wins over the profile's `runtime`, which wins over the defaults.
+The client's values override the profile's `runtime`, which overrides the defaults.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ DEFAULT_DTYPE = "float32"
 DEFAULT_OUTPUT: OutputType = "dense"
 OUTPUT_TYPES: tuple[OutputType, ...] = get_args(OutputType)
 PREFERENCE: tuple[OutputType, ...] = ("multivector", "dense", "sparse")
-"""Which vectors `score` compares where the request names none and the model gives several: the finest first."""
+"""The vectors that `score` compares where the request names none: the first of these that the model gives."""
 MEDIA = (("text", "text"), ("images", "image"), ("audio", "audio"), ("video", "video"), ("document", "document"))
-"""Fields of an item, and the input of `ModelFacts.inputs` each is."""
+"""The fields of an item, each with its name in `ModelFacts.inputs`."""
 
 
 class Asked(NamedTuple):
     """What a request asks of a model."""
 
     task: Task
-    """For the adapter; its LoRA adapter is yet to be put in."""
+    """For the adapter; without its LoRA adapter, which is loaded afterwards."""
     leaving: Leaving
     lora: str | None
     """The name of the LoRA adapter."""
     ignored: tuple[str, ...]
-    """The options that only other operations or families read."""
+    """Options of the request that only other operations or families read."""
 
 
 def resolve_task(
@@ -102,7 +102,7 @@ def resolve_task(
 def _outputs(
     request: InferenceRequest, options: EffectiveOptions, model: LoadedModel, native: bool
 ) -> tuple[OutputType, ...]:
-    """Choose what `encode` returns, or the one output by which a model that only encodes scores."""
+    """Choose the outputs of `encode`, or the one output that `score` compares for a model without scores of its own."""
     if request.operation == "encode":
         return _output_types(request, options, model)
     if not native:
@@ -123,7 +123,7 @@ def _output_types(request: InferenceRequest, options: EffectiveOptions, model: L
 
 
 def _compared(request: InferenceRequest, options: EffectiveOptions, model: LoadedModel) -> OutputType:
-    # Where every output of a profile is made of others (MUVERA's), scores are computed of what those are made of.
+    # Where a profile returns derived outputs only (MUVERA), scores compare the outputs they are derived from.
     have = _allowed(options, model) or list(model.facts.outputs)
     if request.options.get("output_types") is None or options.output_types is None:
         found = next((name for name in PREFERENCE if name in have), None)
@@ -142,7 +142,7 @@ def _allowed(options: EffectiveOptions, model: LoadedModel) -> list[OutputType]:
 
 
 def _of_adapter(outputs: Sequence[OutputType], options: EffectiveOptions) -> tuple[OutputType, ...]:
-    """List what the adapter is asked for: in place of what is made of other outputs, those."""
+    """List the outputs to ask the adapter for: a derived output is replaced by its source."""
     sources = {each.target: each.source for each in options.postprocessors}
     wanted = {sources.get(name, name) for name in outputs}
     return tuple(name for name in OUTPUT_TYPES if name in wanted)
@@ -164,7 +164,7 @@ def _dimensions(
     wanted = request.dimensions or options.dimensions
     said = request.dimensions or request.options.get("dimensions")
     if wanted is None or ("dense" not in outputs and said is None):
-        return None  # a profile's size is of the dense vectors it gives, and the request asks for others
+        return None  # the profile's size is that of dense vectors, and the request asks for other outputs
     param = "dimensions" if request.dimensions else "options.dimensions"
     if "dense" not in outputs:
         raise InvalidInput(
@@ -191,7 +191,7 @@ def _dtype(request: InferenceRequest, options: EffectiveOptions, dtypes: Mapping
 
 
 def _labels(request: InferenceRequest, model: LoadedModel) -> tuple[str, ...]:
-    """Check what `extract` is to look for; a label said twice is looked for once."""
+    """Check the labels of `extract`; duplicates are removed."""
     facts = model.facts
     if request.labels and facts.takes_labels == "no":
         raise _invalid(model, "labels", "looks for what its weights say and takes no labels; leave them out")
