@@ -1,6 +1,6 @@
 """The catalog: which models are served, from which config, by which family, with which options.
 
-It knows configs, cards and claims; it loads no weights and no adapter.
+Nothing here loads weights or an adapter.
 """
 
 from sie_core.catalog.building import build_catalog, open_folder

@@ -1,6 +1,6 @@
 """Builds the catalog: folders that plugins ship, `SIE_MODELS_DIR` on top, then weights that no config names.
 
-A broken config is a problem of its own and stops nothing else; settings that name what is not there stop the start.
+A broken config is listed as a problem and the rest is served; a setting that names a missing model stops the start.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from types import MappingProxyType
 from sie_core.cache import cache_folder
 from sie_core.catalog.configs.reading import ConfigError
 from sie_core.catalog.configs.snapshot import Catalog, Problem, listed_id, make_catalog
-from sie_core.catalog.sources.folders import ConfigFile, LocalFolder, ModelsFolder
+from sie_core.catalog.sources.folder import ConfigFile, ModelsFolder
 from sie_core.catalog.sources.from_weights import cached_models, packaged_models
+from sie_core.catalog.sources.local_folder import LocalFolder
 from sie_core.catalog.sources.store_folder import StoreFolder
 from sie_core.catalog.wording import did_you_mean
 from sie_core.contracts import ModelConfig
@@ -48,11 +49,11 @@ def build_catalog(
         settings: The settings in force.
         plugins: What is installed.
         folder: The operator's folder of configs; None opens the one `SIE_MODELS_DIR` names.
-        before: The snapshot this one follows: of a file that cannot be read any more, what it said last is kept.
+        before: The previous snapshot. Its config is kept where a file cannot be read any more.
 
     Raises:
-        SettingsError: `SIE_MODELS_DIR` was set to what is no folder or cannot be read, or a setting names a model that
-            is not there.
+        SettingsError: `SIE_MODELS_DIR` names no folder or one that cannot be read, or a setting names a model that
+            does not exist.
         PluginError: No plugin serves the scheme of its URL, or the store cannot be used.
     """
     folder = folder or open_folder(settings, plugins)
@@ -100,10 +101,10 @@ def _read(
 
 
 def _add_folder(configs: dict[str, ModelConfig], found: ModelConfig, problems: list[Problem]) -> None:
-    """Serve a folder of weights under its name; a config of that name without a folder of its own takes these weights.
+    """Serve a folder of weights under its name, or give its weights to the config of that name that has none.
 
-    A folder that a config names as its `weights_path` is that config's alone; one that another path leads to as well
-    is served once.
+    A folder that a config names as its `weights_path` belongs to that config, and a folder that two paths lead to is
+    served once.
     """
     known = configs.get(found.id)
     if known is not None and known.weights_path is None and not known.weightless:
@@ -125,7 +126,7 @@ def _resolved(config: ModelConfig) -> Path | None:
 
 
 def _filter(catalog: Catalog, settings: Settings) -> Catalog:
-    """Keep what `SIE_MODEL_FILTER` names; a bare id keeps its profiles too."""
+    """Keep the models that `SIE_MODEL_FILTER` names; a bare id keeps its profiles too."""
     filtered = catalog
     if settings.model_filter:
         names = {listed_id(name) for name in settings.model_filter}

@@ -1,7 +1,4 @@
-"""Reads a `ModelCard` from a folder of weights: JSON files only, no weights, no model library.
-
-It must not know what a family makes of the facts.
-"""
+"""Reads a `ModelCard` from a folder of weights: JSON files only, no weights, no model library."""
 
 from __future__ import annotations
 
@@ -12,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from sie_core.cache.formats import is_described
-from sie_core.catalog.bounded import UnfitFile, read_regular
+from sie_core.catalog.regular_file import UnfitFile, read_regular
 from sie_core.contracts import ModelCard, ModelLoadError, ModuleCard
 
 LARGEST_FILE = 2**25
-"""Bytes of a JSON file; one that names thousands of classes has a few million."""
+"""The most bytes of a JSON file; a config that names thousands of classes has a few million."""
 
 ROUTER_CONFIG = "router_config.json"
 
@@ -30,13 +27,13 @@ MODULE_CONFIGS = (
     "sentence_xlnet_config.json",
     ROUTER_CONFIG,
 )
-"""Names a module's config may have beside the usual `config.json`: those of a `Transformer`, then a `Router`'s."""
+"""Names of a module's config beside `config.json`: first those of a `Transformer`, then that of a `Router`."""
 
 ROUTERS = ("Router", "Asym")
 
 
 def holds_model(folder: Path) -> bool:
-    """Whether `folder` looks like the root of a model: a file of it says what it is."""
+    """Whether `folder` looks like the root of a model: whether it holds one of the files that describe models."""
     return is_described(folder)
 
 
@@ -104,7 +101,7 @@ def _read(file: Path, shape: type[Any]) -> Any:
 
 
 def _fault(error: ValueError | RecursionError) -> str:
-    """Say where JSON is at fault; a parser's own words may quote the file, and no file's content is for clients."""
+    """Say where the JSON is wrong, without the parser's message: it may quote the file, which clients must not read."""
     match error:
         case json.JSONDecodeError():
             return f"see line {error.lineno}, column {error.colno}"

@@ -1,7 +1,4 @@
-"""Chooses the family that serves a model: config over device fit over declared priority over name.
-
-It reads cards and claims; it loads no adapter.
-"""
+"""Chooses the family that serves a model: config over device fit over declared priority over name."""
 
 from __future__ import annotations
 
@@ -13,12 +10,12 @@ from sie_core.plugins import PluginSet
 from sie_core.plugins.calls import HungError
 
 CLAIM_LIMIT_S = 5.0
-"""How long a family may take to read a card, which is in memory; one that hangs is asked again once it came back."""
+"""How long a family may take to read a card, which is in memory; one that hangs is asked again once it returned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A family that was considered, and what it had to say."""
+    """A family that was considered, with the reason it gave."""
 
     family: str
     reason: str
@@ -42,7 +39,7 @@ def choose_family(plugins: PluginSet, resolved: ResolvedModel, card: ModelCard |
     (`package.module:Class`) was written for another server and is only a hint: the weights decide.
 
     Raises:
-        ModelLoadError: `CONFIG` where the config asks for what cannot be, `DEPENDENCY` where no installed family
+        ModelLoadError: `CONFIG` where the config asks for something impossible, `DEPENDENCY` where no installed family
             serves the model; the message says what to install, and names broken plugins with their cause.
     """
     wanted = resolved.profile.adapter_path
@@ -103,7 +100,7 @@ def _candidates(plugins: PluginSet, card: ModelCard, device: Device) -> list[Can
 
 
 def _claim(plugins: PluginSet, family: ModelFamily, card: ModelCard) -> Claim | None:
-    """Ask a family for its claim; one that cannot say has none, so that it stops no other family's models."""
+    """Ask a family for its claim; a family that fails claims nothing, so that it does not stop other families."""
     error: BaseException | None = None
     try:
         claim = plugins.calls.within(f"claims-{family.id}", CLAIM_LIMIT_S, lambda: family.claims(card))

@@ -1,7 +1,4 @@
-"""What is known of models before they are loaded: whether their weights are on this machine, and what their files say.
-
-It loads no weights and no adapter; it must not know whether a model is loaded.
-"""
+"""What is known of a model before its load: whether its weights are on this machine, and what their files say."""
 
 from __future__ import annotations
 
@@ -29,19 +26,19 @@ class Sighting:
     """Which tier has the weights; None where it needs none."""
     folder: Path | None = None
     facts: ModelFacts | None = None
-    """What the family that will serve it expects of a load; None where it does not tell."""
+    """What the model's family expects of a load; None where it does not say."""
 
 
 def look(
     models: Iterable[ResolvedModel], chain: WeightChain, plugins: PluginSet, device: Device
 ) -> dict[str, Sighting]:
-    """Look for the weights of models on this machine, and at what they say; by id."""
+    """Look for the weights of models on this machine and read what their files say; return it by id."""
     seen = {model.id: see(model, chain, plugins, device) for model in models}
     return {name: sighting for name, sighting in seen.items() if sighting is not None}
 
 
 def see(model: ResolvedModel, chain: WeightChain, plugins: PluginSet, device: Device) -> Sighting | None:
-    """Look for the weights of one model; None where a load would have to fetch them, or could not use them."""
+    """Look for the weights of one model; None where a load would have to fetch them or could not use them."""
     if model.config.weightless:
         return Sighting()
     found = find_weights(model.config, chain)

@@ -12,7 +12,7 @@ _shown.maxstring = _shown.maxother = 100
 _shown.maxlevel = 3
 _LONGEST_QUERY = 256
 _NEAR_THE_BEST = 15.0
-"""How much less like a value, of 100, a name may be than the one most like it."""
+"""How many points of 100 less similar than the most similar name another suggested name may be."""
 
 
 def short(value: object) -> str:
@@ -21,10 +21,10 @@ def short(value: object) -> str:
 
 
 def near(value: str, known: Iterable[str], limit: int = 3, preferred: Collection[str] = ()) -> list[str]:
-    """Return the known names most like `value`, best first, at most `limit`, none much less like it than the best.
+    """Return the known names most similar to `value`, the `preferred` ones first, at most `limit`.
 
-    A short name is like nearly anything in part, so a bound for each by itself is not enough. Those `preferred` come
-    before the others.
+    None is much less similar than the best: a short name resembles nearly anything in part, so a fixed bound is not
+    enough.
     """
     found = process.extract(
         value[:_LONGEST_QUERY],
@@ -39,6 +39,6 @@ def near(value: str, known: Iterable[str], limit: int = 3, preferred: Collection
 
 
 def did_you_mean(value: str, known: Iterable[str], preferred: Collection[str] = ()) -> str:
-    """Word the near names as a sentence that follows another, those `preferred` first; empty where nothing is near."""
+    """Write a question with the nearest names, the `preferred` ones first; empty where no name is near."""
     names = near(value, list(known), preferred=preferred)
     return f" Did you mean {' or '.join(names)}?" if names else ""

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sie_core.catalog.sources.folders import FolderUnreadable, LocalFolder
+from sie_core.catalog.sources.folder import FolderUnreadable
+from sie_core.catalog.sources.local_folder import LocalFolder
 from sie_core.settings import SettingsError
 
 NOBODY = 65534

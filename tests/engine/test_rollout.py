@@ -394,7 +394,7 @@ async def test_the_watch_acts_once_a_change_has_settled(engines: Engines) -> Non
 
 
 def test_a_folder_of_weights_that_comes_or_goes_is_a_change(engines: Engines) -> None:
-    from sie_core.catalog.sources.watching import stamp_of
+    from sie_core.catalog.sources.local_folder import stamp_of
 
     before = stamp_of(engines.folder)
     weights: Path = engines.folder / "acme" / "tiny"

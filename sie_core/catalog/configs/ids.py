@@ -1,6 +1,6 @@
-"""Model ids and profile names: which are well formed.
+"""Which model ids and profile names are well formed.
 
-An id that passes here is safe as a part of a path below a folder; whether a model has it is the catalog's affair.
+A well-formed id is safe as a part of a path below a folder.
 """
 
 from __future__ import annotations

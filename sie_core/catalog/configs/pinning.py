@@ -1,6 +1,6 @@
 """Writes a config with its revision fixed to a commit into an operator's folder.
 
-The text of the file it starts from stays as it is, comments included. Where the commit comes from it must not know.
+The rest of the file's text stays as it is, comments included.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from sie_core.catalog.configs.reading import ConfigError, parse_config, read_config
-from sie_core.catalog.sources.from_weights import SOURCE
+from sie_core.catalog.configs.snapshot import FOUND_WEIGHTS
 from sie_core.contracts import ModelConfig
 
 _HF_ID = re.compile(r"^hf_id:.*$", re.MULTILINE)
@@ -23,13 +23,13 @@ _REVISION = re.compile(r"^hf_revision:.*\n?", re.MULTILINE)
 def write_pinned(config: ModelConfig, commit: str, folder: Path) -> Path:
     """Write `config` with `hf_revision: commit` into `folder` and return the file.
 
-    A config that lies in `folder` already is changed where it is; any other becomes a new file there.
+    A config that is in `folder` already is changed in place; any other becomes a new file there.
 
     Raises:
-        ConfigError: The file is there and is not this config's, or the config's own file is no longer what was read.
+        ConfigError: The file belongs to another config, or has changed since it was read.
         OSError: `folder` cannot be written.
     """
-    origin = None if config.source == SOURCE else Path(config.source)
+    origin = None if config.source == FOUND_WEIGHTS else Path(config.source)
     file = folder / f"{re.sub(r'[/:@]', '--', config.id)}.yaml"
     if origin is not None and origin.resolve().parent == folder.resolve():
         file = origin
@@ -58,10 +58,10 @@ def _pinned(text: str, commit: str) -> str:
 
 
 def _check(config: ModelConfig, commit: str, text: str, file: Path) -> None:
-    """Hold the text that is to be written to the config in force: nothing but the revision may differ."""
+    """Check that the new text differs from the config in force in nothing but the revision."""
     written = parse_config(yaml.safe_load(text), source=config.source, folder=file.parent)
     wanted = replace(config, hf_revision=commit)
-    if config.source != SOURCE and written != wanted:
+    if config.source != FOUND_WEIGHTS and written != wanted:
         raise ConfigError(f"{config.source} is not what was read from it any more: try again")
 
 

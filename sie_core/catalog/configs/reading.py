@@ -1,7 +1,4 @@
-"""From a model config file to the contracts' `ModelConfig`: reads, checks and applies `extends`.
-
-Knows one file at a time; folders and precedence are in `building`.
-"""
+"""Reads one model config file into a `ModelConfig`: checks its fields and applies `extends`."""
 
 from __future__ import annotations
 
@@ -12,14 +9,14 @@ from typing import Any, get_args
 import yaml
 from pydantic import ValidationError
 
-from sie_core.catalog.bounded import UnfitFile, read_regular
 from sie_core.catalog.configs.schema import ModelFile, ModuleEntry, ProfileFile, WeightsFile
+from sie_core.catalog.regular_file import UnfitFile, read_regular
 from sie_core.catalog.wording import short
 from sie_core.contracts import LoraConfig, ModelCard, ModelConfig, ModuleCard, OutputType, PinnedFile, Profile
 
 INPUTS = ("text", "image", "audio", "video", "document")
 LARGEST_CONFIG = 2**20
-"""Bytes of a config; the largest anyone writes by hand has some thousand."""
+"""The most bytes of a config; those written by hand have a few thousand."""
 
 
 class ConfigError(Exception):
@@ -46,7 +43,7 @@ def read_config(file: Path) -> ModelConfig:
     """Read one model config file.
 
     Raises:
-        ConfigError: It cannot be read, is no regular file, is too large, is no YAML, or a field is wrong.
+        ConfigError: The file cannot be read, is no regular file, is too large or no YAML, or a field is wrong.
     """
     try:
         content = read_regular(file, LARGEST_CONFIG)
@@ -158,7 +155,7 @@ def _profiles(written: Mapping[str, ProfileFile], source: str) -> dict[str, Prof
 
 
 def extend(parent: ProfileFile, child: ProfileFile) -> ProfileFile:
-    """Lay `child` over `parent`: what it names wins, and a map of options it fills replaces the parent's whole map."""
+    """Merge two profiles: a field of `child` replaces the parent's, and so does a whole map of options."""
     given = child.model_dump(exclude_none=True, exclude={"extends", "adapter_options", "adaptive_batching"})
     options = parent.adapter_options.model_copy(
         update={part: value for part in ("loadtime", "runtime") if (value := getattr(child.adapter_options, part))}

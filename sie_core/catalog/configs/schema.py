@@ -1,7 +1,6 @@
 """The shape of a model config file: strict, every level closed to unknown keys.
 
-Knows the file's form only; what the fields become is in `reading`. Fields that are accepted and not yet served
-(`pool`, `routing`, generation) keep existing model folders loadable.
+Fields that are accepted and not served (`pool`, `routing`, generation) keep existing model folders loadable.
 """
 
 from __future__ import annotations
@@ -119,7 +118,7 @@ ModuleEntry = str | Annotated[dict[str, dict[str, Any]], Field(min_length=1, max
 
 
 class WeightsFile(_Strict):
-    """What the files of the weights say, as far as it is known before they are here."""
+    """Facts of the weights' files, as far as they are known before the files are fetched."""
 
     model_type: str | None = None
     architectures: list[str] = Field(default_factory=list)
@@ -128,14 +127,14 @@ class WeightsFile(_Strict):
 
 
 class PickleFile(_Strict):
-    """A pickled file that may be read where it is this very one."""
+    """A pickled file that may be read where its size and hash are these."""
 
     size: Annotated[int, Field(ge=1, le=2**26)]
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class LoraFile(_Strict):
-    """Where the weights of a LoRA adapter are; an empty map means the repository of its name."""
+    """Where the weights of a LoRA adapter come from; an empty map means the repository of the adapter's name."""
 
     hf_id: str | None = None
     hf_revision: str | None = None
@@ -143,7 +142,7 @@ class LoraFile(_Strict):
 
 
 class Routing(_Strict):
-    """Accepted for existing folders; nothing here is served elsewhere."""
+    """Accepted for existing folders; no request is routed elsewhere."""
 
     policy: Literal["remote_only", "fallback", "threshold"] | None = None
     fallback_profile: str | None = None

@@ -1,7 +1,6 @@
 """The catalog: an immutable snapshot of every model that can be served.
 
-A new state of the configs is a new snapshot with a higher epoch; nothing here changes after it was made. It must not
-know where configs come from.
+A changed config gives a new snapshot with a higher epoch.
 """
 
 from __future__ import annotations
@@ -15,6 +14,8 @@ from sie_core.catalog.wording import did_you_mean, short
 from sie_core.contracts import InferenceError, InvalidInput, ModelConfig, ResolvedModel
 
 DEFAULT_PROFILE = "default"
+FOUND_WEIGHTS = "weights"
+"""The `source` of a model that no config names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +34,13 @@ class Catalog:
     entries: Mapping[str, ResolvedModel] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     absent: str = ""
-    """A sentence on models that broken plugins would have brought, for the error of an unknown one."""
+    """A sentence about models that are missing because plugins are broken, for the error of an unknown model."""
     unserved: Mapping[str, str] = field(default_factory=dict)
-    """Models people ask for that nothing here can serve, by id, with the reason."""
+    """Known models that cannot be served here, by id, with the reason."""
     here: frozenset[str] = frozenset()
-    """The ids of models whose weights were last seen on this machine: the first an error of an unknown one names."""
+    """The ids of models whose weights are on this machine; the error of an unknown model suggests them first."""
     stamp: Hashable = None
-    """Tells the state of the models folder it was made of from any other."""
+    """The stamp of the models folder that this snapshot was made of."""
 
     def models(self) -> list[ResolvedModel]:
         """List every model, ordered by id."""
@@ -47,7 +48,7 @@ class Catalog:
 
     @property
     def note(self) -> str | None:
-        """Name the files with problems in words fit for a client, None where there are none."""
+        """Name the files with problems, for clients; None where there are none."""
         names = sorted({problem.source.rpartition("/")[2] for problem in self.problems})
         return f"model configs not served as they are written: {', '.join(names)}; the log says why" if names else None
 
@@ -66,7 +67,7 @@ class Catalog:
         return found
 
     def not_found(self, model_id: str) -> str:
-        """Word that no model of that id is served, with why, or the nearest ids, or what to do."""
+        """Write the message of an unknown model: the reason, the nearest ids, or where to look."""
         if model_id in self.unserved:
             return f"{model_id} is not served here: {self.unserved[model_id]}"
         hint = did_you_mean(model_id, self.entries, self.here)

@@ -1,6 +1,6 @@
 """The keys of `options` that mean the same for every family, and what each may be.
 
-They never reach an adapter as options: each fills a field of its own. What the fields do is the engine's affair.
+No adapter gets them as options: each fills a field of `EffectiveOptions`.
 """
 
 from __future__ import annotations
@@ -75,4 +75,4 @@ ENGINE_OPTIONS: Mapping[str, EngineOption] = {
     "lora": EngineOption("lora", _lora),
     "dimensions": EngineOption("dimensions", _size, ("encode", "score")),
 }
-"""Every such key. What `output_types` and `dimensions` say to `score` is which vectors it compares."""
+"""Every such key. For `score`, `output_types` and `dimensions` say which vectors are compared."""

@@ -1,7 +1,6 @@
 """Checks options: those of a request against the family and the engine, those of a profile when it loads.
 
-The keys of `engine_options` mean the same for every family; all others are the family's own. It must not know what any
-option does.
+The keys of `engine_options` mean the same for every family; all others are the family's own.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ from sie_core.contracts import (
 
 @dataclass(frozen=True, slots=True)
 class EffectiveOptions:
-    """The options of one request with the profile's below them, checked; None means nobody said."""
+    """The options of one request over those of the profile, checked; None means that neither gives one."""
 
     profile: Profile
     """The profile whose `runtime` applies: the model's, or the one `options.profile` selects."""
     family: Mapping[str, Any] = field(default_factory=dict)
-    """The family's own, for `Task.options`."""
+    """Options of the family, for `Task.options`."""
     postprocessors: tuple[Postprocessor, ...] = ()
-    """Those turned on."""
+    """The postprocessors that are turned on."""
     input_type: InputType | None = None
     instruction: str | None = None
     output_types: tuple[OutputType, ...] | None = None
@@ -48,7 +47,7 @@ class EffectiveOptions:
     dimensions: int | None = None
     lora: str | None = None
     ignored: tuple[str, ...] = ()
-    """The request's options that only other operations or other families read."""
+    """Options of the request that only other operations or families read."""
 
 
 NO_POSTPROCESSORS: Mapping[str, Postprocessor] = MappingProxyType({})
@@ -70,19 +69,19 @@ def resolve_options(
     elsewhere: Collection[str] = (),
     takes_lora: bool = True,
 ) -> EffectiveOptions:
-    """Lay a request's `options` over the profile's `runtime` and check each. A null means "not said".
+    """Lay a request's `options` over the profile's `runtime` and check each; null counts as absent.
 
     Args:
         family: The family that serves the model.
         model: The model, at its profile.
         request: What the client sent as `options`.
-        operation: What the client asks for; of a profile's values, those of other operations are passed over.
-        adapter_does: What the adapter does for it, where that is another operation: its options are the family's.
-        postprocessors: Those there are, by name.
-        wishes: More options, under those of the request; unknown ones are passed over.
-        demands: More options, over those of the request, of which none is passed over.
-        elsewhere: The names of all families' options: those that nothing reads here are passed over.
-        takes_lora: Whether the model takes LoRA adapters; the option is not offered by messages where it does not.
+        operation: What the client asks for; a profile's options of other operations are ignored.
+        adapter_does: The adapter's operation, where it is another one; its options apply then.
+        postprocessors: All that are installed, by name.
+        wishes: Further options, which those of the request override; unknown ones are ignored.
+        demands: Further options, which override those of the request; unknown ones are refused.
+        elsewhere: The names of all families' options; those that this family does not read are ignored.
+        takes_lora: Whether the model takes LoRA adapters; otherwise no message suggests the option.
 
     Raises:
         InvalidInput: An option is unknown, of the wrong type, out of range, or only read when the model loads, or a
@@ -114,9 +113,9 @@ def resolve_options(
 def check_profile(
     family: ModelFamily, profile: Profile, postprocessors: Mapping[str, Postprocessor] = NO_POSTPROCESSORS
 ) -> tuple[str, ...]:
-    """Check a profile's own options when its model loads; return the names of those that nothing reads.
+    """Check a profile's options when its model loads; return the names of unknown ones, for the caller to report.
 
-    Unknown ones are passed over only where the config was not written for this family, and the caller reports them.
+    Unknown options are accepted only where the config was not written for this family.
 
     Raises:
         ModelLoadError: `CONFIG`: a value is wrong, or the config names this family and an option it does not know.
@@ -150,10 +149,10 @@ class _Known:
 
     operation: Operation
     own: Mapping[str, Option]
-    """The family's and the postprocessors', load options included."""
+    """Options of the family and the postprocessors, those of the load included."""
     engine: frozenset[str]
     every: frozenset[str]
-    """Those of other operations and other families too."""
+    """The same, and those of other operations and families."""
     takes_lora: bool
 
     @classmethod
@@ -166,7 +165,7 @@ class _Known:
         elsewhere: Collection[str],
         takes_lora: bool,
     ) -> _Known:
-        """Gather them."""
+        """Collect the options of an operation with a model."""
         theirs = {each.name: each for each in profile_options(postprocessors.values())}
         every = {each.name: each for each in family.options} | theirs
         own = {
@@ -178,15 +177,15 @@ class _Known:
         return cls(operation, own, engine, frozenset({*every, *ENGINE_OPTIONS, *elsewhere}), takes_lora)
 
     def per_request(self, name: str) -> bool:
-        """Whether a request may set it."""
+        """Whether a request may set `name`."""
         return name in self.engine or (name in self.own and self.own[name].stage != "load")
 
     def reads_elsewhere(self, name: str) -> bool:
-        """Whether only other operations or families read it."""
+        """Whether only other operations or families read `name`."""
         return name in self.every and name not in self.engine and name not in self.own
 
     def check(self, name: str, value: Any) -> None:
-        """Check one option of a request; values of the engine's own are checked as they are converted.
+        """Check one option of a request; values of engine options are checked when they are converted.
 
         Raises:
             InvalidInput: It is unknown, only read at the load, or its value is wrong.
@@ -243,7 +242,7 @@ def _load_value(profile: Profile, option: Option) -> Any:
 
 
 def _one_spelling(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Bring options that have several names under one, and leave out those that are null.
+    """Rename options with several names to one, and drop those that are null.
 
     Raises:
         InvalidInput: Two of them say different things.

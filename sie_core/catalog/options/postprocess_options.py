@@ -1,6 +1,6 @@
 """The options of postprocessors: one that turns it on, and one of a profile's `loadtime` with its parameters.
 
-They belong to no family and never reach an adapter. What a postprocessor does is the engine's affair.
+They belong to no family, and no adapter gets them.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from sie_core.contracts import InvalidInput, ModelLoadError, Option, Postprocess
 
 
 def config_name(postprocessor: Postprocessor) -> str:
-    """Name the `loadtime` option that has its parameters."""
+    """Name the `loadtime` option that holds a postprocessor's parameters."""
     return f"{postprocessor.name}_config"
 
 
 def is_on(value: Any) -> bool:
-    """Whether a value of the option turns the postprocessor on: true or a map does."""
+    """Whether a value of the option, true or a map, turns the postprocessor on."""
     return value is not None and value is not False
 
 
@@ -33,15 +33,15 @@ def profile_options(postprocessors: Iterable[Postprocessor]) -> Iterator[Option]
 
 
 def parameters_of(postprocessor: Postprocessor, profile: Profile) -> Mapping[str, Any]:
-    """Return what a profile says its parameters are; nothing where it says nothing."""
+    """Return a postprocessor's parameters as a profile gives them; empty where it gives none."""
     return profile.loadtime.get(config_name(postprocessor)) or {}
 
 
 def check_switch(postprocessor: Postprocessor, value: Any, profile: Profile) -> None:
-    """Check what a request turns it on with: a map may only repeat the profile's parameters.
+    """Check the value that turns a postprocessor on: a map may only repeat the profile's parameters.
 
     Raises:
-        InvalidInput: An entry is another; all vectors of an index need the same parameters.
+        InvalidInput: An entry differs; all vectors of an index need the same parameters.
     """
     for name in _other(postprocessor, value, profile):
         raise InvalidInput(
@@ -79,7 +79,7 @@ def _check_config(postprocessor: Postprocessor, config: Mapping[str, Any], profi
 
 
 def _other(postprocessor: Postprocessor, value: Any, profile: Profile) -> list[str]:
-    """List the entries of a map that turns it on which differ from the profile's parameters."""
+    """List the entries of a request's map that differ from the profile's parameters."""
     if not isinstance(value, dict):
         return []
     parameters = parameters_of(postprocessor, profile)

@@ -1,4 +1,4 @@
-"""What a value of an option may be. It must not know where the value was written."""
+"""Checks the value of an option against its type, choices and range."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _WORDS = {type(None): "null", dict: "map"}
 
 
 def kinds(option: Option) -> str:
-    """Word the types an option allows."""
+    """List the types that an option allows, for a message."""
     allowed = option.type if isinstance(option.type, tuple) else (option.type,)
     return " or ".join(_WORDS.get(kind, kind.__name__) for kind in allowed)
 
 
 def value_problem(option: Option, value: Any) -> str | None:
-    """Say what is wrong with `value` as `option`, starting with the value; None where nothing is."""
+    """Describe what is wrong with `value` for `option`, the value first; None where nothing is."""
     allowed = option.type if isinstance(option.type, tuple) else (option.type,)
     if not any(_is(value, kind) for kind in allowed):
         return f"is {short(value)}; allowed: {kinds(option)}."
@@ -35,15 +35,15 @@ def value_problem(option: Option, value: Any) -> str | None:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values of an option are equal. Arrays, which msgpack has and no option takes, need not be."""
+    """Whether two values of an option are equal; arrays, which no option takes, count as different."""
     try:
         return bool(one == other)
-    except ValueError:  # NumPy compares element by element, and says so of an array that is looked at as a bool
+    except ValueError:  # NumPy compares element by element, and an array has no single truth value
         return False
 
 
 def _is(value: Any, kind: type) -> bool:
-    """Whether `value` is of `kind`, with `bool` no number and an `int` good for a `float`."""
+    """Whether `value` is of `kind`, where a `bool` is no number and an `int` may stand for a `float`."""
     if isinstance(value, bool):
         return kind is bool
     return isinstance(value, (int, float) if kind is float else kind)

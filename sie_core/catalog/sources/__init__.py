@@ -1,1 +1,1 @@
-"""Where model configs come from: folders, object stores, weights found; and the watcher that follows them."""
+"""Where model configs come from: local folders, object stores, weights without a config; and the watcher of changes."""

@@ -1,6 +1,6 @@
 """Models that no config names: folders of weights, cached Hub snapshots, packages that carry weights.
 
-Each becomes a config of its own with everything left to the weights. Only names and file lists are looked at here.
+Each becomes a config that leaves everything to the weights. Only names and lists of files are read here.
 """
 
 from __future__ import annotations
@@ -12,16 +12,14 @@ from sie_core.cache import hub_layout
 from sie_core.cache.packages import installed_folder
 from sie_core.catalog.cards import holds_model
 from sie_core.catalog.configs.ids import is_model_id
-from sie_core.catalog.configs.snapshot import DEFAULT_PROFILE
+from sie_core.catalog.configs.snapshot import DEFAULT_PROFILE, FOUND_WEIGHTS
 from sie_core.contracts import ModelConfig, Profile, WeightPackage
-
-SOURCE = "weights"
 
 
 def folder_models(models_dir: Path) -> Iterator[ModelConfig]:
     """Find the folders `name` and `org/name` below `models_dir` that are the root of a model.
 
-    Those that are there come before links to others, so that a link takes no folder's place.
+    Folders come before links, so that a link never replaces the folder it leads to.
     """
     roots = [
         folder
@@ -37,7 +35,7 @@ def folder_models(models_dir: Path) -> Iterator[ModelConfig]:
 
 
 def cached_models(cache: Path) -> Iterator[ModelConfig]:
-    """Find the repositories of a Hub cache whose `main` is there as a whole."""
+    """Find the repositories of a Hub cache whose `main` is complete."""
     for repo_id in hub_layout.repositories(cache):
         folder = hub_layout.snapshot(cache, repo_id, None) if is_model_id(repo_id) else None
         if folder is not None and holds_model(folder) and hub_layout.missing(folder) is None:
@@ -53,7 +51,7 @@ def packaged_models(packages: Iterable[WeightPackage]) -> Iterator[ModelConfig]:
 
 def _config(model_id: str, *, hf_id: str | None = None, weights_path: str | None = None) -> ModelConfig:
     profiles = {DEFAULT_PROFILE: Profile(DEFAULT_PROFILE)}
-    return ModelConfig(id=model_id, hf_id=hf_id, weights_path=weights_path, profiles=profiles, source=SOURCE)
+    return ModelConfig(id=model_id, hf_id=hf_id, weights_path=weights_path, profiles=profiles, source=FOUND_WEIGHTS)
 
 
 def _folders(parent: Path) -> list[Path]:

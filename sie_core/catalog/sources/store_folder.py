@@ -1,7 +1,4 @@
-"""A folder of model configs in an object store: listed at each look, and only what changed is read.
-
-Weights in it are nobody's: those come through the weight tiers. It must not know which store it is.
-"""
+"""A folder of model configs in an object store: it is listed at each look, and only changed configs are read."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from sie_core.catalog.configs.reading import LARGEST_CONFIG, ConfigError, config_of
-from sie_core.catalog.sources.folders import ConfigFile, FolderUnreadable
+from sie_core.catalog.sources.folder import ConfigFile, FolderUnreadable
 from sie_core.contracts import ModelConfig, ObjectStore, ObjectStoreError, StoredObject
 
 log = logging.getLogger(__name__)
@@ -38,7 +35,7 @@ class StoreFolder:
         return frozenset(self._list())
 
     def files(self) -> Sequence[ConfigFile]:
-        """Read what is new or has another version than last time."""
+        """Read the configs that are new or have another version than last time."""
         listed = sorted(self._list(), key=lambda each: each.key)
         if not listed:
             log.warning("%s holds no model config (*.yaml, *.yml)", self._store.url)
@@ -50,7 +47,7 @@ class StoreFolder:
         return list(files.values())
 
     def weights(self) -> Iterator[ModelConfig]:
-        """Find none."""
+        """Find none: weights come through the weight tiers."""
         return iter(())
 
     def _list(self) -> list[StoredObject]:

@@ -1,7 +1,4 @@
-"""Follows the models folder while the server runs: a changed folder becomes a new snapshot of the catalog.
-
-It must not know what a snapshot means for models that are loaded, nor what kind of folder it is.
-"""
+"""Follows the models folder while the server runs: a changed folder gives a new snapshot of the catalog."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from sie_core.catalog import Catalog
-from sie_core.catalog.sources.folders import FolderUnreadable, ModelsFolder
+from sie_core.catalog.sources.folder import FolderUnreadable, ModelsFolder
 from sie_core.concurrency.threads import on_thread
 from sie_core.settings import SettingsError
 
@@ -22,29 +19,29 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 SETTLE_S = 1.0
-"""Between the two looks that must agree on a change."""
+"""Seconds between the two looks that must agree on a change."""
 DOUBLINGS = 3
 """How often the pause doubles while the folder cannot be read."""
 UNFOLLOWED = "the models folder changed and cannot be followed; the log says why"
 HUNG_S = 60.0
-"""After which a folder that does not answer is told, like one that cannot be read."""
+"""Seconds after which a folder that does not answer is reported like one that cannot be read."""
 JITTER = 0.1
-"""By which part pauses differ, so that the machines of a cluster do not ask their store all at once."""
+"""The fraction by which pauses vary, so that the machines of a cluster do not list their store all at once."""
 
 
 @dataclass(slots=True)
 class CatalogWatch:
-    """Looks at a folder now and again and rebuilds the catalog once a change has settled.
+    """Looks at a folder periodically and rebuilds the catalog once a change has settled.
 
     A change counts when two looks in a row agree, so that half-written files and half-copied folders wait. While the
-    folder cannot be read, what was served stays.
+    folder cannot be read, the last catalog stays in force.
 
     Args:
         folder: The models folder.
-        rebuild: Builds the snapshot that follows the one given; called on a thread of its own.
+        rebuild: Builds the snapshot after the given one; called on a thread of its own.
         current: Returns the snapshot in force.
         replace: Puts a new one in force.
-        tell: Takes why the folder is not followed just now, fit for a client, and None once it is again.
+        tell: Called with the reason why the folder is not followed, fit for a client, and with None once it is again.
     """
 
     folder: ModelsFolder
@@ -65,13 +62,13 @@ class CatalogWatch:
             await self.look()
 
     def pause_s(self) -> float:
-        """Return the seconds until the next look, but for chance."""
+        """Return the seconds until the next look, before jitter."""
         if self._settling:
             return min(SETTLE_S, self.folder.look_every_s)
         return self.folder.look_every_s * (1 << min(self._failures, DOUBLINGS))
 
     async def look(self) -> None:
-        """Look once, and act where a change has settled."""
+        """Look once, and rebuild where a change has settled."""
         try:
             stamp = await self._on_thread(self.folder.stamp)
             if self._has_settled(stamp):
@@ -84,7 +81,7 @@ class CatalogWatch:
             self._failures = 0
 
     def _has_settled(self, stamp: Hashable) -> bool:
-        """Whether this is a change to act on; where there is none, all is well again."""
+        """Whether a change has settled; where the folder is as served, the last problem is cleared."""
         served = self.current().stamp
         agreed, self._last = stamp == self._last, stamp
         if stamp == served:
@@ -107,7 +104,7 @@ class CatalogWatch:
             self._say(None)
 
     async def _on_thread(self, call: Callable[[], Result]) -> Result:
-        """Return what `call` returns, however long that takes: nothing ends a thread, and a second would hang too."""
+        """Return what `call` returns, however long it takes: a thread cannot be ended, and a second would hang too."""
         hung = FolderUnreadable(f"the models folder has not answered for {HUNG_S:g} s; what is at it is waited for")
         telling = asyncio.get_running_loop().call_later(HUNG_S, self._say, hung)
         try:
@@ -116,7 +113,7 @@ class CatalogWatch:
             telling.cancel()
 
     def _say(self, error: Exception | None) -> None:
-        """Log what is wrong, or that nothing is any more, once; and tell it."""
+        """Log a new problem, or the end of one, once; and pass it on."""
         if error is None:
             self._refused = None
         said = None if error is None else str(error) if isinstance(error, FolderUnreadable) else UNFOLLOWED

@@ -1,6 +1,6 @@
-"""Reads files that others put into a folder: regular ones alone, up to a size.
+"""Reads files of folders that others write to: only regular files, up to a size.
 
-A device has no end, a pipe may never answer, and parsing what is huge keeps the server from its clients.
+A device has no end, reading a pipe may block for ever, and parsing a huge file would delay the server's clients.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from pathlib import Path
 
 
 class UnfitFile(Exception):
-    """What a path leads to is not to be read; the message says why, and names no path."""
+    """A path leads to something that must not be read; the message says why, without the path."""
 
 
 def read_regular(file: Path, most: int) -> bytes:
     """Read a regular file of at most `most` bytes; a link to one is followed.
 
     Raises:
-        UnfitFile: It is something else, or larger.
+        UnfitFile: The path leads to something else, or the file is larger.
         OSError: It cannot be read.
     """
     with open(file, "rb", buffering=0, opener=_open) as stream:
@@ -30,7 +30,7 @@ def read_regular(file: Path, most: int) -> bytes:
 
 
 def _open(path: str, flags: int) -> int:
-    """Open a file without waiting for whoever writes into a pipe; refuse what is no regular one."""
+    """Open a regular file; refuse anything else, without waiting for the writer of a pipe."""
     handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
