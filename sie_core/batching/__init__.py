@@ -1,4 +1,4 @@
-"""Batch policies: the pure, clock-injected batch former, and what holds any policy to its contract (`checked`)."""
+"""Batch policies: the default batch former, and the checks that hold any policy to its contract (`checked`)."""
 
 from sie_core.batching.cost_model import CostModel
 from sie_core.batching.former import BatchFormer

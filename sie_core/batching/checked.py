@@ -1,6 +1,6 @@
-"""Holds a batch policy to its contract: every unit it was given comes back once, and an idle device never waits.
+"""Checks a batch policy against its contract: every unit comes back once, and an idle device never waits.
 
-A policy is a plugin's; one that loses a unit would hang a request.
+Policies may come from plugins, and a policy that loses a unit would hang a request.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ HOOK = "sie_batch_policies"
 
 
 class BrokenPolicy(Exception):
-    """A batch policy did something else than its contract says; the message says what."""
+    """A batch policy broke its contract; the message says how."""
 
 
 def make_policy(plugins: PluginSet, name: str, limits: BatchLimits) -> CheckedPolicy:
-    """Make a model's batch policy, the one that `SIE_BATCH_POLICY` chose.
+    """Make a model's batch policy, of the kind that `SIE_BATCH_POLICY` names.
 
     Raises:
         PluginError: There is none of that name.
@@ -38,13 +38,13 @@ def make_policy(plugins: PluginSet, name: str, limits: BatchLimits) -> CheckedPo
 
 
 class CheckedPolicy:
-    """A `BatchPolicy` over another one, which raises as soon as the other breaks its contract.
+    """Wraps a `BatchPolicy` and raises `BrokenPolicy` as soon as it breaks its contract.
 
-    It counts for itself what is queued. What the other raises passes through.
+    Counts the queued units itself. Exceptions of the wrapped policy pass through.
 
     Args:
-        policy: The other.
-        report: Told why, where a queue is lost.
+        policy: The policy to check.
+        report: Called with the exception when a queue is lost.
     """
 
     def __init__(self, policy: BatchPolicy, report: Callable[[BaseException], object] = lambda error: None) -> None:
@@ -91,8 +91,8 @@ class CheckedPolicy:
         """Form the next batch.
 
         Raises:
-            BrokenPolicy: It is none, holds what does not wait or mixes keys, an idle device gets none though units
-                wait, or the policy has lost units.
+            BrokenPolicy: The batch holds units that do not wait, or mixes keys; units wait and an idle device gets
+                no batch; or the policy has lost units.
         """
         batch = self._policy.take(now, device_busy)
         if batch is None:
@@ -106,12 +106,12 @@ class CheckedPolicy:
         return self._taken(batch)
 
     def ready_at(self, now: float) -> float | None:
-        """When `take` with a busy device will give a batch; None where nothing is queued."""
+        """Return when `take` with a busy device will give a batch; None where nothing is queued."""
         ready_at = self._policy.ready_at(now)
         return None if ready_at is None else _seconds(ready_at, "ready_at")
 
     def oldest(self) -> float | None:
-        """When the oldest queued unit was queued; None where nothing is."""
+        """Return when the oldest queued unit was queued; None where nothing is."""
         return _seconds(self._policy.oldest(), "oldest") if self._units else None
 
     def record(self, batch: Batch, seconds: float) -> None:
@@ -119,7 +119,7 @@ class CheckedPolicy:
         self._policy.record(batch, seconds)
 
     def lose(self, error: BaseException) -> None:
-        """Forget all that is queued, because of `error`."""
+        """Drop everything that is queued, and report `error`."""
         self._report(error)
         self._waiting.clear()
         self._units = self._cost = 0

@@ -1,24 +1,24 @@
-"""Learns how long a batch of some cost runs. It must not know what a unit of cost is, nor what time it is now."""
+"""Learns how long a batch of some cost runs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 _MEMORY = 0.95
-"""What a sample's weight becomes with each later one: the last twenty count most, so a slower machine is noticed."""
+"""Factor on a sample's weight for each later one. About twenty samples count, so that a change of speed is noticed."""
 _PRIOR_SLOPE = 0.5
-"""The share of the time that is thought to grow with cost while nothing tells; the rest is thought to be overhead."""
+"""Prior: the share of a batch's time that grows with its cost; the rest is overhead."""
 _PRIOR_WEIGHT = 0.1
-"""How many samples, at a spread as large as the mean cost itself, that belief is worth."""
+"""Weight of the prior, in samples whose spread equals the mean cost."""
 
 
 @dataclass(slots=True)
 class CostModel:
     """Seconds as overhead and a price for each unit of cost: ridge regression with exponentially fading weights.
 
-    Batches that all cost the same tell nothing of the price. Were their time thought to be all price, a slow single
-    request would forbid every larger batch, and nobody would ever learn better; so the belief then is half and half,
-    and the spread of what is seen overrules it. Neither part is ever negative.
+    Batches of equal cost tell nothing about the price. If all their time counted as price, a slow single request would
+    forbid every larger batch, and larger ones would never be measured. So the prior is half price and half overhead,
+    and measurements of different costs override it. Neither part is ever negative.
     """
 
     _weight: float = 0.0
@@ -28,7 +28,7 @@ class CostModel:
     _cost_seconds: float = 0.0
 
     def record(self, cost: int, seconds: float) -> None:
-        """Learn that a batch of `cost` units ran for `seconds`."""
+        """Record that a batch of `cost` units ran for `seconds`."""
         self._weight = self._weight * _MEMORY + 1.0
         self._cost = self._cost * _MEMORY + cost
         self._seconds = self._seconds * _MEMORY + seconds

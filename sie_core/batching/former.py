@@ -1,7 +1,7 @@
-"""The default batch policy: what runs together, and when. It must not know threads, devices, adapters or a clock.
+"""The default batch policy: which units run together, and when.
 
-Units queue in lanes, one an inference key. The lane whose first unit is the oldest of all is served, from its front, so
-nothing starves. Every operation costs O(log n) a unit it adds, drops or takes, whatever the length of the queue.
+Units queue in lanes, one for each inference key. The lane with the oldest unit is served first, from its front, so no
+unit starves. Adding, dropping or taking a unit costs O(log n).
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from sie_core.batching.lane import Lane
 from sie_core.contracts import Batch, BatchLimits, QueuedUnit
 
 _SLACK = 64
-"""How many outdated heap entries are tolerated beyond as many as there are valid ones."""
+"""A heap is rebuilt when its outdated entries outnumber the valid ones by more than this."""
 
 _LONGER = 2.0
-"""A batch may take so many times its first unit's own time, however long that is: where every run costs much, whatever
-it holds, a limit below that cost would otherwise make a batch of each unit, and pay the cost for each."""
+"""A batch may always take this many times the time of its first unit. Where every run has a large overhead, a time
+limit below it would otherwise run each unit alone and pay the overhead for each."""
 
 _GROWTH = 8
-"""Where its time is bounded, a batch of several units may cost so many times the largest measured one: the first run of
-all takes long whatever it holds, and those after it then seem to show that nothing costs anything."""
+"""With a time limit, a batch of several units may cost this many times the largest measured one. The very first run is
+slow at any cost, and the runs after it then make cost look free."""
 
 _cost = attrgetter("unit.cost")
 
 
 class BatchFormer:
-    """Queues the units of one model and forms its batches: cost, requests, predicted time and wait are bounded.
+    """Queues the units of one model and forms its batches, bounded in cost, requests, predicted time and wait.
 
-    Implements `sie_core.contracts.BatchPolicy`. The times units are queued at must not decrease.
+    Implements `sie_core.contracts.BatchPolicy`. Times of queueing must not decrease.
     """
 
     def __init__(self, limits: BatchLimits) -> None:
@@ -42,7 +42,7 @@ class BatchFormer:
         self._heads: list[tuple[int, Lane]] = []
         """A heap of lanes by the ticket of their first unit; an entry is outdated when that unit is gone."""
         self._of_request: dict[Hashable, dict[int, Lane]] = {}
-        """Where the queued units of each request stand."""
+        """The lanes of each request's queued units, by ticket."""
         self._deadlines: list[tuple[float, int, Hashable]] = []
         """A heap of the units' deadlines; an entry is outdated when its unit is gone."""
         self._next_ticket = 0
@@ -117,12 +117,12 @@ class BatchFormer:
         return Batch(tuple(taken), lane.key, cost, self._cost_model.predict(cost), len(requests))
 
     def ready_at(self, now: float) -> float | None:
-        """When `take` with a busy device will give a batch if nothing else comes; None where nothing is queued."""
+        """Return when `take` with a busy device gives a batch if nothing else comes; None where nothing is queued."""
         lane = self._oldest_lane()
         return None if lane is None else self._ready_at(lane, now)
 
     def oldest(self) -> float | None:
-        """When the oldest queued unit was queued; None where nothing is."""
+        """Return when the oldest queued unit was queued; None where nothing is."""
         lane = self._oldest_lane()
         return None if lane is None else lane.head()[1].enqueued_at
 
@@ -140,7 +140,7 @@ class BatchFormer:
         )
 
     def _too_long(self, cost: int, first: int) -> bool:
-        """Whether a batch of `cost` may take too long, given the cost of its first unit, which alone never does."""
+        """Whether a batch of `cost` may take too long; its first unit, of cost `first`, is always allowed."""
         limit = self._limits.max_run_s
         if limit is None or cost <= first:
             return False
@@ -175,18 +175,18 @@ class BatchFormer:
             del self._of_request[queued.request]
         if not lane.units:
             del self._lanes[lane.key]
-        if not self._lanes:  # outdated entries would keep the last requests, and LoRA adapters of their keys, alive
+        if not self._lanes:  # outdated entries would keep the last requests, and the LoRA adapters in their keys, alive
             self._heads.clear()
             self._deadlines.clear()
 
     def _announce(self, lane: Lane) -> None:
-        """Put the lane in its place among the lanes, where its first unit is another than before."""
+        """Push the lane onto the heap again where its first unit has changed."""
         if lane.units and (first := next(iter(lane.units))) != lane.announced:
             lane.announced = first
             heappush(self._heads, (first, lane))
 
     def _tidy(self) -> None:
-        """Rebuild a heap that outdated entries have come to dominate, so that memory follows the queue."""
+        """Rebuild a heap with too many outdated entries, so that memory shrinks with the queue."""
         if len(self._heads) > 2 * len(self._lanes) + _SLACK:
             self._heads = [(next(iter(lane.units)), lane) for lane in self._lanes.values()]
             heapify(self._heads)

@@ -1,4 +1,4 @@
-"""The queued units of one inference key, first come first. It must not know limits or time."""
+"""The queued units of one inference key, in order of arrival."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from sie_core.contracts import QueuedUnit
 
 
 class Lane:
-    """A queue that forgets a unit from its middle as cheaply as from its front."""
+    """A queue from which any unit can be removed in constant time."""
 
     __slots__ = ("announced", "cost", "key", "requests", "units")
 
     def __init__(self, key: Hashable) -> None:
         self.key = key
         self.units: OrderedDict[int, QueuedUnit] = OrderedDict()
-        """By ticket: the number of its arrival among all units."""
+        """The units by ticket: their number in order of arrival."""
         self.requests: Counter[Hashable] = Counter()
         """Queued units of each request."""
         self.cost = 0
         self.announced = -1
-        """The ticket the lane last stood under in the order of lanes."""
+        """The ticket under which the lane was last pushed onto the heap of lanes."""
 
     def add(self, ticket: int, queued: QueuedUnit) -> None:
         """Queue a unit behind all others."""
@@ -30,7 +30,7 @@ class Lane:
         self.cost += queued.unit.cost
 
     def remove(self, ticket: int) -> QueuedUnit:
-        """Forget a unit, wherever it stands."""
+        """Remove a unit from anywhere in the queue."""
         queued = self.units.pop(ticket)
         self.cost -= queued.unit.cost
         self.requests[queued.request] -= 1

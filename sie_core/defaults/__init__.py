@@ -1,7 +1,7 @@
 """The plugins that come with the core: ordinary plugin modules without an entry point.
 
-Imported by the composition root alone; nothing in the core branches on their names. `SIE_PLUGINS_BLOCKED` takes one out
-by its module's name, so that another plugin may register its name.
+Only the composition root imports them, and the core never branches on their names. `SIE_PLUGINS_BLOCKED` removes one by
+its module's name, so that another plugin can register the same thing.
 """
 
 from types import ModuleType
@@ -29,4 +29,4 @@ BUILTINS: tuple[ModuleType, ...] = (
     postprocessors,
     output_dtypes,
 )
-"""Every built-in plugin, in the order they are asked."""
+"""Every built-in plugin, in the order of registration."""

@@ -1,4 +1,4 @@
-"""Built-in plugin: the weight tier `cluster`, a store the machines of a cluster share, nearer than the Hub."""
+"""Built-in plugin: the weight tier `cluster`: a store that the machines of a cluster share, asked before the Hub."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ __all__ = ["CONTRACT_VERSION", "sie_weight_tiers"]
 
 @hookimpl
 def sie_weight_tiers() -> list[WeightTierFactory]:
-    """Register it."""
+    """Register the tier `cluster`."""
     return [CLUSTER_TIER]

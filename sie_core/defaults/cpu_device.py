@@ -1,7 +1,4 @@
-"""Built-in plugin: the CPU as a device, its memory measured as the container sees it.
-
-It imports no model library; how many threads a batch may use is the affair of `sie_core.cpu_budget`.
-"""
+"""Built-in plugin: the CPU as a device, its memory measured as the container sees it."""
 
 from __future__ import annotations
 
@@ -25,12 +22,12 @@ class GroupFiles(NamedTuple):
     """The files of a memory cgroup."""
 
     limits: tuple[str, ...]
-    """The tightest counts: above the one the kernel kills, above the other it stops every allocation to reclaim."""
+    """The tightest counts. Above one the kernel kills the process, above the other it reclaims at each allocation."""
     used: str
     cache: tuple[str, str]
     """The rows of `memory.stat` that make up the page cache."""
     mapped: str
-    """The row that tells how much of it some process maps."""
+    """The row with the part of the page cache that some process maps."""
 
 
 V2 = GroupFiles(("memory.max", "memory.high"), "memory.current", ("inactive_file", "active_file"), "file_mapped")
@@ -43,7 +40,7 @@ V1 = GroupFiles(
 
 
 class CpuProbe:
-    """Finds the one CPU device and measures memory: the tightest cgroup limit above the process, else the machine's.
+    """Finds the one CPU device and measures memory, by the tightest cgroup limit of the process, else by the machine.
 
     Args:
         root: Where `/proc` and `/sys` are.
@@ -56,14 +53,14 @@ class CpuProbe:
         self._root = root
 
     def devices(self) -> list[Device]:
-        """List the CPU; there always is one."""
+        """Return the one CPU device."""
         return [Device("cpu", name=self._name())]
 
     def memory(self, device: Device) -> DeviceMemory:
         """Measure memory in bytes. Page cache that no process maps counts as free: the kernel drops it when asked.
 
-        What a process maps counts as used, its weights among it: the kernel could drop that too, and every batch would
-        read it from the disk again.
+        What a process maps, such as weights, counts as used: if the kernel dropped it, every batch would read it from
+        the disk again.
         """
         machine = psutil.virtual_memory()
         own = psutil.Process().memory_info().rss
@@ -74,7 +71,7 @@ class CpuProbe:
         return tightest
 
     def free_caches(self, device: Device) -> None:
-        """Do nothing: the engine itself has the C library let go of free pages."""
+        """Do nothing: the engine itself trims the C library's heap."""
 
     def _name(self) -> str:
         for line in _lines(self._root / "proc/cpuinfo"):
@@ -84,7 +81,7 @@ class CpuProbe:
         return platform.processor() or platform.machine()
 
     def _groups(self) -> Iterator[DeviceMemory]:
-        """Give the limit and use of every cgroup above the process that has a limit."""
+        """Yield the limit and use of each cgroup of the process that has a limit."""
         for line in _lines(self._root / "proc/self/cgroup"):
             number, controllers, path = line.split(":", 2)
             if number == "0" and not controllers:
@@ -97,7 +94,7 @@ class CpuProbe:
 
     def _climb(self, mount: Path, path: str, files: GroupFiles) -> Iterator[DeviceMemory]:
         folder = mount / path.lstrip("/")
-        # Inside a container the path may be the host's; what the container may see then lies at the mount.
+        # Inside a container the path may be the host's; the container's own files then lie at the mount point.
         folder = folder if folder.is_dir() and mount in (folder, *folder.parents) else mount
         while folder == mount or mount in folder.parents:
             limits = [limit for name in files.limits if (limit := _number(folder / name)) is not None]
@@ -120,7 +117,7 @@ def _number(path: Path) -> int | None:
 
 
 def _droppable(stat: Path, files: GroupFiles) -> int:
-    """Count the page cache that no process maps: of weights just unloaded, for example."""
+    """Return the bytes of page cache that no process maps, such as weights just unloaded."""
     values = dict(line.split(" ", 1) for line in _lines(stat) if " " in line)
     cached = sum(int(values.get(row, 0)) for row in files.cache)
     return max(0, cached - int(values.get(files.mapped, 0)))

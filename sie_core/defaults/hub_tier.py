@@ -1,4 +1,4 @@
-"""Built-in plugin: the weight tier `hub`, the Hugging Face Hub, farthest of all."""
+"""Built-in plugin: the weight tier `hub`: the Hugging Face Hub, asked last."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ __all__ = ["CONTRACT_VERSION", "sie_weight_tiers"]
 
 @hookimpl
 def sie_weight_tiers() -> list[WeightTierFactory]:
-    """Register it."""
+    """Register the tier `hub`."""
     return [HUB_TIER]

@@ -1,4 +1,4 @@
-"""Built-in plugin: the weight tier `local`, the local disk, nearest of all."""
+"""Built-in plugin: the weight tier `local`: the local disk, asked first."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ __all__ = ["CONTRACT_VERSION", "sie_weight_tiers"]
 
 @hookimpl
 def sie_weight_tiers() -> list[WeightTierFactory]:
-    """Register it."""
+    """Register the tier `local`."""
     return [LOCAL_TIER]

@@ -12,5 +12,5 @@ __all__ = ["CONTRACT_VERSION", "sie_memory_managers"]
 
 @hookimpl
 def sie_memory_managers() -> dict[str, MemoryManagerFactory]:
-    """Register the one that unloads the longest unused model first."""
+    """Register `lru`, which evicts the longest unused model first."""
     return {"lru": LeastRecentlyUsed}

@@ -1,4 +1,4 @@
-"""Built-in plugin: the weight tier `packages`, weights that installed Python distributions carry."""
+"""Built-in plugin: the weight tier `packages`: weights inside installed Python distributions."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ __all__ = ["CONTRACT_VERSION", "sie_weight_tiers"]
 
 @hookimpl
 def sie_weight_tiers() -> list[WeightTierFactory]:
-    """Register it."""
+    """Register the tier `packages`."""
     return [PACKAGES_TIER]

@@ -1,4 +1,4 @@
-"""Built-in plugin: making one output of another."""
+"""Built-in plugin: the postprocessors, which derive one output from another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which models stay on a device: pure decisions over measured numbers. It knows the contracts alone."""
+"""Which models stay on a device: pure decisions over measured numbers."""
 
 from sie_core.memory.limit import within_limit
 from sie_core.memory.lru import LeastRecentlyUsed

@@ -1,4 +1,4 @@
-"""Asks a plugin's memory manager, and does without an answer that is none. It must not know how room is made."""
+"""Asks a plugin's memory manager, and replaces invalid answers by doing nothing."""
 
 from __future__ import annotations
 

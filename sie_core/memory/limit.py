@@ -1,4 +1,4 @@
-"""How much of a device counts, where the operator sets a limit of their own. Pure."""
+"""Applies the operator's memory limit to a measurement. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from sie_core.contracts import DeviceMemory
 
 
 def within_limit(memory: DeviceMemory, limit: int | None) -> DeviceMemory:
-    """Return the tighter of two views: the whole device, and what this process uses of `limit` bytes.
+    """Return the view with less memory free: the whole device, or this process within `limit` bytes.
 
     Where the probe cannot tell this process's share, the use of the whole device counts against the limit.
     """

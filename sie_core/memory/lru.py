@@ -1,7 +1,4 @@
-"""The default memory manager: the longest unused model, or LoRA adapter, goes first.
-
-Pure; it unloads and measures nothing.
-"""
+"""The default memory manager: evicts the longest unused model or LoRA adapter first. Pure decisions."""
 
 from __future__ import annotations
 
@@ -10,34 +7,33 @@ from collections.abc import Iterable, Sequence
 from sie_core.contracts import DeviceMemory, HeldModel, MemoryLimits, Room
 
 UNSERVED_S = 10.0
-"""How long a model stays that nobody asked for since it was loaded: clients that were told to retry come back later
-than its load ends."""
+"""How long a model stays that no request has used yet: clients that were told to retry come back after its load."""
 LONGEST_STAY_S = 10.0
-"""How long a load may have taken at most to count in full for how long its model stays at least."""
+"""The longest time for which a model stays because its load took long."""
 ASK_AGAIN_S = 0.25
-"""How often a load that waits for models in use is decided anew, should none be let go before."""
+"""How long a waiting load pauses before the manager is asked again."""
 
 
 class LeastRecentlyUsed:
-    """Unloads the longest unused model first, and none without need, nor for nothing.
+    """Evicts the longest unused model first, and never more than needed.
 
-    A model whose unload gives nothing back is passed over while any other may go; so is a small one where a larger one,
-    used later, has to go anyway and is enough.
+    A model that takes no measured memory is skipped while any other may go. So is a small one where a larger one, used
+    later, has to go anyway and is enough.
 
-    Before a load, models go until its model fits below the pressure threshold, or, where that can never be, into the
-    device at all. A model in use counts as used now, so it goes last, and only once its requests are answered. A model
-    stays at least as long as its load took: two that do not fit together share the device in turns, of which loading
-    never takes more than half.
+    Before a load, models are evicted until the new one fits below the pressure threshold, or, where that is impossible,
+    into the device at all. A model in use counts as used now, so it is evicted last, after its requests are answered. A
+    model stays at least as long as its load took: two models that do not fit together take turns, and loading takes at
+    most half of the time.
 
-    With no load waiting, only unused models go: idle ones, and under pressure the longest unused, but never the last
-    one used, since then the pressure comes from elsewhere and the model would only be loaded again.
+    With no load waiting, only unused models are evicted: idle ones, and under pressure the longest unused. The one used
+    last stays, because the pressure then comes from elsewhere and the model would only be loaded again.
     """
 
     def __init__(self, limits: MemoryLimits) -> None:
         self._limits = limits
 
     def make_room(self, wanted: int, memory: DeviceMemory, models: Sequence[HeldModel], now: float) -> Room:
-        """Choose the longest unused model while the load would put the device under pressure."""
+        """Choose the longest unused model as long as the load would exceed the pressure threshold."""
         loose = [model for model in models if not model.pinned]
         lacking = memory.used + wanted - self._threshold(memory)
         if lacking <= 0:
@@ -63,7 +59,7 @@ class LeastRecentlyUsed:
         return [model.id for model in (*gone, *_needed(free, excess))]
 
     def out_of_memory(self, memory: DeviceMemory, models: Sequence[HeldModel], now: float) -> str | None:
-        """Choose the longest unused model that nobody uses."""
+        """Choose the longest unused model that is not in use."""
         free = _worth_it([model for model in models if _may_go(model, now)])
         return next((model.id for model in _longest_unused(free, now)), None)
 
@@ -72,17 +68,17 @@ class LeastRecentlyUsed:
 
 
 def _longest_unused(models: Iterable[HeldModel], now: float) -> list[HeldModel]:
-    """Order models by their last use; those in use come last, as used now."""
+    """Order models by their last use; a model in use counts as used now."""
     return sorted(models, key=lambda model: (now if model.uses else model.last_used, model.loaded_at, model.id))
 
 
 def _worth_it(models: Sequence[HeldModel]) -> Sequence[HeldModel]:
-    """Leave out those that give nothing back, unless none does."""
+    """Leave out models that take no measured memory, unless all do."""
     return [model for model in models if model.memory_bytes > 0] or models
 
 
 def _needed(models: Sequence[HeldModel], lacking: int) -> Sequence[HeldModel]:
-    """Take models from the first on until they give back `lacking` bytes; then spare those that it does not need."""
+    """Take models in order until they free `lacking` bytes, then drop those that are not needed for it."""
     taken: list[HeldModel] = []
     for model in models:
         if lacking <= 0:
@@ -101,7 +97,7 @@ def _may_go(model: HeldModel, now: float) -> bool:
 
 
 def _stayed(model: HeldModel) -> float:
-    """Return when a model has stayed as long as it must."""
+    """Return the time from which a model may be evicted."""
     if not model.served:
         return model.loaded_at + UNSERVED_S
     return model.loaded_at + min(model.load_s, LONGEST_STAY_S)

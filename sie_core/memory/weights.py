@@ -1,4 +1,4 @@
-"""How much memory a folder of weights will take, read from the headers of its safetensors. It loads no tensor."""
+"""Computes the memory that a folder of weights will take, from the headers of its safetensors files."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 WIDTHS = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2}
-"""Bytes of a number of each type that a load converts; the others stay as they are."""
+"""Bytes per number of the types that a load converts; others keep their width."""
 PRECISIONS = {"float32": 4, "bfloat16": 2, "float16": 2}
 MOST_HEADER_BYTES = 100_000_000
-"""The format's own limit."""
+"""The limit of the safetensors format."""
 
 
 def weight_bytes(folder: Path, files: Iterable[str], precision: str) -> int:
     """Return the bytes of all tensors in the safetensors among `files`, floating-point ones at `precision`.
 
-    A file that cannot be read counts by its size: whether it is damaged is found out by its load.
+    A file that cannot be read counts by its size; its load will report the damage.
     """
     return sum(_bytes(folder / name, PRECISIONS.get(precision, 4)) for name in files if name.endswith(".safetensors"))
 

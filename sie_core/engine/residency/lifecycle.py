@@ -1,4 +1,4 @@
-"""Takes models through their states: loads them when they are asked for, unloads them when told to. Event loop only."""
+"""Loads models when requests ask for them, and unloads them when told to. Event loop only."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ LOADS_REMEMBERED = 64
 
 
 class Lifecycle:
-    """Takes every model of the catalog through its states.
+    """Moves every model of the catalog through its states.
 
     Args:
         registry: The models.
         loader: Fetches and loads them.
         residency: Places them on the device.
         unloader: Unloads them.
-        estimates: What models take.
-        queues: Told of every loaded model.
+        estimates: Memory that models take.
+        queues: Where a loaded model gets its queue.
         metrics: Counts loads.
         clock: Monotonic seconds.
     """
@@ -65,15 +65,15 @@ class Lifecycle:
         self._loads_s: deque[float] = deque(maxlen=LOADS_REMEMBERED)
 
     async def acquire(self, resolved: ResolvedModel, wait_s: float) -> tuple[LoadedModel, Lease]:
-        """Return the loaded model with a lease on it, to be released. Starts the load where need be.
+        """Return the loaded model with a lease on it, which the caller releases. Starts the load if needed.
 
         Args:
             resolved: The model.
-            wait_s: How long a load, or an unload, may be waited for.
+            wait_s: How long to wait for a load or an unload.
 
         Raises:
-            InferenceError: `MODEL_LOADING` with the time it will take yet, `MODEL_NOT_LOADED` while it is being
-                unloaded, `MODEL_LOAD_FAILED` until a failed load may be tried again; `MODEL_NOT_FOUND` where it is
+            InferenceError: `MODEL_LOADING` with the time it will still take, `MODEL_NOT_LOADED` while it is being
+                unloaded, `MODEL_LOAD_FAILED` until a failed load may be tried again; `MODEL_NOT_FOUND` where it was
                 removed meanwhile; `QUEUE_UNAVAILABLE` once closed.
         """
         record = self._registry.of(resolved)
@@ -98,7 +98,7 @@ class Lifecycle:
         """Load a model now, whatever failed before; return when it is loaded.
 
         Raises:
-            InferenceError: `MODEL_LOAD_FAILED`, `MODEL_NOT_FOUND` where it is removed meanwhile.
+            InferenceError: `MODEL_LOAD_FAILED`; `MODEL_NOT_FOUND` where it was removed meanwhile.
         """
         record = self._registry.of(resolved)
         while record.ready() is None:
@@ -111,15 +111,15 @@ class Lifecycle:
                 raise record.failure.error(self._clock())
 
     async def load_record(self, record: ModelRecord) -> None:
-        """Load a record, unless it is retired or loaded; afterwards it holds the model, or why it failed."""
+        """Load a record, unless it is retired or loaded. Afterwards it holds the model, or the failure."""
         if not record.retired:
             self._start_load(record)
             await record.at_rest()
 
     async def retire(self, record: ModelRecord) -> None:
-        """Unload what a retired record holds, or comes to hold, once its last request is answered; then forget it."""
+        """Unload a retired record once its last request is answered, also where a load is under way; then remove it."""
         if record.state in (State.FETCHING, State.QUEUED):
-            await _cancel(record)  # nothing of it is on the device yet
+            await _cancel(record)  # the device holds nothing of it yet
         while record.state not in RESTING or record.loaded is not None:
             if record.state in RESTING:
                 await self._unloader.unload(record)
@@ -128,7 +128,7 @@ class Lifecycle:
         self._registry.forget(record)
 
     async def unload(self, resolved: ResolvedModel, wait_s: float | None = None) -> bool:
-        """Unload a model once nobody uses it; new requests are turned away meanwhile.
+        """Unload a model once its last lease is released; new requests are refused meanwhile.
 
         Args:
             resolved: The model.
@@ -156,12 +156,12 @@ class Lifecycle:
         return None if record is None else record.failure
 
     def notes(self) -> list[str]:
-        """List the loads that wait for weights of which nothing comes."""
+        """List the loads whose download makes no progress."""
         downloads = [(record.resolved.id, record.download) for record in self._registry if record.download is not None]
         return [f"{model}: {problem}" for model, download in downloads if (problem := download.problem())]
 
     def _current(self, record: ModelRecord) -> ModelRecord:
-        """Return a record, or the one in its place where the catalog changed while somebody waited for it."""
+        """Return a record, or the one that replaced it where the catalog changed meanwhile."""
         if not record.retired:
             return record
         model = record.resolved.id
@@ -199,7 +199,7 @@ class Lifecycle:
         return await on_thread(f"sie-fetch-{resolved.id}", lambda: self._loader.fetch(resolved, report, download.moved))
 
     async def _place(self, record: ModelRecord, fetched: Fetched) -> tuple[LoadedModel, int]:
-        """Load a fetched model when its turn comes and there is room; return it with the bytes it takes."""
+        """Load a fetched model once there is room; return it with the bytes it takes."""
         record.move(State.QUEUED)
         asked, model = self._clock(), record.resolved.id
 
@@ -242,14 +242,14 @@ class Lifecycle:
         )
 
     def _typical_load_s(self) -> float:
-        """Estimate a load nobody has measured yet by those of other models, or by the error table's pause."""
+        """Estimate a first load by the mean of other models' loads, or by the error table's pause."""
         if self._loads_s:
             return max(LEAST_RETRY_S, sum(self._loads_s) / len(self._loads_s))
         return error_spec("MODEL_LOADING").retry_after_s or 0.0
 
 
 def _discard(loaded: LoadedModel) -> None:
-    """Unload a model whose load was cancelled while it worked."""
+    """Unload a model whose load was cancelled while it was at work."""
     loaded.adapter.unload()
 
 
@@ -259,5 +259,5 @@ async def _cancel(record: ModelRecord) -> None:
         return
     task.cancel()
     await asyncio.wait([task])
-    if record.state in ON_THE_WAY:  # a task that never began does not say so itself
+    if record.state in ON_THE_WAY:  # a task cancelled before it began cannot move it
         record.move(State.AVAILABLE)

@@ -44,7 +44,7 @@ StageReport = Callable[[str, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A model whose weights are at hand."""
+    """A model whose weights were found, and the family that serves it."""
 
     resolved: ResolvedModel
     weights: HeldWeights | None
@@ -52,7 +52,7 @@ class Fetched:
     card: ModelCard | None
     choice: FamilyChoice
     ignored: tuple[str, ...]
-    """Options of its profile that its family does not know."""
+    """Options of its profile that its family has not."""
     precision: str
     """The precision asked for."""
 
@@ -91,12 +91,12 @@ class Loader:
         self._clock = clock
 
     def fetch(self, resolved: ResolvedModel, report: StageReport, progress: Progress) -> Fetched:
-        """Find the weights and the family; several models at once.
+        """Find the weights and the family. Several models may be fetched at once.
 
         Args:
             resolved: The model.
-            report: Hears of each stage with its seconds.
-            progress: Hears of a download under way.
+            report: Called with each stage and its seconds.
+            progress: Called with the progress of a download.
 
         Raises:
             ModelLoadError: With the failure's class.
@@ -110,7 +110,7 @@ class Loader:
         return Fetched(resolved, weights, card, choice, ignored, precision)
 
     def load(self, fetched: Fetched, report: StageReport) -> LoadedModel:
-        """Load a fetched model; one at a time works on the device.
+        """Load a fetched model; `Residency` has one load at a time.
 
         Raises:
             ModelLoadError: With the failure's class.
@@ -174,7 +174,7 @@ class Loader:
         )
 
     def _warm(self, resolved: ResolvedModel, converters: Converters) -> dict[str, str]:
-        """Make the converters that the profile turns on, and tell the operator of each."""
+        """Make the converters that the profile turns on; return a note on each."""
         notes = {}
         for each in turned_on(self._plugins.postprocessors.values(), resolved.profile):
             try:

@@ -17,21 +17,21 @@ from sie_core.engine.residency.residency import Residency
 from sie_core.memory import weight_bytes
 
 PRECISION = "float32"
-"""What the estimate before a load takes the factors to be kept in: the widest they may be."""
+"""The precision that the estimate before a load assumes: the widest that adapters keep their factors in."""
 
 clock = time.monotonic
 
 
 @dataclass(frozen=True, slots=True)
 class LoraLoader:
-    """What loads the adapters of one model.
+    """Loads the LoRA adapters of one model.
 
     Args:
         model: The model's id.
-        adapter: What computes it.
-        leases: The model's: a load at work on the device holds one, so that the model stays, whoever still waits.
+        adapter: The model's adapter, which loads them.
+        leases: The model's. A load at work holds one, so that the model stays even if its clients leave.
         declared: The LoRA adapters its config names.
-        weights: Where the files of the others come from.
+        weights: Where the files of undeclared ones come from.
         residency: Places them on the device.
     """
 
@@ -43,12 +43,12 @@ class LoraLoader:
     residency: Residency
 
     async def load(self, name: str) -> LoadedLora:
-        """Load the adapter `name`, declared or a repository; models and adapters nobody uses are evicted for it.
+        """Load the adapter `name`, declared or a repository. Unused models and adapters are evicted for it.
 
         Raises:
             ModelLoadError: With the failure's class; `OOM` where no room could be made.
             OutOfDeviceMemory: The device had no room after all.
-            DeviceLost: Only a new process gets it back; every request is turned away.
+            DeviceLost: The device is lost until a restart; every request is refused.
         """
         config = self.declared.get(name) or LoraConfig(name)
         held, wanted = await on_thread(f"sie-fetch-{name}", lambda: _fetch(config, self.weights))
@@ -74,7 +74,7 @@ class LoraLoader:
 
 
 def _fetch(config: LoraConfig, weights: WeightChain) -> tuple[HeldWeights, int]:
-    """Find the files of an adapter; return them with what it will take."""
+    """Find the files of an adapter; return them with the bytes it will take."""
     held = _hold(config, weights)
     files = [file.name for file in held.folder.glob("*.safetensors")]
     return held, weight_bytes(held.folder, files, PRECISION)

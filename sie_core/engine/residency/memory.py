@@ -23,10 +23,10 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 UNKNOWN = DeviceMemory(0, sys.maxsize)
-"""What a probe that fails measures: nothing is evicted for it."""
+"""The result of a probe that fails: with it nothing is evicted."""
 MOST_GROWTH = 1.5
-"""How many times its weights a load may plausibly take. Growth beyond it holds imported libraries, or what batches
-allocated meanwhile, and is not the model's."""
+"""The most that a load plausibly takes, as a multiple of its weights. Growth beyond it includes imported libraries, or
+what batches allocated meanwhile."""
 SMALL_BYTES = 64 << 20
 """Growth that is plausible for a model of any size: buffers, tokenizers."""
 
@@ -36,9 +36,9 @@ class DeviceMemoryMeter:
 
     Args:
         device: The device.
-        probes: Those registered; the one of the device's kind is asked.
-        limit: Treat the device as no larger than this; in bytes.
-        report: Told of a probe that fails: its kind, what it did, the exception.
+        probes: The registered ones; that of the device's kind measures.
+        limit: The operator's limit, in bytes; the device counts as no larger.
+        report: Called when a probe fails, with its kind, what it did and the exception.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class DeviceMemoryMeter:
         self._broken = False
 
     def measure(self) -> DeviceMemory:
-        """Measure now; a probe that fails is logged once and taken for a device without pressure."""
+        """Measure now. A probe that fails is logged once and gives `UNKNOWN`."""
         try:
             memory = within_limit(_checked(self._probe.memory(self._device)), self._limit)
         except Exception as error:
@@ -68,7 +68,7 @@ class DeviceMemoryMeter:
         return memory
 
     def held(self) -> int:
-        """Return the bytes this process holds, or, where the probe cannot tell, those in use."""
+        """Return the bytes this process uses; where the probe cannot tell, those used by all."""
         memory = self.measure()
         return memory.used if memory.own is None else memory.own
 
@@ -88,7 +88,7 @@ class DeviceMemoryMeter:
 
 
 class MemoryThread:
-    """Asks a meter on a thread of its own, since a driver may hang; used on the event loop.
+    """Calls a meter on a thread of its own, because a driver may hang. Used on the event loop.
 
     Args:
         meter: Measures the device.
@@ -107,7 +107,7 @@ class MemoryThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread once its call returns; nobody waits for it."""
+        """End the thread once its call returns, without waiting."""
         self._thread.close(0.0)
 
     def status(self) -> StageStatus:
@@ -140,20 +140,17 @@ class MemoryThread:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a load will take.
-
-    `sure` is whether that is known; where it is guessed, the load shows whether it fits.
-    """
+    """The bytes a load will take. A guess (not `sure`) is tried even if it seems not to fit."""
 
     bytes: int
     sure: bool
 
 
 class Estimates:
-    """What the models of one device take, in bytes: measured at each load, estimated before it.
+    """The memory that the models of one device take, in bytes: estimated before each load, measured by it.
 
     Args:
-        device: Where they are loaded; on a CPU floating-point weights are taken to be computed in float32.
+        device: Where they are loaded. On a CPU floating-point weights are estimated as float32.
     """
 
     def __init__(self, device: Device) -> None:
@@ -161,7 +158,7 @@ class Estimates:
         self._measured: dict[str, int] = {}
 
     def before(self, model: str, card: ModelCard | None, precision: str) -> Need:
-        """Estimate a load: what the last one took, else the tensors of its files, else the most any model took."""
+        """Estimate a load: its last measurement, else the tensors of its files, else the largest of any model."""
         if model in self._measured:
             return Need(self._measured[model], True)
         if card is None:
@@ -170,12 +167,12 @@ class Estimates:
         return Need(weight_bytes(card.path, card.files, precision), True)
 
     def after(self, model: str, grown: int | None, weights: int, need: Need) -> int:
-        """Record what a load took; return what the model takes.
+        """Record how much a load took; return the bytes of the model.
 
         Args:
             model: Its id.
             grown: By how much the use of the device grew; None where the probe cannot tell.
-            weights: What the adapter says its weights take; 0 where it does not.
+            weights: Bytes of its weights by the adapter's facts; 0 where those do not tell.
             need: The estimate before the load.
         """
         known = weights or (need.bytes if need.sure else 0)
@@ -185,7 +182,7 @@ class Estimates:
 
 
 def growth(before: DeviceMemory, after: DeviceMemory) -> int | None:
-    """Return by how many bytes the use of a device grew, this process's own where the probe tells; None if unknown."""
+    """Return the growth in bytes between two measurements, of this process where the probe tells; None if unknown."""
     if UNKNOWN in (before, after):
         return None
     if before.own is not None and after.own is not None:
@@ -194,9 +191,9 @@ def growth(before: DeviceMemory, after: DeviceMemory) -> int | None:
 
 
 def trim_heap() -> None:
-    """Have the C library return its free pages to the operating system, where it keeps them and can be told (glibc).
+    """Have glibc return its free pages to the operating system.
 
-    Memory freed between blocks that stay counts as used otherwise: 20 MB after a load, the weights after an unload.
+    Otherwise freed memory between blocks that stay counts as used: 20 MB after a load, all weights after an unload.
     """
     trim = _malloc_trim()
     if trim is not None:
@@ -205,7 +202,7 @@ def trim_heap() -> None:
 
 @cache
 def _malloc_trim() -> Callable[[int], object] | None:
-    """Find it, once: ctypes leaves a reference cycle behind for every look-up."""
+    """Look the function up once: every look-up by ctypes leaves a reference cycle."""
     return getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
 

@@ -1,4 +1,4 @@
-"""Loads `SIE_PRELOAD_MODELS` and says whether they are there."""
+"""Loads `SIE_PRELOAD_MODELS` and tells readiness when they are loaded."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ log = logging.getLogger(__name__)
 
 
 class Preload:
-    """The models to be loaded before readiness.
+    """The models that readiness waits for.
 
-    A failed one is tried again after its cooldown, and at once when its config changes.
+    A failed load is tried again after its cooldown, and at once when the model's config changes.
 
     Args:
         names: The models.
@@ -44,18 +44,18 @@ class Preload:
 
     @property
     def problem(self) -> str | None:
-        """What keeps the preload from being complete; None where nothing does."""
+        """Which models are not loaded yet, and why; None once all are."""
         return f"preload: {'; '.join(self._problems.values())}" if self._problems else None
 
     async def run(self) -> None:
-        """Try to load every model once; go on in the background with those that failed for now."""
+        """Try to load every model once; keep trying in the background where a load failed for now."""
         first = [asyncio.Event() for _ in self._problems]
         for name, tried in zip(tuple(self._problems), first, strict=True):
             self._tasks.append(asyncio.create_task(self._load(name, tried)))
         await asyncio.gather(*(tried.wait() for tried in first))
 
     def follow(self, changed: Container[str]) -> None:
-        """Try those again now whose config changed."""
+        """Try again at once those models whose config changed."""
         for name, event in self._changed.items():
             if listed_id(name) in changed:
                 event.set()
@@ -80,7 +80,7 @@ class Preload:
             tried.set()
 
     async def _attempt(self, name: str) -> float | None:
-        """Load a model; return the seconds until it may be tried again, None where only a change of it can help."""
+        """Load a model; return the seconds until the next try, None where only a changed config can help."""
         try:
             resolved = self._catalog().resolve(name)
             await self._lifecycle.load(resolved)

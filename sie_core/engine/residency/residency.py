@@ -1,7 +1,7 @@
-"""What is resident on the device: the only place that loads onto it or evicts from it. Event loop only.
+"""What is resident on the device. All loads onto it and all evictions go through here. Event loop only.
 
-Models are loaded one at a time, so that what each takes can be measured. A LoRA adapter whose size is known does not
-wait for a model's load where it fits beside it.
+Models are loaded one at a time, so that the memory of each can be measured. A LoRA adapter whose size is known does
+not wait for a model's load if it fits beside it.
 """
 
 from __future__ import annotations
@@ -38,33 +38,33 @@ Result = TypeVar("Result")
 
 
 class Placed(NamedTuple, Generic[Result]):
-    """What a load made."""
+    """The result of a load."""
 
     result: Result
     grown: int | None
     """By how many bytes the use of the device grew; None where the probe cannot tell."""
     need: Need
-    """What it was expected to take."""
+    """The estimate before the load."""
 
 
 @dataclass(slots=True, eq=False)
 class _Load:
-    """One load, from when it asks for its turn."""
+    """One load, from the moment it queues for its turn."""
 
     who: str
     at_work_since: float | None = None
 
 
 class Residency:
-    """Decides with a memory manager what stays on one device, and carries it out.
+    """Makes room on one device: a memory manager decides what is evicted, and this class does it.
 
     Args:
         manager: Chooses what is evicted.
-        memory: Measures the device.
-        registry: The models.
+        memory: Measures the device, and frees its caches.
+        registry: The records of all models.
         unloader: Unloads them.
         metrics: Counts evictions, and shows what was measured.
-        device_lost: Called where a load finds the device lost.
+        device_lost: Called when a load finds that the device is lost.
         timeouts: Bounds its waits.
         clock: Monotonic seconds.
     """
@@ -92,7 +92,7 @@ class Residency:
         self._run_lock = asyncio.Lock()
         self._loads: list[_Load] = []
         self._reserved = 0
-        """Bytes that loads at work are expected to take."""
+        """Bytes that the loads at work are expected to take."""
         self._collected_at = self._evicted_for_run_at = -float("inf")
         self._making_room = False
         self._monitor: asyncio.Task[None] | None = None
@@ -100,13 +100,13 @@ class Residency:
         """The device's memory when it was last measured; None before."""
 
     async def start(self) -> None:
-        """Measure, and look after memory and idle models from now on."""
+        """Measure, and evict idle models and under pressure from now on."""
         self._memory.start()
         await self._measure()
         self._monitor = asyncio.create_task(self._watch())
 
     def stop(self) -> None:
-        """Stop looking after them."""
+        """Stop evicting in the background."""
         if self._monitor is not None:
             self._monitor.cancel()
 
@@ -117,18 +117,18 @@ class Residency:
     async def place(
         self, who: str, need: Callable[[], Need], load: Callable[[], Awaitable[Result]], *, model: str | None = None
     ) -> Placed[Result]:
-        """Load something onto the device once there is room; evict what nobody needs for it.
+        """Load something onto the device once there is room; evict what the memory manager names for it.
 
         Args:
-            who: What is loaded, for people.
-            need: Estimates what it takes; asked when its turn comes, as other loads teach what models take.
-            load: Loads it. Called again where memory lacked and more room could be made.
+            who: What is loaded, for logs and errors.
+            need: Estimates its memory. Called when its turn comes, because loads before it improve the estimate.
+            load: Loads it. Called once more where memory lacked and something could be evicted.
             model: For a LoRA adapter, the id of its model, which therefore stays.
 
         Raises:
             ModelLoadError: `OOM`: no room could be made.
             OutOfDeviceMemory: The device had no room after all, even after another model was evicted.
-            DeviceLost: Only a new process gets it back.
+            DeviceLost: The device is lost until a restart.
         """
         mine = _Load(who)
         self._loads.append(mine)
@@ -145,7 +145,7 @@ class Residency:
     async def free_for_run(self, model: str) -> bool:
         """Free caches, and evict one model, because a batch of `model` ran out of memory.
 
-        Batches that fail at the same time share the one model that goes, and for `Timeouts.spare_s` no other does.
+        Batches that fail at the same time share one eviction, and none follows within `Timeouts.spare_s`.
 
         Returns:
             Whether something was evicted.
@@ -161,7 +161,7 @@ class Residency:
             return True
 
     async def relieve(self) -> None:
-        """Evict what the manager says with no load waiting; a load under way makes room itself."""
+        """Evict idle models, and what the manager names under pressure. A load under way makes room itself."""
         memory = await self._measure()
         if self._making_room:
             return
@@ -170,14 +170,14 @@ class Residency:
             await self._evict(residents.get(chosen), "background", 0.0)
 
     def problem(self) -> str | None:
-        """Say which load hangs, if one does."""
+        """Name the load that hangs, if one does."""
         for load in self.loads():
             if (took := load.at_work_s) is not None and took > self._timeouts.load_s:
                 return f"the load of {load.what} has been at work for {took:.0f} s, and nothing else can be loaded"
         return None
 
     def loads(self) -> list[LoadStatus]:
-        """List the loads that wait for their turn, or for room, and those at work on the device."""
+        """List the loads that wait for their turn or for room, and those at work on the device."""
         now = self._clock()
         return [
             LoadStatus(each.who, None if each.at_work_since is None else now - each.at_work_since)
@@ -196,7 +196,7 @@ class Residency:
             while True:
                 memory = await self._measure()
                 residents = {name: each for name, each in self._residents().items() if name not in passed_over}
-                wanted = need.bytes + self._reserved  # an adapter that fits loads beside, whosever turn it is
+                wanted = need.bytes + self._reserved  # an adapter may be loading beside this load
                 room = self._manager.make_room(wanted, memory, _held(residents), self._clock())
                 if room == Room():
                     return
@@ -204,7 +204,7 @@ class Residency:
                 if left_s > 0 and await self._something_leaves(left_s, unused=room.fits):
                     continue
                 if not room.fits and not need.sure:
-                    return  # a guess: the load shows whether it fits
+                    return  # a guess: only the load tells whether it fits
                 if not room.fits or left_s <= 0:
                     raise ModelLoadError("OOM", _no_room(need.bytes, memory))
                 if room.evict is None:
@@ -228,12 +228,12 @@ class Residency:
             self._reserved -= need.bytes
 
     async def _load_twice(self, who: str, model: str, load: Callable[[], Awaitable[Result]]) -> Result:
-        """Load; where memory lacks, evict something and load once more."""
+        """Load; where memory lacks, evict one resident and load once more."""
         for first in (True, False):
             try:
                 return await load()
             except OUT_OF_MEMORY:
-                # The error ends here: its frames keep alive what must be freed.
+                # The error is dropped here: its traceback would keep alive what must be freed.
                 log.warning("%s does not fit into the memory that is free", who, exc_info=True)
             if not (first and await self._free(model)):
                 break
@@ -260,7 +260,7 @@ class Residency:
         unused_s = self._clock() - held.last_used
         if not await resident.evict(wait_s):
             return False
-        if self._registry.known(held.id) is None:  # an adapter; a model's unload frees caches itself
+        if self._registry.known(held.id) is None:  # a LoRA adapter; the unload of a model frees caches itself
             await self._memory.free_caches()
             return True
         self._metrics.evictions.labels(held.id, reason).inc()
@@ -268,7 +268,7 @@ class Residency:
         return True
 
     async def _something_leaves(self, wait_s: float, *, unused: bool) -> bool:
-        """Wait for an unload under way; False where there is none. `unused` leaves out those still draining."""
+        """Wait for an unload under way; False where there is none. `unused` skips models that still drain."""
         states = (State.UNLOADING,) if unused else (State.UNLOADING, State.DRAINING)
         leaving = [record.task for record in self._registry if record.state in states and record.task is not None]
         if leaving:
@@ -276,7 +276,7 @@ class Residency:
         return bool(leaving)
 
     async def _fits(self, need: Need) -> bool:
-        """Whether a load fits beside those at work, with nothing evicted."""
+        """Whether a load fits beside those at work without an eviction."""
         memory = await self._measure()
         wanted = need.bytes + self._reserved
         return self._manager.make_room(wanted, memory, _held(self._residents()), self._clock()) == Room()

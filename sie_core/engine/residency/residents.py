@@ -1,4 +1,4 @@
-"""What can be evicted from the device, and how a model drains and gives back what it holds. Event loop only."""
+"""What can be evicted from the device, and how a model drains and is unloaded. Event loop only."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ class Queues(Protocol):
         """Serve a model's queue."""
 
     def remove_model(self, model: LoadedModel) -> None:
-        """Stop serving it; nothing waits in it."""
+        """Stop serving a model's queue, which is empty."""
 
 
 class Resident(Protocol):
-    """A loaded model, or a loaded LoRA adapter."""
+    """Something that holds the device's memory: a loaded model or a loaded LoRA adapter."""
 
     def held(self) -> HeldModel:
         """Describe it to a memory manager."""
         ...
 
     async def evict(self, wait_s: float) -> bool:
-        """Evict it once nobody has a lease; False where somebody still has one after `wait_s`, or it may not go."""
+        """Evict it once it has no lease; False where one is still held after `wait_s`, or where it is pinned."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ResidentModel:
-    """A loaded model, as what may be evicted for memory."""
+    """A loaded model, as a `Resident`."""
 
     record: ModelRecord
     description: HeldModel
@@ -54,7 +54,7 @@ class ResidentModel:
         return self.description
 
     async def evict(self, wait_s: float) -> bool:
-        """Evict it; a pinned one stays, whatever a memory manager says."""
+        """Evict it, unless it is pinned: a plugin's memory manager may name pinned models."""
         return not self.record.pinned and await self.unloader.unload(self.record, wait_s, evict=True)
 
 
@@ -76,7 +76,7 @@ class Unloader:
         self._left_behind: set[asyncio.Task[None]] = set()
 
     def residents(self, registry: Registry) -> dict[str, Resident]:
-        """List what may be evicted, by id: every model that serves, and its LoRA adapters."""
+        """List the residents by id: every model that serves, and its LoRA adapters."""
         found: dict[str, Resident] = {}
         for record in registry.serving():
             if (loaded := record.ready()) is not None and (held := record.held()) is not None:
@@ -85,7 +85,7 @@ class Unloader:
         return found
 
     async def unload(self, record: ModelRecord, wait_s: float | None = None, *, evict: bool = False) -> bool:
-        """Unload a model once nobody has a lease on it; new requests are turned away meanwhile.
+        """Unload a model once its last lease is released; new requests wait or are refused meanwhile.
 
         Requests that wait for a LoRA adapter of it are told to retry: its load may be waiting for this very unload.
 
@@ -108,7 +108,7 @@ class Unloader:
         return record.loaded is None
 
     async def close(self, records: list[ModelRecord]) -> None:
-        """Unload every model at once, used or not; the device has stopped."""
+        """Unload every model at once, also under leases: the device has stopped."""
         leaving = [record for record in records if record.loaded is not None]
         for record in leaving:
             record.move(State.UNLOADING)
@@ -127,7 +127,7 @@ class Unloader:
             record.move(State.READY)
             return
         self._queues.remove_model(loaded)
-        del loaded  # the record's is the last reference
+        del loaded  # the record holds the last reference
         record.move(State.UNLOADING)
         giving = asyncio.create_task(self._give_back(record, self._unload_and_free))
         await asyncio.wait([giving], timeout=self._timeouts.unload_s)
@@ -140,7 +140,7 @@ class Unloader:
         record.move(State.AVAILABLE)
 
     async def _give_back(self, record: ModelRecord, how: Callable[[ModelRecord, list[Adapter]], None]) -> None:
-        """Have the adapter free what it holds, then drop the last reference to it."""
+        """Unload the adapter on a thread, and drop the last reference to it."""
         loaded = record.give_up_memory()
         if loaded is None:
             return
@@ -154,12 +154,12 @@ class Unloader:
         expected, before = record.memory_bytes or 0, self._memory.held()
         _unload_adapter(record, adapters)
         self._memory.free_caches()
-        if before - self._memory.held() < expected / 2:  # what an adapter holds may be in a reference cycle
+        if before - self._memory.held() < expected / 2:  # its memory may be held by a reference cycle
             self._memory.collect()
 
 
 def _unload_adapter(record: ModelRecord, adapters: list[Adapter]) -> None:
-    """Unload the one adapter in the list, and take it out."""
+    """Unload the one adapter in the list, and remove it from there."""
     try:
         adapters.pop().unload()
     except BaseException:

@@ -18,11 +18,12 @@ log = logging.getLogger(__name__)
 
 
 class Rollout:
-    """Follows the catalog; no model waits for another's requests or downloads.
+    """Follows the catalog. Each model is rolled out by itself and waits for no other.
 
-    A changed model that is loaded is loaded anew as a standby beside the old one, which serves until the standby is
-    ready, and serves on where that cannot be loaded. A changed model that is not loaded takes its new config at once. A
-    removed model answers what it has and is unloaded. The newest config wins: the standby of an older one is retired.
+    Where a loaded model's config changes, a standby loads the new config beside the old one, which serves until the
+    standby is ready, and serves on where it cannot be loaded. A changed model that is not loaded takes its new config
+    at once. A removed model answers the requests it has and is unloaded. A newer config retires the standby of an
+    older one.
     """
 
     def __init__(self, registry: Registry, lifecycle: Lifecycle, clock: Callable[[], float] = time.monotonic) -> None:
@@ -30,11 +31,11 @@ class Rollout:
         self._lifecycle = lifecycle
         self._clock = clock
         self._standbys: dict[str, tuple[ModelRecord, asyncio.Task[None]]] = {}
-        """By model, the standby that is being loaded, and the task that loads and promotes it."""
+        """By model: the standby that is being loaded, and the task that loads and promotes it."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def follow(self, before: Catalog, after: Catalog) -> set[str]:
-        """Start what the new snapshot asks of models that are loaded or were; return those added or changed."""
+        """Start the rollout of a new snapshot; return the ids of models that were added or changed."""
         added = after.entries.keys() - before.entries.keys()
         removed = before.entries.keys() - after.entries.keys()
         changed = {
@@ -56,12 +57,12 @@ class Rollout:
         return added | changed
 
     async def settled(self) -> None:
-        """Wait until everything started is done."""
+        """Wait until every rollout that was started has ended."""
         while self._tasks:
             await asyncio.wait(list(self._tasks))
 
     def close(self) -> None:
-        """Stop what is under way."""
+        """Cancel the rollouts under way."""
         for task in self._tasks:
             task.cancel()
 
@@ -101,7 +102,7 @@ class Rollout:
             self._standbys[resolved.id] = standby, self._start(self._roll_out(standby))
 
     async def _roll_out(self, standby: ModelRecord) -> None:
-        """Load a standby and promote it; a load that failed for now is tried again while the old model serves on."""
+        """Load a standby and promote it. A failed load is tried again after its cooldown; the old model serves on."""
         model = standby.resolved.id
         await self._lifecycle.load_record(standby)
         while standby.failure is not None and (old := self._serves_older(standby)) is not None:
@@ -120,12 +121,12 @@ class Rollout:
         self._registry.promote(standby)
 
     def _serves_older(self, standby: ModelRecord) -> ModelRecord | None:
-        """Return the record that serves an older config in place of a standby not loaded; None where none does."""
+        """Return the record that serves an older config than the standby's; None where none does."""
         old = self._registry.known(standby.resolved.id)
         loaded = None if old is None else old.ready()
         return None if loaded is None or _served(loaded.resolved) == _served(standby.resolved) else old
 
 
 def _served(model: ResolvedModel) -> ResolvedModel:
-    """Leave out of a model's config what only people read."""
+    """Return a model without the fields of its config that do not change how it is served."""
     return replace(model, config=replace(model.config, source="", license=None, expected=None))
