@@ -86,13 +86,6 @@ async def test_audio_costs_its_samples_by_the_chunk(engines):
     [
         ("sie-fake/extractor", "a", {}, "labels", "labels is missing"),
         ("sie-fake/extractor", "a", {"labels": ("a", " ")}, "labels[1]", "blank"),
-        (
-            "sie-fake/extractor",
-            "a",
-            {"labels": ("a",), "options": {"salt": "x"}},
-            "options.salt",
-            "no option of extract",
-        ),
         ("sie-fake/extractor", "a", {"labels": ("a",), "options": {"treshold": 1}}, "options.treshold", "threshold"),
         (
             "sie-fake/extractor",

@@ -60,11 +60,12 @@ def test_flash_attn_is_registered_where_it_is_installed(tmp_path: Path) -> None:
 
 
 @WITHOUT
-def test_a_start_that_asks_for_it_in_vain_is_refused_with_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_that_asks_for_it_in_vain_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIE_ATTENTION_BACKEND", "flash_attention_2")
     done = CliRunner().invoke(main, ["serve", "--port", "0"])
     assert done.exit_code != 0
-    assert "SIE_ATTENTION_BACKEND=flash_attention_2 is not installed. Run `pip install" in done.output
+    assert "SIE_ATTENTION_BACKEND=flash_attention_2 is not installed." in done.output
+    assert "Install a plugin with a runner that names it" in done.output
 
 
 EVERYWHERE = replace(plugin.FLASH_ATTN, devices=frozenset())
