@@ -1,7 +1,4 @@
-"""Where weights come from: a chain of tiers, nearest first.
-
-It hands out folders; it must not know what is in the weights or who reads them.
-"""
+"""Where weights come from: a chain of tiers, nearest first."""
 
 from sie_core.cache.chain import (
     HeldWeights,

@@ -1,7 +1,4 @@
-"""The chain of weight tiers, nearest first, and what happens when none has the model.
-
-It knows tiers by their contract only.
-"""
+"""The chain of weight tiers, nearest first, and the error when none has the model."""
 
 from __future__ import annotations
 
@@ -39,14 +36,14 @@ Report = Callable[[str, str, Exception], str]
 
 
 class HeldWeights:
-    """A local folder of weights that nobody removes until they are released, or forgotten."""
+    """A local folder of weights that no process removes until `release`, or until this object is freed."""
 
     def __init__(self, folder: Path, lease: Lease | None) -> None:
         self.folder = folder
         self._lease = lease
 
     def release(self) -> None:
-        """Let the folder be removed. Doing so again does nothing."""
+        """Allow the folder to be removed. A second call does nothing."""
         if self._lease is not None:
             self._lease.release()
 
@@ -62,8 +59,8 @@ class WeightChain:
 
     Args:
         tiers: The nearest first.
-        cache: The local cache, which removes nothing that is held; None where nothing is ever removed.
-        report: Told of a tier that fails otherwise than its contract allows: its name, what it did, the exception.
+        cache: The local cache, which removes nothing that is held; None if it never removes anything.
+        report: Called when a tier breaks its contract, with its name, what it did and the exception.
             Returns what it and its plugin are called.
     """
 
@@ -76,7 +73,7 @@ class WeightChain:
         self._fills: list[threading.Thread] = []
 
     def fetch(self, request: WeightRequest) -> Path:
-        """Return a local folder of the weights, which may be removed once others need its room.
+        """Return a local folder of the weights. It is not held: it may be removed to make room.
 
         Raises:
             ModelLoadError: As `hold`.
@@ -88,10 +85,10 @@ class WeightChain:
         """Return a local folder of the weights, held. Runs on a loader thread and may take minutes.
 
         Raises:
-            ModelLoadError: No tier gave them. The message names each tier and what it said; the class is that of the
-                farthest tier that failed, or `NOT_FOUND` where none has the model.
+            ModelLoadError: No tier has them. The message names each tier with its reason; the class is that of the
+                farthest tier that failed, else `NOT_FOUND`.
         """
-        # No lock file for what is not there: ids come from clients too, and lock files stay.
+        # No lock file for a repository that does not exist: clients choose ids too, and lock files are never removed.
         there = self.cache is not None and self.cache.has(request.repo_id)
         lease = self.cache.use(request.repo_id) if self.cache is not None and there else None
         held = HeldWeights(self._ask(request), lease)
@@ -131,7 +128,7 @@ class WeightChain:
         raise _nobody(request, said)
 
     def _fetch(self, tier: WeightTier, request: WeightRequest) -> Path | None:
-        """Ask one tier; whatever it raises or returns beyond its contract is a failure of its own.
+        """Ask one tier; breaking its contract counts as its failure.
 
         Raises:
             ModelLoadError: As the tier; `UNKNOWN` where it fails otherwise.
@@ -148,7 +145,7 @@ class WeightChain:
             raise ModelLoadError("UNKNOWN", f"{who} failed ({type(error).__name__}); the log says more") from error
 
     def _fill(self, nearer: Sequence[WeightTier], request: WeightRequest, folder: Path) -> None:
-        """Offer what a far tier gave to the nearer ones, which had it not, on a thread beside the load."""
+        """Offer weights of a far tier to the nearer ones, which did not have them, on a thread beside the load."""
         takers = [tier for tier in nearer if isinstance(tier, FillableTier)]
         if takers:
             lease = None if self.cache is None else self.cache.use(request.repo_id)
@@ -159,16 +156,16 @@ class WeightChain:
             fill.start()
 
     def fill(self, request: WeightRequest, folder: Path) -> list[str]:
-        """Offer weights to every tier that takes some, now; return the names of those that took them."""
+        """Offer weights to every tier that stores some; return the names of those that did."""
         return [tier.name for tier in self.tiers if isinstance(tier, FillableTier) and tier.fill(request, folder)]
 
     def wait_for_fills(self) -> None:
-        """Wait until what was fetched is stored wherever it is being stored."""
+        """Wait until the nearer tiers have stored what was fetched."""
         for each in self._fills:
             each.join()
 
     def peeking(self) -> WeightChain:
-        """Return a chain of those tiers alone that may be asked about every model, now and again."""
+        """Return a chain of only those tiers that answer at once, for regular looks at every model."""
         peeking = [tier for tier in self.tiers if isinstance(tier, PeekingTier) and tier.peeks]
         return WeightChain(peeking, report=self._report)
 
@@ -198,7 +195,7 @@ def build_chain(settings: Settings, plugins: PluginSet) -> WeightChain:
 
 
 def _create(factory: WeightTierFactory, context: TierContext, plugins: PluginSet) -> WeightTier | None:
-    """Make a tier; one that cannot be made is left out and told, unless a setting that names it cannot be used."""
+    """Make a tier. One that fails is reported and left out, unless a setting that names it is unusable."""
     try:
         tier = factory.create(context)
         if tier is not None and not (isinstance(tier.name, str) and callable(tier.fetch)):
@@ -212,7 +209,7 @@ def _create(factory: WeightTierFactory, context: TierContext, plugins: PluginSet
 
 
 def fetch_weights(config: ModelConfig, chain: WeightChain) -> Path | None:
-    """Return the folder of a model's weights, which may be removed once others need its room.
+    """Return the folder of a model's weights. It is not held: it may be removed to make room.
 
     Raises:
         ModelLoadError: As `hold_weights`.
@@ -227,7 +224,7 @@ def fetch_weights(config: ModelConfig, chain: WeightChain) -> Path | None:
 def hold_weights(config: ModelConfig, chain: WeightChain, progress: Progress | None = None) -> HeldWeights | None:
     """Return a model's weights, held: its own `weights_path`, else what the chain gives; None if weightless.
 
-    `progress` is told of a download.
+    `progress` is called during a download.
 
     Raises:
         ModelLoadError: `NOT_FOUND` where the named folder is missing, `CONFIG` where it holds pickled weights only,
@@ -262,7 +259,7 @@ def find_weights(config: ModelConfig, chain: WeightChain) -> tuple[str, Path] | 
 
 
 def weight_request(config: ModelConfig) -> WeightRequest:
-    """Say which repository and revision a config names."""
+    """Return the repository and revision that a config names."""
     return WeightRequest(config.hf_id or config.id, config.hf_revision, pickles=tuple(config.pickles))
 
 

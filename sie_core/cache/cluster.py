@@ -1,7 +1,7 @@
 """The tier `cluster`: a store of objects that the machines of a cluster share, between the local disk and the Hub.
 
-What it holds was written by whoever may write there, so sizes and hashes are checked before a file is seen, and nothing
-pickled is taken. It knows stores by their contract only.
+Anybody with write access may have written its contents, so sizes and hashes are checked before a file becomes visible,
+and pickles are refused.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from sie_core.contracts.weights import PicklesMissing, Progress
 from sie_core.plugins.object_stores import open_store
 
 FAILURES: dict[StoreFailure, LoadFailure] = {"NOT_FOUND": "CORRUPT", "DENIED": "CONFIG", "UNAVAILABLE": "NETWORK"}
-"""How a load fails where the store does; what a manifest names and is not there makes the store's copy corrupt."""
+"""The class of a failed load, by the store's failure. A missing file that the manifest names means a corrupt copy."""
 
 
 class ClusterTier:
-    """Downloads from a store into the local cache, and stores what the Hub gave where that is allowed.
+    """Downloads from a store into the local cache, and stores weights of the Hub where that is allowed.
 
     Args:
         store: Where the weights are; see `store_layout`.
@@ -53,7 +53,7 @@ class ClusterTier:
         self._local = LocalTier(cache)
 
     def fetch(self, request: WeightRequest) -> Path | None:
-        """Download the requested revision and return its folder; None where the store has it not, or for a mere look.
+        """Download the requested revision and return its folder; None where the store has none, or for a `peek`.
 
         Raises:
             ModelLoadError: `NETWORK`, `CONFIG` where the store refuses the credentials, `STORAGE`, `TIMEOUT`, or
@@ -77,7 +77,7 @@ class ClusterTier:
         return folder
 
     def fill(self, request: WeightRequest, folder: Path) -> bool:
-        """Store a snapshot; its manifest goes last, so that nobody finds a part.
+        """Store a snapshot. The manifest is written last, so that readers never find a part.
 
         Raises:
             ModelLoadError: As `fetch`.
@@ -95,7 +95,7 @@ class ClusterTier:
         return not stored
 
     def _commit(self, request: WeightRequest) -> str | None:
-        """Ask which commit a branch or tag names."""
+        """Read which commit a branch or tag names."""
         revision = request.revision or "main"
         if store_layout.is_commit(revision):
             return revision
@@ -115,7 +115,7 @@ class ClusterTier:
             raise self._corrupt(repo_id, commit, f"its manifest {error}") from error
 
     def _there(self, manifest: Manifest) -> Path | None:
-        """Find what another process has just pulled."""
+        """Return the snapshot if another process has just pulled it."""
         with contextlib.suppress(ModelLoadError):
             return self._local.fetch(WeightRequest(manifest.repo_id, manifest.commit))
         return None
@@ -138,7 +138,7 @@ class ClusterTier:
     def _blob(
         self, manifest: Manifest, name: str, file: StoredFile, blob: Path, progress: Callable[[int], None]
     ) -> None:
-        """Have one file's contents in the cache, right to the last bit."""
+        """Download one file into the cache and check its hash."""
         if _has_size(blob, file.size) and digest(blob) == file.sha256:
             progress(file.size)
             return
@@ -201,7 +201,7 @@ class _Count:
 
 
 def _snapshot(repo: Path, manifest: Manifest) -> Path:
-    """Make a snapshot of blobs that are all there, at once where there is none, file by file where some are wrong."""
+    """Make a snapshot of complete blobs: at once where there is none, file by file where some files are wrong."""
     folder = repo / "snapshots" / manifest.commit
     expected = {name: Expected(file.size, file.sha256) for name, file in manifest.files.items()}
     proved = {name: state_of(repo / "blobs" / file.sha256) for name, file in manifest.files.items()}

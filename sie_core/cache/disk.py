@@ -1,8 +1,7 @@
-"""The weight cache on a local disk: what it holds, how much room there is, and what goes when there is too little.
+"""The weight cache on a local disk: what it holds, how much room it has, and which repositories it removes.
 
-Several processes share the folder. The longest unused repository goes first, one that any process uses never does, and
-a removal renames a repository away before it unlinks its files: who has them open keeps them, and nobody finds half of
-one. It must not know where weights come from.
+Several processes share the folder. The longest unused repository is removed first, and none that a process uses. A
+removal renames a repository before it unlinks the files: open files stay readable, and nobody finds half a repository.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ from sie_core.settings import Settings
 log = logging.getLogger(__name__)
 
 STORED = "stored"
-"""The file that marks a repository as SIE's own: nobody had it in the cache before SIE pulled it."""
+"""The file that marks a repository as SIE's own: it was not in the cache before SIE pulled it."""
 PULLS_AT_ONCE = 4
-"""Of one process from one place; more would only share its bandwidth."""
+"""Pulls of one process from one place; more would only share the bandwidth."""
 ABANDONED_S = 3600.0
-"""Age of a partial download that nobody writes to any more."""
+"""Age from which a partial download counts as abandoned."""
 KEPT_S = 14 * 86400.0
-"""Age from which nobody is expected to go on with one of ours: its branch names another commit by then."""
+"""Age from which a partial download of SIE is removed: its branch has likely moved by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +45,9 @@ class DiskLimits:
     """How full the cache may get; None for no limit."""
 
     percent: float | None = None
-    """Of the disk, whoever fills it."""
+    """The share of the disk that may be in use, by anything."""
     max_bytes: int | None = None
-    """Of what the cache may remove."""
+    """Bytes of the repositories that the cache may remove."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ class CachedRepository:
     last_used: float
     """Seconds since 1970."""
     removable: bool
-    """Whether it is the cache's to remove, once nobody uses it."""
+    """Whether the cache may remove it once no process uses it."""
     snapshots: tuple[Path, ...]
 
 
@@ -83,7 +82,7 @@ class DiskCache:
         self._pulls = threading.BoundedSemaphore(PULLS_AT_ONCE)
 
     def has(self, repo_id: str) -> bool:
-        """Whether anything of a repository is here."""
+        """Whether the cache has anything of a repository."""
         return os.path.isdir(hub_layout.repo_folder(self.folder, repo_id))  # noqa: PTH112 - Path raises for long names
 
     def use(self, repo_id: str) -> Lease | None:
@@ -92,7 +91,7 @@ class DiskCache:
 
     @contextlib.contextmanager
     def pulling(self, repo_id: str, wait_s: float = PULL_WAIT_S) -> Iterator[None]:
-        """Pull a repository, one process at a time and a few at once; what one left that died meanwhile is removed.
+        """Pull a repository: one process at a time, a few pulls at once. Removes what dead processes left behind.
 
         Raises:
             ModelLoadError: `STORAGE` where the cache cannot be written to; `TIMEOUT`.
@@ -109,12 +108,12 @@ class DiskCache:
             with self._pulls, self._marked(repo_id, repo):
                 yield
         if self.limits is not None:
-            # What others pulled meanwhile found the same room; the last to let go finds nobody else's in use.
+            # Concurrent pulls each saw the same free room; the last one to release finds none of theirs in use.
             self.shrink(self.limits, spared=repo_id)
 
     @contextlib.contextmanager
     def _marked(self, repo_id: str, repo: Path) -> Iterator[None]:
-        """Mark a repository that nobody had as SIE's own: before it is pulled, for a process may die while it pulls."""
+        """Mark a new repository as SIE's own, before the pull: a process may die during it."""
         if repo.exists():
             yield
             return
@@ -132,8 +131,8 @@ class DiskCache:
         """Remove the longest unused repositories until `size` bytes more of `repo_id` are within the limits.
 
         Raises:
-            ModelLoadError: `STORAGE`: they do not fit on the disk, or into the limit in bytes, with all removed that
-                nobody uses.
+            ModelLoadError: `STORAGE`: they do not fit on the disk, or into the limit in bytes, even with every unused
+                repository removed.
         """
         if self.limits is not None:
             self.shrink(self.limits, size)
@@ -212,7 +211,7 @@ class DiskCache:
         return limits.percent is not None and 100 * (disk.total - disk.free + size) > limits.percent * disk.total
 
     def _remove(self, each: CachedRepository) -> bool:
-        """Take a repository out of sight while nobody can begin to use it, then unlink its files."""
+        """Rename a repository under a lock that keeps others from using it, then unlink its files."""
         away = self._trash / uuid.uuid4().hex
         with self.locks.unused(_name(each.repo_id)) as unused:
             if not unused:
@@ -232,7 +231,7 @@ class DiskCache:
         return self.locks.folder / "trash"
 
     def _empty_trash(self) -> None:
-        """Finish what a process began that died in the middle."""
+        """Finish the removals of processes that died."""
         for each in _entries(self._trash):
             shutil.rmtree(each, ignore_errors=True)
 
@@ -257,7 +256,7 @@ def cache_folder(settings: Settings) -> Path:
 
 
 def storage_error(repo_id: str, error: OSError) -> ModelLoadError:
-    """Say that the cache's disk would not take a repository, and what to do."""
+    """Make the error of a repository that the cache's disk did not take, with the remedy."""
     return ModelLoadError(
         "STORAGE",
         f"the local cache cannot take {repo_id}: {error.strerror or type(error).__name__}. Free some of its disk "
@@ -266,7 +265,7 @@ def storage_error(repo_id: str, error: OSError) -> ModelLoadError:
 
 
 def megabytes(size: float) -> str:
-    """Write a number of bytes for people."""
+    """Format a number of bytes for messages."""
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
 
 
@@ -275,7 +274,7 @@ def _name(repo_id: str) -> str:
 
 
 def _existing(folder: Path) -> Path:
-    """Return the folder or the nearest above it that is there."""
+    """Return the folder, or its nearest parent that exists."""
     return next(each for each in (folder, *folder.absolute().parents) if each.exists())
 
 
@@ -294,7 +293,7 @@ def _changed(path: Path) -> float:
 
 
 def _size(folder: Path) -> int:
-    """Add up what the files of a folder take; links take nothing."""
+    """Return the bytes of the files in a folder; links count as none."""
     total = 0
     for parent, _, names in os.walk(folder):
         for name in names:
@@ -305,7 +304,7 @@ def _size(folder: Path) -> int:
 
 
 def _remove_abandoned(repo: Path, locks: Path) -> None:
-    """Remove what processes left that died while pulling, but what a pull goes on with, and what may be written to yet.
+    """Remove what dead processes left of their pulls, but neither resumable files nor any that may still be written.
 
     The caller holds the lock of pulls, so only other clients of the Hub may be at work here, which lock each blob.
 
@@ -325,7 +324,7 @@ def _remove_abandoned(repo: Path, locks: Path) -> None:
 
 
 def _is_locked(file: Path) -> bool:
-    """Whether some process holds a lock of the Hub's client; one that left no lock file is thought to."""
+    """Whether a process holds a lock of the Hub's client; True where there is no lock file to tell."""
     if not file.is_file():
         return True
     try:

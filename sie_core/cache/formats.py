@@ -1,7 +1,6 @@
-"""Which files say what a model is; which hold weights that are read, safetensors, and which never are: pickles, which
-can run code when read.
+"""Tells apart files that describe a model, safetensors, which are read, and pickles, which are not: they can run code.
 
-Told by names, and of safetensors by their header.
+Files are told apart by their names, and safetensors are checked by their header.
 """
 
 from __future__ import annotations
@@ -18,21 +17,20 @@ PART_CONFIGS = (
     *("tokenizer_*", "generation_*", "adapter_*", "processor_*", "preprocessor_*", "video_preprocessor_*"),
     *("quantize_*", "sentence_*", "router_*"),
 )
-"""Names of files `…_config.json` that describe a part of a model, or what lies on top of it."""
+"""Names of files `…_config.json` that describe a part of a model, or an addition to one."""
 
 
 def describes(name: str) -> bool:
-    """Whether a file of this name says what the model in its folder is.
+    """Whether a file of this name describes the model in its folder.
 
-    That is `config.json`, `modules.json`, or what a library of its own kind writes in their place:
-    `<library>_config.json`.
+    These are `config.json`, `modules.json`, and the `<library>_config.json` of other libraries.
     """
     own = name.endswith("_config.json") and not any(fnmatchcase(name, pattern) for pattern in PART_CONFIGS)
     return own or name in ("config.json", "modules.json")
 
 
 def is_described(folder: Path) -> bool:
-    """Whether a file says what the model in `folder` is."""
+    """Whether a file describes the model in `folder`."""
     return any(describes(file.name) and file.is_file() for file in folder.glob("*.json"))
 
 
@@ -47,7 +45,7 @@ def holds_pickles(folder: Path) -> bool:
 
 
 def no_safetensors(name: str, pickled: bool) -> str:
-    """Word that a model has no safetensors file, with the remedy."""
+    """Make the message for a model without safetensors, with the remedy."""
     held = "holds pickled weights only, which can run code when they are read" if pickled else "holds no weights"
     return (
         f"{name} {held}; safetensors are needed. Take a revision that has them (many repositories offer one as "
@@ -57,7 +55,7 @@ def no_safetensors(name: str, pickled: bool) -> str:
 
 
 def broken_safetensors(file: Path) -> str | None:
-    """Say what is wrong with the size of a safetensors file, by its own header; None where it is right.
+    """Return what is wrong with the size of a safetensors file, by its header; None where nothing is.
 
     Layout: https://huggingface.co/docs/safetensors: a length, a JSON header, the tensors without gaps.
 

@@ -1,7 +1,7 @@
 """The tier `hub`: downloads from the Hugging Face Hub, or a mirror of it, into the local cache.
 
-It takes safetensors, configs and tokenizers, never pickled weights. Everything of the Hub's client stays behind this
-module, which imports it at the first download.
+It takes safetensors, configs and tokenizers, never pickled weights. Only this module uses the Hub's client, and it
+imports the client at the first download.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class HubTier:
     Args:
         cache: The local cache; other processes may use it at the same time.
         endpoint: The Hub or a mirror; None takes the client's own setting (`HF_ENDPOINT`).
-        retries: How long failures that pass are tried again.
+        retries: How long transient failures are tried again.
     """
 
     name = "hub"
@@ -43,13 +43,13 @@ class HubTier:
         self.retries = retries
 
     def fetch(self, request: WeightRequest) -> Path | None:
-        """Download the requested revision and return its folder; None for a mere look.
+        """Download the requested revision and return its folder; None for a `peek`.
 
-        The commit is asked for first, and every file is of that commit.
+        The commit is resolved first, and every file is of that commit.
 
         Raises:
-            ModelLoadError: `GATED`, `NOT_FOUND`, `NETWORK`, `STORAGE`, `CORRUPT` where what came is not what the Hub
-                lists, or `CONFIG` where the repository has pickled weights only.
+            ModelLoadError: `GATED`, `NOT_FOUND`, `NETWORK`, `STORAGE`, `CORRUPT` where a file differs from the Hub's
+                list, or `CONFIG` where the repository has pickled weights only.
         """
         if request.peek:
             return None
@@ -69,7 +69,7 @@ class HubTier:
             raise _typed(error, request) from error
 
     def _look(self, request: WeightRequest) -> ModelInfo:
-        """Ask for the commit and its files; refuse pickled weights before any is downloaded."""
+        """Ask for the commit and its files; refuse pickled weights before anything is downloaded."""
         from huggingface_hub import HfApi
 
         info = HfApi(endpoint=self.endpoint).model_info(
@@ -87,7 +87,7 @@ class HubTier:
         names = {file.rfilename for file in info.siblings or () if hub_layout.wanted(file.rfilename)}
         files = [file for file in info.siblings or () if file.rfilename in names.union(request.pickles)]
         there = hub_layout.repo_folder(self.cache.folder, request.repo_id) / "snapshots" / commit
-        # Before any file is there: only with the list can a part be told from the whole, whatever the client records.
+        # Written before any file: without the list a partial snapshot cannot be told from a whole one.
         write_record(there, Record({file.rfilename: _expected(file) for file in files}, read_record(there).proved))
         if there.is_dir() and not self._clear_faults(there) and hub_layout.missing(there) is None:
             return self._named(request, there)
@@ -104,10 +104,10 @@ class HubTier:
         return self._named(request, folder)
 
     def _clear_faults(self, folder: Path) -> bool:
-        """Unlink wrong files of a snapshot, which the Hub's client would keep; who has them open is not disturbed.
+        """Unlink wrong files of a snapshot, which the Hub's client would keep. Processes can go on reading open ones.
 
         Returns:
-            Whether there were any, or one was missing.
+            Whether a file was wrong or missing.
         """
         faults = self.cache.proofs.faults(folder)
         for name in faults:
@@ -118,12 +118,12 @@ class HubTier:
         return bool(faults)
 
     def _named(self, request: WeightRequest, folder: Path) -> Path:
-        """Have the local cache know the commit by the branch or tag that was asked for."""
+        """Record in the local cache which commit the requested branch or tag names."""
         hub_layout.write_ref(self.cache.folder, request.repo_id, request.revision, folder.name)
         return folder
 
     def _download(self, request: WeightRequest, there: Path, large: Mapping[str, Expected], size: int) -> Path:
-        """Fetch the large files so that a later pull can go on with them, then have the Hub's client fetch the rest."""
+        """Fetch the large files resumably, then have the Hub's client fetch the rest."""
         from huggingface_hub import hf_hub_url, snapshot_download
 
         count = _Count(size, request.progress)
@@ -147,7 +147,7 @@ class HubTier:
 
 
 class _Count:
-    """Adds up what has come, of files that are fetched here and of those the Hub's client fetches after them."""
+    """Adds up the bytes that were fetched, first here and then by the Hub's client."""
 
     def __init__(self, total: int, progress: Progress | None) -> None:
         self._total = total
@@ -155,33 +155,33 @@ class _Count:
         self._progress = progress
 
     def more(self, size: int) -> None:
-        """Take that so many bytes have come."""
+        """Count bytes that were fetched here."""
         self._done += size
         if self._progress is not None:
             self._progress(self._done, self._total)
 
     def beside(self, done: int, total: int) -> None:
-        """Take how many bytes have come of the others."""
+        """Set the bytes that the Hub's client has fetched so far."""
         if self._progress is not None:
             self._progress(self._done + done, max(self._total, self._done + total))
 
 
 def send_no_telemetry() -> None:
-    """Have the Hub's client tell nothing of this machine and ask for nothing but what is downloaded."""
+    """Turn off telemetry and update checks of the Hub's client."""
     from huggingface_hub import constants
 
     constants.HF_HUB_DISABLE_TELEMETRY = True
 
 
 def _expected(file: RepoSibling) -> Expected:
-    """Read what the Hub says of a file. The id of a large file's blob is that of a pointer to it, so it counts not."""
+    """Read size and hash from the Hub's list. The blob id of a large file is that of its pointer, so it is ignored."""
     large = file.lfs is not None or file.rfilename.endswith(".safetensors")
     digest = (file.lfs.sha256 if file.lfs else None) if large else file.blob_id
     return Expected(file.size, known_digest(digest))
 
 
 def _progress_bar(progress: Progress) -> type[Any]:
-    """Make the class of progress bar the Hub's client reports to, which draws nothing and tells `progress`."""
+    """Make a class of progress bar for the Hub's client that draws nothing and calls `progress`."""
     from huggingface_hub.utils.tqdm import tqdm
 
     class Bar(tqdm):
@@ -221,7 +221,7 @@ def ask_commit(request: WeightRequest, endpoint: str | None = None) -> str:
 
 
 def _typed(error: Exception, request: WeightRequest) -> ModelLoadError:
-    """Class a failure of the Hub's client. Its own text stays out of the message: it holds URLs and paths."""
+    """Classify a failure of the Hub's client. The message leaves its text out, which holds URLs and paths."""
     from huggingface_hub import errors
 
     where = f"{request.repo_id} at revision {request.revision}" if request.revision else request.repo_id
@@ -250,7 +250,7 @@ def _typed(error: Exception, request: WeightRequest) -> ModelLoadError:
 
 
 def _is_storage(error: Exception) -> bool:
-    """Whether an error came from the disk: it has a number and is neither of a connection nor of the client's own."""
+    """Whether an error is the disk's: it has an errno and is neither a connection's nor the client's own."""
     foreign = (
         isinstance(error, ConnectionError | TimeoutError) or type(error).__module__.partition(".")[0] != "builtins"
     )

@@ -1,8 +1,8 @@
-"""Fetches the large files of a snapshot from the Hub, and goes on where an earlier fetch stopped.
+"""Fetches the large files of a snapshot from the Hub, and resumes earlier fetches.
 
-The Hub's client begins each of them at its first byte, in a file of a new name, and leaves that behind where its
-process is killed. This writes each blob to one name, made of its hash. It knows files and their URLs only; the caller
-checks what came, and sees to it that nobody else fetches at the same time.
+The Hub's client starts every file at its first byte, under a new name, and leaves that file behind when its process is
+killed. This module writes each blob under a name made of its hash. The caller checks the contents, and makes sure that
+no other process fetches at the same time.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from sie_core.contracts import ModelLoadError
 
 PARTIAL = ".sie.incomplete"
 AT_ONCE = 4
-"""Files of one snapshot; more would only share its bandwidth."""
+"""Files of one snapshot fetched at once; more would only share the bandwidth."""
 _READ_TIMEOUT_S = 30.0
 
 Moved = Callable[[int], None]
 
 
 def resumable(files: Mapping[str, Expected]) -> dict[str, Expected]:
-    """Choose the files of which size and SHA-256 are known: the Hub knows them of all that are large."""
+    """Choose the files whose size and SHA-256 are known, as the Hub's are for all large files."""
     return {name: each for name, each in files.items() if each.size and each.digest and len(each.digest) == 64}
 
 
 def kept_bytes(repo: Path, files: Mapping[str, Expected]) -> int:
-    """Count what is here of files already, whole or in part."""
+    """Return the bytes of files that are here already, whole or in part."""
     return sum(min(each.size or 0, _size(_blob(repo, each)) or _size(_partial(repo, each))) for each in files.values())
 
 
 def fetch_files(
     repo: Path, snapshot: Path, files: Mapping[str, Expected], url: Callable[[str], str], moved: Moved
 ) -> None:
-    """Bring files that `resumable` chose into a snapshot, a few at once.
+    """Fetch the files chosen by `resumable` into a snapshot, a few at once.
 
     Args:
         repo: The repository's folder in the cache; nobody else fetches into it meanwhile.
         snapshot: The folder of the commit.
         files: By name.
         url: Makes the URL of a name.
-        moved: Told of bytes that are here, those of an earlier fetch included; negative where some were given up.
+        moved: Called with bytes that are here, including those of an earlier fetch; negative where some were discarded.
 
     Raises:
-        Exception: What the Hub's client raises for a connection or an answer; what is here of the files stays.
-        OSError: The disk does not take them; nothing of the file stays, so that there is room.
+        Exception: What the Hub's client raises for a connection or a response; partial files stay.
+        OSError: The disk does not take them; the partial file is removed to free its room.
     """
     lock = threading.Lock()
 
@@ -82,7 +82,7 @@ def _fetch(blob: Path, partial: Path, expected: Expected, url: str, moved: Moved
     if _size(partial) < size:
         raise ModelLoadError("NETWORK", f"the Hub ended a file after {_size(partial)} of {size} bytes")
     if resumed and digest(partial) != expected.digest:
-        # What an earlier fetch left was damaged, by a power cut perhaps.
+        # The partial file of an earlier fetch was damaged, perhaps by a power cut.
         partial.unlink()
         moved(-size)
         _read(partial, 0, url, moved)
@@ -91,7 +91,7 @@ def _fetch(blob: Path, partial: Path, expected: Expected, url: str, moved: Moved
 
 
 def _read(partial: Path, start: int, url: str, moved: Moved) -> None:
-    """Append the rest of a file to what is here of it; all of it where the answer is no rest."""
+    """Append the rest of a file to its partial one; start over where the response is not a range."""
     from huggingface_hub import utils
 
     hub: Any = utils
@@ -113,7 +113,7 @@ def _append(partial: Path, pieces: Any, moved: Moved, *, anew: bool) -> None:
         for piece in pieces:
             try:
                 file.write(piece)
-                file.flush()  # what a process that is killed leaves is what the next one goes on with
+                file.flush()  # if this process is killed, the next one resumes from here
             except OSError:
                 partial.unlink(missing_ok=True)
                 raise

@@ -1,7 +1,4 @@
-"""The Hub's cache layout on a local disk: where a snapshot lies and whether it is whole.
-
-Read only; what downloads into it is the Hub tier.
-"""
+"""The Hub's cache layout on a local disk: where a snapshot lies and whether it is whole. Read only."""
 
 from __future__ import annotations
 
@@ -26,20 +23,20 @@ ALLOWED_FILES = (
     "*.py",
     "artifact.metadata",
 )
-"""What is taken from a repository: safetensors, configs, tokenizers, templates. Code is taken and stays text: it runs
-only where a model's config opts in. Nothing pickled is taken."""
+"""The files taken from a repository: safetensors, configs, tokenizers, templates. Code is taken too, and runs only
+where a model's config opts in. Pickles are never taken."""
 
 IGNORED_FILES = ("onnx/*", "openvino/*", "coreml/*", "original/*")
-"""Copies of the weights in other formats, and what belongs to them."""
+"""Copies of the weights in other formats, with their files."""
 
 LORA_CONFIG = "adapter_config.json"
-"""What says that a folder holds a LoRA adapter."""
+"""The file that marks a folder as a LoRA adapter's."""
 
 _MODEL_FOLDER = "models--"
 
 
 def repo_folder(cache: Path, repo_id: str) -> Path:
-    """Name the folder of a model repository in a cache."""
+    """Return the folder of a model repository in a cache."""
     return cache / (_MODEL_FOLDER + repo_id.replace("/", "--"))
 
 
@@ -69,9 +66,9 @@ def snapshot(cache: Path, repo_id: str, revision: str | None) -> Path | None:
 
 
 def write_ref(cache: Path, repo_id: str, revision: str | None, commit: str) -> None:
-    """Note which commit a branch or tag (None means `main`) names. A cache that cannot be written to goes without.
+    """Record which commit a branch or tag (None means `main`) names, unless the cache cannot be written to.
 
-    Nothing is noted for a revision that is no name of a file in the cache, or the commit itself.
+    Nothing is recorded for a revision that cannot be a file's name in the cache, or that is the commit itself.
     """
     name = revision or "main"
     refs = repo_folder(cache, repo_id) / "refs"
@@ -83,15 +80,15 @@ def write_ref(cache: Path, repo_id: str, revision: str | None, commit: str) -> N
 
 
 def is_relative_name(name: str) -> bool:
-    """Whether a name from elsewhere stays inside the folder it is joined to."""
+    """Whether a name from outside stays within the folder that it is joined to."""
     parts = name.split("/")
     return "\\" not in name and ":" not in name and "\0" not in name and all(p not in ("", ".", "..") for p in parts)
 
 
 def missing(folder: Path) -> str | None:
-    """Name a file that a model's folder lacks to be whole; None where it is whole.
+    """Return the name of a file that a model's folder lacks; None where it is complete.
 
-    A snapshot whose file list the Hub client recorded (`trees/<commit>.json`) is held against it. For any other, the
+    A snapshot is compared with the file list that the Hub's client recorded (`trees/<commit>.json`). Without one, the
     files that name others (a shard index, `modules.json`) are followed.
     """
     if not is_described(folder) and not (folder / LORA_CONFIG).is_file():
@@ -111,7 +108,7 @@ def wanted(name: str) -> bool:
 
 
 def recorded(folder: Path) -> dict[str, Any]:
-    """Read the list of a commit's files that the Hub's client left: what it says of each; empty where there is none."""
+    """Read the list of a commit's files that the Hub's client recorded, by name; empty where there is none."""
     record = folder.parent.parent / "trees" / f"{folder.name}.json"
     try:
         return dict(json.loads(record.read_bytes())["files"])
@@ -120,7 +117,7 @@ def recorded(folder: Path) -> dict[str, Any]:
 
 
 def _files(folder: Path) -> list[str]:
-    """Name what lies there, links to blobs that are gone included."""
+    """List the files of a folder, including links whose blobs are missing."""
     return [file.relative_to(folder).as_posix() for file in folder.rglob("*")]
 
 
@@ -136,7 +133,7 @@ def _shards(folder: Path) -> set[str]:
 
 
 def _modules(folder: Path) -> list[str]:
-    """Name the config of each module that has one: only `Normalize` and the root's transformer may have none."""
+    """List the configs of the modules that must have one: only `Normalize` and the root's transformer may have none."""
     try:
         modules = json.loads((folder / "modules.json").read_bytes())
         return [

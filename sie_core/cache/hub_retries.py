@@ -1,7 +1,4 @@
-"""Asks the Hub again after what passes: too many requests, a failing server, a connection that broke. Bounded in time.
-
-It knows statuses and headers; what is asked is the caller's.
-"""
+"""Repeats calls to the Hub, for a bounded time, after rate limits, server errors and broken connections."""
 
 from __future__ import annotations
 
@@ -19,16 +16,16 @@ Result = TypeVar("Result")
 
 TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
 LONGEST_PAUSE_S = 60.0
-"""The longest pause that is waited for at the Hub's word."""
+"""The longest pause asked for by the Hub that is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
 class HubRetries:
-    """How long failures that pass are tried again.
+    """How long transient failures are tried again.
 
     Args:
-        budget_s: Seconds of waiting in all; a pause the Hub asks for that does not fit ends it at once.
-        pause_s: The first pause where the Hub names none; it doubles.
+        budget_s: Seconds of waiting in all. A pause the Hub asks for that exceeds it ends the retries at once.
+        pause_s: The first pause where the Hub names none; doubles each time.
         longest_s: The longest such pause.
         sleep: Waits.
     """
@@ -68,7 +65,7 @@ PATIENT = HubRetries()
 
 
 class TooLongAPause(Exception):
-    """The Hub asked for a pause nobody should sleep through; `response` is its answer."""
+    """The Hub asked for a pause longer than `LONGEST_PAUSE_S`; `response` is its answer."""
 
     def __init__(self, response: Any) -> None:
         super().__init__("the Hub asks for a long pause")
@@ -77,9 +74,9 @@ class TooLongAPause(Exception):
 
 @cache
 def bound_pauses() -> None:
-    """Keep the Hub's client from sleeping through whatever pause it is asked for, once a process.
+    """Bound the pauses that the Hub's client makes by itself; needed once a process.
 
-    Between the requests of a download it waits by itself, up to five times and as long as the Hub says.
+    Between the requests of a download it sleeps up to five times, each as long as the Hub asks.
     """
     from huggingface_hub import set_client_factory
     from huggingface_hub.utils._http import default_client_factory
@@ -100,7 +97,7 @@ def _refuse_long_pause(response: Any) -> None:
 
 
 def passes(error: Exception) -> bool:
-    """Whether a failure may be gone in a moment. A connection that is refused or a name nobody knows will not."""
+    """Whether a failure is transient. A refused connection or an unknown host is not."""
     from huggingface_hub import errors
 
     if isinstance(error, errors.HfHubHTTPError):

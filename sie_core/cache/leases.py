@@ -1,8 +1,7 @@
-"""Locks on a shared cache folder: who uses a repository, who pulls one, who removes some. Processes on any machine that
-share the folder see each other's, and a process that dies lets go of its own.
+"""Locks on a shared cache folder: for using, pulling and removing repositories. Processes on any machine that share the
+folder see each other's locks, and the locks of a process that dies are released.
 
-It knows names of locks and nothing of what they guard. A lock file is never removed: two processes could then hold
-locks on two files of one name.
+Lock files are never removed: otherwise two processes could hold locks on two files of one name.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ if sys.platform != "win32":
     import fcntl
 
 LOCKS = Path(".locks", "sie")
-"""Below the cache; the Hub's client keeps its own locks in `.locks` and reads nothing there as a repository."""
+"""Where the lock files are, below the cache. The Hub's client keeps its own locks in `.locks` too."""
 PULL_WAIT_S = 1800.0
-"""How long a pull waits for another process that pulls the same repository."""
+"""How long a pull waits for another process's pull of the same repository."""
 _POLL_S = 0.05
 
 
 class Lease:
-    """Says that a repository is in use, until released or forgotten."""
+    """Marks a repository as in use, until `release` or until this object is freed."""
 
     def __init__(self, descriptor: int) -> None:
         self._release = weakref.finalize(self, _let_go, descriptor)
 
     def release(self) -> None:
-        """Let go; the repository counts as last used now. Doing so again does nothing."""
+        """Release it; the repository counts as last used now. A second call does nothing."""
         self._release()
 
 
@@ -45,9 +44,9 @@ class Locks:
         self.folder = cache / LOCKS
 
     def share(self, name: str) -> Lease | None:
-        """Mark `name` as used, beside any number of others; None where the folder can take no lock.
+        """Take a shared lock on `name`; None where the folder cannot have locks.
 
-        A folder that cannot be written to, or whose file system has no locks, takes none: nothing is removed there.
+        That is a folder that cannot be written to, or a file system without locks: nothing is removed there.
         """
         descriptor = self._open(f"{name}.lease")
         if descriptor is None:
@@ -60,7 +59,7 @@ class Locks:
 
     @contextlib.contextmanager
     def unused(self, name: str) -> Iterator[bool]:
-        """Tell whether nobody uses `name`; nobody can begin to inside the block. Unknown counts as used."""
+        """Tell whether `name` is unused, and keep it so during the block. Unknown counts as used."""
         never = self.last_used(name) is None
         descriptor = self._open(f"{name}.lease")
         if descriptor is None:
@@ -75,7 +74,7 @@ class Locks:
 
     @contextlib.contextmanager
     def alone(self, name: str, wait_s: float = PULL_WAIT_S) -> Iterator[None]:
-        """Do something one at a time.
+        """Hold an exclusive lock on `name` during the block.
 
         Raises:
             OSError: The folder cannot be written to.
@@ -101,7 +100,7 @@ class Locks:
             return None
 
     def _open(self, file: str) -> int | None:
-        """Open a lock file, made where need be, read-only where it cannot be written."""
+        """Open a lock file; create it if needed; read-only where it cannot be written."""
         if sys.platform == "win32":
             return None
         path = self.folder / file
@@ -115,7 +114,7 @@ class Locks:
 
 
 def _lock(descriptor: int, *, shared: bool, wait: bool, unknown: bool = False) -> bool:
-    """Lock an open file; False where another has it, `unknown` where the file system has no locks."""
+    """Lock an open file; False where another process holds the lock, `unknown` where the file system has no locks."""
     if sys.platform == "win32":
         return unknown
     kind = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""The tier `local`: whole snapshots in the Hub's cache layout on a local disk, checked before anybody maps them."""
+"""The tier `local`: complete snapshots in the Hub's cache layout on a local disk, checked before use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sie_core.contracts.weights import PicklesMissing
 
 
 class LocalTier:
-    """Serves what a cache holds; a snapshot that lacks a file, or has a wrong one, is passed over and says which."""
+    """Serves snapshots of the cache. One with a missing or wrong file is skipped, with an error that names the file."""
 
     name = "local"
     peeks = True
@@ -21,11 +21,11 @@ class LocalTier:
         self.cache = cache if isinstance(cache, DiskCache) else DiskCache(cache)
 
     def fetch(self, request: WeightRequest) -> Path | None:
-        """Return the folder of the requested revision where it is whole.
+        """Return the folder of the requested revision where it is complete.
 
         Raises:
-            ModelLoadError: `NOT_FOUND`, naming a missing file, where the cache holds a part of it; `CORRUPT` where a
-                file is not what its publisher wrote.
+            ModelLoadError: `NOT_FOUND`, naming a missing file, where the snapshot is partial; `CORRUPT` where a file
+                differs from its publisher's.
         """
         folder = hub_layout.snapshot(self.cache.folder, request.repo_id, request.revision)
         if folder is None:

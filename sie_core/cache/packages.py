@@ -1,4 +1,4 @@
-"""The tier `packages`: weights that installed Python distributions carry, found without importing them."""
+"""The tier `packages`: weights inside installed Python distributions, found without importing those."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PackagesTier:
 
         Raises:
             ModelLoadError: `CORRUPT` where a file is missing or has another hash than registered; `NOT_FOUND` where
-                the package is not installed, or is of no known or of another revision than the one asked for.
+                the package is not installed, or its revision is unknown or another one.
         """
         for package in self.packages:
             if package.repo_id == request.repo_id:
@@ -65,7 +65,7 @@ class PackagesTier:
             raise ModelLoadError("CORRUPT", f"{name} has the SHA-256 {found}, expected is {expected}. {reinstall}")
 
     def _sha256(self, file: Path) -> str:
-        """Hash a file once for as long as it stays what it was."""
+        """Hash a file; the result is kept until the file changes."""
         key = (file, tuple(state_of(file)))
         with self._lock:
             if key not in self._hashes:
@@ -77,7 +77,7 @@ class PackagesTier:
 def installed_folder(package: WeightPackage) -> Path | None:
     """Return the folder of a package's weights, or None where its distribution is not installed.
 
-    The import package is located and not imported: it may pull in a model library.
+    The import package is located without importing it, because it may import a model library.
     """
     try:
         metadata.distribution(package.distribution)

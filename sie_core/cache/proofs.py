@@ -1,7 +1,7 @@
-"""Whether the files of a snapshot are what their publisher wrote: sizes and hashes, each file hashed once.
+"""Checks that the files of a snapshot are what their publisher wrote, by size and hash. Each file is hashed once.
 
-What is expected comes from the record this cache keeps of a snapshot, from the list of files the Hub's client left, or
-from the name of a blob, which is its hash. It must not know where the files came from or what becomes of bad ones.
+The expected values come from the cache's own record of a snapshot, from the file list of the Hub's client, or from the
+name of a blob, which is its hash.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ _SHA1 = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a file must be; None where nobody knows."""
+    """The expected size and hash of a file; None where unknown."""
 
     size: int | None = None
     digest: str | None = None
-    """A SHA-256 (64 digits), or the id git gives a file's contents (40 digits): the Hub knows one of them of each."""
+    """A SHA-256 (64 digits) or git's blob id (40 digits): the Hub lists one of them for each file."""
 
 
 @dataclass(slots=True)
 class Record:
-    """What is known of a snapshot: what its files must be, and which of them were hashed and when changed last."""
+    """The expected files of a snapshot, and the state of each file when it was hashed."""
 
     files: Mapping[str, Expected] | None = None
     proved: Mapping[str, list[int]] | None = None
 
 
 class Proofs:
-    """Checks snapshots and remembers what it checked, in the snapshot's record where that can be written."""
+    """Checks snapshots, and remembers the results in the snapshot's record where that can be written."""
 
     def __init__(self) -> None:
         self._proved: dict[Path, list[int]] = {}
         self._lock = threading.Lock()
 
     def faults(self, folder: Path, *, again: bool = False) -> dict[str, str]:
-        """Name each file of a snapshot that is not what it must be, with what is wrong with it.
+        """Return the wrong files of a snapshot by name, each with what is wrong.
 
         Args:
             folder: The snapshot.
-            again: Hash what was hashed before too, changed or not.
+            again: Also hash files that are unchanged since their last hash.
         """
         record = read_record(folder)
         expected = expectations(folder, record)
@@ -93,7 +93,7 @@ class Proofs:
 
 
 def expectations(folder: Path, record: Record | None = None) -> dict[str, Expected]:
-    """Say what the files of a snapshot must be: those a model is served from, and those that are listed."""
+    """Return the expected files of a snapshot: those a model is served from, and those that are listed."""
     record = record or read_record(folder)
     listed = record.files or _listed(folder)
     there = (file.relative_to(folder).as_posix() for file in folder.rglob("*") if not file.is_dir())
@@ -117,13 +117,13 @@ def digest(file: Path, like: str = "0" * 64) -> str:
 
 
 def flush(file: Path) -> None:
-    """Have the disk hold what was hashed: after a power cut its time and size may stand without its contents."""
+    """Write a file through to the disk: after a power cut its time and size may be there without its contents."""
     with contextlib.suppress(OSError), file.open("rb") as stream:
         os.fsync(stream.fileno())
 
 
 def read_record(folder: Path) -> Record:
-    """Read the record of a snapshot; an empty one where there is none, or none that can be read."""
+    """Read the record of a snapshot; an empty one where there is none or it is unreadable."""
     try:
         held = json.loads(_record_file(folder).read_bytes())
         files = {name: Expected(*each) for name, each in held["files"].items()} if held["files"] else None
@@ -137,8 +137,8 @@ def write_record(folder: Path, record: Record, *, missing_ok: bool = False) -> N
 
     Args:
         folder: The snapshot.
-        record: What it says from now on.
-        missing_ok: Whether a folder that cannot be written to will do.
+        record: The new record.
+        missing_ok: Whether to ignore a folder that cannot be written to.
 
     Raises:
         OSError: It cannot be written.
@@ -157,7 +157,7 @@ def _record_file(folder: Path) -> Path:
 
 
 def _listed(folder: Path) -> dict[str, Expected]:
-    """Read what the Hub's client noted of a commit's files."""
+    """Read the list of a commit's files by the Hub's client."""
     listed: dict[str, Expected] = {}
     for name, entry in hub_layout.recorded(folder).items():
         if hub_layout.wanted(name) and isinstance(entry, dict):
@@ -169,7 +169,7 @@ def _listed(folder: Path) -> dict[str, Expected]:
 
 
 def _expected(listed: Expected | None, file: Path) -> Expected:
-    """Take a hash that nobody listed from the blob that the file is a link to."""
+    """Return the listed hash, else the one in the name of the blob that the file links to."""
     if listed is not None and listed.digest is not None:
         return listed
     by_blob = known_digest(file.readlink().name) if file.is_symlink() else None
@@ -182,6 +182,6 @@ def known_digest(value: Any) -> str | None:
 
 
 def state_of(file: Path) -> list[int]:
-    """Tell a file from what it becomes when it is changed: nobody can set the last of the three."""
+    """Return numbers that change when a file is changed: the last of them (ctime) cannot be set by programs."""
     state = file.stat()
     return [state.st_size, state.st_mtime_ns, state.st_ctime_ns]

@@ -1,7 +1,4 @@
-"""Which commit the weights of a repository are at: that of the local cache, else that of the Hub.
-
-It downloads no weights; what a config does with the commit is the affair of `sie_core.catalog.configs.pinning`.
-"""
+"""Resolves the commit of a repository's weights: that of the local cache, else that of the Hub. Downloads nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 class ResolvedRevision(NamedTuple):
-    """A commit, and who said so: `local` or `hub`, the names of their tiers."""
+    """A commit, and the name of the tier that gave it: `local` or `hub`."""
 
     commit: str
     tier: str
@@ -30,10 +27,10 @@ def is_commit(revision: str | None) -> bool:
 
 
 def resolve_revision(request: WeightRequest, settings: Settings) -> ResolvedRevision:
-    """Return the commit a load of `request` gets now; as in a load, a whole snapshot of the local cache comes first.
+    """Return the commit that a load of `request` would get now: a complete snapshot of the local cache comes first.
 
     Raises:
-        ModelLoadError: Neither knows it; of the class of what the Hub said, or `NOT_FOUND` where it may not be asked.
+        ModelLoadError: Neither has it; with the class of the Hub's failure, or `NOT_FOUND` where it may not be asked.
     """
     folder = hub_layout.snapshot(cache_folder(settings), request.repo_id, request.revision)
     if folder is not None and hub_layout.missing(folder) is None and is_commit(folder.name):

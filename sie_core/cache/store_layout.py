@@ -1,10 +1,8 @@
 """Where weights lie in an object store, and the manifest that says what they are. docs/weights.md describes both.
 
-    models/<organisation>/<name>/refs/<branch or tag>          the commit it names, as text
-    models/<organisation>/<name>/<commit>/manifest.json        the files with sizes and SHA-256; written last
-    models/<organisation>/<name>/<commit>/files/<file>         the files themselves
-
-It must not know how an object is read or written.
+models/<organisation>/<name>/refs/<branch or tag>          the commit it names, as text
+models/<organisation>/<name>/<commit>/manifest.json        the files with sizes and SHA-256; written last
+models/<organisation>/<name>/<commit>/files/<file>         the files themselves
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ _REPOSITORY = re.compile(r"[\w.\-]+(?:/[\w.\-]+)?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """What the manifest says of a file."""
+    """Size and hash of a file, from the manifest."""
 
     size: int
     sha256: str
@@ -32,7 +30,7 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a store holds of one commit."""
+    """The files of one commit in a store."""
 
     repo_id: str
     commit: str
@@ -51,22 +49,22 @@ def is_commit(revision: str) -> bool:
 
 
 def is_repository(repo_id: str) -> bool:
-    """Whether a repository's id can be a part of a key."""
+    """Whether a repository's id can be part of a key."""
     return _REPOSITORY.fullmatch(repo_id) is not None and hub_layout.is_relative_name(repo_id)
 
 
 def ref_key(repo_id: str, revision: str | None) -> str:
-    """Name the object that says which commit a branch or tag (None means `main`) names."""
+    """Return the key of the object that names the commit of a branch or tag (None means `main`)."""
     return f"models/{repo_id}/refs/{revision or 'main'}"
 
 
 def manifest_key(repo_id: str, commit: str) -> str:
-    """Name the manifest of a commit."""
+    """Return the key of a commit's manifest."""
     return f"models/{repo_id}/{commit}/manifest.json"
 
 
 def file_key(repo_id: str, commit: str, name: str) -> str:
-    """Name a file of a commit."""
+    """Return the key of a commit's file."""
     return f"models/{repo_id}/{commit}/files/{name}"
 
 
@@ -81,7 +79,7 @@ def read_manifest(content: bytes, repo_id: str, commit: str) -> Manifest:
     """Read a manifest.
 
     Raises:
-        ValueError: It is none, or of another repository or commit; says what is wrong.
+        ValueError: It is not a manifest, or of another repository or commit; the message says which.
     """
     try:
         held = json.loads(content)

@@ -1,4 +1,4 @@
-"""Writes files that others may read at any time: under another name first, then renamed. It knows no cache."""
+"""Writes files atomically: under another name first, then renamed. Readers may open them at any time."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 
 def beside(file: Path) -> Path:
-    """Name a file next to `file` that nobody else uses and that no reader takes for whole."""
+    """Return a unique name next to `file` that readers ignore."""
     return file.with_name(f"{file.name}.{uuid.uuid4().hex[:8]}.incomplete")
 
 
 def write_whole(file: Path, content: bytes) -> None:
-    """Write a small file so that a reader finds what was there before or all of this.
+    """Write a small file atomically: a reader finds the old contents or all of the new.
 
     Raises:
         OSError: It cannot be written; nothing is left behind.
@@ -28,7 +28,7 @@ def write_whole(file: Path, content: bytes) -> None:
 
 
 def link_whole(link: Path, target: Path) -> None:
-    """Make `link` a relative link to `target`, in place of what was there.
+    """Make `link` a relative link to `target`, atomically replacing what was there.
 
     Raises:
         OSError: It cannot be made; nothing is left behind.
