@@ -31,6 +31,13 @@ TEXTS = (
     "Der schnelle braune Fuchs springt über den faulen Hund, zweimal: naïve café.",
     "検索には小さなモデルが必要です。",
 )
+SPELLED = (
+    "[MASK]<mask> small models [UNK] of <unk> search [SEP] need [PAD] no <pad> more </s> than <|endoftext|> words",
+    "[PAD]<pad> what ends in padding [MASK]<mask>[PAD]<pad>",
+    "what ends in the end of a text [SEP]</s><|endoftext|>",
+)
+"""Special tokens as tokenizers spell them, at the start, inside and at the end: a model's class may look for padding,
+mask and end tokens, whoever wrote them. Families that extract may take them for what they are: words."""
 WORDS = ("the", "engine", "ranks", "every", "document", "by", "what", "it", "says;", "Grace", "Hopper", "saw", "Boston")
 LONGEST = 600
 """Words of the longest text: more would take a large model on a CPU minutes."""
@@ -95,7 +102,8 @@ def questions(info: ModelInfo, made: Collection[OutputType], by: OutputType | No
         made: Outputs that are made of others: none of the model's own.
         by: The vectors that its scores are computed from; None where it has scores of its own, or gives none.
     """
-    items = tuple(Item(id=f"text-{number}", text=text) for number, text in enumerate(texts(info.max_sequence_length)))
+    plain = texts(info.max_sequence_length)
+    items = _numbered([*SPELLED, *plain])
     found: list[Question] = []
     vectors = tuple(name for name in get_args(OutputType) if name in info.outputs and name not in made)
     if vectors and "image" in info.inputs:
@@ -106,8 +114,12 @@ def questions(info: ModelInfo, made: Collection[OutputType], by: OutputType | No
         found.append(Question("score", items, ("score",), query=Item(text=QUERY), by=by))
     if "extract" in info.operations:
         extracted: tuple[Compared, ...] = ("entities", "relations", "classifications", "objects", "data")
-        found.append(Question("extract", items, extracted, labels=LABELS))
+        found.append(Question("extract", _numbered(plain), extracted, labels=LABELS))
     return found
+
+
+def _numbered(texts: Sequence[str]) -> tuple[Item, ...]:
+    return tuple(Item(id=f"text-{number}", text=text) for number, text in enumerate(texts))
 
 
 def _pictures() -> tuple[Item, ...]:

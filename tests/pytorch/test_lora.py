@@ -9,7 +9,7 @@ import json
 import shutil
 import weakref
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +24,20 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules as st
 from sie_cpu.plugin import sie_runners
+from sie_pytorch.adapter import TextEncoder
 from sie_pytorch.lora import load_lora
 from sie_pytorch.runner_specs import RUNNERS
+from sie_pytorch.runners import INTERFACE
 from sie_sdk.wire import unpack
 
-from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, Item
+from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, Item, RunnerSpec
 from sie_core.defaults import BUILTINS
 from sie_core.engine import Engine, build_engine
 from sie_core.engine.models import loras as engine_loras
 from sie_core.plugins import discover
 from sie_core.settings import load_settings
 from tests.pytorch.corpus import make_texts
-from tests.pytorch.encoders import save_encoder
+from tests.pytorch.encoders import context, save_encoder
 from tests.pytorch.models import HIDDEN
 from tests.pytorch.runners.support import TOLERANCE, batch_for, build, deviation, forward, padded_states
 
@@ -73,6 +75,16 @@ def test_all_linear_adapters_fit_layers_beside_those_of_the_encoder(
     theirs = peft.PeftModel.from_pretrained(tf.AutoModel.from_pretrained(checkpoint(name)), str(tmp_path)).eval()
     batch = batch_for(name)
     assert deviation(forward(built, batch, lora.payload), padded_states(theirs, batch)) <= 2 * TOLERANCE
+
+
+def test_a_model_whose_runner_takes_no_factors_says_that_it_takes_no_adapter(
+    checkpoint: Callable[[str], Path],
+) -> None:
+    target = "tests.pytorch.runners.faulty_runners:NoLinear"
+    given = context(checkpoint("bert"))
+    without = replace(given, runners=(RunnerSpec("without", INTERFACE, target),))
+    assert TextEncoder.load(given).facts.takes_lora
+    assert not TextEncoder.load(without).facts.takes_lora
 
 
 @dataclass

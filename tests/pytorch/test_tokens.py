@@ -197,6 +197,31 @@ def test_the_weights_files_choose_the_end_where_a_request_says_nothing(checkpoin
     assert ends[0] == ends[1] != ends[2]
 
 
+def test_a_cut_at_the_start_spares_the_words_before_a_text(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    """Else an instruction is what is cut first, and as many tokens of the text are not pooled in its place."""
+    pooling = st.Pooling(HIDDEN, "mean", include_prompt=False)
+    save_encoder(checkpoint("bert"), tmp_path, pooling, length=20, prompts={"query": "the query:"})
+    encoder = serve(tmp_path)
+    words = encoder.prepare([Item(text="")], task(input_type="query"))[0].payload.ids[:-1].tolist()
+    (bare,) = encoder.prepare([Item(text=LONG)], task(truncate="start"))
+    for fields in ({}, {"options": {"query_template": "the query:{text}"}}):
+        (unit,) = encoder.prepare([Item(text=LONG)], task(truncate="start", input_type="query", **fields))
+        assert unit.tokens == 20
+        assert unit.payload.excluded == len(words)
+        assert unit.payload.ids.tolist() == words + bare.payload.ids[len(words) :].tolist()
+
+
+def test_a_length_that_the_words_before_a_text_take_whole_is_refused(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    pooling = st.Pooling(HIDDEN, "mean", include_prompt=False)
+    save_encoder(checkpoint("bert"), tmp_path, pooling, length=40, prompts={"query": "the query is: "})
+    encoder = serve(tmp_path)
+    (row,) = (unit.payload for unit in encoder.prepare([Item(text="")], task(input_type="query")))
+    for truncate in ("start", "end"):
+        with pytest.raises(InvalidInput, match="leaves none for the text") as refused:
+            ask(encoder, [LONG], input_type="query", truncate=truncate, options={"max_seq_length": row.excluded})
+        assert refused.value.param == "options.max_seq_length"
+
+
 def test_truncation_can_be_refused(checkpoint: Checkpoint, tmp_path: Path) -> None:
     save(checkpoint("bert"), tmp_path, length=20)
     encoder = serve(tmp_path)

@@ -56,6 +56,7 @@ class Packer:
         self._heads = heads
         self._mapped = mapped
         self._scratch = torch.empty(0)
+        self._sizes: tuple[int, int, int] | None = None
 
     def layer(self, module: torch.nn.Module, output_norm: torch.nn.Module) -> Layer:
         """Pack one layer, which sees everything and has the first kind of angles.
@@ -66,6 +67,9 @@ class Packer:
         row = self._row
         joined, ups = ([_linear(module, name) for name in names] for names in (row.joined, row.up))
         output, down = _linear(module, row.attention_output), _linear(module, row.down)
+        self._require_sizes(
+            [*joined, output, *ups, down], len(joined), [module.get_submodule(row.attention_norm), output_norm]
+        )
 
         def weights(parts: Sequence[torch.nn.Linear]) -> list[torch.Tensor]:
             return [part.weight.detach() for part in parts]
@@ -83,6 +87,32 @@ class Packer:
         )
         self._mapped.release(module.parameters())
         return packed
+
+    def _require_sizes(self, parts: Sequence[torch.nn.Linear], joined: int, norms: Sequence[torch.nn.Module]) -> None:
+        """Refuse sizes the kernels do not read: they take those of the first layer for all, and check none.
+
+        Args:
+            parts: The linear layers: of queries, keys and values, the attention's output, what widens, what narrows.
+            joined: How many of them are queries, keys and values.
+            norms: Those of the layer.
+
+        Raises:
+            RunnerUnfitError: Sizes do not fit each other, or those of the layers before.
+        """
+        hidden, width, inner = parts[0].in_features, parts[joined].in_features, parts[-1].in_features
+        ups = parts[joined + 1 : -1]
+        fits = [
+            width % self._heads == 0,
+            all(part.out_features == 3 * width // joined for part in parts[:joined]),
+            all(part.in_features == hidden for part in (*parts[:joined], *ups)),
+            all(part.out_features == inner * (1 + self._row.gated) // len(ups) for part in ups),
+            parts[joined].out_features == parts[-1].out_features == hidden,
+            all(getattr(norm, "normalized_shape", (hidden,)) == (hidden,) for norm in norms),
+            self._sizes in (None, (hidden, width, inner)),
+        ]
+        if not all(fits):
+            raise RunnerUnfitError("the sizes of its layers do not fit each other")
+        self._sizes = (hidden, width, inner)
 
     def layer_low_rank(self, factors: Mapping[str, Factors], shapes: Mapping[str, tuple[int, int]]) -> LayerLowRank:
         """Pack what is added to one layer; names and shapes (out, in) are those within the layer."""

@@ -187,7 +187,12 @@ def _prove(checkpoint: Checkpoint, rows: Sequence[Row]) -> None:
             same += [np.array_equal(ids, own) for ids, own in zip(kept, row.prompt.rows, strict=True)]
         if not all(same):
             raise ModelLoadError("CONFIG", "Its tokenizer makes other tokens of a word alone than of one in a text.")
-    processor = checkpoint.gliner.data_processor
+    take_back(checkpoint.gliner)
+
+
+def take_back(library: Any) -> None:
+    """Have the tokenizers of gliner's own object neither pad nor cut again: it has them do both when it tokenises."""
+    processor = library.data_processor
     for tokenizer in (processor.transformer_tokenizer, getattr(processor, "labels_tokenizer", None)):
         if tokenizer is not None:
-            core_of(tokenizer)  # gliner had it pad and cut, for the last time
+            core_of(tokenizer)

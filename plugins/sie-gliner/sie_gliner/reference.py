@@ -23,7 +23,7 @@ from sie_core.contracts import (
     Relation,
     Task,
 )
-from sie_gliner.building import row_maker
+from sie_gliner.building import row_maker, take_back
 from sie_gliner.checkpoint import load_checkpoint
 from sie_gliner.merging import Found, in_order, merge
 from sie_gliner.relations import merge_relations
@@ -57,7 +57,9 @@ class Windows(ReferenceModel):
 
     def answer(self, items: Sequence[Item], task: Task) -> Sequence[ItemOutput]:
         """Predict each window of each text, and merge."""
-        return [self._merged([row for row, _ in rows]) for rows in self._rows.rows(items, task)]
+        take_back(self._library)
+        windows = list(self._rows.rows(items, task))
+        return [self._merged([row for row, _ in rows]) for rows in windows]
 
     def _merged(self, rows: Sequence[Row]) -> ItemOutput:
         found = [self._predicted(row) for row in rows]

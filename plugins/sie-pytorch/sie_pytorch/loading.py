@@ -76,7 +76,7 @@ def load_text_encoder(family: type[TextEncoder], context: LoadContext) -> TextEn
         max_sequence_length=lengths.default,
         memory_bytes=info.memory_bytes + sum(head.memory_bytes for head in heads.values()),
         precision=info.precision,
-        takes_lora=True,
+        takes_lora=bool(runner.linear_shapes),
         notes={**info.notes, **{name: note for name, note in notes.items() if note}},
     )
     return encoder

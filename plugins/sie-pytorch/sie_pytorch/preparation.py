@@ -5,7 +5,7 @@ It runs on CPU threads, several at once, and knows no tensor and no device.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
@@ -131,10 +131,18 @@ class Preparation:
         excluded = self._excluded(prompt)
         contents = self._contents(items, prompt)
         fields = ["text" if item.token_ids is None else "token_ids" for item in items]
+        before = [partial(self._tokens_before, item, prompt) for item in items]
         return [
-            self._row(f"items[{index}].{field}", content, limit, excluded, task)
+            self._row(f"items[{index}].{field}", content, limit, excluded, task, before[index])
             for index, (field, content) in enumerate(zip(fields, contents, strict=True))
         ]
+
+    def _tokens_before(self, item: Item, prompt: Prompt) -> int:
+        """Count the tokens of an item that end before its text begins."""
+        if item.token_ids is not None or not prompt.prefix:
+            return len(self._prompt_ids(prompt.prefix)) if prompt.prefix else 0
+        offsets = self.tokenizer.core.encode(prompt.wrap(item.text or ""), add_special_tokens=False).offsets
+        return sum(1 for _, stop in offsets if stop <= len(prompt.prefix))
 
     def _contents(self, items: Sequence[Item], prompt: Prompt) -> list[Ids]:
         """Tokenise every text in one call, prompt included; ids are taken as they are."""
@@ -169,7 +177,9 @@ class Preparation:
             return 0
         return self.tokenizer.prompt_length(self._prompt_ids(prompt.prefix), self._lengths.default)
 
-    def _row(self, where: str, content: Ids, limit: int | None, excluded: int, task: Task) -> TokenRow:
+    def _row(
+        self, where: str, content: Ids, limit: int | None, excluded: int, task: Task, before: Callable[[], int]
+    ) -> TokenRow:
         framing = self.tokenizer.framing
         tokens = framing + len(content)
         if tokens == 0 and not self._takes_nothing:
@@ -189,8 +199,17 @@ class Preparation:
                 code="INPUT_TOO_LONG",
             )
         kept = limit - framing
+        # Where the weights' files have texts cut at their start, the words before a text go first, as in the reference.
+        stays = before() if task.truncate == "start" else 0
+        if limit <= excluded or kept <= stays:
+            raise InvalidInput(
+                f"{where}: of the {limit} tokens it may have, the words before it take {max(stays, excluded)}, which "
+                "leaves none for the text: shorten them, or allow more tokens.",
+                param="options.max_seq_length",
+            )
         from_start = self.tokenizer.cuts_start if task.truncate is None else task.truncate == "start"
-        cut = content[len(content) - kept :] if from_start else content[:kept]
+        end = content[len(content) - kept + stays :]
+        cut = np.concatenate((content[:stays], end)) if from_start else content[:kept]
         return self._framed(cut, excluded, task, Truncation(tokens, limit))
 
     def _framed(self, content: Ids, excluded: int, task: Task, truncated: Truncation | None = None) -> TokenRow:

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from sie_core.contracts import Adapter, InvalidInput, Item, ItemOutput, LoadContext, ModelLoadError, OutputType, Task
+
+
+def profile_options(context: LoadContext) -> dict[str, Any]:
+    """Give the options of the model's profile; one that it unsets, by null, is as little there as in a request."""
+    return {name: value for name, value in context.model.profile.runtime.items() if value is not None}
 
 
 def warm_up(
@@ -15,7 +21,7 @@ def warm_up(
     Raises:
         ModelLoadError: `CONFIG`: the profile's options cannot be served; names the option.
     """
-    options = context.model.profile.runtime
+    options = profile_options(context)
     item = Item(text="warm")
     try:
         for input_type in ("query", None):

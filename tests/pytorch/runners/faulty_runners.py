@@ -76,3 +76,11 @@ class Hungry:
 
 class Sound(PaddedRunner):
     """Is right."""
+
+
+class NoLinear(PackedRunner):
+    """Takes no low-rank factors."""
+
+    @property
+    def linear_shapes(self) -> Any:
+        return {}

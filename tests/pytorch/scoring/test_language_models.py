@@ -180,3 +180,10 @@ def test_a_reranker_converted_to_a_classifier_is_asked_by_its_template(tmp_path:
         with torch.inference_mode():
             expected.append(float(model(ids).logits.sigmoid()))
     assert deviation(score(adapter, options=asked), expected) <= BOUND
+
+
+def test_options_that_a_profile_unsets_are_as_little_there_as_in_a_request(tmp_path: Path) -> None:
+    folder = write_language_model("llama", tmp_path)
+    unset = {"template": "{instruction} {query} {document}", "default_instruction": None, "score_label": None}
+    adapter = serve(folder, loadtime=ANSWERS, runtime=unset)
+    assert adapter.facts.operations == ("score",)

@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-constexpr int SPINS = 4000; // some ten microseconds, before a waiting thread offers its processor to others
+constexpr int SPINS = 4000; // some hundred microseconds, before a waiting thread offers its processor to others
 
 struct Job {
     // `work(phase, item, place)`: called once for each item; `place` is the thread's own, below `places`. It must not

@@ -23,7 +23,7 @@ from sie_core.contracts import (
     device_fault,
 )
 from sie_pytorch.runner_specs import INTERFACE
-from sie_pytorch.runners.checkpoint import load_model
+from sie_pytorch.runners.checkpoint import SPARSE_NOTE, load_model
 from sie_pytorch.runners.halves import Widened
 from sie_pytorch.runners.mapping import MappedFiles
 from sie_pytorch.runners.padded import PaddedRunner
@@ -51,11 +51,6 @@ from sie_pytorch.runners.two_parts import TwoParts, two_sets
 
 logger = logging.getLogger(__name__)
 
-SPARSE_NOTE = (
-    "full, in place of the block_sparse attention its config.json names: transformers' class gives that up for good at "
-    "the first text of at most (5 + 2 * num_random_blocks) * block_size tokens, so a text's states would depend on "
-    "those before it; longer texts differ from what a fresh model of transformers computes"
-)
 ATTENTION_BACKENDS = ("auto", "sdpa", "eager")
 """Those that need no runner which names them."""
 

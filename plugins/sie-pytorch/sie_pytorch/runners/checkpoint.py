@@ -29,6 +29,13 @@ ENCODERS_ALONE = frozenset(
 """Model types with a decoder of which the encoder alone gives a text's states, without a class of its own that
 transformers lists: those of sentence-transformers."""
 
+SPARSE_NOTE = (
+    "full, in place of the block_sparse attention its config.json names: transformers' class gives that up for good at "
+    "the first text of at most (5 + 2 * num_random_blocks) * block_size tokens, so a text's states would depend on "
+    "those before it; longer texts differ from what a fresh model of transformers computes"
+)
+"""What an operator is told of `sparse_blocks`."""
+
 TEXT_ENCODER = ("vocab_size", "hidden_size", "num_hidden_layers")
 """What the config of a text encoder states, and that of a model of several kinds of input does not."""
 

@@ -37,6 +37,7 @@ from sie_pytorch.scoring.templates import (
 )
 from sie_pytorch.stages import Stages, disable_progress_bars
 from sie_pytorch.tokenizer import TextTokenizer, read_tokenizer, text_tokenizer
+from sie_pytorch.warming import profile_options
 from sie_pytorch.weights import require_weights
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ def _warm_up(model: PairModel, labels: Labels, context: LoadContext) -> tuple[Op
     Raises:
         ModelLoadError: `CONFIG`: the profile's options cannot be served; names the option.
     """
-    options, item = context.model.profile.runtime, Item(text="warm")
+    options, item = profile_options(context), Item(text="warm")
     tasks = [Task("score", query=Item(text="warm"), options=options)]
     if labels.entailment is not None:
         tasks.append(Task("extract", labels=("warm",), options=options))
