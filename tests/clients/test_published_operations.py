@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sie_sdk import SIEClient
-from sie_sdk._media import png
+from sie_sdk._requests.media import png
 
 QUERY = "red fox"
 DOCUMENTS = ["a house", "a red fox", "red, no fox", "a red hat"]

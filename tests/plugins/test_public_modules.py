@@ -23,7 +23,7 @@ DEEP = {
     "sie_core.engine.engine": "import sie_core.engine.engine",
     "sie_core.memory": "def load():\n    from sie_core import memory",
     "sie_pytorch.tokenizer": "from sie_pytorch import tokenizer",
-    "sie_sdk._protocol": "from sie_sdk._protocol import *",
+    "sie_sdk._calls.protocol": "from sie_sdk._calls.protocol import *",
 }
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 from sie_sdk import wire
-from sie_sdk._exchange import Offload, Operation, Outcome, Response, Send, Sleep
-from sie_sdk._protocol import Protocol
-from sie_sdk._requests import Writer
+from sie_sdk._calls.exchange import Offload, Operation, Outcome, Response, Send, Sleep
+from sie_sdk._calls.protocol import Protocol
+from sie_sdk._requests.writer import Writer
 
 from tests.sdk.scripted import Scripted, scripted_server
 

@@ -27,6 +27,8 @@ class Scripted:
     script: list[Answer | str | Callable[[bytes], Answer]] = field(default_factory=list)
     requests: list[tuple[str, str, dict[str, str], bytes]] = field(default_factory=list)
     connections: set[Any] = field(default_factory=set)
+    taken: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    """Counts the requests that arrived: one whose client soon gives up may arrive after that."""
     release: threading.Event = field(default_factory=threading.Event)
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
@@ -35,6 +37,7 @@ class Scripted:
         self.requests.append((handler.command, handler.path, headers, body))
         self.connections.add(handler.client_address)
         step = self.script.pop(0)
+        self.taken.release()
         if step == "hang up":
             handler.close_connection = True
             return

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 from sie_sdk import IncompleteBatchError, RequestError, __version__, dense_embedding, wire
-from sie_sdk._exchange import Response
+from sie_sdk._calls.exchange import Response
 from sie_sdk.types import Item
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from sie_sdk import SIEAsyncClient, SIEClient
-from sie_sdk._endpoint import resolve_api_key
+from sie_sdk._requests.endpoint import resolve_api_key
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sie_sdk import SIEError, wire
-from sie_sdk._exchange import Response
+from sie_sdk._calls.exchange import Response
 
 WORDS = """
     model items id dense sparse multivector values indices dtype dims truncated tokens kept timing total_ms usage

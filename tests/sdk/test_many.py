@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sie_sdk import RequestError, SIEConnectionError, wire
-from sie_sdk._exchange import Done, Response, Send, TransportFailure, step
+from sie_sdk._calls.exchange import Done, Response, Send, TransportFailure, step
 
 from .conftest import Rehearsal, answer
 
@@ -159,14 +159,21 @@ def test_a_failure_of_no_item_is_raised_unless_something_was_answered(rehearsal,
     assert [(each.place, type(each.error)) for each in many.failed] == [(2, kind), (3, kind), (4, kind)]
 
 
-def test_a_server_that_takes_no_item_of_the_first_batch_is_not_asked_for_all(rehearsal):
+def test_a_server_that_takes_no_item_of_the_first_batches_is_not_asked_for_all(rehearsal):
     def refuse(texts: list[str]) -> Response:
         return Rehearsal.error(400, "INVALID_INPUT", param="items[0].text")
 
     server = Server(refuse)
     with pytest.raises(RequestError):
-        encode(rehearsal, ["x"] * 100, server, batch_size=4)
-    assert len(server.asked) == 4
+        encode(rehearsal, ["x"] * 100, server, batch_size=4, parallel=2)
+    assert len(server.asked) == 8
+
+
+def test_a_first_batch_of_bad_items_alone_ends_nothing(rehearsal):
+    many = encode(rehearsal, ["bad", "a", "b"], blaming("bad"), batch_size=1, parallel=2)
+    assert [each.place for each in many.failed] == [0]
+    many = encode(rehearsal, ["bad"], blaming("bad"))
+    assert [each.place for each in many.failed] == [0]
 
 
 def test_texts_that_are_all_too_long_at_first_end_nothing(rehearsal):
@@ -202,6 +209,11 @@ def test_documents_of_many_queries_are_ranked_however_many_there_are(rehearsal):
     assert many.matrix().dtype == np.float32
 
 
+def test_documents_may_come_from_a_generator_too(rehearsal):
+    many = score(rehearsal, [("q", (str(place) for place in range(3)))], Server())
+    assert many.matrix().tolist() == [[0, 1, 2]]
+
+
 def test_a_document_that_fails_is_told_with_its_query(rehearsal):
     server = blaming("8")
     many = score(rehearsal, [("p", ["1", "2", "3"]), ("q", ["7", {"text": "8", "id": "b"}, "9"])], server, batch_size=2)
@@ -235,6 +247,9 @@ def test_a_query_that_fails_tells_its_documents_and_no_others(rehearsal, tmp_pat
         ("encode_many", [], {"labels": ["a"]}, r"encode_many\(\) takes no argument 'labels'; it takes batch_size, "),
         ("score_many", "one", {}, "queries is one str"),
         ("score_many", [("q", "one")], {}, r"queries\[0\]\[1\] is one str"),
+        ("score_many", ["one"], {}, r"queries\[0\] is no pair of a query and its documents"),
+        ("score_many", [("q", ["a"], 7)], {}, r"queries\[0\] is no pair"),
+        ("score_many", [7], {}, r"queries\[0\] is no pair"),
     ],
 )
 def test_wrong_arguments_are_refused_before_anything_is_sent(rehearsal, name, items, settings, wrong):

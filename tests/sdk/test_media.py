@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from sie_sdk._media import image_format, item_media, png
+from sie_sdk._requests.media import image_format, item_media, png
 from sie_sdk.types import Item
 
 PIXELS = np.random.default_rng(3).integers(0, 256, (5, 7, 3), dtype=np.uint8)

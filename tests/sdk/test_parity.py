@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 import socket
 from typing import Any
 
@@ -40,7 +41,7 @@ def test_help_and_notebooks_see_each_argument_with_its_default_and_its_docs():
     for name in ("encode", "score", "extract"):
         call = getattr(SIEClient, name)
         for argument in list(inspect.signature(call).parameters)[1:]:
-            assert f"            {argument}: " in call.__doc__, (name, argument)
+            assert re.search(rf"^ {{12}}(\w+, )*{argument}(, \w+)*: ", call.__doc__, re.MULTILINE), (name, argument)
 
 
 def test_only_the_asynchronous_shell_is_asynchronous():
@@ -167,8 +168,8 @@ def test_the_shells_send_return_and_raise_the_same(server, name):
     for run in (run_sync, run_async):
         server.script = list(script)
         outcome = run(server.url, method, arguments, call, client)
+        assert all(server.taken.acquire(timeout=30) for _ in script), "not the whole script was asked for"
         requests = [(verb, path, headers | {"user-agent": ""}, body) for verb, path, headers, body in server.requests]
-        assert not server.script, "not the whole script was asked for"
         assert len(requests) == len(script)
         server.requests.clear()
         seen.append((outcome, requests))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from sie_sdk import errors
-from sie_sdk._exchange import Response, TransportFailure
+from sie_sdk._calls.exchange import Response, TransportFailure
 
 
 def lost(phase):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from sie_sdk import IncompleteBatchError, InputTooLongError, LoraLoadingError, RequestError
-from sie_sdk._exchange import Response
+from sie_sdk._calls.exchange import Response
 from sie_sdk.types import Item
 
 from .conftest import answer

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sie_sdk import SIEAsyncClient, SIEClient, wire
-from sie_sdk._exchange import Offload, Operation
+from sie_sdk._calls.exchange import Offload, Operation
 
 from tests.sdk.scripted import Answer, Scripted, ok, refused
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from sie_sdk import ModelLoadFailedError, RequestError
-from sie_sdk._exchange import Response
+from sie_sdk._calls.exchange import Response
 
 TOKEN = {"id": 7, "text": "x", "special": False, "start": 0, "stop": 1}
 SPECIAL = {"id": 1, "text": "[CLS]", "special": True, "start": None, "stop": None}

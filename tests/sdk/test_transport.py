@@ -8,7 +8,7 @@ import ssl
 
 import httpx
 import pytest
-from sie_sdk import _transport
+from sie_sdk._calls import transport
 
 
 def caused(error: Exception, cause: BaseException) -> Exception:
@@ -42,13 +42,13 @@ GROUP = ExceptionGroup("all attempts failed", [REFUSED, OSError(errno.ENETUNREAC
     ],
 )
 def test_how_far_an_exchange_got(error, phase):
-    failure = _transport.failure(error)
+    failure = transport.failure(error)
     assert (failure.phase, failure.error) == (phase, error)
 
 
 def test_one_timeout_stands_for_both_unless_each_has_its_own():
     def told(*seconds: float | None) -> tuple[float | None, float | None]:
-        timeout = _transport.timeouts(*seconds)
+        timeout = transport.timeouts(*seconds)
         return timeout.connect, timeout.read
 
     assert told(None, None, None) == (10, 150)

@@ -13,12 +13,12 @@ from typing import Any, Self, TypeVar, Unpack, overload
 
 import httpx
 
-from sie_sdk import _transport
-from sie_sdk._batches import Batches
-from sie_sdk._exchange import Done, Offload, Operation, Response, Send, Sleep, TransportFailure, step
-from sie_sdk._keywords import keywords
-from sie_sdk._many import Queries
-from sie_sdk._protocol import Protocol
+from sie_sdk._calls import transport
+from sie_sdk._calls.exchange import Done, Offload, Operation, Response, Send, Sleep, TransportFailure, step
+from sie_sdk._calls.keywords import keywords
+from sie_sdk._calls.many import Queries
+from sie_sdk._calls.parallel import as_tasks
+from sie_sdk._calls.protocol import Protocol
 from sie_sdk.many import EncodeMany, ScoreMany
 from sie_sdk.settings import (
     CallSettings,
@@ -64,8 +64,8 @@ class SIEAsyncClient:
         http_client: httpx.AsyncClient | None = None,
     ) -> None:
         self._protocol = Protocol.create(base_url, api_key, gpu, options, wire_format)
-        self._timeouts = _transport.timeouts(timeout_s, connect_timeout_s, read_timeout_s)
-        self._http = http_client or httpx.AsyncClient(**_transport.settings(max_connections))
+        self._timeouts = transport.timeouts(timeout_s, connect_timeout_s, read_timeout_s)
+        self._http = http_client or httpx.AsyncClient(**transport.settings(max_connections))
         self._owns_http = http_client is None
 
     @property
@@ -102,7 +102,7 @@ class SIEAsyncClient:
 
         Arguments, results and errors are those of `SIEClient.encode_many`. Iterating `items` holds up the event loop.
         """
-        return await self._run_all(self._protocol.encode_many(model, items, settings))
+        return await as_tasks(self._protocol.encode_many(model, items, settings), self._run)
 
     @keywords(CallSettings)
     async def score(
@@ -120,7 +120,7 @@ class SIEAsyncClient:
 
         Arguments, results and errors are those of `SIEClient.score_many`.
         """
-        return await self._run_all(self._protocol.score_many(model, queries, settings))
+        return await as_tasks(self._protocol.score_many(model, queries, settings), self._run)
 
     @overload
     async def extract(  # type: ignore[overload-overlap]
@@ -204,21 +204,6 @@ class SIEAsyncClient:
     ) -> None:
         await self.aclose()
 
-    async def _run_all(self, batches: Batches[Result]) -> Result:
-        running: set[asyncio.Task[None]] = set()
-        with batches:
-            try:
-                for operation in batches:
-                    running.add(asyncio.create_task(self._run(operation)))
-                    if len(running) == batches.parallel:
-                        done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                        await asyncio.gather(*done)
-                await asyncio.gather(*running)
-            finally:
-                for each in running:
-                    each.cancel()
-        return batches.outcome()
-
     async def _run(self, operation: Operation[Result]) -> Result:
         action = step(operation, None)
         while not isinstance(action, Done):
@@ -232,11 +217,11 @@ class SIEAsyncClient:
         return action.result
 
     async def _exchange(self, send: Send) -> Response | TransportFailure:
-        timeouts = _transport.timeouts_of(send, self._timeouts)
+        timeouts = transport.timeouts_of(send, self._timeouts)
         try:
             answer = await self._http.request(
                 send.method, send.url, headers=send.headers, content=send.body, timeout=timeouts
             )
         except httpx.HTTPError as error:
-            return _transport.failure(error)
-        return _transport.response(answer)
+            return transport.failure(error)
+        return transport.response(answer)

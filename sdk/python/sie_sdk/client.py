@@ -6,21 +6,19 @@ too.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
 import httpx
 
-from sie_sdk import _transport
-from sie_sdk._batches import Batches
-from sie_sdk._exchange import Done, Operation, Outcome, Response, Send, Sleep, TransportFailure, step
-from sie_sdk._keywords import keywords
-from sie_sdk._many import Queries
-from sie_sdk._protocol import Protocol
+from sie_sdk._calls import transport
+from sie_sdk._calls.exchange import Done, Operation, Outcome, Response, Send, Sleep, TransportFailure, step
+from sie_sdk._calls.keywords import keywords
+from sie_sdk._calls.many import Queries
+from sie_sdk._calls.parallel import on_threads
+from sie_sdk._calls.protocol import Protocol
 from sie_sdk.many import EncodeMany, ScoreMany
 from sie_sdk.settings import (
     CallSettings,
@@ -79,8 +77,8 @@ class SIEClient:
         http_client: httpx.Client | None = None,
     ) -> None:
         self._protocol = Protocol.create(base_url, api_key, gpu, options, wire_format)
-        self._timeouts = _transport.timeouts(timeout_s, connect_timeout_s, read_timeout_s)
-        self._http = http_client or httpx.Client(**_transport.settings(max_connections))
+        self._timeouts = transport.timeouts(timeout_s, connect_timeout_s, read_timeout_s)
+        self._http = http_client or httpx.Client(**transport.settings(max_connections))
         self._owns_http = http_client is None
 
     @property
@@ -159,7 +157,7 @@ class SIEClient:
             TypeError: `items` is a single item, or an argument is none.
             ImportError: `progress` is true and tqdm is not installed.
         """
-        return self._run_all(self._protocol.encode_many(model, items, settings))
+        return on_threads(self._protocol.encode_many(model, items, settings), self._run)
 
     @keywords(CallSettings)
     def score(
@@ -177,11 +175,7 @@ class SIEClient:
                 `item-<place in the list>` in the result.
             instruction: What the query is for, where the model takes it.
             options: The model family's own options.
-            gpu: As in `encode`.
-            wait_for_capacity: As in `encode`.
-            provision_timeout_s: As in `encode`.
-            max_oom_retries: As in `encode`.
-            timeout_s: As in `encode`.
+            gpu, wait_for_capacity, provision_timeout_s, max_oom_retries, timeout_s: As in `encode`.
             truncate: As in `encode`; of a query and a document read together, the document is cut.
 
         Raises:
@@ -209,7 +203,7 @@ class SIEClient:
             TypeError: `queries` is no list of pairs, or an argument is none.
             ImportError: `progress` is true and tqdm is not installed.
         """
-        return self._run_all(self._protocol.score_many(model, queries, settings))
+        return on_threads(self._protocol.score_many(model, queries, settings), self._run)
 
     @overload
     def extract(  # type: ignore[overload-overlap]
@@ -237,12 +231,7 @@ class SIEClient:
             output_schema: A JSON Schema of the result's `data`, for models that take one.
             instruction: What is wanted, in words, for models that take it.
             options: The model family's own options, e.g. `{"threshold": 0.3}`.
-            gpu: As in `encode`.
-            wait_for_capacity: As in `encode`.
-            provision_timeout_s: As in `encode`.
-            max_oom_retries: As in `encode`.
-            timeout_s: As in `encode`.
-            truncate: As in `encode`.
+            gpu, wait_for_capacity, provision_timeout_s, max_oom_retries, timeout_s, truncate: As in `encode`.
 
         Raises:
             SIEError: As `encode` does.
@@ -324,26 +313,6 @@ class SIEClient:
     ) -> None:
         self.close()
 
-    def _run_all(self, batches: Batches[Result]) -> Result:
-        stopped = threading.Event()
-
-        def pause(seconds: float) -> None:
-            if stopped.wait(seconds):
-                raise InterruptedError("the call this request is of has ended")
-
-        with batches, ThreadPoolExecutor(batches.parallel, "sie") as threads:
-            running: set[Future[None]] = set()
-            try:
-                for operation in batches:
-                    running.add(threads.submit(self._run, operation, pause))
-                    if len(running) == batches.parallel:
-                        done, running = wait(running, return_when=FIRST_COMPLETED)
-                        _raise_of(done)
-                _raise_of(running)
-            finally:
-                stopped.set()
-        return batches.outcome()
-
     def _run(self, operation: Operation[Result], pause: Callable[[float], None] = time.sleep) -> Result:
         outcome: Outcome = None
         while not isinstance(action := step(operation, outcome), Done):
@@ -355,17 +324,11 @@ class SIEClient:
         return action.result
 
     def _exchange(self, send: Send) -> Response | TransportFailure:
-        timeouts = _transport.timeouts_of(send, self._timeouts)
+        timeouts = transport.timeouts_of(send, self._timeouts)
         try:
             answer = self._http.request(
                 send.method, send.url, headers=send.headers, content=send.body, timeout=timeouts
             )
         except httpx.HTTPError as error:
-            return _transport.failure(error)
-        return _transport.response(answer)
-
-
-def _raise_of(ended: Iterable[Future[None]]) -> None:
-    """Wait for requests, and raise what none of them should: what they fail with is told by item."""
-    for each in ended:
-        each.result()
+            return transport.failure(error)
+        return transport.response(answer)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sie_sdk import wire
-from sie_sdk._exchange import Response
-from sie_sdk._headers import request_info, retry_after_s
+from sie_sdk._answers.headers import request_info, retry_after_s
+from sie_sdk._calls.exchange import Response
 from sie_sdk.errors import (
     InputTooLongError,
     LoraLoadingError,

@@ -12,14 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from sie_sdk._batches import Ask, Batches
-from sie_sdk._endpoint import resolve_api_key, resolve_base_url
-from sie_sdk._exchange import Offload, Operation, Response, Send, Sleep, TransportFailure
-from sie_sdk._failures import CallFacts, read_failure
-from sie_sdk._keywords import filled
-from sie_sdk._many import AskScores, Queries, encode_batches, score_batches
-from sie_sdk._requests import LARGE_BYTES, Writer, are_large, as_item, as_items
-from sie_sdk._results import (
+from sie_sdk._answers.failures import CallFacts, read_failure
+from sie_sdk._answers.results import (
     read_encode,
     read_extract,
     read_health,
@@ -28,7 +22,13 @@ from sie_sdk._results import (
     read_score,
     read_tokens,
 )
-from sie_sdk._retry import Reach, Retries
+from sie_sdk._calls.batches import Ask, Batches
+from sie_sdk._calls.exchange import Offload, Operation, Response, Send, Sleep, TransportFailure
+from sie_sdk._calls.keywords import filled
+from sie_sdk._calls.many import AskScores, Queries, encode_batches, score_batches
+from sie_sdk._calls.retry import Reach, Retries
+from sie_sdk._requests.endpoint import resolve_api_key, resolve_base_url
+from sie_sdk._requests.writer import LARGE_BYTES, Writer, are_large, as_item, as_items
 from sie_sdk.many import EncodeMany, ScoreMany
 from sie_sdk.settings import (
     CallSettings,

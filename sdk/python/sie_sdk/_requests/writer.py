@@ -15,7 +15,7 @@ from urllib.parse import quote
 import numpy as np
 
 from sie_sdk import __version__, wire
-from sie_sdk._media import MEDIA, item_media
+from sie_sdk._requests.media import MEDIA, item_media
 from sie_sdk.types import ItemLike, WireFormat
 
 LARGE_BYTES: Final = 2**18

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from itertools import islice
 from typing import Any
 
-from sie_sdk._batches import Ask, Batch, Batches, ItemMap
-from sie_sdk._exchange import Operation
-from sie_sdk._requests import are_large, as_item
+from sie_sdk._calls.batches import Ask, Batch, Batches, ItemMap
+from sie_sdk._calls.exchange import Operation
+from sie_sdk._requests.writer import are_large, as_item
 from sie_sdk.errors import IncompleteBatchError, RequestError
 from sie_sdk.many import EncodeMany, FailedItem, ScoreMany
 from sie_sdk.settings import EncodeManySettings, ScoreManySettings
@@ -20,7 +20,7 @@ from sie_sdk.types import EncodeResult, ItemLike, ScoreEntry, ScoreResult
 
 AskScores = Callable[[ItemMap, Sequence[ItemMap]], Operation[ScoreResult]]
 """Has items scored against a query by one request."""
-Queries = Iterable[tuple[ItemLike, Sequence[ItemLike]]]
+Queries = Iterable[tuple[ItemLike, Iterable[ItemLike]]]
 """Queries, each with its documents."""
 
 
@@ -52,8 +52,8 @@ def score_batches(model: str, queries: Queries, ask: AskScores, said: ScoreManyS
     rankings: list[_Ranking] = []
 
     def batches() -> Iterator[Batch[ScoreEntry]]:
-        for place, (query, documents) in enumerate(queries):
-            _check_several(documents, f"queries[{place}][1]")
+        for place, pair in enumerate(queries):
+            query, documents = _pair(pair, f"queries[{place}]")
             listed, of_query = list(documents), _of_query(query, place, ask)
             rankings.append(_Ranking(model, query, listed))
             for first in range(0, len(listed), said["batch_size"]):
@@ -65,8 +65,7 @@ def score_batches(model: str, queries: Queries, ask: AskScores, said: ScoreManyS
             rankings[batch.query or 0].take(batch)
         return ScoreMany([each.result() for each in rankings], _failed(made), [each.scores for each in rankings])
 
-    total = sum(len(documents) for _, documents in queries) if isinstance(queries, Sequence) else None
-    return Batches(batches(), outcome, total, said)
+    return Batches(batches(), outcome, _count(queries), said)
 
 
 class _Ranking:
@@ -113,6 +112,23 @@ def _of_query(query: ItemLike, place: int, ask: AskScores) -> Ask[ScoreEntry]:
         return [entries[at] for at in places]
 
     return asked
+
+
+def _pair(pair: object, name: str) -> tuple[ItemLike, Iterable[ItemLike]]:
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise TypeError(f"{name} is no pair of a query and its documents")
+    query, documents = pair
+    _check_several(documents, f"{name}[1]")
+    return query, documents
+
+
+def _count(queries: Queries) -> int | None:
+    """Return how many documents there are; None where only reading them would tell."""
+    sizes = [
+        len(pair[1]) if isinstance(pair, (tuple, list)) and len(pair) == 2 and isinstance(pair[1], Sized) else None
+        for pair in (queries if isinstance(queries, Sequence) else [None])
+    ]
+    return None if None in sizes else sum(size or 0 for size in sizes)
 
 
 def _check_several(items: object, name: str) -> None:

@@ -9,8 +9,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from sie_sdk._exchange import TransportFailure
-from sie_sdk._failures import CallFacts, Failure, to_exception
+from sie_sdk._answers.failures import CallFacts, Failure, to_exception
+from sie_sdk._calls.exchange import TransportFailure
 from sie_sdk.errors import SIEConnectionError, error_spec
 
 DEFAULT_BUDGET_S = 900.0

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
-from sie_sdk._exchange import Offload, Operation
-from sie_sdk._progress import bar
-from sie_sdk._requests import are_large, as_item, size_of
+from sie_sdk._calls.exchange import Offload, Operation
+from sie_sdk._calls.progress import bar
+from sie_sdk._requests.writer import are_large, as_item, size_of
 from sie_sdk.errors import (
     IncompleteBatchError,
     InputTooLongError,
@@ -159,6 +159,7 @@ class Batches(AbstractContextManager["Batches[Outcome]"], Generic[Outcome]):
         self._outcome = outcome
         self._made: list[Batch[Any]] = []
         self._answered = False
+        self._refused = 0
         self._ended: SIEError | ValueError | None = None
         self._bar = bar(said["progress"], total)
         self._lock = threading.Lock()
@@ -170,6 +171,7 @@ class Batches(AbstractContextManager["Batches[Outcome]"], Generic[Outcome]):
                 yield self._run(batch)
             else:
                 batch.end(self._ended)
+                batch.items = ()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -195,8 +197,9 @@ class Batches(AbstractContextManager["Batches[Outcome]"], Generic[Outcome]):
         with self._lock:
             answered = len(batch.answers) - len(batch.failed)
             self._answered = self._answered or answered > 0
-            if not self._answered and batch.refusal and len(batch.answers) > 1:
-                self._ended = batch.refusal  # no item of a whole batch was taken: the others need not be tried
+            self._refused += batch.refusal is not None and not answered
+            if self._refused >= self.parallel and not self._answered:
+                self._ended = batch.refusal  # no item was taken yet, of several batches: the others need not be tried
             self._bar.update(len(batch.answers))
         batch.items = ()
 

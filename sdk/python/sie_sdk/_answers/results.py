@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sie_sdk import wire
-from sie_sdk._exchange import Response
-from sie_sdk._extracted import extract_result, read_truncated, score_entry
-from sie_sdk._headers import request_info, timing
+from sie_sdk._answers.extracted import extract_result, read_truncated, score_entry
+from sie_sdk._answers.headers import request_info, timing
+from sie_sdk._calls.exchange import Response
 from sie_sdk.errors import IncompleteBatchError, RequestError
 from sie_sdk.types import (
     EncodeResult,

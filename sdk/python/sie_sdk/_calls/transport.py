@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from sie_sdk._exchange import Response, Send, TransportFailure
+from sie_sdk._calls.exchange import Response, Send, TransportFailure
 
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 150.0

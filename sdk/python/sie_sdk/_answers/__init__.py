@@ -1,0 +1,1 @@
+"""Reading answers: results, failures, and what headers say of both."""

@@ -1,0 +1,1 @@
+"""Writing requests: to which server, with which headers, and how items and their media travel."""
