@@ -18,10 +18,6 @@ log = logging.getLogger(__name__)
 
 clock = time.monotonic
 
-GiveUp = Callable[[bool], None]
-"""Told that a call is not to be waited for: True where it is at work for too long, perhaps several times; False, once,
-where no thread is left for it, and it is never made."""
-
 
 @dataclass(slots=True, eq=False)
 class Work:
@@ -29,7 +25,6 @@ class Work:
 
     call: Callable[..., None]
     arguments: tuple[Any, ...]
-    give_up: GiveUp | None
     since: float = 0.0
 
 
@@ -66,25 +61,24 @@ class CpuPool:
         """Threads that are at a call."""
         return sum(work is not None for work in self._at_work)
 
-    def submit(self, call: Callable[..., None], *arguments: Any, give_up: GiveUp | None = None) -> Work:
+    def submit(self, call: Callable[..., None], *arguments: Any) -> Work:
         """Queue a call. It must handle its own errors: what it raises is only logged.
 
         Args:
             call: The call.
             arguments: Its arguments.
-            give_up: Called by `give_up`; without it the call is made however long it waits.
 
         Returns:
             The queued call, for `remove`.
         """
-        work = Work(call, arguments, give_up)
+        work = Work(call, arguments)
         with self._wake:
             self._waiting[work] = None
             self._wake.notify()
         return work
 
     def remove(self, work: Work) -> bool:
-        """Forget a call that waits; False where a thread has taken it, or it was given up."""
+        """Forget a call that waits; False where a thread has taken it."""
         with self._wake:
             waited = work in self._waiting
             if waited:
@@ -112,21 +106,6 @@ class CpuPool:
     def problem(self, limit_s: float) -> str | None:
         """Say so where it is every thread, and nothing is done any more."""
         return self.note(limit_s) if len(self._overdue(limit_s)) == len(self._threads) else None
-
-    def give_up(self, limit_s: float) -> None:
-        """Tell those whose calls take longer than `limit_s`, and where that is every thread let those that wait go."""
-        for work in self._overdue(limit_s):
-            if work.give_up is not None:
-                work.give_up(True)
-        if self.problem(limit_s) is None:
-            return
-        with self._wake:
-            let_go = [work for work in self._waiting if work.give_up is not None]
-            for work in let_go:
-                del self._waiting[work]
-        for work in let_go:
-            assert work.give_up is not None
-            work.give_up(False)
 
     def _overdue(self, limit_s: float) -> list[Work]:
         now = clock()

@@ -109,7 +109,7 @@ def build_engine(
 def _pipeline(
     settings: Settings,
     device: Device,
-    free_up: Callable[[str], Awaitable[bool]],
+    free_memory: Callable[[str], Awaitable[bool]],
     timeouts: Timeouts,
     clock: Callable[[], float],
 ) -> Pipeline:
@@ -121,4 +121,4 @@ def _pipeline(
         "device %s (%s), %d threads a CPU stage, %d for images, CPU budget %s",
         device, device.name, threads, image_threads, budget,
     )  # fmt: skip
-    return Pipeline(device, threads, image_threads, max_queued_cost, free_up, timeouts.stall_s, clock)
+    return Pipeline(device, threads, image_threads, max_queued_cost, free_memory, timeouts, clock)

@@ -30,7 +30,7 @@ from sie_core.engine.models.loaded import LoadedModel
 from sie_core.engine.models.record import Registry
 from sie_core.engine.models.sightings import Sightings
 from sie_core.engine.pipeline.pipeline import Pipeline
-from sie_core.engine.pipeline.tokenizer_pool import Tokens
+from sie_core.engine.pipeline.tokenizing import Tokens
 from sie_core.engine.requests.admission import Admission
 from sie_core.engine.requests.errors import deadline_exceeded
 from sie_core.engine.requests.task import Asked, resolve_task

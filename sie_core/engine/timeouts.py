@@ -11,6 +11,9 @@ class Timeouts:
 
     stall_s: float = 60.0
     """A batch counts as hung beyond this and ten times its prediction."""
+    stage_s: float = 300.0
+    """A stage counts as hung when each of its threads has been at one request for this long. Nobody predicts how long
+    preparing takes, and other processes may keep the cores busy."""
     drain_s: float = 30.0
     """How long a load waits until nobody uses a model it evicts; then another is chosen."""
     room_s: float = 60.0

@@ -1,8 +1,9 @@
-"""A stage that hangs is told, and nobody waits for it for ever."""
+"""A stage that hangs is told, and holds up nothing else."""
 
 import asyncio
 import re
 import threading
+import time
 
 import pytest
 from sie_fake.adapter import FakeAdapter
@@ -25,67 +26,71 @@ async def refusal(waiting):
 
 
 @pytest.mark.parametrize("option", ["prepare_hold", "image_hold"])
-async def test_a_preparation_that_hangs_answers_its_request_and_those_behind_it(engines, option):
+async def test_a_stage_that_hangs_turns_liveness_red_and_what_waits_is_answered_when_it_comes_back(engines, option):
     hold = engines.hold()
     model = engines.model("held", inputs=("text", "image"), **{option: str(hold)})
-    engine = await engines.start(load=[model], timeouts=Timeouts(stall_s=0.1), preprocessor_workers=1, image_workers=1)
+    timeouts = Timeouts(stall_s=0.1, stage_s=0.2)
+    engine = await engines.start(load=[model], timeouts=timeouts, preprocessor_workers=1, image_workers=1)
     item = Item(text="a", images=[Media(b"picture")])
-    hung = asyncio.create_task(engine.infer(request(model, items=[item])))
-    await until(lambda: any(work for pool in pools(engine) for work in pool._at_work))
-    behind = asyncio.create_task(engine.infer(request(model, items=[item])))
-    error = await refusal(hung)
-    assert (error.code, error.message) == (
-        "INFERENCE_ERROR",
-        f"{model} did not end the preparation of this request within 0.5 s.",
-    )
-    assert (await refusal(behind)).code == "QUEUE_UNAVAILABLE"
-    assert left_over(engine, model, *pools(engine)) == (0, 1)
-    assert re.fullmatch("1 of 1 sie-(prepare|image) threads .* over 0.5 s", engine.health().live_problem)
+    waiting = [asyncio.create_task(engine.infer(request(model, items=[item]))) for _ in range(2)]
+    await until(lambda: engine.health().live_problem)
+    assert re.fullmatch("1 of 1 sie-(prepare|image) threads .* over 0.2 s", engine.health().live_problem)
     assert engine.health().ready_problem == engine.health().live_problem
+    assert not any(each.done() for each in waiting)
     hold.off()
+    assert [len(reply.items) for reply in await bounded(asyncio.gather(*waiting))] == [1, 1]
     await until(lambda: engine.health().live_problem is None)
     assert engine.health().notes == ()
-    assert len((await bounded(engine.infer(request(model, items=[item])))).items) == 1
-    assert [run.size for run in RECORD.runs(model)] == [1]  # what was given up is not run
 
 
-def pools(engine):
-    return engine._pipeline._preparing, engine._pipeline._seeing
-
-
-def left_over(engine, model, *pools):
-    """Count the calls that wait for a thread, and who uses a model."""
-    loaded = engine._registry.known(model).loaded
-    return sum(pool.waiting for pool in pools), loaded.leases.count
+async def test_a_deadline_answers_a_request_whose_preparation_hangs_and_its_model_stays_until_it_ends(engines):
+    hold = engines.hold()
+    model = engines.model("held", prepare_hold=str(hold))
+    engine = await engines.start(load=[model], timeouts=Timeouts(asked_unload_s=0.1), preprocessor_workers=1)
+    late = request(model, "text", deadline=time.monotonic() + 0.1)
+    assert (await refusal(engine.infer(late))).code == "DEADLINE_EXCEEDED"
+    assert not await bounded(engine.unload(model))
+    hold.off()
+    assert len((await bounded(engine.infer(request(model, "next")))).items) == 1
+    assert await bounded(engine.unload(model))
+    assert [run.texts for run in RECORD.runs(model)] == [("next",)]
 
 
 async def test_one_thread_that_hangs_beside_others_is_noted_and_the_others_work(engines):
     hold = engines.hold()
     held, free = engines.model("held", prepare_hold=str(hold)), engines.model("free")
-    engine = await engines.start(load=[held, free], timeouts=Timeouts(stall_s=0.1), preprocessor_workers=2)
-    assert (await refusal(engine.infer(request(held, "text")))).code == "INFERENCE_ERROR"
+    timeouts = Timeouts(stall_s=0.1, stage_s=0.1)
+    engine = await engines.start(load=[held, free], timeouts=timeouts, preprocessor_workers=2)
+    hung = asyncio.create_task(engine.infer(request(held, "text")))
+    await until(lambda: engine.health().notes)
     assert len((await bounded(engine.infer(request(free, "text")))).items) == 1
     health = engine.health()
-    assert health.live_problem is None
-    assert health.ready_problem is None
+    assert (health.live_problem, health.ready_problem) == (None, None)
     assert health.notes == ("1 of 2 sie-prepare threads at work on one request for over 0.1 s",)
-
-
-async def test_tokenising_that_hangs_answers_its_request_and_leaves_inference_alone(engines):
-    hold = engines.hold()
-    model = engines.model("held", prepare_hold=str(hold))
-    engine = await engines.start(load=[model], timeouts=Timeouts(stall_s=0.1))
-    error = await refusal(engine.tokenize(TokenizeRequest(model, ["text"], "r1")))
-    assert (error.code, "tokenisation" in error.message) == ("INFERENCE_ERROR", True)
-    behind = [engine.tokenize(TokenizeRequest(model, ["text"], f"behind {number}")) for number in range(3)]
-    assert [(await refusal(each)).code for each in behind] == ["QUEUE_UNAVAILABLE"] * 3
-    assert left_over(engine, model, engine._pipeline._tokenizing.pool) == (0, 1)  # only the one that hangs
-    assert engine.health().live_problem is None
-    assert "sie-tokenize" in engine.health().notes[0]
     hold.off()
+    await bounded(hung)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+async def test_tokenising_that_hangs_takes_one_thread_which_is_told_as_any_other(engines, threads):
+    hold = engines.hold()
+    held, free = engines.model("held", prepare_hold=str(hold)), engines.model("free")
+    timeouts = Timeouts(stall_s=0.1, stage_s=0.1)
+    engine = await engines.start(load=[held, free], timeouts=timeouts, preprocessor_workers=threads)
+    asked = [TokenizeRequest(held, ["text"], f"r{number}") for number in range(3)]
+    waiting = [asyncio.create_task(engine.tokenize(each)) for each in asked]
+    await until(lambda: engine.health().notes)
+    (note,) = engine.health().notes
+    assert note.startswith(f"1 of {threads} sie-prepare threads")
+    if threads == 1:
+        await until(lambda: engine.health().live_problem == note)
+    else:
+        assert len((await bounded(engine.infer(request(free, "text")))).items) == 1
+        assert engine.health().live_problem is None
+    hold.off()
+    assert [len(tokens) for tokens in await bounded(asyncio.gather(*waiting))] == [1] * 3
     await until(lambda: engine.health().notes == ())
-    assert len(await bounded(engine.tokenize(TokenizeRequest(model, ["text"], "r3")))) == 1
-    assert await bounded(engine.unload(model))
+    assert await bounded(engine.unload(held))
 
 
 @pytest.mark.parametrize("device", ["cpu", "fake"])

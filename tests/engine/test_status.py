@@ -19,7 +19,7 @@ async def test_an_engine_at_rest_tells_its_device_and_nothing_else(engines):
     status = engine.status()
     assert (status.device, status.memory.total, status.threshold) == (engine.device, 300 * MB, 0.8)
     assert (status.in_flight, status.queued, status.models, status.loads) == (0, {}, [], [])
-    assert status.stages.keys() == {"prepare", "image", "finish", "tokenize", "measure"}
+    assert status.stages.keys() == {"prepare", "image", "finish", "measure"}
     assert status.stages["prepare"] == StageStatus(0, 0)
 
 

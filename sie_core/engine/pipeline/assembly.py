@@ -1,6 +1,6 @@
 """Puts the outputs of a request's units back together: unit by unit in, encoded items in request order out.
 
-An item is encoded as soon as its last unit is there, while later batches still run. It must not know batches.
+An item is encoded as soon as its last unit is there, while later batches still run.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from sie_core.contracts import (
     Unit,
     Usage,
 )
+from sie_core.engine.pipeline.scoring import Comparison, encoded_units
 from sie_core.engine.requests.output import Leaving
 from sie_core.postprocess import encode_extraction, encode_item, encode_score, require_finite, require_form, shorten
 
@@ -27,15 +28,39 @@ _OUTPUT_TYPES: tuple[OutputType, ...] = get_args(OutputType)
 _EXTRACTED = ("entities", "relations", "classifications", "objects", "data")
 
 
+def assemble(request: InferenceRequest, task: Task, leaving: Leaving, adapter: Adapter) -> Assembly:
+    """Prepare a request, and make what collects the outputs of its units.
+
+    Raises:
+        InvalidInput: A field of the request is wrong.
+        ValueError: The adapter's units do not cover the items; the text is for the log.
+    """
+    if task.operation != "score" or not task.output_types or task.query is None:
+        return Assembly(request, task, leaving, adapter, adapter.prepare(request.items, task))
+    # A task of `score` that names an output asks for scores computed of those vectors.
+    compared = task.output_types[0]
+    comparison = Comparison(compared, adapter.facts.similarity.get(compared))
+    return Assembly(request, task, leaving, adapter, encoded_units(request, task.query, task, adapter), comparison)
+
+
 class Assembly:
     """Collects the outputs of `units`. `deliver` may be called from several threads at once.
+
+    Args:
+        comparison: Makes scores of the items' vectors and the query's, which follows them as the last item.
 
     Raises:
         ValueError: The adapter's units do not cover the items; the text is for the log.
     """
 
     def __init__(
-        self, request: InferenceRequest, task: Task, leaving: Leaving, adapter: Adapter, units: Sequence[Unit]
+        self,
+        request: InferenceRequest,
+        task: Task,
+        leaving: Leaving,
+        adapter: Adapter,
+        units: Sequence[Unit],
+        comparison: Comparison | None = None,
     ) -> None:
         self._request = request
         self._task = task
@@ -43,7 +68,8 @@ class Assembly:
         self._adapter = adapter
         self.units = units
         self._outputs: list[ItemOutput | None] = [None] * len(units)
-        self._positions = _positions(units, self._inputs())
+        self._comparison = comparison
+        self._positions = _positions(units, len(request.items) + (comparison is not None))
         self._missing = [len(positions) for positions in self._positions]
         self._items: list[bytes] = [b""] * len(request.items)
         self._items_left = len(self._positions)
@@ -88,13 +114,17 @@ class Assembly:
         """Count the items that were cut."""
         return sum(self._truncation(item) is not None for item in range(len(self._positions)))
 
-    def _inputs(self) -> int:
-        """Count what units are made of: the items, here."""
-        return len(self._request.items)
-
     def _complete(self, item: int) -> None:
-        """Encode an item whose units are all there."""
-        self._items[item] = self._encode(self._output(item, f"items[{item}]"), item)
+        is_query = item == len(self._request.items)
+        output = self._output(item, "query" if is_query else f"items[{item}]")
+        if self._comparison is None:
+            self._items[item] = self._encode(output, item)
+            return
+        comparison = self._comparison
+        scores = comparison.add_query(output) if is_query else comparison.add_document(item, output)
+        for place, score in scores.items():
+            require_finite(ItemOutput(score=score), f"items[{place}]")
+            self._items[place] = encode_score(score, self._request.items[place].id, self._truncation(place))
 
     def _output(self, item: int, where: str) -> ItemOutput:
         """Combine and check the output of an item, and make what leaves of it."""

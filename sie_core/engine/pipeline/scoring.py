@@ -1,12 +1,11 @@
-"""Answers `score` with a model that only encodes: encodes the query as a query, the items as documents, and compares.
+"""Scores items with a model that only encodes: the query is encoded as a query, the items as documents, and compared.
 
-The adapter sees two `encode` tasks and never learns of it, and their units share batches with anyone's. It must not
-know batches.
+The adapter sees two `encode` tasks and never learns of it, and their units share batches with anyone's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
 from dataclasses import replace
 
 from sie_core.contracts import (
@@ -15,85 +14,62 @@ from sie_core.contracts import (
     InvalidInput,
     Item,
     ItemOutput,
+    OutputType,
     Similarity,
     Task,
     Unit,
 )
-from sie_core.engine.pipeline.assembly import Assembly
-from sie_core.engine.requests.output import Leaving
-from sie_core.postprocess import encode_score, require_finite, similarity
+from sie_core.postprocess import similarity
 
 
-def assemble(request: InferenceRequest, task: Task, leaving: Leaving, adapter: Adapter) -> Assembly:
-    """Prepare a request, and make what collects the outputs of its units.
-
-    A task of `score` that names an output type asks for scores computed from those vectors.
+def encoded_units(request: InferenceRequest, query: Item, task: Task, adapter: Adapter) -> list[Unit]:
+    """Prepare the query and the documents of a `score`; the query follows the documents, as the last item.
 
     Raises:
         InvalidInput: A field of the request is wrong.
-        ValueError: The adapter's units do not cover the items; the text is for the log.
     """
-    if task.operation != "score" or not task.output_types or task.query is None:
-        return Assembly(request, task, leaving, adapter, adapter.prepare(request.items, task))
-    document = replace(task, operation="encode", query=None, instruction=None, input_type="document")
-    query = replace(document, instruction=task.instruction, input_type="query")
-    units = _query_units(adapter, task.query, query)
+    as_document = replace(task, operation="encode", query=None, instruction=None, input_type="document")
+    as_query = replace(as_document, instruction=task.instruction, input_type="query")
+    units = _query_units(adapter, query, as_query)
     for unit in units:
         unit.item = len(request.items)
-    units.extend(adapter.prepare(request.items, document))
-    by = adapter.facts.similarity.get(task.output_types[0])
-    return ScoringAssembly(request, task, leaving, adapter, units, by)
+    units.extend(adapter.prepare(request.items, as_document))
+    return units
 
 
-class ScoringAssembly(Assembly):
-    """Collects the vectors of documents and of the query, which follows them as the last item.
+class Comparison:
+    """Compares documents with their query as the vectors come; from several threads at once.
 
-    A document's vectors are let go as soon as it is scored: a thousand multi-vectors are large.
+    A document's vectors are dropped as soon as it is scored: a thousand multi-vectors are large.
+
+    Args:
+        name: The output that is compared.
+        by: How; None as is usual for that output.
     """
 
-    def __init__(
-        self,
-        request: InferenceRequest,
-        task: Task,
-        leaving: Leaving,
-        adapter: Adapter,
-        units: Sequence[Unit],
-        by: Similarity | None,
-    ) -> None:
-        super().__init__(request, task, leaving, adapter, units)
+    def __init__(self, name: OutputType, by: Similarity | None) -> None:
+        self._name = name
         self._by = by
+        self._lock = threading.Lock()
         self._query: ItemOutput | None = None
         self._waiting: dict[int, ItemOutput] = {}
         """Documents that were there before the query."""
 
-    def _inputs(self) -> int:
-        return len(self._request.items) + 1
-
-    def _complete(self, item: int) -> None:
-        if item < len(self._request.items):
-            self._document(item, self._output(item, f"items[{item}]"))
-        else:
-            self._compare_waiting(self._output(item, "query"))
-
-    def _document(self, item: int, output: ItemOutput) -> None:
+    def add_document(self, item: int, output: ItemOutput) -> dict[int, float]:
+        """Take the vectors of a document; return its score by its item, or nothing before the query is there."""
         with self._lock:
             query = self._query
             if query is None:
                 self._waiting[item] = output
-        if query is not None:
-            self._compare(query, item, output)
+                return {}
+        return {item: similarity(query, output, self._name, self._by)}
 
-    def _compare_waiting(self, query: ItemOutput) -> None:
+    def add_query(self, query: ItemOutput) -> dict[int, float]:
+        """Take the vectors of the query; return the scores of the documents that waited, by their items."""
         with self._lock:
             self._query = query
             waiting, self._waiting = self._waiting, {}
-        for item, output in waiting.items():
-            self._compare(query, item, output)
-
-    def _compare(self, query: ItemOutput, item: int, document: ItemOutput) -> None:
-        score = similarity(query, document, self._task.output_types[0], self._by)
-        require_finite(ItemOutput(score=score), f"items[{item}]")
-        self._items[item] = encode_score(score, self._request.items[item].id, self._truncation(item))
+        return {item: similarity(query, output, self._name, self._by) for item, output in waiting.items()}
 
 
 def _query_units(adapter: Adapter, query: Item, task: Task) -> list[Unit]:

@@ -31,17 +31,6 @@ def deadline_exceeded() -> InferenceError:
     return InferenceError("DEADLINE_EXCEEDED", "The request's deadline passed before its answer was there.")
 
 
-def given_up(at_work: bool, stage: str, request_id: str, model: str, limit_s: float) -> InferenceError:
-    """Make the error of a request whose CPU stage hangs (`at_work`), or whose stage has no thread left to run it."""
-    if not at_work:
-        return unavailable(f"the threads of the {stage} hang")
-    log.error(
-        "%s has been at the %s of request %s for over %g s and is not waited for; the thread may never come back",
-        model, stage, request_id, limit_s, extra={"request_id": request_id},
-    )  # fmt: skip
-    return InferenceError("INFERENCE_ERROR", f"{model} did not end the {stage} of this request within {limit_s:g} s.")
-
-
 def unavailable(why: str) -> InferenceError:
     """Make the error of a request that the engine cannot take or finish."""
     return InferenceError("QUEUE_UNAVAILABLE", f"{why[:1].upper()}{why[1:]}. Retry on another server, or later.")

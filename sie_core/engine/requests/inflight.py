@@ -1,7 +1,7 @@
-"""One request in flight, between admission and answer, and its units in the queue.
+"""Requests in flight, between admission and answer, and their units in the queue.
 
-A flight is settled once, by the first of: its last finished batch, a failure, its deadline, a client that left. Every
-stage checks `settled` before it works on it.
+A request is settled once, by the first of: its answer, a failure, its deadline, a client that left. Every stage checks
+`settled` before it works on it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from sie_core.concurrency.loop import call_soon
 from sie_core.contracts import (
+    DecodeRequest,
     InferenceError,
     InferenceReply,
     InferenceRequest,
@@ -21,14 +22,77 @@ from sie_core.contracts import (
     QueuedUnit,
     Task,
     Timing,
+    TokenizeRequest,
     Unit,
     Usage,
 )
+from sie_core.engine.models.lease import Lease
+from sie_core.engine.models.loaded import LoadedModel
+from sie_core.engine.requests.output import Leaving
 
-if TYPE_CHECKING:
-    from sie_core.engine.models.lease import Lease
-    from sie_core.engine.models.loaded import LoadedModel
-    from sie_core.engine.requests.output import Leaving
+Answer = TypeVar("Answer")
+
+
+class Pending(Generic[Answer]):
+    """A request in flight. Created on the event loop; settled from any thread.
+
+    Args:
+        lease: On the model. Released when the preparation has ended or is cancelled; a batch holds a lease of its own.
+    """
+
+    __slots__ = ("_lock", "_loop", "error", "future", "lease", "model", "request", "settled")
+
+    def __init__(
+        self, request: InferenceRequest | TokenizeRequest | DecodeRequest, model: LoadedModel, lease: Lease
+    ) -> None:
+        self.request = request
+        self.model = model
+        self.lease = lease
+        self.settled = False
+        self.error: InferenceError | None = None
+        """A copy of the error it was answered with: the original's traceback would keep this object alive."""
+        self._loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Answer] = self._loop.create_future()
+        self._lock = threading.Lock()
+
+    def succeed(self, answer: Answer) -> None:
+        """Answer with `answer`, unless it is settled already."""
+        if self._settle():
+            self._tell(answer, None)
+
+    def fail(self, error: InferenceError) -> None:
+        """Answer with `error`, unless it is settled already."""
+        if self._settle():
+            self.error = InferenceError(error.code, error.message)
+            self._tell(None, error)
+
+    def abandon(self) -> bool:
+        """Settle it without an answer, because nobody waits for one; False where it was settled already."""
+        return self._settle()
+
+    def forget(self) -> None:
+        """Drop the delivered answer: an exception and this object would otherwise form a reference cycle."""
+        if self.future.done() and not self.future.cancelled():
+            self.future.exception()  # looked at here, should a cancelled call not have
+        self.future = self._loop.create_future()
+        self.future.cancel()  # another thread may be about to set its result
+
+    def _settle(self) -> bool:
+        with self._lock:
+            was, self.settled = self.settled, True
+        return not was
+
+    def _tell(self, answer: Any, error: InferenceError | None) -> None:
+        call_soon(self._loop, _resolve, self.future, answer, error)  # with the loop closed nobody waits
+
+
+def _resolve(future: asyncio.Future[Any], answer: Any, error: InferenceError | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(answer)
+    else:
+        future.set_exception(error)
 
 
 class Assembling(Protocol):
@@ -63,33 +127,26 @@ class FlightUnit(QueuedUnit):
     """The unit as the adapter made it. That of the queue has a key that includes the LoRA adapter."""
 
 
-class Flight:
-    """A request in flight. Created on the event loop; settled from any thread.
+class Flight(Pending[InferenceReply]):
+    """An inference request on its way through the stages.
 
     Args:
-        lease: On the model. Released when the preparation has ended or is cancelled; a batch holds a lease of its own.
         arrived: When the request came; `time.monotonic()` seconds, as all times here.
+        now: When it was submitted to its first stage.
     """
 
     __slots__ = (
-        "_lock",
-        "_loop",
         "arrived",
         "assembly",
-        "error",
         "first_run",
-        "future",
         "last_run",
-        "lease",
         "leaving",
-        "model",
         "prepare_started",
         "prepared",
-        "request",
-        "settled",
         "submitted",
         "task",
     )
+    request: InferenceRequest
 
     def __init__(
         self,
@@ -101,9 +158,7 @@ class Flight:
         arrived: float,
         now: float,
     ) -> None:
-        self.request = request
-        self.model = model
-        self.lease = lease
+        super().__init__(request, model, lease)
         self.task = task
         self.leaving = leaving
         self.arrived = arrived
@@ -111,32 +166,6 @@ class Flight:
         self.first_run: float | None = None
         self.last_run = now
         self.assembly: Assembling | None = None
-        self.settled = False
-        self.error: InferenceError | None = None
-        """A copy of the error it was answered with: the original's traceback would keep this flight alive."""
-        self._loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[InferenceReply] = self._loop.create_future()
-        self._lock = threading.Lock()
-
-    def succeed(self, reply: InferenceReply) -> None:
-        """Answer with `reply`, unless it is settled already."""
-        if self._settle():
-            self._tell(reply)
-
-    def fail(self, error: InferenceError) -> None:
-        """Answer with `error`, unless it is settled already."""
-        if self._settle():
-            self.error = InferenceError(error.code, error.message)
-            self._tell(error)
-
-    def abandon(self) -> bool:
-        """Settle it without an answer, because nobody waits for one; False where it was settled already."""
-        return self._settle()
-
-    def forget(self) -> None:
-        """Drop the delivered answer: an exception and this object would otherwise form a reference cycle."""
-        self.future = self._loop.create_future()
-        self.future.cancel()  # another thread may be about to set its result
 
     def ran(self, started: float, ended: float) -> None:
         """Record the times of a batch with units of this flight."""
@@ -155,20 +184,3 @@ class Flight:
             inference_ms=1000 * max(0.0, self.last_run - first_run),
             postprocessing_ms=1000 * max(0.0, now - self.last_run),
         )
-
-    def _settle(self) -> bool:
-        with self._lock:
-            was, self.settled = self.settled, True
-        return not was
-
-    def _tell(self, outcome: InferenceReply | InferenceError) -> None:
-        call_soon(self._loop, _resolve, self.future, outcome)  # with the loop closed nobody waits
-
-
-def _resolve(future: asyncio.Future[InferenceReply], outcome: InferenceReply | InferenceError) -> None:
-    if future.done():
-        return
-    if isinstance(outcome, InferenceError):
-        future.set_exception(outcome)
-    else:
-        future.set_result(outcome)
