@@ -65,7 +65,7 @@ class EngineStatus:
     loads: Sequence[LoadStatus] = ()
     """In the order they came."""
     stages: Mapping[str, StageStatus] = field(default_factory=dict)
-    """The stages that have threads of their own: `prepare`, `image`, `finish`, `tokenize` and `measure`."""
+    """The stages that have threads of their own: `prepare`, `image`, `finish` and `measure`."""
 
 
 @runtime_checkable
