@@ -1,6 +1,6 @@
-"""What the parts of the engine and its plugins agree on: plain data, Protocols and errors.
+"""What the core and its plugins agree on: plain data, Protocols and errors.
 
-This package knows the standard library, NumPy, `sie_sdk.wire` and `sie_sdk.errors`, and nothing else of the engine.
+This package imports the standard library, NumPy, `sie_sdk.wire` and `sie_sdk.errors` only.
 """
 
 from sie_core.contracts.adapter import Adapter, LabelUse, LoadContext, ModelFacts, Similarity, Truncation, Unit

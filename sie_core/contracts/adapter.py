@@ -38,7 +38,7 @@ class Unit:
     item: int
     """The position in the request of the item it belongs to."""
     cost: int
-    """What it costs the device, the parts of an item added up: the tokens of a text, both texts of a pair, 1 an image,
+    """What it costs the device: the tokens of a text, both texts of a pair, 1 an image,
     samples / chunk of audio, rounded up, where a chunk is as many samples as cost the model what a token would. At
     least 1."""
     key: Hashable
@@ -53,7 +53,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What is known of a model once its weights are read."""
+    """The facts of a loaded model."""
 
     outputs: tuple[OutputType, ...] = ()
     """What `encode` can return; empty where the model does not encode."""
@@ -86,7 +86,7 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True)
 class LoadContext:
-    """All that a load may use; nothing else of the engine is within an adapter's reach."""
+    """Everything that a load may use of the engine."""
 
     model: ResolvedModel
     device: Device
@@ -116,7 +116,7 @@ class Adapter(ABC):
     @classmethod
     @abstractmethod
     def load(cls, context: LoadContext) -> Adapter:
-        """Load the model onto `context.device`, warm and proven, on a loader thread.
+        """Load the model onto `context.device`, verified and warmed up, on a loader thread.
 
         Raises:
             ModelLoadError: With the failure's class.
@@ -142,8 +142,8 @@ class Adapter(ABC):
         On an asynchronous device it may return before the device is done and must not wait for it.
 
         Raises:
-            OutOfDeviceMemory: The engine frees, splits and tries again.
-            DeviceLost: Only a new process gets the device back; every request is turned away.
+            OutOfDeviceMemory: The engine frees memory, splits the batch and tries again.
+            DeviceLost: The device is lost until a restart; every request is refused.
         """
 
     def await_device(self, units: Sequence[Unit], raw: Any) -> bool:
@@ -157,7 +157,7 @@ class Adapter(ABC):
 
         Raises:
             OutOfDeviceMemory: What the device did asynchronously shows here; handled as in `run`.
-            DeviceLost: So does this.
+            DeviceLost: As in `run`.
         """
         return False
 
@@ -165,7 +165,7 @@ class Adapter(ABC):
     def finish(self, units: Sequence[Unit], raw: Any) -> Sequence[ItemOutput]:
         """Turn the raw outputs into one output a unit, in the order of `units`. May wait for the device.
 
-        Arrays must own their memory or be the caller's alone: `raw` is gone afterwards.
+        Arrays must own their memory: `raw` is freed afterwards.
         """
 
     def combine(self, units: Sequence[Unit], outputs: Sequence[ItemOutput]) -> ItemOutput:
@@ -215,4 +215,4 @@ class Adapter(ABC):
         raise NotImplementedError
 
     def unload(self) -> None:  # noqa: B027 - most adapters are freed by losing their last reference
-        """Give back what the garbage collector would not; the adapter is not used afterwards."""
+        """Free what losing the last reference would not free; the adapter is not used afterwards."""

@@ -1,6 +1,6 @@
-"""What the HTTP API stands on: a backend that answers requests with encoded items and counts.
+"""The backend of the HTTP API: it answers requests with encoded items and counts.
 
-The standalone server plugs in the engine, the gateway a queue; the API cannot tell them apart.
+The standalone server uses the engine as backend, a gateway a queue; the API is the same for both.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class ModelInfo:
     memory_bytes: int | None = None
     """What its last load was measured to take, the LoRA adapters loaded now included; None before the first load."""
     last_used_at: float | None = None
-    """When it was last asked for, in seconds since 1970; None where it never was."""
+    """When it was last used, in seconds since 1970; None where it never was."""
     pinned: bool = False
     """Whether it is never unloaded to make room, nor when idle."""
     precision: str | None = None
@@ -93,12 +93,12 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What health endpoints tell: `problem` is None where all is well."""
+    """What health endpoints report; a problem is None where there is none."""
 
     live_problem: str | None
     ready_problem: str | None
     notes: tuple[str, ...] = ()
-    """What somebody should look at while requests are answered as ever; fit for a client."""
+    """Problems that an operator should look at while requests are still answered; fit for a client."""
 
 
 class InferenceBackend(Protocol):

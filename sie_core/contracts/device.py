@@ -1,4 +1,4 @@
-"""Devices as the engine sees them; a plugin's probe knows how to find and measure them."""
+"""Devices as the engine sees them, and the probes of plugins that find and measure them."""
 
 from __future__ import annotations
 
@@ -48,5 +48,5 @@ class DeviceProbe(Protocol):
         ...
 
     def free_caches(self, device: Device) -> None:
-        """Give back what is kept for later use and holds nothing; called on any thread, while batches run."""
+        """Free memory that is cached for later use; called on any thread, while batches run."""
         ...

@@ -1,6 +1,6 @@
-"""What PyTorch and the libraries below it raise of a device, as the contract's errors, for every plugin that runs them.
+"""Turns what PyTorch and the libraries below it raise about a device into the contract's errors, for every plugin.
 
-It tells them by their words and codes and imports none; it knows no model.
+Errors are recognised by their texts and codes, so that no library is imported.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ RUNTIMES = ("CUDA error: ", "HIP error: ")
 
 @contextmanager
 def device_errors() -> Iterator[None]:
-    """Raise what is the device's fault as `OutOfDeviceMemory` or `DeviceLost`, however it was rewrapped on its way."""
+    """Raise errors of the device as `OutOfDeviceMemory` or `DeviceLost`, also where a library wrapped them."""
     try:
         yield
     except Exception as error:
@@ -51,7 +51,7 @@ def device_errors() -> Iterator[None]:
 
 
 def device_fault(error: BaseException) -> OutOfDeviceMemory | DeviceLost | None:
-    """Say whether `error`, or one that it was raised for, is the device's fault, and which."""
+    """Return the device's error that `error`, or one of its causes, stands for; None where it is no device's."""
     met: set[int] = set()
     each: BaseException | None = error
     while each is not None and id(each) not in met:
@@ -69,14 +69,14 @@ def _fault(error: BaseException) -> OutOfDeviceMemory | DeviceLost | None:
     if isinstance(error, MemoryError) or name == "OutOfMemoryError":
         return OutOfDeviceMemory("The device ran out of memory.")
     if not isinstance(error, RuntimeError | OSError) and name != "SafetensorError":
-        return None  # the words of others may be a request's
+        return None  # the text of other exceptions may come from a request
     if (why := _lost(error)) is not None:
         return DeviceLost(why)
     return OutOfDeviceMemory("The device ran out of memory.") if OUT_OF_MEMORY.search(str(error)) else None
 
 
 def _lost(error: BaseException) -> str | None:
-    """Name the error where it means that the device is lost; old versions of PyTorch give no code, only words."""
+    """Return the error's name where it means a lost device. Old versions of PyTorch have only its text, no code."""
     code = getattr(error, "error_code", None)
     if code in CONTEXT_LOST:
         return CONTEXT_LOST[code]

@@ -39,7 +39,7 @@ class InferenceError(Exception):
         self.details = dict(details or {})
 
     def about(self, param: str) -> InferenceError:
-        """Make the same error under the name that `param`, its field, has for somebody else."""
+        """Copy the error with another name of its field: that of the client's own body."""
         message = self.message
         if self.param:
             message = re.sub(rf"^(`?){re.escape(self.param)}(?![\w/-])", lambda found: found[1] + param, message)
@@ -58,11 +58,11 @@ class OutOfDeviceMemory(Exception):
 
 
 OUT_OF_MEMORY = (OutOfDeviceMemory, MemoryError)
-"""What an allocation that failed raises, on a device or in the process."""
+"""The exceptions of failed allocations, on a device or in the process."""
 
 
 class DeviceLost(Exception):
-    """The device does nothing for this process any more, whatever is asked; only a new process gets it back.
+    """The device fails every call of this process; only a restart helps.
 
     An adapter raises it from `load`, `run` or `finish` in place of its library's own error. Liveness turns red.
     """
@@ -85,7 +85,7 @@ class ModelLoadError(Exception):
 
     @property
     def permanent(self) -> bool:
-        """Whether trying again is pointless until something outside changes."""
+        """Whether trying again is pointless until the operator acts."""
         return self.failure in PERMANENT_FAILURES
 
 

@@ -22,7 +22,7 @@ class Lora:
     """A LoRA adapter that `Adapter.load_lora` loaded.
 
     Compared by identity: a run holds units of one adapter alone, or of none, and never of two loads of the same name.
-    Its memory is free when the engine and the last unit let go of it.
+    Its memory is freed with the last reference of the engine and of units.
     """
 
     name: str

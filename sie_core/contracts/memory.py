@@ -1,4 +1,4 @@
-"""What decides which models stay on a device: a pure, synchronous object, driven by the engine with its own clock."""
+"""Memory managers decide which models stay on a device: pure, synchronous objects that are given the time."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ class HeldModel:
     """
 
     id: str
-    """What it is named by. Those of adapters are the caller's own."""
+    """The model's id; for a LoRA adapter one that only the engine uses."""
     memory_bytes: int
     """What it was measured to take, a model without its adapters; what unloading it is likely to give back."""
     loaded_at: float
     load_s: float
     """Seconds its load took."""
     last_used: float
-    """When it was last asked for, or loaded."""
+    """When it was last used, or loaded."""
     uses: int
-    """Requests and batches that hold it now. A model in use is unloaded only once they are done."""
+    """Leases held now. A model in use is unloaded only once they are released."""
     served: bool
-    """Whether it was asked for since it was loaded; before, those who had it loaded have yet to come back."""
+    """Whether it was used since it was loaded; until then, the clients that had it loaded may still come back."""
     pinned: bool
-    """Whether the operator wants it to stay; the engine unloads no such model, whatever a manager says."""
+    """Whether the operator pinned it; the engine never evicts a pinned model."""
 
 
 @dataclass(frozen=True, slots=True)

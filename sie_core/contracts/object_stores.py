@@ -33,7 +33,7 @@ class StoredObject:
 class ObjectStore(Protocol):
     """One store, or a part of it below a prefix. Keys are relative to it and joined by `/`.
 
-    Methods block, may be called from any thread, retry by themselves what passes, and give up after a bounded time.
+    Methods block, may be called from any thread, retry transient failures, and give up after a bounded time.
     They raise `ObjectStoreError`; `OSError` is of local files alone.
     """
 

@@ -20,11 +20,11 @@ COMPARED: tuple[Compared, ...] = get_args(Compared)
 
 
 class NoReferenceError(Exception):
-    """A reference cannot say what is right; the message tells the operator why, as the end of a sentence."""
+    """A reference cannot answer; the message tells the operator why, as the end of a sentence."""
 
 
 class ReferenceModel(ABC):
-    """A model that a reference library has loaded; called on one thread, once the engine has let go of its own."""
+    """A model that a reference library has loaded; called on one thread, after the engine has unloaded its own."""
 
     gives: frozenset[Compared]
     """What it computes of this model."""

@@ -1,4 +1,4 @@
-"""How a forward pass registers itself; what a runner looks like inside is the affair of the families that use it."""
+"""How a runner, which computes a forward pass, is registered; its interface is defined by the families that use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model's tokenizer makes of texts, and of tokens, for clients that want to see it. No model runs for it."""
+"""Tokens of texts, and texts of tokens, by a model's own tokenizer. No forward pass is needed."""
 
 from __future__ import annotations
 

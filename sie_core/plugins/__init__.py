@@ -1,6 +1,6 @@
-"""Discovery of plugins into a `PluginSet`: a value, passed to whoever needs it, with a report for each plugin.
+"""Discovery of plugins into a `PluginSet`: a value that is passed in where it is needed, with a report for each plugin.
 
-Importing this loads no plugin; discovering loads no model library. Which plugins there are is nobody's knowledge here.
+Importing this package loads no plugin, and discovery imports no model library.
 """
 
 from sie_core.plugins.discovery import ENTRY_POINT_GROUP, discover

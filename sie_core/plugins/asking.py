@@ -1,6 +1,6 @@
 """Loads one plugin, checks it and calls its hooks, in a plugin manager of its own.
 
-It knows nothing of other plugins: that is what keeps a broken one from touching them.
+So a broken plugin cannot affect others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sie_core.plugins.faults import told
 from sie_core.plugins.registration import REGISTRATIONS, Malformed, read
 
 Registered = Mapping[str, Sequence[tuple[str, Any]]]
-"""Hook name to pairs of a name and what was registered under it."""
+"""By hook: pairs of a name and the object registered under it."""
 
 logger = logging.getLogger("sie_core.plugins.hooks")
 
@@ -32,14 +32,14 @@ def ask(load: Callable[[], object], module: str, who: str, trace: bool = False) 
     """Load a plugin and collect what it registers.
 
     Args:
-        load: Gives the plugin, usually by importing it.
+        load: Returns the plugin, usually by importing it.
         module: What its entry point names, for messages.
-        who: The plugin in words, for the log.
+        who: The plugin's name for the log.
         trace: Log every hook call.
 
     Raises:
         BrokenPlugin: It cannot be loaded, was built for another contract, implements a hook wrongly or one that does
-            not exist, or a hook raised or returned something else than its spec says.
+            not exist, or a hook raised or broke its spec.
     """
     try:
         return _ask(load, module, who, trace)
@@ -97,7 +97,7 @@ def _check_forgotten_marker(manager: pluggy.PluginManager, plugin: object, modul
 
 
 def _check_hook_names(manager: pluggy.PluginManager, module: str) -> None:
-    """Find what pluggy accepts in silence: hooks that do not exist, and wrappers, which have nothing to wrap here."""
+    """Refuse what pluggy accepts silently: hooks that do not exist, and wrappers, which have nothing to wrap here."""
     for name, caller in vars(manager.hook).items():
         for implementation in caller.get_hookimpls():
             if not caller.has_spec() and not implementation.optionalhook:

@@ -1,4 +1,4 @@
-"""Calls what a plugin registered and waits no longer than told for it. It must not know what is called."""
+"""Calls a plugin's code with a time limit."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class Calls:
 
     def __init__(self) -> None:
         self._stuck: dict[str, threading.Thread] = {}
-        """Threads that did not come back in time; while one is at it, nothing of its name is called again."""
+        """Threads that exceeded their limit, by name. While one runs, nothing of that name is called again."""
 
     def within(self, name: str, limit_s: float, call: Callable[[], Result]) -> Result:
         """Return what `call` returns, or raise what it raises.
 
         Args:
-            name: What is called; `Calls` calls it no more while it hangs.
-            limit_s: How long it may take.
-            call: Runs on a thread of its own, which cannot be stopped and is left behind where it hangs.
+            name: What is called. While a call of it hangs, further ones raise at once.
+            limit_s: How long the call may take.
+            call: Runs on a thread of its own; one that hangs cannot be stopped and is left behind.
 
         Raises:
-            HungError: It takes longer, or an earlier call still hangs.
+            HungError: The call exceeded the limit, or an earlier one still hangs.
         """
         stuck = self._stuck.get(name)
         if stuck is not None and stuck.is_alive():

@@ -1,4 +1,4 @@
-"""Asks a plugin's object store; what it raises beyond its contract is the store's failure, and never its caller's."""
+"""Wraps a plugin's object store: any exception outside its contract becomes a failure of the store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class CheckedStore:
-    """An `ObjectStore` over another one that raises what its contract says alone."""
+    """Wraps an `ObjectStore` so that only `ObjectStoreError` and `OSError` are raised."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store

@@ -1,7 +1,7 @@
-"""Finds the installed plugins, asks each what it registers, and puts the answers together.
+"""Finds the installed plugins, asks each what it registers, and merges the results.
 
-Each plugin is loaded, checked and asked on its own, so that a broken one is reported and costs only itself. Nothing is
-kept between two calls, and no model library is imported.
+Each plugin is loaded and checked on its own, so that a broken one is reported and affects no other. Nothing is kept
+between two calls, and no model library is imported.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Candidate:
         return f"plugin {self.name!r} of {self.distribution} {self.version}"
 
     def chosen_by(self, names: Sequence[str]) -> bool:
-        """Whether a setting names it: by entry point, or by distribution where that tells two plugins apart."""
+        """Whether a setting names it, by entry point or by distribution."""
         if self.name in names:
             return True
         return not self.builtin and canonicalize_name(self.distribution) in map(canonicalize_name, names)
@@ -51,7 +51,7 @@ class _Candidate:
 
 @dataclass(slots=True)
 class _Outcome:
-    """What became of a candidate."""
+    """The result of loading a candidate."""
 
     candidate: _Candidate
     state: PluginState = "active"
@@ -97,7 +97,7 @@ def _candidate(entry_point: EntryPoint) -> _Candidate:
 
 
 def _check_names(settings: Settings, candidates: Sequence[_Candidate]) -> None:
-    """Refuse an allow-list that names what is not installed; a block-list may, and says so."""
+    """Refuse an allow-list with plugins that are not installed; for a block-list that is logged."""
     installed = ", ".join(candidate.name for candidate in candidates if not candidate.builtin) or "none"
     for name in settings.plugins:
         if not any(candidate.chosen_by((name,)) for candidate in candidates):

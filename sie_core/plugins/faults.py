@@ -1,4 +1,4 @@
-"""What failed of what plugins registered, after they were discovered. It must not know what is done about it."""
+"""Records the failures of registered objects after discovery, by plugin."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from typing import NamedTuple
 log = logging.getLogger("sie_core.plugins")
 
 MOST = 20
-"""How many problems are kept, and logged, of a plugin: one may differ with every request."""
+"""The most problems of a plugin that are kept and logged: their text may differ with every request."""
 
 
 class Fault(NamedTuple):
     """One problem of a plugin."""
 
     problem: str
-    """Fit for a client: no foreign exception's text."""
+    """Fit for a client: without the text of the plugin's exception."""
     detail: str
-    """That text."""
+    """The text of the plugin's exception, for the log."""
 
     def __str__(self) -> str:
         return f"{self.problem}: {self.detail}" if self.detail else self.problem
 
 
 class Faults:
-    """Problems by plugin, each told once. Its methods may be called from any thread."""
+    """Problems by plugin, each logged once. Its methods may be called from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._found: defaultdict[str, list[Fault]] = defaultdict(list)
 
     def add(self, plugin: str, problem: str, error: BaseException | None = None) -> None:
-        """Note a problem of a plugin and log it, unless it is known."""
+        """Record and log a problem of a plugin, unless it is known already."""
         fault = Fault(problem, "" if error is None else _line(error))
         with self._lock:
             known = self._found[plugin]
@@ -49,7 +49,7 @@ class Faults:
 
 
 def told(error: BaseException) -> str:
-    """Word an exception in one line."""
+    """Format an exception in one line."""
     text = _line(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

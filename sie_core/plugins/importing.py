@@ -1,6 +1,6 @@
-"""Minds what the import of a plugin does to the process: it may print, take long, hang, or end it.
+"""Guards the process while plugins are imported: an import may print, take long, hang, or end the process.
 
-It must not know what a plugin is. What ends the process is named at the next start: a file says what is being imported.
+A file names the import under way, so that the next start can say which one ended the process.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from sie_core.settings import Settings
 log = logging.getLogger("sie_core.plugins")
 
 SLOW_S = 1.0
-"""How long an import may take without a word: every start, and every command, waits for it."""
+"""From when a slow import is logged: every start and every command waits for it."""
 HUNG_S = 10.0
-"""After how long an import that is still at it is named."""
+"""From when an import that has not returned yet is logged."""
 FOLDER = "sie-starts"
 
 
@@ -30,7 +30,7 @@ class Imports:
     """The imports of one start, one after another.
 
     Args:
-        folder: Where the files are that name what is being imported, one a process; None for no file.
+        folder: Where each process keeps the file that names its import under way; None for no file.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -41,8 +41,8 @@ class Imports:
         """Import a plugin in the block.
 
         Args:
-            who: The plugin, for people.
-            block: What `SIE_PLUGINS_BLOCKED` calls it.
+            who: The plugin's name for messages.
+            block: Its name in `SIE_PLUGINS_BLOCKED`.
         """
         remedy = f"set SIE_PLUGINS_BLOCKED={block} to start without it"
         hung = threading.Timer(HUNG_S, log.critical, ("%s: its import has not ended for %g s; %s", who, HUNG_S, remedy))
@@ -71,7 +71,7 @@ class Imports:
 
 
 def begin_imports(settings: Settings) -> Imports:
-    """Begin the imports of a start, and name what ended an earlier one."""
+    """Begin the imports of a start; log which import ended an earlier process."""
     folder = _folder(settings)
     for file in () if folder is None else sorted(folder.iterdir()):
         host, _, process = file.name.rpartition(".")
@@ -83,7 +83,7 @@ def begin_imports(settings: Settings) -> Imports:
 
 
 def _folder(settings: Settings) -> Path | None:
-    """Return a folder that outlives the process; None where there is none to write to."""
+    """Return a folder that outlives the process; None where none can be written to."""
     cache = settings.local_cache
     with suppress(OSError, RuntimeError):
         if cache is not None and cache.expanduser().is_dir():
@@ -97,7 +97,7 @@ def _folder(settings: Settings) -> Path | None:
 
 
 def _is_running(process: str) -> bool:
-    """Whether it is another process that runs; in a container, the one before had this one's number."""
+    """Whether another process of that number runs. In a container the process before this one had the same number."""
     try:
         os.kill(int(process), 0)
     except PermissionError:

@@ -1,7 +1,4 @@
-"""What discovery gives: everything the plugins registered, and a report for each of them.
-
-Plain values; how they came about is the affair of `sie_core.plugins.discovery`.
-"""
+"""The result of discovery: everything the plugins registered, and a report for each of them. Plain values."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ PluginState = Literal["active", "failing", "broken", "blocked"]
 
 @dataclass(frozen=True, slots=True)
 class PluginReport:
-    """What became of one entry point."""
+    """The result of loading one entry point."""
 
     name: str
     """The entry point's name, or `sie_core.defaults.…` for a built-in."""
@@ -43,9 +40,9 @@ class PluginReport:
     version: str
     module: str
     state: PluginState
-    """`failing`: it is used, and something of what it registers failed."""
+    """`failing`: it is in use, and something that it registered has failed."""
     cause: str | None = None
-    """Why it is broken or blocked, or what failed, for the operator."""
+    """Why it is broken or blocked, or what failed; for the operator."""
     registers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Hook name to the names of what was registered; empty where it is broken or blocked."""
 
@@ -53,7 +50,7 @@ class PluginReport:
         return f"plugin {self.name!r} of {self.distribution} {self.version}"
 
     def as_dict(self) -> dict[str, Any]:
-        """Give the report as JSON takes it."""
+        """Return the report as JSON."""
         return asdict(self)
 
 
@@ -75,23 +72,23 @@ class PluginSet:
     output_dtypes: Mapping[str, OutputDtype] = field(default_factory=dict)
     references: tuple[Reference, ...] = ()
     faults: Faults = field(default_factory=Faults, compare=False, repr=False)
-    """What failed since."""
+    """Failures since discovery."""
     calls: Calls = field(default_factory=Calls, compare=False, repr=False)
-    """Calls of what may hang."""
+    """For calls that may hang."""
 
     @property
     def broken(self) -> tuple[PluginReport, ...]:
-        """The reports of the plugins that could not be used, each with its cause."""
+        """The reports of the broken plugins, each with its cause."""
         return tuple(report for report in self.reports if report.state == "broken")
 
     def reports_now(self) -> tuple[PluginReport, ...]:
-        """The reports, with what failed since discovery."""
+        """The reports, including failures since discovery."""
         return tuple(_failing(report, self.faults.of(str(report))) for report in self.reports)
 
     def problems(self) -> str:
-        """List the plugins that are broken, and those of which something failed, with their causes; fit for a client.
+        """List the broken and the failing plugins with their causes, fit for a client.
 
-        Which families and models a broken one would have brought is unknown.
+        What a broken plugin would have registered is unknown.
         """
         broken = (f"{each.name} ({each.distribution} {each.version}): {each.cause}" for each in self.broken)
         known = ((who, self.faults.of(who)) for who in (*map(str, self.reports), UNKNOWN))
@@ -101,13 +98,13 @@ class PluginSet:
         return "; ".join((*broken, *failing))
 
     def faulty(self, hook: str, name: str, problem: str, error: BaseException | None = None) -> str:
-        """Note that something a plugin registered failed; return its name and its plugin's, for messages.
+        """Record that something a plugin registered failed; return its name and the plugin's for messages.
 
         Args:
-            hook: The hook it was registered by.
-            name: Its name among what that hook registers.
+            hook: The hook that registered it.
+            name: Its name within that hook.
             problem: What it did, as in "raised KeyError"; fit for a client.
-            error: What it raised; its text is for the log and the plugin's report alone.
+            error: What it raised; the text is for the log and the plugin's report only.
         """
         what = f"the {REGISTRATIONS[hook].noun} {name!r}"
         owner = next((report for report in self.reports if name in report.registers.get(hook, ())), None)
@@ -115,7 +112,7 @@ class PluginSet:
         return what if owner is None else f"{what} of the {owner}"
 
     def batch_policy(self, name: str) -> BatchPolicyFactory:
-        """Return the batch policy `SIE_BATCH_POLICY` chose.
+        """Return the batch policy that `SIE_BATCH_POLICY` names.
 
         Raises:
             PluginError: No plugin registered it; names those that are, and the broken plugins that may have had it.
@@ -123,7 +120,7 @@ class PluginSet:
         return self._chosen(self.batch_policies, "SIE_BATCH_POLICY", name, "batch policy")
 
     def memory_manager(self, name: str) -> MemoryManagerFactory:
-        """Return the memory manager `SIE_MEMORY_MANAGER` chose.
+        """Return the memory manager that `SIE_MEMORY_MANAGER` names.
 
         Raises:
             PluginError: No plugin registered it; names those that are, and the broken plugins that may have had it.

@@ -1,4 +1,4 @@
-"""Opens the object store that a setting names, with the plugin that serves its URL's scheme."""
+"""Opens the object store of a setting, with the plugin that serves its URL's scheme."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from sie_core.plugins.checked_store import CheckedStore
 
 
 def open_store(variable: str, url: str, stores: Mapping[str, ObjectStoreFactory]) -> ObjectStore:
-    """Open the store that the setting `variable` names, by the scheme of its URL. Asks nothing of the network.
+    """Open the store of the setting `variable`, by the scheme of its URL. Makes no network call.
 
     Raises:
-        PluginError: No plugin serves the scheme, or the store cannot be used; says what to install or to mend.
+        PluginError: No plugin serves the scheme, or the store is unusable; the message names the remedy.
     """
     factory = stores.get(url_scheme(url))
     if factory is None:

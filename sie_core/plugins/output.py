@@ -1,4 +1,4 @@
-"""Keeps stdout for what a command answers: what plugins print meanwhile goes to stderr."""
+"""Keeps stdout for a command's own output: what plugins print goes to stderr."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _descriptor_to_stderr() -> Iterator[None]:
     try:
         sys.stdout.flush()
         kept = os.dup(STDOUT)
-    except (OSError, ValueError):  # there is no stdout to keep clean
+    except (OSError, ValueError):  # the process has no stdout
         yield
         return
     try:

@@ -1,6 +1,6 @@
-"""What each hook hands over: its type, the name it goes by, and whether that name belongs to one plugin alone.
+"""What each hook returns: its type, its names, and whether a name may be registered only once.
 
-One row a hook. The checks are of form only: whether an adapter can be imported shows at its first load.
+The table has one row a hook. Only the form is checked: an adapter is imported at its first load.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ Check = Callable[[Any], Iterable[str]]
 
 
 class Malformed(Exception):
-    """A hook returned something other than what its spec says; the message says what and how to mend it."""
+    """A hook's result breaks its spec; the message says how, with the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """How the results of one hook are read."""
+    """How the results of one hook are checked and stored."""
 
     field: str
-    """The field of `PluginSet` they go to."""
+    """The field of `PluginSet` that holds them."""
     noun: str
-    """What one of them is called in messages."""
+    """The name of one of them in messages."""
     type: type | None
-    """What each must be; None where `problems` says it all."""
+    """The type of each; None where `problems` checks it."""
     name: Callable[[Any], str]
     problems: Check
     exclusive: bool = True
@@ -195,10 +195,10 @@ REGISTRATIONS: Mapping[str, Registration] = {
 
 
 def read(hook: str, result: Any) -> Sequence[tuple[str, Any]]:
-    """Check what `hook` returned and give its parts by name.
+    """Check the result of `hook`; return its parts by name.
 
     Raises:
-        Malformed: It is not what the hook's spec says.
+        Malformed: It breaks the hook's spec.
     """
     row = REGISTRATIONS[hook]
     shape: Any = Mapping if row.mapping else Sequence

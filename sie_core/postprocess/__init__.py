@@ -1,4 +1,4 @@
-"""What happens to an output before it leaves: shortening, dtype, encoding. It knows no queue and no device."""
+"""The last steps of an output: derived outputs, Matryoshka sizes, dtypes, encoding."""
 
 from sie_core.postprocess.dtypes import OUTPUT_DTYPES
 from sie_core.postprocess.encoding import encode_item

@@ -1,7 +1,4 @@
-"""Outputs made of other outputs: the converters of a model's profiles, and which of them a request needs.
-
-It must not know items, batches or how a converter works.
-"""
+"""Derived outputs: the converters of a model's profiles, and which of them a request needs."""
 
 from __future__ import annotations
 
@@ -25,20 +22,20 @@ from sie_core.contracts import (
 from sie_core.postprocess import require_form
 
 Report = Callable[[str, str, BaseException], object]
-"""Takes the name of a postprocessor, what it did wrong and the exception."""
+"""Called with the name of a postprocessor, what it did wrong and the exception."""
 
 
 class ConverterFailed(ValueError):
-    """A postprocessor itself failed, whatever its parameters; the text is fit for a client."""
+    """A postprocessor failed for a reason of its own; the text is fit for a client."""
 
 
 class Converters:
-    """The converters of one model's profiles, each made once. On one thread at a time.
+    """The converters of one model's profiles, each made once. Used on one thread at a time.
 
     Args:
-        postprocessors: All there are; those remain that make something of what the model gives.
-        dims: Of what the model gives.
-        report: Told of a postprocessor that fails.
+        postprocessors: The registered ones; those whose source the model gives are kept.
+        dims: The model's outputs and their dimensions.
+        report: Called when a postprocessor fails.
     """
 
     def __init__(
@@ -56,7 +53,7 @@ class Converters:
         """Return the converter with the parameters of `profile`.
 
         Raises:
-            ValueError: The model does not give what it is made of, or its parameters do not go together.
+            ValueError: The model does not give the source, or the parameters contradict each other.
         """
         key = postprocessor.name, profile.name
         if key not in self._made:
@@ -70,7 +67,7 @@ class Converters:
         return self._made[key]
 
     def warm(self, postprocessor: Postprocessor, profile: Profile) -> Converter:
-        """Make a converter and use it once, so that no request waits for what it draws.
+        """Make a converter and use it once, so that no request waits for its random projections.
 
         Raises:
             ValueError: As `get` does; `ConverterFailed` where it cannot be used.
@@ -81,7 +78,7 @@ class Converters:
 
 
 class CheckedConverter:
-    """A converter over a plugin's, which tells of the plugin where the other fails or makes what it should not."""
+    """Wraps a plugin's converter, checks its outputs, and reports its failures."""
 
     def __init__(self, postprocessor: Postprocessor, converter: Converter, report: Report) -> None:
         self._postprocessor = postprocessor
@@ -93,7 +90,7 @@ class CheckedConverter:
         """Return an output with the target filled in.
 
         Raises:
-            ConverterFailed: The other raised, or made something else than its target of its dims.
+            ConverterFailed: The plugin's converter raised, or its output has another form than its target and dims.
         """
         target = self._postprocessor.target
         try:
@@ -111,8 +108,8 @@ def make_converter(postprocessor: Postprocessor, profile: Profile, dims: Mapping
     """Make the converter of a model whose outputs have `dims`, with the parameters of `profile`.
 
     Raises:
-        ConverterFailed: The postprocessor raised something else than a `ValueError`, or what it made is none.
-        ValueError: The model does not give what it is made of, or its parameters do not go together.
+        ConverterFailed: The postprocessor raised something else than a `ValueError`, or returned no converter.
+        ValueError: The model does not give the source, or the parameters contradict each other.
     """
     source = postprocessor.source
     if source not in dims:
@@ -130,15 +127,15 @@ def make_converter(postprocessor: Postprocessor, profile: Profile, dims: Mapping
 
 
 def turned_on(postprocessors: Iterable[Postprocessor], profile: Profile) -> list[Postprocessor]:
-    """List those that a profile itself turns on."""
+    """List the postprocessors that a profile turns on."""
     return [each for each in postprocessors if is_on(profile.runtime.get(each.name))]
 
 
 def by_target(model: str, options: EffectiveOptions) -> dict[OutputType, Postprocessor]:
-    """Order the postprocessors that are on by what they make.
+    """Return the postprocessors that are on, by target.
 
     Raises:
-        InvalidInput: Two make the same output.
+        InvalidInput: Two have the same target.
     """
     found: dict[OutputType, Postprocessor] = {}
     for each in options.postprocessors:
@@ -158,11 +155,11 @@ def needed(
     model: str,
     converters: Converters,
 ) -> dict[OutputType, Converter]:
-    """Choose the converters that the outputs asked for need, by what they make.
+    """Return the converters that the requested outputs need, by target.
 
     Raises:
-        InvalidInput: One cannot be made, or the request turns one on and does not ask for what it makes.
-        InferenceError: `INFERENCE_ERROR`: a postprocessor itself fails.
+        InvalidInput: One cannot be made, or the request turns one on without asking for its target.
+        InferenceError: `INFERENCE_ERROR`: a postprocessor failed for a reason of its own.
     """
     found: dict[OutputType, Converter] = {}
     for target, each in by_target(model, options).items():

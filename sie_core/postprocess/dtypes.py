@@ -1,4 +1,4 @@
-"""The values of `output_dtype`: casting and quantising, the last step of an output. Knows arrays only.
+"""The values of `output_dtype`: casting and quantising, the last step before encoding.
 
 Each row (the last axis) is quantised on its own, and its scale and offset are not returned: that is the wire contract.
 So `int8` keeps the direction of a row and loses its length, and ranks by cosine; a dot product of `int8` rows weighs
@@ -57,4 +57,4 @@ OUTPUT_DTYPES: tuple[OutputDtype, ...] = (
     OutputDtype("binary", "binary", _binary),
     OutputDtype("ubinary", "binary", _binary),
 )
-"""Every dtype the engine brings; plugins may register more."""
+"""The built-in dtypes; plugins may register more."""

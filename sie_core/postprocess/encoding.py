@@ -1,4 +1,4 @@
-"""Encodes the output of one item as the wire's item map. It must not know requests, routes or models."""
+"""Encodes the output of one item as the wire's item map."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def encode_item(
 ) -> bytes:
     """Cast the outputs of `items[item]` to `dtype` and pack them as one msgpack map.
 
-    `id` and `truncated` are in the map only where given. `dims` counts dimensions, not bytes, for packed bits too.
+    The map has `id` and `truncated` only where given. `dims` counts dimensions, not bytes, for packed bits too.
 
     Raises:
         InferenceError: `NON_FINITE_OUTPUT`, where a value is beyond the dtype's range.

@@ -1,7 +1,4 @@
-"""Encodes what was extracted from one item, and the score of one document, as the wire's maps.
-
-It must not know requests, routes or models.
-"""
+"""Encodes the extraction of one item, and the score of one document, as the wire's maps."""
 
 from __future__ import annotations
 
@@ -21,12 +18,12 @@ from sie_core.contracts import (
 
 
 def encode_score(score: float, item_id: str | None = None, truncated: Truncation | None = None) -> bytes:
-    """Pack the score of one document as one msgpack map; whoever has them all ranks them."""
+    """Pack the score of one document as one msgpack map; the API ranks the documents."""
     return pack({"item_id": item_id, "score": float(score), **truncation(truncated)})
 
 
 def encode_extraction(output: ItemOutput, item_id: str | None = None, truncated: Truncation | None = None) -> bytes:
-    """Pack what was extracted from one item as one msgpack map: every kind of output is there, empty or not."""
+    """Pack the extraction of one item as one msgpack map with every kind of output, also empty ones."""
     fields: dict[str, Any] = {
         "id": item_id,
         "entities": [_entity(each) for each in output.entities or ()],
@@ -39,7 +36,7 @@ def encode_extraction(output: ItemOutput, item_id: str | None = None, truncated:
 
 
 def truncation(truncated: Truncation | None) -> dict[str, Any]:
-    """Give the key `truncated` of an item that was cut, and nothing for one that was not."""
+    """Return the field `truncated` of an item that was cut; empty for any other."""
     return {} if truncated is None else {"truncated": {"tokens": truncated.tokens, "kept": truncated.kept}}
 
 

@@ -1,4 +1,4 @@
-"""Keeps NaN and infinity from leaving with a success. It must not know which request an output belongs to."""
+"""Refuses outputs with NaN or infinity."""
 
 from __future__ import annotations
 

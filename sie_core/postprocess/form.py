@@ -1,4 +1,4 @@
-"""Holds an adapter's outputs to its own facts: their shapes, widths and dtypes. It must not know requests or models."""
+"""Checks an adapter's outputs against its own facts: shapes, widths and dtypes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ def require_form(output: ItemOutput, dims: Mapping[OutputType, int], where: str,
     """Check the vectors and the score of an output of `where`, e.g. `items[3]`.
 
     Args:
-        output: What an adapter, or a converter, gave.
-        dims: How many dimensions each output has; one that is not named may have any number.
-        where: What it belongs to.
-        whose: Who gave it.
+        output: The output of an adapter or a converter.
+        dims: The dimensions of each output; one that is not named may have any number.
+        where: Its item, for messages.
+        whose: Its origin, for messages.
 
     Raises:
         ValueError: One has another shape, width or dtype; the text is for the log.

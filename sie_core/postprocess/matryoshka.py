@@ -1,4 +1,4 @@
-"""Shortens a dense vector to a Matryoshka size. It must not know which sizes a model allows.
+"""Shortens a dense vector to a Matryoshka size.
 
 Kusupati et al., "Matryoshka Representation Learning" (arXiv 2205.13147): the first dimensions are an embedding of their
 own. As in sentence-transformers' `encode(truncate_dim=…, normalize_embeddings=…)`, the cut comes after the model's own

@@ -1,4 +1,4 @@
-"""MUVERA: one dense vector of a multi-vector whose dot products approximate late interaction. Knows arrays only.
+"""MUVERA: one dense vector of a multi-vector whose dot products approximate late interaction.
 
 Fixed dimensional encodings of Dhulipala et al., "MUVERA: Multi-Vector Retrieval via Fixed Dimensional Encodings" (arXiv
 2405.19504). Each repetition cuts space into partitions by random hyperplanes (SimHash). A query's tokens are summed

@@ -1,4 +1,4 @@
-"""Scores a document by its vectors and the query's: how a model that only encodes answers `score`. Knows arrays only.
+"""Scores a document by its vectors and the query's: how a model that only encodes answers `score`.
 
 Dense and sparse vectors are compared as the model says, by their dot product where it says nothing; multi-vectors by
 MaxSim, the late interaction of ColBERT (Khattab and Zaharia, arXiv 2004.12832): the sum over the query's tokens of each
@@ -16,17 +16,17 @@ from sie_sdk import scoring
 from sie_core.contracts import ItemOutput, OutputType, Similarity, SparseVector
 
 LEAST_LENGTH = 1e-12
-"""What a vector is divided by at least, as in PyTorch's `normalize`."""
+"""The least number a vector is divided by, as in PyTorch's `normalize`."""
 
 
 def similarity(query: ItemOutput, document: ItemOutput, output: OutputType, by: Similarity | None = None) -> float:
-    """Compare a query and a document by one of their outputs, in float32; the more alike, the larger.
+    """Compare a query and a document by one output, in float32; larger means more alike.
 
     Args:
-        query: Has the output.
-        document: Has it too.
-        output: Which of their vectors.
-        by: How; None for the dot product of dense and sparse vectors, and MaxSim of multi-vectors.
+        query: The query's outputs.
+        document: The document's outputs.
+        output: The vectors to compare.
+        by: The similarity; None for the dot product of dense and sparse vectors, and MaxSim of multi-vectors.
 
     Raises:
         ValueError: One of them lacks the output.

@@ -1,4 +1,4 @@
-"""SMVE: one sparse vector of a multi-vector, for engines that search inverted lists. Knows arrays only.
+"""SMVE: one sparse vector of a multi-vector, for engines that search inverted lists.
 
 Each repetition has `width` random directions. A token counts in the `k` it lies most along, by how far it does; a
 query's tokens are added up in each direction, a document's averaged over those that count in it. Two multi-vectors

@@ -1,7 +1,7 @@
 """Compares what the engine returns with a reference library on the same weights.
 
-The whole engine runs in this process: catalog, weights, batches. It knows neither a library nor a family by name: both
-are what plugins registered.
+The whole engine runs in this process: catalog, weights, batches. Libraries and families are those that plugins
+registered.
 """
 
 from sie_core.verification.report import Report, Row, Unverified

@@ -1,7 +1,4 @@
-"""Asks the engine as clients do, all texts at once and each alone, and reads its answers back from the wire's maps.
-
-It must not know what is right.
-"""
+"""Asks the engine as clients do, all texts at once and each alone, and reads its answers back from the wire's maps."""
 
 from __future__ import annotations
 
@@ -33,20 +30,20 @@ LOAD_WAIT_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What the engine said to a question."""
+    """The engine's answers to a question."""
 
     question: Question
-    """As it was asked in the end: a model that takes no labels is asked without."""
+    """The question as it was sent: without labels where the model takes none."""
     together: Sequence[ItemOutput] = ()
-    """One output an item, of one request."""
+    """One output an item, all from one request."""
     alone: Sequence[ItemOutput] = ()
-    """One output an item, each of a request of its own."""
+    """One output an item, each from a request of its own."""
     refusal: str | None = None
-    """Why there are none."""
+    """Why there are no answers; None where there are."""
 
 
 async def ask(infer: Infer, model: str, question: Question) -> Answers:
-    """Ask for all items in one request, and for each in one of its own, one after the other."""
+    """Send all items in one request, then each in a request of its own."""
     try:
         return await _ask(infer, model, question)
     except InferenceError as error:

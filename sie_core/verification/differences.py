@@ -1,4 +1,4 @@
-"""How far two outputs of one kind are apart, as a number. It knows no model and no tolerance."""
+"""How far two outputs of one kind are apart, as a number."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Difference:
     """The largest difference, relative to the reference's largest number where that is above 1; infinite where they
     cannot be compared."""
     note: str = ""
-    """In what they differ where that is no number."""
+    """How they differ where that is not a number."""
     numbers: int = 0
     """How many numbers were compared."""
 

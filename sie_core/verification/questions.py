@@ -1,7 +1,4 @@
-"""What a model is asked: texts of several lengths and scripts as every kind of input it tells apart, and pictures.
-
-It knows what a model says it answers, and nothing of engines or references.
-"""
+"""The questions for a model: texts of several lengths and scripts, as each kind of input it has, and pictures."""
 
 from __future__ import annotations
 
@@ -40,9 +37,9 @@ SPELLED = (
 mask and end tokens, whoever wrote them. Families that extract may take them for what they are: words."""
 WORDS = ("the", "engine", "ranks", "every", "document", "by", "what", "it", "says;", "Grace", "Hopper", "saw", "Boston")
 LONGEST = 600
-"""Words of the longest text: more would take a large model on a CPU minutes."""
+"""Words of the longest text: with more, a large model would take minutes on a CPU."""
 UNKNOWN_LENGTH = 460
-"""Words that make several windows of any model that reads windows."""
+"""Words of a text that is several windows long for any model that reads windows."""
 SURPLUS = 20
 PICTURES = ((40, 24), (64, 64), (33, 90), (240, 300))
 """Widths and heights of the pictures a model that sees is shown; one of the second size in every mode."""
@@ -70,7 +67,7 @@ class Question:
         return f"as {self.input_type}" if self.input_type else "image" if self.items[0].images else "text"
 
     def request(self, model: str, number: str, items: Sequence[Item]) -> InferenceRequest:
-        """Make the client's call for some of the items, with no options but the profile's."""
+        """Make the client's request for some of the items, with the profile's options only."""
         return InferenceRequest(
             model,
             self.operation,
@@ -98,7 +95,7 @@ def questions(info: ModelInfo, made: Collection[OutputType], by: OutputType | No
     """List what to ask of a model.
 
     Args:
-        info: What it says it answers.
+        info: The model's description.
         made: Outputs that are made of others: none of the model's own.
         by: The vectors that its scores are computed from; None where it has scores of its own, or gives none.
     """

@@ -1,4 +1,4 @@
-"""Finds the references of a model and has them answer, each loaded once. It must not know what the engine said."""
+"""Finds the references of a model and asks them; each is loaded once."""
 
 from __future__ import annotations
 
@@ -78,10 +78,10 @@ class References:
     def _answers(
         self, reference: Reference, model: ReferenceModel, question: Question, kind: Compared
     ) -> Sequence[ItemOutput]:
-        """Ask a reference; where it fails otherwise than its contract allows, it cannot say either.
+        """Ask a reference; an exception outside its contract counts as no answer.
 
         Raises:
-            NoReferenceError: It cannot say what is right.
+            NoReferenceError: It cannot answer.
         """
         try:
             answers = list(self._ask(model, question, kind))

@@ -1,4 +1,4 @@
-"""What a comparison came to, as values, as lines for people and as JSON. It must not know how it came about."""
+"""The result of a comparison: as values, as lines of text and as JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Verdict = Literal["verified", "differs", "not verified"]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One output, asked in one way, held against one reference."""
+    """One output, asked in one way, compared with one reference."""
 
     output: str
     asked: str
@@ -32,7 +32,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Unverified:
-    """An output that nothing was held against, and why."""
+    """An output without a comparison, and the reason."""
 
     output: str
     reason: str
@@ -40,7 +40,7 @@ class Unverified:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How a model's answers compare."""
+    """The comparison of a model's answers with those of its references."""
 
     model: str
     family: str
@@ -48,7 +48,7 @@ class Report:
     precision: str
     """What the engine computed in."""
     notes: Mapping[str, str] = field(default_factory=dict)
-    """What the engine says of the model: the runner that served, and why."""
+    """The engine's notes on the model: the runner that served, and why."""
     rows: tuple[Row, ...] = ()
     unverified: tuple[Unverified, ...] = ()
 
@@ -60,7 +60,7 @@ class Report:
         return "verified" if self.rows and not self.unverified else "not verified"
 
     def as_dict(self) -> dict[str, Any]:
-        """Give the report as JSON takes it; a deviation that is no number is null."""
+        """Return the report as JSON; an infinite deviation is null."""
         rows = [
             {**asdict(row), "passed": row.passed, "deviation": row.deviation if math.isfinite(row.deviation) else None}
             for row in self.rows
@@ -68,7 +68,7 @@ class Report:
         return {**asdict(self), "rows": rows, "verdict": self.verdict}
 
     def lines(self) -> list[str]:
-        """Lay the report out for people."""
+        """Format the report as lines of text."""
         served = f"{self.model}: {self.family} on {self.device} in {self.precision}"
         lines = [served, *(f"  {name}: {note}" for name, note in self.notes.items()), ""]
         if self.rows:

@@ -1,4 +1,4 @@
-"""Runs one model in an engine of its own, then its references, and compares. It must not know how reports look."""
+"""Runs one model in an engine of its own, then its references, and compares."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from sie_core.verification.referring import References
 from sie_core.verification.report import Report, Row, Unverified
 
 TOLERANCES: Mapping[str, float] = {"float32": 1e-4, "bfloat16": 3e-2, "float16": 1e-2}
-"""How far a number may be from the reference's, by what the engine computed in; the reference computes in float32."""
+"""The tolerance by the engine's precision; references compute in float32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What the engine said of itself and to each question."""
+    """The engine's description of the model, and its answers to each question."""
 
     info: ModelInfo
     device: Device
@@ -50,15 +50,15 @@ class Served:
 def verify_model(
     settings: Settings, plugins: PluginSet, catalog: Catalog, weights: WeightChain, model: str, precision: str
 ) -> Report:
-    """Compare what the engine returns for a model with its references.
+    """Compare the engine's answers for a model with those of its references.
 
     Args:
-        settings: Those in force; the device is one of them.
+        settings: The settings in force, among them the device.
         plugins: What the plugins registered.
         catalog: Where the model is.
         weights: Where its weights come from.
         model: Its id.
-        precision: What the engine is to compute in, whatever the model's config says.
+        precision: The engine's precision, in place of the config's.
 
     Raises:
         InferenceError: There is no such model, or it cannot be loaded.
@@ -75,7 +75,7 @@ def verify_model(
 def run_engine(
     settings: Settings, plugins: PluginSet, resolved: ResolvedModel, weights: WeightChain, made: Collection[OutputType]
 ) -> Served:
-    """Ask an engine that serves this model alone; when this returns, it is closed and the model let go.
+    """Ask an engine that serves only this model; it is closed afterwards.
 
     Args:
         settings: Those in force, less the models to preload.
@@ -98,7 +98,7 @@ async def _run(engine: Engine, model: str, made: Collection[OutputType]) -> Serv
 
 
 async def ask_engine(engine: Engine, model: str, made: Collection[OutputType]) -> Served:
-    """Load a model in an engine that runs, and ask it everything there is to ask.
+    """Load a model in a running engine, and ask it every question.
 
     Args:
         engine: An engine of this event loop.
@@ -149,11 +149,11 @@ def _options(plugins: PluginSet, resolved: ResolvedModel, info: ModelInfo, opera
 
 
 def compare(served: Served, references: References, made: Mapping[OutputType, str]) -> Report:
-    """Hold what the engine said against its references.
+    """Compare the engine's answers with those of the references.
 
     Args:
-        served: What it said.
-        references: What it is held against.
+        served: The engine's answers.
+        references: The references to compare with.
         made: Outputs that are made of others, and what makes each.
     """
     info = served.info
