@@ -1,7 +1,7 @@
 """How many CPUs this process may use, and the thread counts that follow, before any numeric library starts its threads.
 
-The one budget of tokenisers and forward passes. It reads the kernel's files and the thread variables of the numeric
-libraries, which are theirs and no settings of SIE; it must not know who runs the threads.
+Tokenisers and forward passes share this one budget. It reads the kernel's files and the thread variables of the numeric
+libraries, which are no settings of SIE.
 """
 
 from __future__ import annotations

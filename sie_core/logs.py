@@ -1,7 +1,4 @@
-"""Logging: text for people or one JSON object a line, with the request a line belongs to.
-
-It knows the standard library and orjson, and nothing of what is logged.
-"""
+"""Logging: text for people or one JSON object a line, with the request a line belongs to."""
 
 from __future__ import annotations
 

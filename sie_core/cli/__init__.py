@@ -1,6 +1,6 @@
 """The command `sie`: the composition root, one file a command, each imported when it is called.
 
-Importing this package loads click and nothing of the engine; it must not know what a command does.
+Importing this package loads click and nothing of the engine.
 """
 
 from __future__ import annotations

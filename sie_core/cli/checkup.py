@@ -1,6 +1,6 @@
 """Tries what plugins registered, as far as that needs no model: what fails is named before a request meets it.
 
-Faults are noted in the `PluginSet`. It must not know how they are printed.
+Faults are noted in the `PluginSet`.
 """
 
 from __future__ import annotations

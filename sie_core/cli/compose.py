@@ -1,6 +1,6 @@
 """What every command starts with: the settings in force and the plugins they allow.
 
-This is the one place that names the built-in plugins; it must not know what the command does with them.
+This is the only place that names the built-in plugins.
 """
 
 from __future__ import annotations

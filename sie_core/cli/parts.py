@@ -1,7 +1,4 @@
-"""What every command of `sie models` looks at: settings, plugins, the catalog and the chain of weight tiers.
-
-It only gathers; it must not know what a command does with them.
-"""
+"""What every command of `sie models` looks at: settings, plugins, the catalog and the chain of weight tiers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `sie cache pull` fetches for a config, and its line of progress. It must not know how weights are fetched."""
+"""What `sie cache pull` fetches for a config, and its line of progress."""
 
 from __future__ import annotations
 

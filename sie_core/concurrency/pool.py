@@ -1,4 +1,4 @@
-"""A few threads for one CPU stage of the pipeline. It must not know what the work is.
+"""A few threads for one CPU stage of the pipeline.
 
 Beside `concurrent.futures` it makes no future for a task whose answer nobody fetches, and its threads are daemons: work
 that hangs cannot keep the process from ending, and is seen to hang.

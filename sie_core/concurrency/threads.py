@@ -1,4 +1,4 @@
-"""Runs one long, rare call on a thread and awaits it. It must not know what the call does."""
+"""Runs one long, rare call on a thread and awaits it."""
 
 from __future__ import annotations
 

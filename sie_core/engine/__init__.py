@@ -1,4 +1,4 @@
-"""The engine: model lifecycle, the pipeline of a request, one device thread. It must not know HTTP."""
+"""The engine: model lifecycle, the pipeline of a request, one device thread."""
 
 from sie_core.engine.building import build_engine
 from sie_core.engine.engine import Engine

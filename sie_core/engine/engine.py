@@ -1,4 +1,4 @@
-"""The engine: an `InferenceBackend` over the models of a catalog on one device. It must not know HTTP."""
+"""The engine: an `InferenceBackend` over the models of a catalog on one device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every metric of the engine, in a registry of its own. It must not know how they are rendered."""
+"""Every metric of the engine, in a registry of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs units in batches of one's choosing and compares outputs as numbers. It knows no engine and no device."""
+"""Runs units in batches of one's choosing and compares outputs as numbers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Loads one model of a plugin as the engine would, without an engine.
 
-It knows the catalog and the weight tiers; what is then asked of the adapter is the affair of the checks.
+The checks then call the adapter.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What every batch policy must do, checked with seeded traffic and a clock of the check's own.
 
-A check that fails raises AssertionError with the reason. It knows the policy by its contract only.
+A check that fails raises AssertionError with the reason.
 """
 
 from __future__ import annotations
