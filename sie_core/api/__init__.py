@@ -1,4 +1,4 @@
-"""The HTTP routes, written once over `InferenceBackend`; this package knows no engine and no queue."""
+"""The HTTP routes, written once over `InferenceBackend`."""
 
 from sie_core.api.app import SOCKETS, create_app
 from sie_core.api.http.browsers import Browsers, allowed_hosts

@@ -26,7 +26,7 @@ from sie_core.contracts import InferenceBackend, InferenceError
 from sie_core.settings import Settings
 
 SOCKETS = frozenset({status.PATH.encode()})
-"""Paths that speak WebSocket."""
+"""The paths that speak WebSocket."""
 
 
 def create_app(
@@ -43,11 +43,11 @@ def create_app(
     Args:
         backend: Answers the requests.
         settings: Limits and waits.
-        registry: What `/metrics` shows; the API registers its own metrics there. None makes a fresh one.
-        gate: What the owner closes to drain. None makes one of `settings`.
-        machine_profile: What this server is, for clients that ask for a machine.
-        browsers: Which web pages may call, and by which names. None takes the origins of `settings`, and any name:
-            who listens knows the names.
+        registry: The metrics that `/metrics` shows; the API registers its own there. None makes a new one.
+        gate: Admits inference requests; its owner closes it to drain. None makes one with the limits of `settings`.
+        machine_profile: The machine that this server is, for clients that ask for one.
+        browsers: Which web pages may call, under which host names. None takes the origins of `settings` and any name;
+            the names depend on the address that is listened on.
     """
     gate = gate or Gate.of(settings)
     browsers = browsers or Browsers(settings.cors_origins)

@@ -1,4 +1,4 @@
-"""What every route stands on: the backend, the settings and the state of this process's API."""
+"""The objects that every route uses: the backend, the settings and the state of this process's API."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from sie_core.api.http.browsers import Browsers
 from sie_core.api.http.gate import Gate
-from sie_core.api.http.offload import Beside
+from sie_core.api.http.offload import BodyThreads
 from sie_core.contracts import InferenceBackend
 from sie_core.settings import Settings
 
@@ -24,12 +24,12 @@ class Api:
     gate: Gate
     registry: CollectorRegistry
     machine_profile: str | None = None
-    """What `X-SIE-MACHINE-PROFILE` is compared with; None where the server is no particular machine."""
+    """The value that `X-SIE-MACHINE-PROFILE` must have; None where the server has no machine profile."""
     browsers: Browsers = field(default_factory=Browsers)
-    """Which web pages may call, and by which names."""
-    beside: Beside = field(default_factory=Beside)
-    """Where large bodies are read and written."""
+    """Which web pages may call, under which host names."""
+    body_threads: BodyThreads = field(default_factory=BodyThreads)
+    """The threads that read and write large bodies."""
     instance: str = field(default_factory=lambda: secrets.token_hex(32))
-    """Tells this process from others, opaquely."""
+    """A random id of this process."""
     started_at: float = field(default_factory=time.time)
     """Unix seconds."""

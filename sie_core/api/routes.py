@@ -11,7 +11,7 @@ from sie_core.api.tei.routes import tei_routes
 
 
 def inference_routes() -> tuple[Route, ...]:
-    """List them."""
+    """List the routes."""
     return (
         encode.ROUTE,
         score.ROUTE,

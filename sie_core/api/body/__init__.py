@@ -1,1 +1,1 @@
-"""Bodies in and out: reading, strict JSON, content negotiation, reply bodies."""
+"""Bodies of requests and replies: reading, strict JSON, content negotiation, writing."""

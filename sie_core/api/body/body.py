@@ -1,7 +1,4 @@
-"""Reading a request's body: never more of it than the limit, decoded, checked against its schema.
-
-It knows schemas only as types; what their fields mean is for the routes.
-"""
+"""Reads a request's body up to a limit, decodes it and checks it against its schema."""
 
 from __future__ import annotations
 
@@ -23,21 +20,21 @@ Schema = TypeVar("Schema", bound=BaseModel)
 
 
 HELD = "sie.body_bytes"
-"""Where a request's scope says how many bytes the gate holds for it."""
+"""The key of a request's scope with the number of bytes that the gate counts for it."""
 
 
 async def read_body(request: Request, limit: int, gate: Gate, deadline: float | None = None) -> bytes:
     """Read the whole body.
 
     Args:
-        request: Whose body it is.
+        request: The request.
         limit: The most bytes it may have.
-        gate: Told of every byte, as soon as it came.
-        deadline: `time.monotonic()` seconds after which nobody wants the answer.
+        gate: Counts the bytes as they arrive.
+        deadline: `time.monotonic()` seconds after which the client no longer wants the answer.
 
     Raises:
-        InferenceError: `PAYLOAD_TOO_LARGE` as soon as more than `limit` bytes are announced or came;
-            `UNSUPPORTED_MEDIA_TYPE` for a compressed body; `CLIENT_CLOSED_REQUEST` if the client went away;
+        InferenceError: `PAYLOAD_TOO_LARGE` as soon as more than `limit` bytes are announced or received;
+            `UNSUPPORTED_MEDIA_TYPE` for a compressed body; `CLIENT_CLOSED_REQUEST` if the client disconnected;
             `DEADLINE_EXCEEDED` if it took too long; `QUEUE_FULL` if the bodies of others take too much memory.
     """
     encoding = request.headers.get("content-encoding", "identity")
@@ -73,11 +70,11 @@ async def read_body(request: Request, limit: int, gate: Gate, deadline: float | 
 
 
 class Patience:
-    """How long a body is waited for: as long as it comes on, up to an end.
+    """Says how long to wait for a body: as long as it makes progress, up to an end.
 
     Args:
-        now: Seconds, when the first of it was waited for.
-        left: Seconds after which nobody wants the answer; None for no such time.
+        now: Seconds, when the wait began.
+        left: Seconds after which the client no longer wants the answer; None for no deadline.
     """
 
     def __init__(self, now: float, left: float | None) -> None:
@@ -86,7 +83,7 @@ class Patience:
         self.until = min(self._end, now + MAX_BODY_PAUSE_S)
 
     def renewed(self, size: int, now: float) -> bool:
-        """Whether it is waited for longer, since `size` bytes have come."""
+        """Extend the wait where `size` bytes are progress enough; return whether they were."""
         if size < self._size + MIN_BODY_PROGRESS:
             return False
         self._size = size
@@ -136,7 +133,7 @@ def _invalid(error: ValidationError) -> InferenceError:
 
 
 def path_of(location: tuple[int | str, ...]) -> str:
-    """Write the place of a value as a client would: `items[3].text`."""
+    """Write the path of a value in a body: `items[3].text`."""
     path = ""
     for step in location:
         path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
@@ -144,7 +141,7 @@ def path_of(location: tuple[int | str, ...]) -> str:
 
 
 def kind_of(value: Any) -> str:
-    """Name a decoded value for an error message, short ones with their content."""
+    """Describe a decoded value for an error message; short values are quoted."""
     match value:
         case None:
             return "null"

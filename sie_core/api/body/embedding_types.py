@@ -1,4 +1,4 @@
-"""The forms in which other APIs give a vector: numbers, the base64 text of them, or quantised. It knows no route."""
+"""The forms in which other APIs give a vector: numbers, their base64 text, or quantised."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _base64(vector: Vector) -> str:
 
 
 def _signed_bits(vector: Vector) -> NDArray[np.int8]:
-    """Pack a bit a dimension into signed bytes: those of `ubinary` less 128, as Jina and Cohere do."""
+    """Pack one bit per dimension into signed bytes, `ubinary` less 128, as Jina and Cohere do."""
     return (_CASTS["ubinary"](vector) ^ 0x80).view(np.int8)
 
 
@@ -37,10 +37,10 @@ WRITE: Final[Mapping[EmbeddingType, Callable[[Vector], Any]]] = {
     "binary": _signed_bits,
     "ubinary": _CASTS["ubinary"],
 }
-"""Makes of a float32 vector what a reply holds. `base64` is of little-endian float32."""
+"""Converts a float32 vector to its form in a reply; `base64` holds little-endian float32."""
 
 
 def of_unit_length(vector: Vector) -> Vector:
-    """Scale a vector to unit length; one without a direction stays as it is."""
+    """Scale a vector to unit length; a zero vector stays as it is."""
     length = np.linalg.norm(vector)
     return vector / length if length > 0 else vector

@@ -1,4 +1,4 @@
-"""Writes a long JSON list, or an object that holds one, entry by entry. It knows no route."""
+"""Writes a long JSON list, or an object that holds one, entry by entry."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import orjson
 def dump_list(entries: Iterable[object]) -> bytes:
     """Encode `[*entries]`; NumPy arrays become lists of numbers.
 
-    The encoder keeps the interpreter to itself for as long as a call of it takes. A call an entry lets other threads,
-    the event loop's above all, run in between.
+    orjson holds the interpreter's lock during a call. One call per entry lets other threads, above all the event
+    loop's, run in between.
     """
     return b"[%s]" % b",".join([orjson.dumps(entry, option=orjson.OPT_SERIALIZE_NUMPY) for entry in entries])
 

@@ -1,6 +1,6 @@
-"""Which format a body is in and which one the answer takes: msgpack or JSON.
+"""The format of a request's body and of its answer: msgpack or JSON.
 
-An explicit `Accept` decides; without one the answer comes in the format of the request. It knows no route.
+An explicit `Accept` decides; without one the answer has the format of the request.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MSGPACK_TYPES: Final = (MSGPACK_TYPE, "application/x-msgpack", "application/vnd
 _JSON_SPELLINGS: Final = frozenset(
     {"", JSON_TYPE, "text/json", "text/plain", "application/x-www-form-urlencoded", "application/octet-stream"}
 )
-"""What clients write when they mean JSON; the form type is what `curl -d` sends by itself."""
+"""Types that clients send for JSON; `curl -d` sends the form type by default."""
 
 
 @lru_cache(maxsize=256)

@@ -1,6 +1,6 @@
-"""Pictures as other APIs have them in JSON: a data URI, or base64 text. It knows no route.
+"""Pictures in JSON, as other APIs have them: a data URI or base64 text.
 
-Nothing is fetched: a server that reads addresses clients write reads those of its own network too.
+Addresses are not fetched: a client could make the server read addresses of its own network.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _ADDRESS: Final = re.compile(r"[a-z][a-z0-9+.-]{1,20}://", re.IGNORECASE)
 
 
 def read_picture(given: Any, param: str) -> Media:
-    """Make a picture of a text; its bytes are not looked at.
+    """Decode a picture from text; its bytes are not checked.
 
     Raises:
-        InvalidInput: It is an address, or no base64; `param` names it.
+        InvalidInput: The text is an address or no base64; `param` names it.
     """
     if not isinstance(given, str):
         raise InvalidInput(f"`{param}` must be a picture in base64, not {kind_of(given)}.", param=param)

@@ -1,7 +1,4 @@
-"""The parts of a reply's body that the native operations share: timing, usage, and the items as the backend wrote them.
-
-It knows no route.
-"""
+"""The parts of a reply's body that native operations share: timing, usage and the backend's encoded items."""
 
 from __future__ import annotations
 
@@ -40,7 +37,7 @@ class UsageOutput(BaseModel):
 
 
 def spent(reply: InferenceReply) -> dict[str, Any]:
-    """Give the keys `timing` and `usage`, and `lora` where one was applied; `images` is there where there were some."""
+    """Return the keys `timing`, `usage` (with `images` where there were some) and, where one was applied, `lora`."""
     timing = reply.timing
     usage = {"input_tokens": reply.usage.input_tokens}
     if reply.usage.images:

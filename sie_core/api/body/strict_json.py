@@ -1,7 +1,4 @@
-"""Strict JSON: UTF-8, no NaN, no duplicate keys, bounded nesting, a bounded number of values.
-
-It knows no route and no schema.
-"""
+"""Strict JSON: UTF-8, no NaN, no duplicate keys, bounded nesting, a bounded number of values."""
 
 from __future__ import annotations
 
@@ -14,10 +11,10 @@ from sie_core.api.http.limits import MAX_BODY_NUMBERS, MAX_BODY_VALUES, MAX_JSON
 from sie_core.contracts import InferenceError
 
 _STRING_OR_BEGIN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,:\[{]', re.DOTALL)
-"""A string, ended or not, so that none is looked at twice; or what stands before a value."""
+"""A string, terminated or not, so that none is scanned twice; or the character before a value."""
 _QUOTE: Final = ord('"')
 _OBJECTS: Final = b'"[{'
-"""What texts, keys, lists and maps begin with."""
+"""The characters with which texts, keys, lists and maps begin."""
 
 
 def loads(data: bytes) -> Any:
@@ -39,7 +36,7 @@ def loads(data: bytes) -> Any:
 def _refuse_many(data: bytes) -> None:
     """Refuse too many values before memory is spent on them.
 
-    Strings hold commas and brackets too, so that only texts with more of them than that are looked at closely.
+    Strings may hold commas and brackets too, so that only texts with too many of them are scanned in full.
     """
     if len(data) <= MAX_BODY_VALUES or _are_few(data):
         return
@@ -55,7 +52,7 @@ def _refuse_many(data: bytes) -> None:
 
 
 def _are_few(data: bytes) -> bool:
-    """Whether there are few enough even if what strings hold is counted."""
+    """Whether there are few enough even where the characters inside strings are counted."""
     nested = data.count(b"[") + data.count(b"{")
     values = nested + data.count(b",") + data.count(b":")
     objects = nested + (data.count(b'"') + 1) // 2
@@ -69,8 +66,8 @@ def _too_many(what: str) -> InferenceError:
 def _refuse_lost_strings(data: bytes, parsed: Any) -> None:
     """Refuse duplicate keys and too deep nesting.
 
-    The parser keeps the last of two equal keys, so a document with duplicates holds more strings than what was parsed
-    from it. Counting both texts' unescaped quotes runs at the speed of memory.
+    The parser keeps the last of two equal keys, so a document with duplicates has more strings than the parsed value.
+    Counting the unescaped quotes of both is as fast as reading memory.
     """
     try:
         again = orjson.dumps(parsed)

@@ -1,4 +1,4 @@
-"""What Cohere's clients want embedded, as items. It must not know the backend or how replies are written."""
+"""Makes items of the texts, pictures and inputs that Cohere's clients send."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read_inputs(body: CohereEmbedBody, max_text_bytes: int) -> list[Item]:
     """Make an item of every text, picture or input.
 
     Raises:
-        InvalidInput: Names the one at fault, e.g. `inputs[3].content[0]`.
+        InvalidInput: `param` names the input at fault, e.g. `inputs[3].content[0]`.
     """
     if body.texts is not None:
         for place, text in enumerate(body.texts):
@@ -34,7 +34,7 @@ def read_inputs(body: CohereEmbedBody, max_text_bytes: int) -> list[Item]:
 
 
 def field_name(param: str, body: CohereEmbedBody) -> str:
-    """Name the field of the body that a field of the request was made of."""
+    """Name the body's field for a field of the request to the backend."""
     return _FIELDS.get(param, _ITEM.sub(rf"{body.source}\1", param))
 
 

@@ -1,6 +1,6 @@
 """The bodies of `/v1/embed` and `/v2/embed`, as Cohere has them.
 
-Fields they do not name are ignored, as Cohere's clients expect. They must not know the backend.
+Unknown fields are ignored, as Cohere's clients expect.
 """
 
 from __future__ import annotations

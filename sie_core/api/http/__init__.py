@@ -1,1 +1,1 @@
-"""What every route shares below its body: middleware, admission, headers, errors, limits."""
+"""HTTP for every route: middleware, admission, web pages, errors, limits, model ids."""

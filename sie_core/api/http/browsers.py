@@ -1,7 +1,7 @@
-"""What a web page may do: which origins may call, and by which names of its own the server may be called.
+"""Decides which web pages may call the server, and under which host names.
 
-A browser lets any page send requests to a server on its machine, and a page whose name was made to point there read the
-answers too. A page says where it is from (`Origin`), and whom it means to call (`Host`). It must not know any route.
+A browser lets any page send requests to a server on the same machine, and a page whose own host name is pointed there
+(DNS rebinding) may read the answers. `Origin` names the page, `Host` the name that it called.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from sie_core.settings import Settings
 
 ANY: Final = "*"
 LOOPBACK_NAMES: Final = ("localhost", "*.localhost", "host.docker.internal", "host.containers.internal")
-"""Names of a machine for itself and for its containers; nobody else's page can have one."""
+"""Names of a machine for itself and for its containers; no page on the internet can have one."""
 MAX_AGE_S: Final = 600
-"""How long a browser may remember a preflight."""
+"""Seconds for which a browser may cache a preflight."""
 _DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
 
 RawHeaders = list[tuple[bytes, bytes]]
 
 
 class Browsers:
-    """Decides by two headers whether a request is taken.
+    """Decides by `Host` and `Origin` whether a request is accepted.
 
     Args:
         origins: Origins of pages that may call beside the server's own, as `https://app.example.com`; `*` for any.
-        hosts: Names the server may be called by beside addresses, as `sie.example.com`, `*.example.com` or `*`.
+        hosts: Names of the server beside its addresses, as `sie.example.com`, `*.example.com` or `*`.
     """
 
     def __init__(self, origins: Sequence[str] = (), hosts: Sequence[str] = (ANY,)) -> None:
@@ -39,7 +39,7 @@ class Browsers:
         self._hosts = frozenset(hosts)
 
     def check(self, headers: Headers) -> None:
-        """Refuse what a foreign page sent, or one that took a name of its own for this server's.
+        """Refuse a request of a page that may not call, or under a name that is not this server's.
 
         Raises:
             InferenceError: `FORBIDDEN`, naming the header, its value and the setting.
@@ -60,7 +60,7 @@ class Browsers:
             )
 
     def preflight(self, method: str, headers: Headers) -> Response | None:
-        """Answer what a browser asks before a page's request; None where it asks nothing."""
+        """Answer a browser's preflight; None where the request is none."""
         if method != "OPTIONS" or "origin" not in headers or "access-control-request-method" not in headers:
             return None
         answer = {"Access-Control-Allow-Methods": "GET, HEAD, POST", "Access-Control-Max-Age": str(MAX_AGE_S)}
@@ -71,7 +71,7 @@ class Browsers:
         return Response(status_code=204, headers=answer)
 
     def reply_headers(self, headers: Headers) -> RawHeaders:
-        """Make the headers by which a browser lets a page read the reply; none where no page that may call asked."""
+        """Make the headers by which a browser lets a page read the reply; none where the page may not."""
         if not self._origins:
             return []
         origin = headers.get("origin", "")
@@ -88,7 +88,7 @@ class Browsers:
         return ANY in self._origins or origin.lower() in self._origins
 
     def _known(self, host: str) -> bool:
-        """Whether a value of `Host` names this server: an address always does, as no page can make one point here."""
+        """Whether a value of `Host` names this server; an address always does: no page can make one point here."""
         name = _without_port(host.lower()).removesuffix(".")
         if not name or name in self._hosts or _is_address(name):
             return True
@@ -96,10 +96,10 @@ class Browsers:
 
 
 def allowed_hosts(settings: Settings, address: str) -> tuple[str, ...]:
-    """Say which names a server that listens on `address` goes by.
+    """List the host names of a server that listens on `address`.
 
-    Only one on loopback knows them all. Names by which others reach the rest (of services, of published ports, behind
-    a proxy) are known to the operator alone, so any will do until `SIE_ALLOWED_HOSTS` lists some.
+    A server on loopback knows them all. Any other may be reached under names that only the operator knows (a service,
+    a published port, a proxy), so that every name is accepted until `SIE_ALLOWED_HOSTS` lists some.
     """
     if not settings.allowed_hosts and not ipaddress.ip_address(address.partition("%")[0]).is_loopback:
         return (ANY,)
@@ -107,7 +107,7 @@ def allowed_hosts(settings: Settings, address: str) -> tuple[str, ...]:
 
 
 def _is_own(origin: str, host: str) -> bool:
-    """Whether a page came from the server it calls; a proxy may have taken TLS off on the way."""
+    """Whether a page came from the server it calls; a proxy in between may have terminated TLS."""
     scheme, _, place = origin.lower().partition("://")
     port = _DEFAULT_PORTS.get(scheme)
     return bool(place) and bool(host) and place.removesuffix(f":{port}") == host.lower().removesuffix(f":{port}")

@@ -1,7 +1,6 @@
-"""The shapes in which clients read an error: ours, OpenAI's, Cohere's, and that of text-embeddings-inference (TEI).
+"""The envelopes of errors: the native one, OpenAI's, Cohere's, and that of text-embeddings-inference (TEI).
 
-Codes, statuses and pauses come from the error table; what TEI answers with another status than it is said here. It must
-not know why anything failed.
+Codes, statuses and pauses come from the error table; statuses that TEI has otherwise are listed here.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from sie_core.contracts import InferenceError
 EnvelopeName = Literal["native", "openai", "cohere", "tei"]
 
 ENVELOPE: Final = "sie.envelope"
-"""Where a request's scope names the envelope, where it takes more than the path to tell."""
+"""The key of a request's scope with the name of its envelope, where the path does not decide it."""
 OPENAI_PATHS: Final = frozenset({"/v1/embeddings", "/embeddings", "/v1/rerank"})
 COHERE_PATHS: Final = frozenset({"/v1/embed", "/v2/embed", "/v2/rerank"})
 TEI_PATHS: Final = frozenset(
@@ -33,7 +32,7 @@ _OPENAI_CODES: Final = {
     "MODEL_NOT_FOUND": "model_not_found",
     "INFERENCE_ERROR": "inference_error",
 }
-"""Codes that OpenAI's clients know by another name; every other code keeps the table's."""
+"""Codes with another name in OpenAI's API; every other code keeps the table's."""
 _TEI_STATUSES: Final = {
     "INVALID_INPUT": 422,
     "INPUT_TOO_LONG": 413,
@@ -43,14 +42,14 @@ _TEI_STATUSES: Final = {
     "QUEUE_FULL": 429,
     "RESOURCE_EXHAUSTED": 429,
 }
-"""What TEI's clients know by another status; every other code keeps the table's."""
+"""Codes with another status in TEI's API; every other code keeps the table's."""
 _TEI_TYPES: Final = {424: "Backend", 429: "Overloaded", 503: "Unhealthy"}
-"""TEI's `error_type` of a status; other failures are of the type Validation below 500, Backend from there."""
+"""TEI's `error_type` of a status; other statuses are Validation below 500 and Backend from there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """One of the shapes."""
+    """One shape of errors."""
 
     body: Callable[[InferenceError], dict[str, Any]]
     status: Callable[[InferenceError], int] = lambda error: error.spec.status
@@ -58,12 +57,12 @@ class Envelope:
 
 
 def envelope_of(scope: Scope) -> Envelope:
-    """Find the shape in which the client of a request reads errors."""
+    """Return the envelope of a request's errors."""
     return ENVELOPES[scope.get(ENVELOPE) or envelope_name(scope["path"])]
 
 
 def envelope_name(path: str) -> EnvelopeName:
-    """Say in which shape clients of `path` read errors."""
+    """Name the envelope of errors on `path`."""
     if path in OPENAI_PATHS or (path.startswith(TEI_PREFIX) and path.endswith("/embeddings")):
         return "openai"
     if path in COHERE_PATHS:
@@ -100,7 +99,7 @@ def tei_error_body(error: InferenceError) -> dict[str, Any]:
 
 
 def tei_status(error: InferenceError) -> int:
-    """Say which status TEI answers for an error; a model that does not do what is asked is a 424."""
+    """Return TEI's status of an error; a model that cannot do what is asked for is a 424."""
     if isinstance(error, MalformedModelIdError):
         return error.spec.status
     if error.code == "INVALID_INPUT" and error.param == "model":

@@ -1,7 +1,4 @@
-"""Errors as replies: one JSON body for every failure, in the envelope that the clients of the path read.
-
-It must not know why anything failed.
-"""
+"""Errors as replies: one JSON body for every failure, in the envelope of the path."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ _HTTP_CODES: Final = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
 
 
 def error_response(error: InferenceError, scope: Scope, headers: dict[str, str] | None = None) -> Response:
-    """Render `error` for the client of a request, with `Retry-After` in whole seconds where it is worth a retry."""
+    """Render `error` for the client of a request, with `Retry-After` in whole seconds where a retry may help."""
     headers = dict(headers or {})
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(math.ceil(error.retry_after_s))
@@ -40,11 +37,11 @@ async def on_inference_error(request: Request, error: Exception) -> Response:
 
 
 def http_error_handler(routers: Sequence[APIRouter]) -> Callable[[Request, Exception], Awaitable[Response]]:
-    """Make what answers an unknown path or method, which the router itself refuses.
+    """Make the handler of unknown paths and methods, which the router refuses.
 
     Args:
-        routers: Those of the application; the methods of a path are those of all its routes, where the router that
-            refuses one names those of the first it finds.
+        routers: Those of the application. `Allow` lists the methods of all routes of a path; the router itself would
+            list those of the first.
     """
     routes = [route for router in routers for route in router.routes if isinstance(route, Route)]
 

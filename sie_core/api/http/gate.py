@@ -1,7 +1,4 @@
-"""The gate every inference request passes: how many are in flight, how large, and whether new ones are taken.
-
-It must not know routes or why the server stops.
-"""
+"""The gate that admits inference requests: it bounds how many are in flight and how large, and closes to drain."""
 
 from __future__ import annotations
 
@@ -14,18 +11,18 @@ from sie_core.settings import Settings
 
 
 class Endable(Protocol):
-    """The work behind a request, which can be ended early."""
+    """The work for a request, which can be cancelled."""
 
     def end(self, why: InferenceError) -> None:
-        """End it; its request answers with `why`."""
+        """Cancel the work; its request answers with `why`."""
 
 
 class Gate:
-    """Counts the inference requests in flight and turns away what is too many or too late.
+    """Counts the inference requests in flight, and refuses those beyond the limits or after `close`.
 
     Args:
-        limit: Requests admitted at once.
-        most_bytes: Bytes of bodies that they may have altogether; None for no limit.
+        limit: The most requests in flight.
+        most_bytes: The most bytes of all their bodies; None for no limit.
     """
 
     def __init__(self, limit: int, most_bytes: int | None = None) -> None:
@@ -40,7 +37,7 @@ class Gate:
 
     @classmethod
     def of(cls, settings: Settings) -> Gate:
-        """Make the gate that the settings ask for."""
+        """Make a gate with the limits of `settings`."""
         return cls(settings.max_concurrent_requests, MOST_BODIES * settings.max_request_body_bytes)
 
     @property
@@ -71,7 +68,7 @@ class Gate:
         """Count `size` more bytes of the body of an admitted request, until it leaves.
 
         Raises:
-            InferenceError: `QUEUE_FULL`: those in flight have too many already.
+            InferenceError: `QUEUE_FULL`: the requests in flight hold too many bytes already.
         """
         if self._most_bytes is not None and self._bytes + size > self._most_bytes:
             message = f"The requests in flight have {self._bytes} bytes of bodies already; retry shortly."
@@ -79,18 +76,18 @@ class Gate:
         self._bytes += size
 
     def leave(self, size: int = 0) -> None:
-        """Count an admitted request as answered, and the `size` bytes held of its body as gone."""
+        """Count an admitted request as answered and the `size` bytes of its body as released."""
         self._in_flight -= 1
         self._bytes -= size
         if not self._in_flight:
             self._idle.set()
 
     def track(self, work: Endable) -> None:
-        """Remember the work behind a request, for `abandon`; `untrack` must follow."""
+        """Register the work for a request, for `abandon`; `untrack` must follow."""
         self._work.add(work)
 
     def untrack(self, work: Endable) -> None:
-        """Forget work that is done."""
+        """Unregister work that is done."""
         self._work.discard(work)
 
     def close(self) -> None:
@@ -106,7 +103,7 @@ class Gate:
         return True
 
     def abandon(self) -> int:
-        """End the work of every request still in flight; return how many. Each answers `QUEUE_UNAVAILABLE`."""
+        """Cancel every request still in flight, which answers `QUEUE_UNAVAILABLE`; return how many there were."""
         why = "The server stopped before it could answer; retry on another one."
         for work in self._work:
             work.end(InferenceError("QUEUE_UNAVAILABLE", why))

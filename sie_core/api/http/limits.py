@@ -1,6 +1,6 @@
-"""Every limit of the HTTP API in one table: what is bounded, by how much, and what a violation answers.
+"""Every limit of the HTTP API in one table: its value, and the error of a violation.
 
-The fixed values are enforced from here, the others from the settings; it must not know who enforces them.
+Fixed limits are constants of this module; the others are settings.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ MAX_ITEMS: Final = 16_384
 MAX_DOCUMENTS: Final = 1_000
 """Documents of one `score`."""
 MOST_BODIES: Final = 16
-"""Bodies of the largest size whose bytes the requests in flight may have altogether."""
+"""How many bodies of the largest size the requests in flight may hold together."""
 MAX_LABELS: Final = 1_000
 """Labels of one `extract`."""
 MAX_LABEL_CHARS: Final = 1_000
-"""Characters of a label: models keep those they have tokenised."""
+"""Characters of a label; models cache labels that they have tokenised."""
 MAX_SCHEMA_DEPTH: Final = 128
 """Levels of nesting of an `output_schema`."""
 MAX_SCHEMA_VALUES: Final = 100_000
@@ -32,22 +32,22 @@ MAX_SCHEMA_VALUES: Final = 100_000
 MAX_EMBEDDING_INPUTS: Final = 2_048
 """Inputs of one request on `/v1/embeddings`, as OpenAI has it."""
 MAX_TOKENIZED_BYTES: Final = 131_072
-"""Bytes of all texts of one `/tokenize`: every token of them, perhaps one a character, is a map of the reply."""
+"""Bytes of all texts of one `/tokenize`; every token, perhaps one per character, becomes a map of the reply."""
 MAX_DECODED_TOKENS: Final = 131_072
 """Token ids of one `/decode`."""
 MAX_MODEL_ID_CHARS: Final = 256
 """Characters of a model id in a path or body."""
 MAX_BODY_VALUES: Final = 1_000_000
-"""Texts, keys, lists and maps of a body: each is an object, and a byte of a body may be seventy of memory."""
+"""Texts, keys, lists and maps of a body; each becomes an object, and one byte may take seventy bytes of memory."""
 MAX_BODY_NUMBERS: Final = 4_200_000
-"""Those and the numbers of a JSON body, which take less: the token ids of 2048 inputs of 2048 fit."""
+"""The same and the numbers of a JSON body, which take less memory; 2048 inputs of 2048 token ids fit."""
 MAX_JSON_DEPTH: Final = 254
-"""Levels of nesting of a JSON body: what orjson writes as well as reads."""
+"""Levels of nesting of a JSON body; orjson writes no deeper ones."""
 
 MAX_BODY_S: Final = 600
-"""Seconds a client may take to send a body: its request holds a place among those in flight meanwhile."""
+"""Seconds that a client may take to send a body; its request counts as in flight meanwhile."""
 MAX_BODY_PAUSE_S: Final = 30
-"""Seconds in which it must send `MIN_BODY_PROGRESS` bytes more, or the rest."""
+"""Seconds in which it must send `MIN_BODY_PROGRESS` further bytes, or the rest."""
 MIN_BODY_PROGRESS: Final = 65_536
 
 
@@ -62,9 +62,9 @@ class Limit:
     code: str
     fixed: int | str | None = None
     setting: str | None = None
-    """The field of `Settings` that rules it."""
+    """The field of `Settings` that holds the limit."""
     default: str | None = None
-    """What an unset setting means, where it has no default of its own."""
+    """The meaning of an unset setting that has no default."""
 
     @property
     def value(self) -> str:

@@ -1,7 +1,4 @@
-"""What happens around every request: its id, its place in the gate, its headers, its log line, its metrics.
-
-It is plain ASGI, and must not know what any route does.
-"""
+"""The ASGI middleware of every request: its id, admission, reply headers, log line and metrics."""
 
 from __future__ import annotations
 
@@ -31,21 +28,21 @@ INFERENCE_PATHS: Final = (
     *("/v1/encode/", "/v1/score/", "/v1/extract/", "/v1/embeddings", "/embeddings"),
     *("/v1/embed", "/v2/embed", "/v1/rerank", "/v2/rerank"),
 )
-"""Prefixes of the paths that pass the gate; of TEI's paths, what is posted to."""
+"""Prefixes of the paths that pass the gate, beside those of TEI that are posted to."""
 PIECE: Final = 1_048_576
-"""Bytes of a body that are handed to the connection at once."""
+"""The most bytes of a body that the connection gets at once."""
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 @dataclass(slots=True)
 class Exchange:
-    """One request and what became of it."""
+    """One request and its reply."""
 
     scope: Scope
     send: Send
     headers: list[tuple[bytes, bytes]]
-    """Those that every reply to it carries."""
+    """Headers of every reply to it."""
     gate: Gate
     started: float = field(default_factory=time.monotonic)
     status: int | None = None
@@ -53,7 +50,7 @@ class Exchange:
     size: int = 0
 
     async def reply(self, message: Message) -> None:
-        """Pass a part of the reply on."""
+        """Send a message of the reply, with the headers of every reply."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message["headers"] = [*message["headers"], *self.headers]
@@ -68,7 +65,7 @@ class Exchange:
         await self.send(message)
 
     async def _send_pieces(self, body: memoryview) -> None:
-        """Send a large body as fast as the client takes it: until then its request counts as in flight."""
+        """Send a large body as fast as the client reads it; its request counts as in flight until then."""
         for start in range(0, len(body), PIECE):
             piece = body[start : start + PIECE]
             await self.send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -78,9 +75,9 @@ class RequestMiddleware:
     """Wraps the application.
 
     Args:
-        app: What is wrapped.
+        app: The application.
         api: The state of this API.
-        metrics: Where requests are counted.
+        metrics: Counts the requests.
     """
 
     def __init__(self, app: ASGIApp, api: Api, metrics: HttpMetrics) -> None:
@@ -105,7 +102,7 @@ class RequestMiddleware:
             current_request.reset(token)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a WebSocket through, unless a foreign page asks for it: browsers let those read what comes."""
+        """Pass a WebSocket on, unless a foreign page asks for it: browsers let any page read what a WebSocket sends."""
         try:
             if scope["type"] == "websocket":
                 self._api.browsers.check(Headers(scope=scope))
@@ -181,7 +178,7 @@ def _fields(headers: Headers) -> RequestFields:
 
 
 def _new_id() -> str:
-    """Make an id that tells requests apart; it need not be hard to guess, and asking the kernel costs more."""
+    """Make a unique id. It need not be hard to guess, and the kernel's random numbers cost more."""
     return f"{random.getrandbits(128):032x}"
 
 
@@ -190,6 +187,6 @@ def _route(scope: Scope) -> str:
 
 
 def _path(scope: Scope) -> str:
-    """Write the path for the log: escaped, so that it cannot pass for a line of its own."""
+    """Write the path for the log, escaped so that it cannot forge a line."""
     path: str = scope["path"][:200]
     return path if path.isprintable() else repr(path)

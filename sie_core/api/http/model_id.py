@@ -1,4 +1,4 @@
-"""Which model ids can be asked for at all. It must not know which models there are."""
+"""Checks that a model id is well formed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class MalformedModelIdError(InvalidInput):
 
 
 def check_model_id(model: str) -> str:
-    """Return `model` if it can be an id: no way out of a folder, nothing invisible, not too long.
+    """Return `model` if it can be an id: no path out of a folder, no unprintable characters, not too long.
 
     Raises:
         MalformedModelIdError: Names `model`.

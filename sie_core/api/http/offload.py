@@ -1,7 +1,4 @@
-"""Large bodies are read and written on threads beside the event loop, which answers others meanwhile.
-
-It must not know what a body holds or in which format.
-"""
+"""Reads and writes large bodies on threads, so that the event loop answers other requests meanwhile."""
 
 from __future__ import annotations
 
@@ -14,12 +11,12 @@ from anyio import CapacityLimiter, to_thread
 Result = TypeVar("Result")
 
 LARGE: Final = 131_072
-"""Bytes from which work on a body leaves the loop: below, it takes the few milliseconds that others may wait."""
+"""Bytes from which a body is large; work on a smaller one takes a few milliseconds, for which others may wait."""
 AT_ONCE: Final = 2
-"""Bodies worked on at once: they share the interpreter with the loop, and every further one makes the loop slower."""
+"""Threads: each shares the interpreter's lock with the event loop and makes it slower."""
 
 
-class Beside:
+class BodyThreads:
     """Threads for the large bodies of one API."""
 
     def __init__(self) -> None:
@@ -46,7 +43,7 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class _Raised:
-    """What the work raised. Raised on the thread, it and the frames it passes would hold each other, and the body."""
+    """The exception of the work. Raised on the thread, it and its frames would form a cycle that holds the body."""
 
     error: BaseException
 

@@ -1,1 +1,1 @@
-"""The way of every inference request: its headers, its body, the backend, its reply; one handler for all routes."""
+"""What the inference routes share: the route as a value, the one handler, headers, cancellation."""

@@ -1,4 +1,4 @@
-"""What an inference request says beside its body: the model of its path, the formats, the deadline, the wait."""
+"""An inference request without its body: the model of its path, the formats, the deadline, the wait for a load."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _check_remote(headers: Headers) -> None:
 
 
 def _timeout(headers: Headers) -> float | None:
-    """Read the seconds until the answer is of no use."""
+    """Read `X-SIE-Timeout-Ms`, in seconds."""
     given = headers.get("x-sie-timeout-ms")
     if given is None:
         return None
@@ -103,7 +103,7 @@ def _timeout(headers: Headers) -> float | None:
 
 
 def _preferred_wait(headers: Headers) -> int | None:
-    """Read `wait=N` of `Prefer` (RFC 7240: whole seconds; what is not understood is passed over)."""
+    """Read `wait=N` of `Prefer` (RFC 7240: whole seconds; unknown preferences are ignored)."""
     for line in headers.getlist("prefer"):
         for preference in line.split(","):
             name, _, value = preference.partition(";")[0].partition("=")

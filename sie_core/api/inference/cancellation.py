@@ -1,7 +1,4 @@
-"""Waiting for the backend's answer while watching the client and the clock.
-
-It must not know what is asked or how the reply is written.
-"""
+"""Waits for the backend's answer, and cancels it when the client leaves or the deadline passes."""
 
 from __future__ import annotations
 
@@ -19,13 +16,13 @@ Answer = TypeVar("Answer")
 
 
 async def answer(asked: Awaitable[Answer], gate: Gate, receive: Receive, deadline: float | None) -> Answer:
-    """Wait for what a backend was `asked`; a client that leaves or a deadline that passes cancels it.
+    """Await `asked`, the backend's answer; a client that leaves or a deadline that passes cancels it.
 
-    The work is done in the task of the caller, so that a request costs one task, not two, beside that of its client.
+    The work is done in the caller's task, so that a request costs two tasks, not three; one watches the client.
 
     Raises:
         InferenceError: What the backend raises; `CLIENT_CLOSED_REQUEST`, `DEADLINE_EXCEEDED`; `QUEUE_UNAVAILABLE` if
-            the work was abandoned because the server stops.
+            the request was abandoned because the server stops.
     """
     work = Work()
     client = asyncio.create_task(_watch(receive, work))
@@ -43,7 +40,7 @@ async def answer(asked: Awaitable[Answer], gate: Gate, receive: Receive, deadlin
 
 
 class Work:
-    """What the task that makes this does, until somebody ends it early; the first reason counts."""
+    """The work of the task that creates this, which may be cancelled with a reason; the first reason counts."""
 
     def __init__(self) -> None:
         task = asyncio.current_task()
@@ -52,13 +49,13 @@ class Work:
         self._why: InferenceError | None = None
 
     def end(self, why: InferenceError) -> None:
-        """Cancel the task, which answers with `why`."""
+        """Cancel the task; its request answers with `why`."""
         if self._why is None:
             self._why = why
             self._task.cancel()
 
     def reason(self) -> BaseException:
-        """Say why the task was cancelled: for the reason given here, or by somebody who wants the whole task gone."""
+        """Return the reason of `end`, or a `CancelledError` where the whole task was cancelled from elsewhere."""
         why, self._why = self._why, None  # kept, it and the frame that raises it would hold each other
         return asyncio.CancelledError() if why is None or self._task.uncancel() > 0 else why
 

@@ -1,8 +1,7 @@
-"""The inference routes, called without what FastAPI does around an endpoint.
+"""Calls the endpoints of inference without FastAPI's machinery; FastAPI only documents them.
 
-FastAPI documents them like any other route. What it does on the way to one (matching twice, dependencies, exit stacks,
-eight layers of middleware) costs several times what the endpoint itself does, and an endpoint that takes the plain
-request needs none of it. This must not know what a route does.
+On the way to an endpoint FastAPI matches the path twice and passes dependencies, exit stacks and eight layers of
+middleware. That costs several times the work of the endpoint, which takes the plain request and needs none of it.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class DirectRoutes:
-    """The endpoints of `router`, which take the plain request and the parameters of their path as texts."""
+    """The endpoints of `router`, which take the request and the parameters of their path as strings."""
 
     def __init__(self, router: APIRouter) -> None:
         self._routes = [route for route in router.routes if isinstance(route, APIRoute)]
 
     def match(self, scope: Scope) -> bool:
-        """Find the route of a request and note it in `scope`, as FastAPI does; False where it is none of these."""
+        """Find the route of a request and store it in `scope`, as FastAPI does; False where no route matches."""
         if scope["type"] != "http":
             return False
         for route in self._routes:
@@ -33,17 +32,17 @@ class DirectRoutes:
         return False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request that matched."""
+        """Answer a request for which `match` found a route."""
         response = await scope["route"].endpoint(Request(scope, receive, send), **scope["path_params"])
         await response(scope, receive, send)
 
 
 class DirectApp(FastAPI):
-    """A FastAPI application that some requests pass by.
+    """A FastAPI application that hands the requests of some routes to another ASGI application.
 
     Args:
         routes: The routes of those requests.
-        direct: What answers them.
+        direct: The application that answers them.
         options: Of FastAPI.
     """
 

@@ -26,7 +26,7 @@ Endpoint = Callable[..., Coroutine[Any, Any, Response]]
 
 
 def inference_router(api: Api, routes: Iterable[Route]) -> APIRouter:
-    """Make the endpoints of `routes`; of two paths that match a request, the first is taken."""
+    """Make the endpoints of `routes`; where two paths match a request, the first one wins."""
     router = APIRouter()
     for route in routes:
         described = inference(route.body, route.reply, msgpack=route.msgpack, errors=route.errors, error=route.error)
@@ -75,7 +75,7 @@ async def handle(api: Api, request: Request, route: Route, path_model: str | Non
         fields.model = check_model_id(asked.model)
         return body, asked
 
-    body, asked = await api.beside.run(len(data), read)
+    body, asked = await api.body_threads.run(len(data), read)
     try:
         reply = await answer(operation.run(api.backend, body, asked), api.gate, request.receive, call.deadline)
     except InferenceError as error:
@@ -83,6 +83,6 @@ async def handle(api: Api, request: Request, route: Route, path_model: str | Non
         if named is None or named == error.param:
             raise
         raise error.about(named) from None
-    content = await api.beside.run(operation.size(reply), lambda: operation.write(call, body, reply))
+    content = await api.body_threads.run(operation.size(reply), lambda: operation.write(call, body, reply))
     headers = reply_headers(reply, call) if isinstance(reply, InferenceReply) else {}
     return Response(content, 200, headers, call.reply_type)

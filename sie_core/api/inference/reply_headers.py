@@ -7,7 +7,7 @@ from sie_core.contracts import InferenceReply
 
 
 def reply_headers(reply: InferenceReply, call: Call) -> dict[str, str]:
-    """Write the timings (ms), and what a client should know of: cuts, LoRA, options that were ignored, a wait."""
+    """Write the timings (ms) and, where they apply, truncation, LoRA, ignored options and the wait for a load."""
     timing = reply.timing
     headers = {
         "X-Queue-Time": f"{timing.queue_ms:.2f}",

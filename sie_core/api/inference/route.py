@@ -1,4 +1,4 @@
-"""An inference route as a value: which paths it has, what its body says, what is asked of the backend and answered."""
+"""An inference route as a value: its paths, its schemas and its operation."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Operation(Generic[Body]):
 
 
 Choose = Callable[[Api, Call, bytes], Awaitable[Operation[Any]]]
-"""Chooses the operation of a request by its body, which was read and not parsed."""
+"""Chooses the operation of a request by its body, which is not yet parsed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,6 @@ class Route:
     msgpack: bool = False
     """Whether bodies and replies may be msgpack."""
     waits: bool = True
-    """Whether a model that is not loaded is waited for, for `SIE_MODEL_WAIT_S`, where the client does not say."""
+    """Whether a client that does not ask for a wait waits `SIE_MODEL_WAIT_S` seconds for a model to load."""
     slash_after_model: bool = False
-    """Whether a slash behind the model in the path is ignored."""
+    """Whether a slash after the model in the path is ignored."""

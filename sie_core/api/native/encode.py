@@ -13,7 +13,7 @@ from sie_core.logs import request_fields
 
 
 def inference_request(call: Call, body: EncodeBody) -> InferenceRequest:
-    """Say in the contracts' terms what the client asks for.
+    """Make the request to the backend.
 
     Raises:
         InvalidInput: Two spellings of one choice contradict each other, or an item is too large.

@@ -1,6 +1,6 @@
-"""The bodies of `POST /v1/encode/{model}`: what a client sends and what it reads.
+"""The bodies of `POST /v1/encode/{model}`: the request and the reply.
 
-Keys they do not name are ignored, as the wire contract demands. They must not know the backend.
+Unknown keys are ignored, as the wire contract demands.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`POST /v1/extract/{model}`: items in, what they say out, as data."""
+"""`POST /v1/extract/{model}`: items in, entities, relations, classes, objects or data out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sie_core.logs import request_fields
 
 
 def inference_request(call: Call, body: ExtractBody) -> InferenceRequest:
-    """Say in the contracts' terms what the client asks for; an item without an id is called by its place.
+    """Make the request to the backend; an item without an id is named by its place.
 
     Raises:
         InvalidInput: Two spellings of one choice contradict each other, or an item is too large.

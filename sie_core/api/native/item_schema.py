@@ -1,6 +1,6 @@
-"""Items as clients send them: the schema of one item, and its form in the contracts.
+"""The schema of an item as clients send it, and its conversion to the contracts' `Item`.
 
-Keys it does not name are ignored, as the wire contract demands.
+Unknown keys are ignored, as the wire contract demands.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ PARAMS = frozenset({
     "dimensions", "input_type", "instruction", "is_query", "labels", "options", "output_dtype", "output_schema",
     "output_types", "truncate",
 })  # fmt: skip
-"""The fields that `encode` and `extract` have in `params`, and `score` beside its items."""
+"""Fields that are in `params` for `encode` and `extract`, and beside `items` for `score`."""
 
 
 def _from_base64(value: Any, info: ValidationInfo) -> Any:
-    """Take the base64 text that stands for bytes in JSON; msgpack has bytes of its own."""
+    """Decode the base64 text that stands for bytes in JSON; msgpack has a type for bytes."""
     if not (isinstance(value, str) and info.context and info.context["format"] == "json"):
         return value
     try:
@@ -73,7 +73,7 @@ class MediaBody(BaseModel):
     format: str | None = Field(default=None, description="`jpeg`, `png`, `pdf`, …; absent: found out from the bytes.")
 
     def media(self) -> Media:
-        """Give it as the contracts have it."""
+        """Convert it to the contracts' `Media`."""
         return Media(self.data, self.format)
 
 
@@ -85,7 +85,7 @@ class AudioBody(MediaBody):
     sample_rate: int | None = Field(default=None, ge=1, description="Samples a second.")
 
     def media(self) -> Media:
-        """Give it as the contracts have it."""
+        """Convert it to the contracts' `Media`."""
         return Media(self.data, self.format, self.sample_rate)
 
 
@@ -103,7 +103,7 @@ class ItemBody(BaseModel):
     metadata: dict[str, Any] | None = Field(default=None, description="Counts towards the item's size; not echoed.")
 
     def item(self, default_id: str | None = None) -> Item:
-        """Give it as the contracts have it; `default_id` is for one that names none."""
+        """Convert it to the contracts' `Item`; `default_id` is for an item without an id."""
         return Item(
             id=default_id if self.id is None else self.id,
             text=self.text,
@@ -125,7 +125,7 @@ class NativeBody(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _nothing_misplaced(cls, data: Any) -> Any:
-        """Refuse a field that the other operations have at another level; ignored, it would go unseen."""
+        """Refuse a field that belongs to another level; as an unknown key it would be ignored silently."""
         fields = cls.model_fields
         if isinstance(data, dict) and "params" in fields:
             if wrong := sorted(data.keys() & PARAMS - fields.keys()):
@@ -149,19 +149,19 @@ class NativeBody(BaseModel):
             check_item_size(item.text, item.metadata, limit, place)
 
     def named_items(self) -> list[Item]:
-        """Give the items as the contracts have them; one without an id is called by its place."""
+        """Convert the items to the contracts' `Item`; an item without an id is named by its place."""
         return [item.item(f"item-{place}") for place, item in enumerate(self.items)]
 
 
 def no_bare_string(value: Any) -> Any:
-    """Refuse a string in place of an item, or in a list of items, saying what an item looks like."""
+    """Refuse a string in place of an item, with an example of an item."""
     if isinstance(value, str) or (isinstance(value, list) and any(isinstance(item, str) for item in value)):
         raise ValueError('holds a bare string; an item is a map such as {"text": "…"}')
     return value
 
 
 def params_field_name(param: str, body: NativeBody) -> str:
-    """Name the field of a body with `params` that a field of the request was made of, e.g. `params.options.x`."""
+    """Name the body's field for a field of the request to the backend, e.g. `params.options.x` for `options.x`."""
     field = re.match(r"\w+", param)
     return param if field is None or field[0] == "model" or field[0] in type(body).model_fields else f"params.{param}"
 

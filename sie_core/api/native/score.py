@@ -19,7 +19,7 @@ from sie_core.logs import request_fields
 
 
 def inference_request(call: Call, body: ScoreBody) -> InferenceRequest:
-    """Say in the contracts' terms what the client asks for; a document without an id is called by its place.
+    """Make the request to the backend; a document without an id is named by its place.
 
     Raises:
         InvalidInput: Two spellings of one choice contradict each other, or an item is too large.

@@ -1,7 +1,4 @@
-"""Choices that clients may spell in several ways: one of them is enough, and two must not contradict each other.
-
-It must not know what a choice does.
-"""
+"""Choices that clients may spell in several ways: one spelling is enough, and two must agree."""
 
 from __future__ import annotations
 
@@ -22,10 +19,10 @@ def input_type_of(
     """Find the one input type that `input_type`, `is_query` and `options.is_query` agree on.
 
     Args:
-        input_type: Its plain spelling.
-        is_query: Another one.
-        options: May hold a third.
-        prefix: Where these are in the body, e.g. `params.`.
+        input_type: The field of that name.
+        is_query: The field of that name.
+        options: The options, perhaps with an `is_query`.
+        prefix: The path of the fields in the body, e.g. `params.`.
 
     Raises:
         InvalidInput: They contradict each other.
@@ -52,7 +49,7 @@ def truncate_of(truncate: Truncate | None, options: Mapping[str, Any], prefix: s
 
 
 def _plain(value: Any, kind: type[Value]) -> Value | None:
-    """Return a `value` of that very type; the backend refuses any other."""
+    """Return `value` where it has exactly this type; the backend refuses any other."""
     return value if type(value) is kind else None
 
 

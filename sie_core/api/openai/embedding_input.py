@@ -1,7 +1,4 @@
-"""What is to be embedded, as items: one text, a list of texts and pictures, or token ids where a model takes them.
-
-It must not know the backend or the rest of the body.
-"""
+"""Makes items of the inputs to embed: one text, a list of texts and pictures, or token ids where a model takes them."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ def read_input(given: Any, max_text_bytes: int, name: str = "input") -> list[Ite
     """Make an item of every input; `name` is the field that holds them.
 
     Raises:
-        InvalidInput: Names the input at fault, e.g. `input[3]`.
+        InvalidInput: `param` names the input at fault, e.g. `input[3]`.
     """
     if isinstance(given, str):
         return [_text(given, max_text_bytes, name)]
@@ -42,7 +39,7 @@ def read_input(given: Any, max_text_bytes: int, name: str = "input") -> list[Ite
 
 
 def param_of(item: str, given: Any, name: str = "input") -> str:
-    """Name the input that became the item `items[3]…`: `input[3]`, or `input` where it was the only one."""
+    """Name the input of the item `items[3]…`: `input[3]`, or `input` where there is one."""
     single = isinstance(given, str) or _is_token_id(given[0])
     return name if single else name + item.removeprefix("items").partition(".")[0]
 

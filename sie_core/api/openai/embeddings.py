@@ -22,7 +22,7 @@ _FIELDS: Final[Mapping[str, str]] = {
     "options.prompt_name": "task",
     "options.normalize": "normalized",
 }
-"""The body's fields that options of the request were made of."""
+"""The body's fields for parameters of the request to the backend."""
 
 
 def embeddings_request(call: Call, body: EmbeddingsBody) -> InferenceRequest:
@@ -49,14 +49,14 @@ def embeddings_request(call: Call, body: EmbeddingsBody) -> InferenceRequest:
 
 
 def field_name(param: str, body: EmbeddingsBody) -> str:
-    """Name the field of the body that a field of the request was made of."""
+    """Name the body's field for a field of the request to the backend."""
     if param.startswith("items"):
         return param_of(param, body.input)
     return _FIELDS.get(param, param)
 
 
 def embeddings_reply(call: Call, body: EmbeddingsBody, reply: InferenceReply) -> bytes:
-    """Write the body; the vectors go from their arrays to numbers or base64 without Python lists between."""
+    """Write the body; vectors become numbers or base64 without Python lists in between."""
     tokens = reply.usage.input_tokens
     write = WRITE[body.embedding_type or body.encoding_format or "float"]
     vectors: Iterable[Vector] = (cast("dict[str, Any]", wire.unpack(item))["dense"]["values"] for item in reply.items)

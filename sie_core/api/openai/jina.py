@@ -1,7 +1,4 @@
-"""What Jina's clients ask of `/v1/embeddings` beside OpenAI's fields, in the contracts' terms.
-
-What cannot be done is refused, not ignored. It must not know the backend.
-"""
+"""The fields of `/v1/embeddings` that Jina's API adds to OpenAI's; those that cannot be served are refused."""
 
 from __future__ import annotations
 
@@ -22,12 +19,12 @@ _ROLES: Final[Mapping[str | None, InputType]] = {
 }
 """Tasks that every model has; any other is a prompt of the weights."""
 _OWN_NAMES: Final = ("retrieval.query", "retrieval.passage")
-"""Those that some weights name their prompts by."""
+"""Tasks that are also names of prompts in some weights."""
 _TRUNCATE: Final[Mapping[bool, Truncate]] = {True: "end", False: "error"}
 
 
 def _one(value: Any) -> Any:
-    """Take the only entry of a list."""
+    """Unpack a list of one entry."""
     if isinstance(value, list):
         if len(value) != 1:
             raise ValueError(f"holds {len(value)} types, and a reply has one; send a request for each")
@@ -42,7 +39,7 @@ def _off(value: Any) -> Any:
 
 
 def _kept_end(value: Any) -> Any:
-    """Take Jina's true and false for what they mean."""
+    """Convert Jina's true and false to where a text is cut."""
     return _TRUNCATE[value] if isinstance(value, bool) else value
 
 
@@ -77,7 +74,7 @@ def task_role(task: str | None, input_type: InputType | None) -> InputType | Non
     """Find the input type that a task and `input_type` agree on.
 
     Raises:
-        InvalidInput: They do not.
+        InvalidInput: They contradict each other.
     """
     role = _ROLES.get(task)
     if role and input_type and role != input_type:
@@ -86,12 +83,12 @@ def task_role(task: str | None, input_type: InputType | None) -> InputType | Non
 
 
 def wishes(body: JinaFields) -> dict[str, Any]:
-    """Give the options that are followed where the model has them."""
+    """Return the options that apply where the model has them."""
     return {"prompt_name": body.task} if body.task in _OWN_NAMES else {}
 
 
 def demands(body: JinaFields) -> dict[str, Any]:
-    """Give the options that are refused where the model does not have them."""
+    """Return the options that are refused where the model does not have them."""
     asked: dict[str, Any] = {}
     if body.task is not None and body.task not in _ROLES:
         asked["prompt_name"] = body.task

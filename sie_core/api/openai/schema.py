@@ -1,6 +1,6 @@
 """The bodies of `POST /v1/embeddings`, as OpenAI defines them, with Jina's fields and two of ours.
 
-Unknown fields are ignored, as OpenAI's clients expect. They must not know the backend.
+Unknown fields are ignored, as OpenAI's clients expect.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""How routes describe themselves in OpenAPI: bodies in both formats, the headers they read, every error they answer.
-
-The arguments it makes are FastAPI's; it must not know what a route does.
-"""
+"""Describes routes for OpenAPI, as arguments of FastAPI's decorators: bodies, headers, errors."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ _INFERENCE_ERRORS: Final[dict[EnvelopeName, tuple[int, ...]]] = {
     "cohere": _STATUSES,
     "tei": (404, 406, 413, 415, 422, 424, 429, 500, 503, 504),
 }
-"""What a route can answer beside a 200."""
+"""The statuses of a route beside 200."""
 _ERROR_SCHEMAS: Final[dict[EnvelopeName, type[BaseModel]]] = {
     "native": ErrorReply,
     "openai": OpenAIErrorReply,
@@ -92,13 +89,13 @@ def inference(
 
 
 def lookup(reply: type[BaseModel], *statuses: int, errors: EnvelopeName = "native") -> dict[str, Any]:
-    """Make the arguments of a JSON route without a body that answers `reply` or, in an envelope, an error's status."""
+    """Make the arguments of a route that answers JSON to a request without a body."""
     success = {"description": _first_line(reply), "content": {JSON_TYPE: {"schema": reference(reply)}}}
     return {"response_class": Response, "responses": {200: success, **_errors(*statuses, envelope=errors)}}
 
 
 def probe(what: str, *, can_fail: bool = True, errors: EnvelopeName = "native") -> dict[str, Any]:
-    """Make the arguments of a route that answers one line of text, of a failure too where it `can_fail`."""
+    """Make the arguments of a route that answers one line of text, also for a failure where it `can_fail`."""
     text = {"content": {"text/plain": {"schema": {"type": "string"}}}}
     responses: dict[int | str, Any] = {200: {"description": what, **text}}
     if can_fail:
@@ -107,13 +104,13 @@ def probe(what: str, *, can_fail: bool = True, errors: EnvelopeName = "native") 
 
 
 def redirect(where: str) -> dict[str, Any]:
-    """Make the arguments of a route that leads somewhere else."""
+    """Make the arguments of a route that redirects."""
     responses = {307: {"description": where, "headers": {"Location": {"schema": {"type": "string"}}}}, **_errors()}
     return {"status_code": 307, "response_class": Response, "responses": responses}
 
 
 def reference(model: type[BaseModel]) -> dict[str, str]:
-    """Point at a schema among the components."""
+    """Refer to a schema among the components."""
     return {"$ref": f"#/components/schemas/{model.__name__}"}
 
 

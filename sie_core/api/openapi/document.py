@@ -1,4 +1,4 @@
-"""The OpenAPI document: FastAPI's paths over our own schemas. It must not know what a route does."""
+"""The OpenAPI document: FastAPI's paths over our own schemas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bodies of errors, as OpenAPI describes them. They must not know how an error is made."""
+"""The bodies of errors, as OpenAPI describes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/docs`: the OpenAPI document as one page that loads nothing from anywhere. It must not know the routes."""
+"""`/docs`: the OpenAPI document as one page that loads nothing from other servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is it alive, is it ready, what is it: probes for orchestrators and `/health` for people and clients."""
+"""Liveness and readiness for orchestrators, and `/health` for people and clients."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def describe_health(api: Api) -> dict[str, Any]:
 
 
 def ready_problem(api: Api, health: Health) -> str | None:
-    """Say why new requests are not welcome."""
+    """Return why new requests are not welcome; None where they are."""
     return health.ready_problem if api.gate.is_open else "draining"
 
 

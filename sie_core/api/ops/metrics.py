@@ -1,4 +1,4 @@
-"""HTTP metrics, and `GET /metrics` over everything the process measures. It must not know what others measure."""
+"""HTTP metrics, and `GET /metrics` over everything the process measures."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ BYTES = (256, 1024, 4096, 16384, 65536, 2**18, 2**20, 2**22, 2**24, 2**26)
 
 
 class HttpMetrics:
-    """What is counted of every request.
+    """The metrics of every request.
 
     Args:
-        registry: Where the metrics are registered; each registry takes one set.
+        registry: Registers the metrics; a registry takes one set.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -37,14 +37,14 @@ class HttpMetrics:
         self._series = lru_cache(maxsize=1024)(self._find_series)
 
     def record(self, route: str, method: str, status: int, seconds: float, size: int) -> None:
-        """Count one request; `route` is its template, so that paths of clients make no series."""
+        """Count one request; `route` is its template, so that clients cannot create series by their paths."""
         requests, durations, sizes = self._series(route, method, status)
         requests.inc()
         durations.observe(seconds)
         sizes.observe(size)
 
     def _find_series(self, route: str, method: str, status: int) -> tuple[Counter, Histogram, Histogram]:
-        """Look the series up by their labels, which costs more than counting."""
+        """Look up the series of these labels, once: that costs more than counting."""
         requests = self._requests.labels(route, method, str(status))
         return requests, self._seconds.labels(route), self._bytes.labels(route)
 

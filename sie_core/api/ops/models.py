@@ -1,4 +1,4 @@
-"""`GET /v1/models` and `GET /v1/models/{model}`: what is served and in which state. It must not know the catalog."""
+"""`GET /v1/models` and `GET /v1/models/{model}`: what is served and in which state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bodies of `/v1/models`: one shape that SIE's clients and OpenAI's both read. They must not know the catalog."""
+"""The bodies of `/v1/models`: one shape that SIE's clients and OpenAI's both read."""
 
 from __future__ import annotations
 

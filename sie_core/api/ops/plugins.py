@@ -1,4 +1,4 @@
-"""`GET /v1/plugins`: what is installed, what it registers and why one is broken. It must not know discovery."""
+"""`GET /v1/plugins`: what is installed, what it registers and why one is broken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/ws/status`: what the server holds, five times a second, to whoever watches. It must not know who that is."""
+"""`/ws/status`: the state of the server, sent five times a second over a WebSocket."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def router(api: Api) -> APIRouter:
 
     @routes.websocket(PATH)
     async def status(websocket: WebSocket) -> None:
-        """Send until the client goes, or the server."""
+        """Send until the client disconnects or the server stops."""
         await websocket.accept()
         if feed.watchers >= MOST_WATCHERS:
             await websocket.close(TRY_AGAIN_LATER, f"{MOST_WATCHERS} clients watch already")
@@ -57,13 +57,13 @@ def router(api: Api) -> APIRouter:
 
 
 async def _until_gone(websocket: WebSocket) -> None:
-    """Pass over whatever the client says."""
+    """Ignore the messages of the client."""
     while (await websocket.receive())["type"] != "websocket.disconnect":
         pass
 
 
 class Feed:
-    """What all watchers are sent, made once for those of a moment."""
+    """The message to all watchers, made once for all that are sent it at the same time."""
 
     def __init__(self, api: Api) -> None:
         self.watchers = 0
@@ -81,7 +81,7 @@ class Feed:
         }
 
     def text(self) -> str:
-        """Return the message of now."""
+        """Return the current message."""
         now = time.monotonic()
         if now - self._made_at >= PERIOD_S / 2:
             self._text, self._made_at = orjson.dumps(self._describe()).decode(), now
@@ -127,7 +127,7 @@ def _user() -> str:
 
 
 def _gpus(status: EngineStatus | None) -> Sequence[dict[str, Any]]:
-    """Describe the device, unless it is the processor."""
+    """Describe the device; None for the processor."""
     if status is None or status.device.kind == "cpu":
         return []
     name, memory = status.device.name, status.memory

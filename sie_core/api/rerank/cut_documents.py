@@ -1,7 +1,4 @@
-"""Cuts documents to a number of tokens before they are ranked, with the model's own tokenizer.
-
-It must not know bodies or which backend tokenises.
-"""
+"""Cuts documents to a number of tokens before they are ranked, with the model's own tokenizer."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from sie_core.contracts import (
 )
 
 _TOKENS_AT_ONCE: Final = 65_536
-"""How many tokens are asked for together: each is an object."""
+"""How many tokens are requested together; each becomes an object."""
 
 
 async def cut_documents(
@@ -28,10 +25,10 @@ async def cut_documents(
 ) -> InferenceRequest:
     """Return `request` with each text cut to its first `most` tokens, special ones not counted.
 
-    A text has no more tokens than bytes, so that most texts need not be looked at.
+    A text has no more tokens than bytes, so that most texts need no tokenizing.
 
     Raises:
-        InferenceError: As `TokenizingBackend.tokenize`; what is wrong with the model is said of `param`.
+        InferenceError: As `TokenizingBackend.tokenize`; `param` is named where the model cannot tokenize.
     """
     items = list(request.items)
     long = [place for place, item in enumerate(items) if len((item.text or "").encode("utf-8", "surrogatepass")) > most]

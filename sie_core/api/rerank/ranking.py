@@ -1,4 +1,4 @@
-"""The documents of a `score` in the order of their scores, for every route that shows them. It knows no route."""
+"""Ranks the documents of a `score` by their scores, for every route that returns them."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def rank(reply: InferenceReply) -> list[RankedDocument]:
 
 
 def asked_about(documents: Sequence[str]) -> list[int]:
-    """List the places of the documents a model is asked about: those that are not blank, or one where all are."""
+    """List the places of the documents that the model scores: all that are not blank, or the first where all are."""
     return [place for place, text in enumerate(documents) if text.strip()] or [0]
 
 
 def rank_documents(documents: Sequence[str], reply: InferenceReply) -> list[RankedDocument]:
-    """Rank `documents` by the scores of those `asked_about`; blank ones come last.
+    """Rank all `documents` by the scores of those `asked_about`; blank ones come last.
 
     The score of a blank one is 0, or the lowest of the others where that is below 0.
     """

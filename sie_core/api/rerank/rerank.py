@@ -26,7 +26,7 @@ _PLACE = re.compile(r"items\[(\d+)\]")
 
 
 def rerank_request(call: Call, body: RankingBody) -> InferenceRequest:
-    """Ask for scores. `__` in the body's model id without `/` stands for one.
+    """Ask for scores; `__` in a model id of the body that has no `/` stands for `/`.
 
     The model is not asked about blank documents: they are ranked last.
 
@@ -59,7 +59,7 @@ async def cut_and_infer(backend: InferenceBackend, body: CohereRerankBody, asked
 
 
 def field_name(param: str, body: RankingBody) -> str:
-    """Name the field of the body that a field of the request was made of."""
+    """Name the body's field for a field of the request to the backend."""
     if place := _PLACE.match(param):
         return f"documents[{asked_about(body.documents)[int(place[1])]}]"
     return "query" if param == "query.text" else param

@@ -1,6 +1,6 @@
 """The bodies of the rerank routes: `/v1/rerank` as Jina has it, `/v2/rerank` as Cohere has it.
 
-Fields they do not name are ignored, as those services do. They must not know the backend.
+Unknown fields are ignored, as those services do.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sie_core.api.native.item_schema import STRICT, Options
 
 
 def _text_of(value: Any) -> Any:
-    """Take `{"text": …}`, which some clients send in place of a text; other keys are passed over."""
+    """Take `{"text": …}`, which some clients send in place of a text; other keys are ignored."""
     return value["text"] if isinstance(value, dict) and "text" in value else value
 
 

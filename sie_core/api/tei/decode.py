@@ -74,7 +74,7 @@ def _read(given: Any) -> list[list[int]]:
     """Read the ids of each text.
 
     Raises:
-        InvalidInput: Names the list at fault.
+        InvalidInput: `param` names the list at fault.
     """
     if not isinstance(given, list) or not given:
         raise InvalidInput(f"`ids` must be a list of token ids, or of such lists, not {kind_of(given)}.", param="ids")

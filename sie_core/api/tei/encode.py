@@ -1,4 +1,4 @@
-"""Vectors in the shape of text-embeddings-inference (TEI): from a body to `encode`, and back."""
+"""Vectors in the shape of text-embeddings-inference (TEI), over `encode`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Wanted(Protocol):
 
 
 def vectors_operation(output: OutputType | None, schema: type[TeiEncodeBody] = TeiEmbedBody) -> Operation[Any]:
-    """Make the operation that gives vectors of one type; None is whatever the model gives first."""
+    """Make the operation that gives vectors of one type; None is the type that the model gives by default."""
     return Operation(
         schema,
         partial(vectors_request, output),
@@ -62,7 +62,7 @@ def vectors_reply(output: OutputType | None, call: Call, body: TeiEncodeBody, re
     """Write the vectors; dense ones get unit length, unless the client wants them as they are.
 
     Raises:
-        InvalidInput: The model gives none of these kinds.
+        InvalidInput: The model gives vectors of another type.
     """
     unit_length = isinstance(body, TeiEmbedBody) and body.normalize is not False
     return dump_list(_vectors(reply, output, call.model(), unit_length))
@@ -85,7 +85,7 @@ def _vectors(reply: InferenceReply, output: OutputType | None, model: str, unit_
 
 
 def encode_request(call: Call, items: Sequence[Item], output: OutputType | None, wanted: Wanted) -> InferenceRequest:
-    """Ask for vectors of `items`: float32, so that they can be given unit length. No `output` is the model's first."""
+    """Ask for float32 vectors, which can be scaled to unit length; no `output` means the model's default."""
     input_type = _INPUT_TYPES.get(wanted.prompt_name)
     by_name = wanted.prompt_name is not None and input_type is None
     return InferenceRequest(
@@ -104,7 +104,7 @@ def encode_request(call: Call, items: Sequence[Item], output: OutputType | None,
 
 
 def truncation(truncate: bool | None, direction: str | None) -> Truncate | None:
-    """Say what becomes of texts that are too long; None leaves it to the model."""
+    """Say where texts that are too long are cut; None leaves it to the model."""
     if truncate is False:
         return "error"
     if direction is None:
@@ -113,7 +113,7 @@ def truncation(truncate: bool | None, direction: str | None) -> Truncate | None:
 
 
 def field_name(param: str, body: TeiEncodeBody) -> str:
-    """Name the field of the body that a field of the request was made of."""
+    """Name the body's field for a field of the request to the backend."""
     if param.startswith("items"):
         return param_of(param, body.inputs, "inputs")
     return {"output_types": "model", "options.normalize": "normalize", "options.prompt_name": "prompt_name"}.get(

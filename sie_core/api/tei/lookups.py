@@ -1,7 +1,4 @@
-"""What a server of text-embeddings-inference (TEI) tells without a model at work: `/info`, `/health`, `/ping`.
-
-It must not know which backend answers.
-"""
+"""The routes of text-embeddings-inference (TEI) that run no model: `/info`, `/health`, `/ping`."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from sie_core.api.ops.health import ready_problem
 from sie_core.contracts import InferenceError, ModelInfo
 
 NAMES = ("info", "health")
-"""The routes below a model that are asked with GET."""
+"""The GET routes below a model."""
 
 
 class TeiInfo(BaseModel):
@@ -107,7 +104,7 @@ def _info(api: Api, model: str) -> Response:
 
 
 def _model_type(model: ModelInfo) -> dict[str, dict[str, object]]:
-    """Say whether it ranks, classifies or embeds; how it pools is its adapter's own."""
+    """Say whether it ranks, classifies or embeds; the kind of pooling is known to the adapter alone."""
     kind = {"score": "reranker", "extract": "classifier"}
     if model.operations and "encode" not in model.operations:
         return {kind[model.operations[0]]: {"id2label": {}, "label2id": {}}}

@@ -1,4 +1,4 @@
-"""Classes of texts in the shape of text-embeddings-inference (TEI): from a body to `extract`, and back.
+"""Classes of texts in the shape of text-embeddings-inference (TEI), over `extract`.
 
 A model gives the classes of its weights or, for zero-shot classification, those that the body names.
 """
@@ -128,7 +128,7 @@ def _refuse_others(model: str, items: Sequence[dict[str, Any]]) -> None:
 
 
 def field_name(param: str, body: TeiPredictBody) -> str:
-    """Name the field of the body that a field of the request was made of."""
+    """Name the body's field for a field of the request to the backend."""
     if param.startswith("items["):
         place = param.partition(".")[0].removeprefix("items")
         return f"inputs{place}[0]" if _is_batch(body.inputs) else "inputs"
@@ -140,7 +140,7 @@ def field_name(param: str, body: TeiPredictBody) -> str:
 
 
 def _demands(body: TeiPredictBody, parameters: TeiPredictParameters) -> dict[str, Any]:
-    """Say as options of a family what is asked for."""
+    """Return the parameters as options of a family."""
     activation = parameters.function_to_apply or ("none" if body.raw_scores else None)
     demands = {
         "activation": None if activation is None else _ACTIVATIONS[activation],

@@ -1,4 +1,4 @@
-"""Ranks in the shape of text-embeddings-inference (TEI), and of the servers that take `documents` at the same path."""
+"""Ranks in the shape of text-embeddings-inference (TEI), of `texts` or, as other servers take them, of `documents`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def ranks_reply(call: Call, body: TeiRerankBody, reply: InferenceReply) -> bytes
 
 
 def field_name(param: str, body: TeiRerankBody) -> str:
-    """Name the field of the body that a field of the request was made of."""
+    """Name the body's field for a field of the request to the backend."""
     if place := _PLACE.match(param):
         return f"texts[{asked_about(body.texts)[int(place[1])]}]"
     return "query" if param == "query.text" else param

@@ -1,4 +1,4 @@
-"""The bodies of `POST /` in the shape of text-embeddings-inference (TEI), and what each asks for."""
+"""The bodies of `POST /` in the shape of text-embeddings-inference (TEI), and the operation each asks for."""
 
 from __future__ import annotations
 

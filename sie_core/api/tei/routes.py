@@ -43,13 +43,13 @@ _EMBED_ANY: Final = vectors_operation(None)
 
 
 class _ModelConvertor(StringConvertor):
-    """The id of a model at the end of a path, which ends in no name of `lookups`."""
+    """The id of a model at the end of a path that does not end in a name of `lookups`."""
 
     regex = rf"(?!.*/(?:{'|'.join(lookups.NAMES)})/?$).*"
 
 
 def tei_routes() -> tuple[Route, ...]:
-    """Make the routes of inference; the last one would take any path of the others."""
+    """Make the routes of inference; the path of the last one matches those of the others too."""
     register_url_convertor("tei_model", _ModelConvertor())
     return (
         _route(
@@ -173,7 +173,7 @@ async def choose_by_body(api: Api, call: Call, data: bytes) -> Operation[Any]:
 
 
 async def _parse(api: Api, data: bytes) -> Any:
-    return await api.beside.run(len(data), lambda: strict_json.loads(data))
+    return await api.body_threads.run(len(data), lambda: strict_json.loads(data))
 
 
 def _ranking(body: Any) -> Operation[Any]:

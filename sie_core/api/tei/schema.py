@@ -1,6 +1,6 @@
 """The bodies of the routes that text-embeddings-inference (TEI) has.
 
-Fields they do not name are ignored, as TEI does. They must not know the backend.
+Unknown fields are ignored, as TEI does.
 """
 
 from __future__ import annotations

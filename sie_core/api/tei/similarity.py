@@ -1,4 +1,4 @@
-"""How alike texts are, in the shape of text-embeddings-inference (TEI): from a body to `encode`, and back."""
+"""The similarity of texts in the shape of text-embeddings-inference (TEI), over `encode`."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def similarity_reply(call: Call, body: TeiSimilarityBody, reply: InferenceReply)
 
 
 def field_name(param: str, body: TeiSimilarityBody) -> str:
-    """Name the field of the body that a field of the request was made of."""
+    """Name the body's field for a field of the request to the backend."""
     if place := _PLACE.match(param):
         return _name(int(place[1]))
     return {"output_types": "model", "options.prompt_name": "parameters.prompt_name"}.get(param, param)

@@ -1,4 +1,4 @@
-"""`/tokenize` in the shape of text-embeddings-inference (TEI): what the model's tokenizer makes of texts."""
+"""`/tokenize` in the shape of text-embeddings-inference (TEI): the tokens of texts, by the model's tokenizer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sie_core.contracts import InferenceBackend, InvalidInput, Token, TokenizeRe
 from sie_core.logs import request_fields
 
 TOKEN_BYTES: Final = 64
-"""About how many bytes of the reply a token takes."""
+"""The approximate bytes of a token in the reply."""
 NO_TOKENIZERS: Final = "This server has no tokenizers: the models run elsewhere. Ask the server that runs them."
 
 

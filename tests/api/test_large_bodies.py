@@ -15,7 +15,7 @@ from sie_sdk import wire
 
 from sie_core.api import create_app
 from sie_core.api.body.json_list import dump_with_list
-from sie_core.api.http.offload import LARGE, Beside
+from sie_core.api.http.offload import LARGE, BodyThreads
 from sie_core.api.inference import handler
 from sie_core.api.native import encode
 from sie_core.api.openai import embeddings
@@ -105,7 +105,7 @@ async def test_what_a_failed_body_held_is_let_go_at_once():
     gc.disable()
     try:
         with contextlib.suppress(ValueError):
-            await Beside().run(LARGE, partial(fail, held))
+            await BodyThreads().run(LARGE, partial(fail, held))
         del held
         async with asyncio.timeout(BOUND_S):
             while seen() is not None:  # noqa: ASYNC110 - the thread lets go of its work as it goes idle
