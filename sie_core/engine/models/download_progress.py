@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+# How long a fetch may report no progress before `/health` mentions it: hashing a large file takes minutes, and another
+# process may be fetching the same weights.
 FETCH_LIMIT_S = 300.0
-"""How long a fetch may report no progress before `/health` mentions it: hashing a large file takes minutes, and another
-process may be fetching the same weights."""
 
 
 class DownloadProgress:

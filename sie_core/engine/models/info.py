@@ -13,8 +13,8 @@ from sie_core.engine.models.loaded import LoadedModel
 from sie_core.engine.models.record import ModelRecord
 from sie_core.postprocess.converters import make_converter, turned_on
 
+# Seconds to add to the monotonic clock for the time of day. Computed once, so that a moment is always shown alike.
 STARTED_AT = time.time() - time.monotonic()
-"""Seconds to add to the monotonic clock for the time of day. Computed once, so that a moment is always shown alike."""
 
 OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 
@@ -77,7 +77,7 @@ def _adapter(resolved: ResolvedModel, loaded: LoadedModel | None) -> str | None:
 def _made(
     resolved: ResolvedModel, vectors: Mapping[str, int | None], postprocessors: Mapping[str, Postprocessor]
 ) -> dict[str, int | None]:
-    """List the outputs that postprocessors of the profile derive, with their dims where those are known."""
+    # List the outputs that postprocessors of the profile derive, with their dims where those are known.
     known: dict[OutputType, int] = {name: dim for name in _types() if (dim := vectors.get(name))}
     made: dict[str, int | None] = {}
     for each in turned_on(postprocessors.values(), resolved.profile):
@@ -89,13 +89,13 @@ def _made(
 
 
 def _allowed(resolved: ResolvedModel, dims: Mapping[str, int | None]) -> dict[str, int | None]:
-    """Keep the outputs that the profile returns; empty where only the weights tell."""
+    # Keep the outputs that the profile returns; empty where only the weights tell.
     allowed = resolved.profile.output_types
     return {name: dims[name] for name in _types() if name in dims and (allowed is None or name in allowed)}
 
 
 def _outputs(vectors: Iterable[str], operations: Container[str]) -> tuple[str, ...]:
-    """Add `score` and `json` where the model computes them itself; scores computed from its vectors do not count."""
+    # Add `score` and `json` where the model computes them itself; scores computed from its vectors do not count.
     own = [name for operation, name in (("score", "score"), ("extract", "json")) if operation in operations]
     return (*vectors, *own)
 

@@ -23,10 +23,10 @@ class Leases:
         self._lock = threading.Lock()
         self._count = 0
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+        # Whether a lease was ever taken.
         self.served = False
-        """Whether a lease was ever taken."""
+        # When a lease was last taken or released; at first when this object was created.
         self.last_used = clock()
-        """When a lease was last taken or released; at first when this object was created."""
 
     @property
     def count(self) -> int:

@@ -12,14 +12,14 @@ from sie_core.contracts.errors import PERMANENT_FAILURES
 
 log = logging.getLogger(__name__)
 
+# Seconds until a transient failure is tried again; they double with each attempt.
 COOLDOWN_S: Mapping[LoadFailure, float] = {"OOM": 60, "NETWORK": 30, "TIMEOUT": 30, "STORAGE": 60, "UNKNOWN": 600}
-"""Seconds until a transient failure is tried again; they double with each attempt."""
 LONGEST_COOLDOWN_S = 1800.0
+# Seconds until a request tries a permanent failure again. The operator may have fixed it, and should not have to
+# restart the server with all its other models.
 PERMANENT_COOLDOWN_S = 600.0
-"""Seconds until a request tries a permanent failure again. The operator may have fixed it, and should not have to
-restart the server with all its other models."""
+# Failed attempts in a row after which a transient failure counts as permanent, with the longest cooldown.
 MOST_ATTEMPTS = 8
-"""Failed attempts in a row after which a transient failure counts as permanent, with the longest cooldown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class FailedLoad:
 
 
 def _raised(error: BaseException) -> str:
-    """Name the class of an error and the module that raised it, which tells the operator which library is broken."""
+    # Name the class of an error and the module that raised it, which tells the operator which library is broken.
     module, frame = "", error.__traceback__
     while frame is not None:
         module, frame = str(frame.tb_frame.f_globals.get("__name__", "")), frame.tb_next

@@ -24,15 +24,15 @@ class LoadedModel:
     facts: ModelFacts
     new_policy: Callable[[], CheckedPolicy]
     metrics: ModelMetrics
+    # Used on the event loop.
     converters: Converters
-    """Used on the event loop."""
     loras: Loras
     notes: dict[str, str] = field(default_factory=dict)
     leases: Leases = field(default_factory=Leases)
+    # Keeps the files in the local cache for as long as this object lives.
     weights: HeldWeights | None = None
-    """Keeps the files in the local cache for as long as this object lives."""
+    # The queue; guarded by the lock of the device it runs on.
     policy: CheckedPolicy = field(init=False)
-    """The queue; guarded by the lock of the device it runs on."""
 
     def __post_init__(self) -> None:
         self.policy = self.new_policy()

@@ -21,18 +21,18 @@ from sie_core.engine.models.lease import Lease, Leases
 log = logging.getLogger(__name__)
 
 PARAM = "options.lora"
+# Loads at once of configured adapters, and of those that clients name: arbitrary ids cannot delay configured ones.
 LOADS_AT_ONCE = 2
-"""Loads at once of configured adapters, and of those that clients name: arbitrary ids cannot delay configured ones."""
+# How long a failed load is cached, so that repeated requests for a missing adapter do not hit the store. Retryable
+# failures are cached for their Retry-After.
 FAILURE_REMEMBERED_S = 30.0
-"""How long a failed load is cached, so that repeated requests for a missing adapter do not hit the store. Retryable
-failures are cached for their Retry-After."""
+# How long an adapter that nobody has used yet is spared. A client that was told to retry comes back after the load has
+# ended, and adapters in steady use would have displaced the new one by then.
 UNSERVED_S = 10.0
-"""How long an adapter that nobody has used yet is spared. A client that was told to retry comes back after the load has
-ended, and adapters in steady use would have displaced the new one by then."""
+# How long an eviction waits for the threads that answered the last requests to drop their references.
 LAST_HOLDERS_S = 1.0
-"""How long an eviction waits for the threads that answered the last requests to drop their references."""
+# The most entries of one model, whether loaded, loading or failed, beside the adapters its config declares.
 MOST_REMEMBERED = 256
-"""The most entries of one model, whether loaded, loading or failed, beside the adapters its config declares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class LoadedLora:
     """A LoRA adapter that was just loaded."""
 
     lora: Lora
+    # Seconds that its load took on the device.
     load_s: float
-    """Seconds that its load took on the device."""
 
 
 @dataclass(slots=True, eq=False)
@@ -49,8 +49,8 @@ class _Entry:
     """One adapter: `lora` is set once it is loaded, `failure` once its load failed."""
 
     leases: Leases
+    # The load under way; None once it ended or was cancelled.
     task: asyncio.Task[None] | None = None
-    """The load under way; None once it ended or was cancelled."""
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     lora: Lora | None = None
     load_s: float = 0.0
@@ -231,11 +231,11 @@ class Loras:
             entry.settled.set()
 
     def _keep_to_limit(self, arrived: str) -> None:
-        """Evict the least recently used beyond the limit, never the one that just arrived.
-
-        Requests with a lease keep their adapter until they are answered. Adapters that are still awaited are spared, in
-        half of the places at most: clients that ask for an adapter and never use it must not displace those in use.
-        """
+        # Evict the least recently used beyond the limit, never the one that just arrived.
+        #
+        # Requests with a lease keep their adapter until they are answered. Adapters that are still awaited are spared,
+        # in half of the places at most: clients that ask for an adapter and never use it must not displace those in
+        # use.
         now = self.clock()
         others = [name for name in self.loaded if name != arrived]
         awaited = [name for name in others if self._entries[name].awaited(now)]
@@ -249,7 +249,7 @@ class Loras:
         return [name for name in self._entries if name not in self.declared]
 
     def _forget_failures(self) -> None:
-        """Forget failures that may be tried again, and the oldest failures where undeclared adapters have many."""
+        # Forget failures that may be tried again, and the oldest failures where undeclared adapters have many.
         now = self.clock()
         for name in [name for name, entry in self._entries.items() if entry.outdated(now)]:
             del self._entries[name]
@@ -258,7 +258,7 @@ class Loras:
             del self._entries[name]
 
     def _failure(self, name: str, error: BaseException) -> InferenceError:
-        """Make the client's error: 400 where the fault is the adapter's own, because the client chose it."""
+        # Make the client's error: 400 where the fault is the adapter's own, because the client chose it.
         if isinstance(error, InferenceError):
             return _afresh(error)
         if isinstance(error, ModelLoadError) and error.failure == "OOM":
@@ -279,7 +279,7 @@ class Loras:
 
 
 def _afresh(failure: InferenceError) -> InferenceError:
-    """Copy an error that is kept: raising it would add frames to its traceback, and those keep requests alive."""
+    # Copy an error that is kept: raising it would add frames to its traceback, and those keep requests alive.
     return InferenceError(
         failure.code,
         failure.message,
@@ -290,7 +290,7 @@ def _afresh(failure: InferenceError) -> InferenceError:
 
 
 def _freed(held: object) -> asyncio.Event:
-    """Make an event that is set once `held` is freed, on any thread."""
+    # Make an event that is set once `held` is freed, on any thread.
     loop, freed = asyncio.get_running_loop(), asyncio.Event()
     weakref.finalize(held, call_soon, loop, freed.set).atexit = False
     return freed

@@ -16,30 +16,31 @@ from sie_core.engine.models.download_progress import DownloadProgress
 from sie_core.engine.models.load_failure import FailedLoad
 from sie_core.engine.models.loaded import LoadedModel
 
+# An overdue load is expected to take this much longer, as a share of its time so far.
 OVERDUE_SHARE = 0.25
-"""An overdue load is expected to take this much longer, as a share of its time so far."""
 LEAST_RETRY_S = 1.0
 
 
 class State(StrEnum):
     """The states of a model in this process."""
 
+    # Not loaded; the next request loads it.
     AVAILABLE = "available"
-    """Not loaded; the next request loads it."""
+    # Its weights are being found or downloaded; the device holds nothing of it.
     FETCHING = "fetching"
-    """Its weights are being found or downloaded; the device holds nothing of it."""
+    # Its weights are here; its load waits for its turn, or for room.
     QUEUED = "queued"
-    """Its weights are here; its load waits for its turn, or for room."""
+    # Its adapter is being loaded onto the device.
     LOADING = "loading"
-    """Its adapter is being loaded onto the device."""
     READY = "ready"
+    # New requests wait or are refused; the unload begins once its last lease is released.
     DRAINING = "draining"
-    """New requests wait or are refused; the unload begins once its last lease is released."""
+    # Its adapter is being unloaded.
     UNLOADING = "unloading"
-    """Its adapter is being unloaded."""
     FAILED = "failed"
 
 
+# Every legal move. A load that is cancelled goes back to AVAILABLE; a close unloads from READY without draining.
 _EDGES: Mapping[State, frozenset[State]] = {
     State.AVAILABLE: frozenset({State.FETCHING}),
     State.FETCHING: frozenset({State.QUEUED, State.FAILED, State.AVAILABLE}),
@@ -50,9 +51,8 @@ _EDGES: Mapping[State, frozenset[State]] = {
     State.UNLOADING: frozenset({State.AVAILABLE}),
     State.FAILED: frozenset({State.FETCHING}),
 }
-"""Every legal move. A load that is cancelled goes back to AVAILABLE; a close unloads from READY without draining."""
+# The states in which no load or unload is under way.
 RESTING = frozenset({State.AVAILABLE, State.READY, State.FAILED})
-"""The states in which no load or unload is under way."""
 ON_THE_WAY = frozenset({State.FETCHING, State.QUEUED, State.LOADING})
 _WIRE: Mapping[State, ModelState] = {
     State.AVAILABLE: "available",
@@ -74,26 +74,26 @@ class ModelRecord:
     pinned: bool = False
     clock: Callable[[], float] = time.monotonic
     state: State = State.AVAILABLE
+    # The load or unload under way; it never raises.
     task: asyncio.Task[None] | None = None
-    """The load or unload under way; it never raises."""
+    # Set in READY and DRAINING, and in UNLOADING until the adapter is unloaded.
     loaded: LoadedModel | None = None
-    """Set in READY and DRAINING, and in UNLOADING until the adapter is unloaded."""
+    # The last failed load; while READY, that of its changed config.
     failure: FailedLoad | None = None
-    """The last failed load; while READY, that of its changed config."""
+    # Set while FETCHING.
     download: DownloadProgress | None = None
-    """Set while FETCHING."""
+    # Whether it drains or unloads to make room; requests then have it loaded again.
     evicted: bool = False
-    """Whether it drains or unloads to make room; requests then have it loaded again."""
+    # Whether it serves its model no longer; another record may.
     retired: bool = False
-    """Whether it serves its model no longer; another record may."""
     load_started: float = 0.0
+    # Seconds of the last load that succeeded.
     load_s: float | None = None
-    """Seconds of the last load that succeeded."""
+    # Seconds of each finished stage of the last load.
     stages_s: dict[str, float] = field(default_factory=dict)
-    """Seconds of each finished stage of the last load."""
     loaded_at: float = 0.0
+    # Bytes that the last load that succeeded was measured to take.
     memory_bytes: int | None = None
-    """Bytes that the last load that succeeded was measured to take."""
     _last_used: float | None = None
     _rest: asyncio.Event = field(default_factory=asyncio.Event)
 

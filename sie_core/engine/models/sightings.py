@@ -12,10 +12,10 @@ from sie_core.concurrency.threads import on_thread
 
 log = logging.getLogger(__name__)
 
+# How long the result of a look is used. Other processes also add and remove weights, and send no notice.
 FRESH_S = 5.0
-"""How long the result of a look is used. Other processes also add and remove weights, and send no notice."""
+# How long readiness waits for the first look at most: a disk may hang.
 LONGEST_WAIT_S = 30.0
-"""How long readiness waits for the first look at most: a disk may hang."""
 
 clock = time.monotonic
 

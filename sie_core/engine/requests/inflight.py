@@ -49,8 +49,8 @@ class Pending(Generic[Answer]):
         self.model = model
         self.lease = lease
         self.settled = False
+        # A copy of the error it was answered with: the original's traceback would keep this object alive.
         self.error: InferenceError | None = None
-        """A copy of the error it was answered with: the original's traceback would keep this object alive."""
         self._loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Answer] = self._loop.create_future()
         self._lock = threading.Lock()
@@ -121,10 +121,10 @@ class Assembling(Protocol):
 class FlightUnit(QueuedUnit):
     """A queued unit; its `request` is the flight."""
 
+    # Its position among the flight's units.
     index: int = field(kw_only=True)
-    """Its position among the flight's units."""
+    # The unit as the adapter made it. That of the queue has a key that includes the LoRA adapter.
     made: Unit = field(kw_only=True)
-    """The unit as the adapter made it. That of the queue has a key that includes the LoRA adapter."""
 
 
 class Flight(Pending[InferenceReply]):

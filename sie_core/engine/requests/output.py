@@ -14,10 +14,10 @@ class Leaving:
     """Which outputs a request returns, how they are derived, and their dtype."""
 
     dtype: OutputDtype
+    # The outputs of `encode`; those of other operations are not vectors.
     output_types: tuple[OutputType, ...] = ()
-    """The outputs of `encode`; those of other operations are not vectors."""
+    # The converters of outputs that the adapter does not compute, by the output each derives.
     converters: Mapping[OutputType, Converter] = field(default_factory=dict)
-    """The converters of outputs that the adapter does not compute, by the output each derives."""
 
     def convert(self, output: ItemOutput, input_type: InputType | None, where: str) -> ItemOutput:
         """Derive the outputs to return from an adapter's output; `where` names the item in errors, e.g. `items[3]`.

@@ -28,22 +28,22 @@ from sie_core.postprocess.converters import needed
 DEFAULT_DTYPE = "float32"
 DEFAULT_OUTPUT: OutputType = "dense"
 OUTPUT_TYPES: tuple[OutputType, ...] = get_args(OutputType)
+# The vectors that `score` compares where the request names none: the first of these that the model gives.
 PREFERENCE: tuple[OutputType, ...] = ("multivector", "dense", "sparse")
-"""The vectors that `score` compares where the request names none: the first of these that the model gives."""
+# The fields of an item, each with its name in `ModelFacts.inputs`.
 MEDIA = (("text", "text"), ("images", "image"), ("audio", "audio"), ("video", "video"), ("document", "document"))
-"""The fields of an item, each with its name in `ModelFacts.inputs`."""
 
 
 class Asked(NamedTuple):
     """What a request asks of a model."""
 
+    # For the adapter; without its LoRA adapter, which is loaded afterwards.
     task: Task
-    """For the adapter; without its LoRA adapter, which is loaded afterwards."""
     leaving: Leaving
+    # The name of the LoRA adapter.
     lora: str | None
-    """The name of the LoRA adapter."""
+    # Options of the request that only other operations or families read.
     ignored: tuple[str, ...]
-    """Options of the request that only other operations or families read."""
 
 
 def resolve_task(
@@ -102,7 +102,7 @@ def resolve_task(
 def _outputs(
     request: InferenceRequest, options: EffectiveOptions, model: LoadedModel, native: bool
 ) -> tuple[OutputType, ...]:
-    """Choose the outputs of `encode`, or the one output that `score` compares for a model without scores of its own."""
+    # Choose the outputs of `encode`, or the one output that `score` compares for a model without scores of its own.
     if request.operation == "encode":
         return _output_types(request, options, model)
     if not native:
@@ -142,7 +142,7 @@ def _allowed(options: EffectiveOptions, model: LoadedModel) -> list[OutputType]:
 
 
 def _of_adapter(outputs: Sequence[OutputType], options: EffectiveOptions) -> tuple[OutputType, ...]:
-    """List the outputs to ask the adapter for: a derived output is replaced by its source."""
+    # List the outputs to ask the adapter for: a derived output is replaced by its source.
     sources = {each.target: each.source for each in options.postprocessors}
     wanted = {sources.get(name, name) for name in outputs}
     return tuple(name for name in OUTPUT_TYPES if name in wanted)
@@ -191,7 +191,7 @@ def _dtype(request: InferenceRequest, options: EffectiveOptions, dtypes: Mapping
 
 
 def _labels(request: InferenceRequest, model: LoadedModel) -> tuple[str, ...]:
-    """Check the labels of `extract`; duplicates are removed."""
+    # Check the labels of `extract`; duplicates are removed.
     facts = model.facts
     if request.labels and facts.takes_labels == "no":
         raise _invalid(model, "labels", "looks for what its weights say and takes no labels; leave them out")

@@ -161,7 +161,7 @@ class Lifecycle:
         return [f"{model}: {problem}" for model, download in downloads if (problem := download.problem())]
 
     def _current(self, record: ModelRecord) -> ModelRecord:
-        """Return a record, or the one that replaced it where the catalog changed meanwhile."""
+        # Return a record, or the one that replaced it where the catalog changed meanwhile.
         if not record.retired:
             return record
         model = record.resolved.id
@@ -171,7 +171,7 @@ class Lifecycle:
         return current
 
     def _start_load(self, record: ModelRecord) -> None:
-        """Start a load, unless the model is loaded, or a load or unload is under way."""
+        # Start a load, unless the model is loaded, or a load or unload is under way.
         if record.state in (State.AVAILABLE, State.FAILED):
             record.move(State.FETCHING)
             record.task = asyncio.create_task(self._load(record))
@@ -199,7 +199,7 @@ class Lifecycle:
         return await on_thread(f"sie-fetch-{resolved.id}", lambda: self._loader.fetch(resolved, report, download.moved))
 
     async def _place(self, record: ModelRecord, fetched: Fetched) -> tuple[LoadedModel, int]:
-        """Load a fetched model once there is room; return it with the bytes it takes."""
+        # Load a fetched model once there is room; return it with the bytes it takes.
         record.move(State.QUEUED)
         asked, model = self._clock(), record.resolved.id
 
@@ -242,19 +242,19 @@ class Lifecycle:
         )
 
     def _typical_load_s(self) -> float:
-        """Estimate a first load by the mean of other models' loads, or by the error table's pause."""
+        # Estimate a first load by the mean of other models' loads, or by the error table's pause.
         if self._loads_s:
             return max(LEAST_RETRY_S, sum(self._loads_s) / len(self._loads_s))
         return error_spec("MODEL_LOADING").retry_after_s or 0.0
 
 
 def _discard(loaded: LoadedModel) -> None:
-    """Unload a model whose load was cancelled while it was at work."""
+    # Unload a model whose load was cancelled while it was at work.
     loaded.adapter.unload()
 
 
 async def _cancel(record: ModelRecord) -> None:
-    """Cancel the load or unload of a record; afterwards it is at rest."""
+    # Cancel the load or unload of a record; afterwards it is at rest.
     if (task := record.task) is None:
         return
     task.cancel()

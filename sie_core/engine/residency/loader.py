@@ -36,8 +36,8 @@ from sie_core.settings import Settings
 
 log = logging.getLogger(__name__)
 
+# The predicted run time of a batch on a CPU where `SIE_MAX_BATCH_MS` says nothing.
 CPU_BATCH_MS = 250.0
-"""The predicted run time of a batch on a CPU where `SIE_MAX_BATCH_MS` says nothing."""
 
 StageReport = Callable[[str, float], None]
 
@@ -47,14 +47,14 @@ class Fetched:
     """A model whose weights were found, and the family that serves it."""
 
     resolved: ResolvedModel
+    # None for a weightless model.
     weights: HeldWeights | None
-    """None for a weightless model."""
     card: ModelCard | None
     choice: FamilyChoice
+    # Options of its profile that its family has not.
     ignored: tuple[str, ...]
-    """Options of its profile that its family has not."""
+    # The precision asked for.
     precision: str
-    """The precision asked for."""
 
 
 class Loader:
@@ -174,7 +174,7 @@ class Loader:
         )
 
     def _warm(self, resolved: ResolvedModel, converters: Converters) -> dict[str, str]:
-        """Make the converters that the profile turns on; return a note on each."""
+        # Make the converters that the profile turns on; return a note on each.
         notes = {}
         for each in turned_on(self._plugins.postprocessors.values(), resolved.profile):
             try:

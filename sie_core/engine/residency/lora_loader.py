@@ -16,8 +16,8 @@ from sie_core.engine.residency.memory import Need, trim_heap
 from sie_core.engine.residency.residency import Residency
 from sie_core.memory import weight_bytes
 
+# The precision that the estimate before a load assumes: the widest that adapters keep their factors in.
 PRECISION = "float32"
-"""The precision that the estimate before a load assumes: the widest that adapters keep their factors in."""
 
 clock = time.monotonic
 
@@ -74,7 +74,7 @@ class LoraLoader:
 
 
 def _fetch(config: LoraConfig, weights: WeightChain) -> tuple[HeldWeights, int]:
-    """Find the files of an adapter; return them with the bytes it will take."""
+    # Find the files of an adapter; return them with the bytes it will take.
     held = _hold(config, weights)
     files = [file.name for file in held.folder.glob("*.safetensors")]
     return held, weight_bytes(held.folder, files, PRECISION)

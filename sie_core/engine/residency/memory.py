@@ -22,13 +22,13 @@ log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
+# The result of a probe that fails: with it nothing is evicted.
 UNKNOWN = DeviceMemory(0, sys.maxsize)
-"""The result of a probe that fails: with it nothing is evicted."""
+# The most that a load plausibly takes, as a multiple of its weights. Growth beyond it includes imported libraries, or
+# what batches allocated meanwhile.
 MOST_GROWTH = 1.5
-"""The most that a load plausibly takes, as a multiple of its weights. Growth beyond it includes imported libraries, or
-what batches allocated meanwhile."""
+# Growth that is plausible for a model of any size: buffers, tokenizers.
 SMALL_BYTES = 64 << 20
-"""Growth that is plausible for a model of any size: buffers, tokenizers."""
 
 
 class DeviceMemoryMeter:
@@ -99,8 +99,8 @@ class MemoryThread:
         self._meter = meter
         self._limit_s = limit_s
         self._thread = CpuPool("sie-memory", 1)
+        # The call that took too long; no other is queued behind it.
         self._hung: asyncio.Future[Any] | None = None
-        """The call that took too long; no other is queued behind it."""
 
     def start(self) -> None:
         """Start the thread."""
@@ -202,7 +202,7 @@ def trim_heap() -> None:
 
 @cache
 def _malloc_trim() -> Callable[[int], object] | None:
-    """Look the function up once: every look-up by ctypes leaves a reference cycle."""
+    # Look the function up once: every look-up by ctypes leaves a reference cycle.
     return getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
 

@@ -80,7 +80,7 @@ class Preload:
             tried.set()
 
     async def _attempt(self, name: str) -> float | None:
-        """Load a model; return the seconds until the next try, None where only a changed config can help."""
+        # Load a model; return the seconds until the next try, None where only a changed config can help.
         try:
             resolved = self._catalog().resolve(name)
             await self._lifecycle.load(resolved)

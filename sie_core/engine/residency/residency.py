@@ -41,10 +41,10 @@ class Placed(NamedTuple, Generic[Result]):
     """The result of a load."""
 
     result: Result
+    # By how many bytes the use of the device grew; None where the probe cannot tell.
     grown: int | None
-    """By how many bytes the use of the device grew; None where the probe cannot tell."""
+    # The estimate before the load.
     need: Need
-    """The estimate before the load."""
 
 
 @dataclass(slots=True, eq=False)
@@ -91,13 +91,13 @@ class Residency:
         self._load_lock = asyncio.Lock()
         self._run_lock = asyncio.Lock()
         self._loads: list[_Load] = []
+        # Bytes that the loads at work are expected to take.
         self._reserved = 0
-        """Bytes that the loads at work are expected to take."""
         self._collected_at = self._evicted_for_run_at = -float("inf")
         self._making_room = False
         self._monitor: asyncio.Task[None] | None = None
+        # The device's memory when it was last measured; None before.
         self.measured: DeviceMemory | None = None
-        """The device's memory when it was last measured; None before."""
 
     async def start(self) -> None:
         """Measure, and evict idle models and under pressure from now on."""
@@ -228,7 +228,7 @@ class Residency:
             self._reserved -= need.bytes
 
     async def _load_twice(self, who: str, model: str, load: Callable[[], Awaitable[Result]]) -> Result:
-        """Load; where memory lacks, evict one resident and load once more."""
+        # Load; where memory lacks, evict one resident and load once more.
         for first in (True, False):
             try:
                 return await load()
@@ -240,7 +240,7 @@ class Residency:
         raise OutOfDeviceMemory
 
     async def _free(self, model: str, *, spare: bool = False) -> bool:
-        """Free caches and, unless `spare`, evict one model or adapter because an allocation for `model` failed."""
+        # Free caches and, unless `spare`, evict one model or adapter because an allocation for `model` failed.
         if self._clock() - self._collected_at >= self._timeouts.collect_again_s:
             self._collected_at = self._clock()
             await self._memory.collect()
@@ -268,7 +268,7 @@ class Residency:
         return True
 
     async def _something_leaves(self, wait_s: float, *, unused: bool) -> bool:
-        """Wait for an unload under way; False where there is none. `unused` skips models that still drain."""
+        # Wait for an unload under way; False where there is none. `unused` skips models that still drain.
         states = (State.UNLOADING,) if unused else (State.UNLOADING, State.DRAINING)
         leaving = [record.task for record in self._registry if record.state in states and record.task is not None]
         if leaving:
@@ -276,7 +276,7 @@ class Residency:
         return bool(leaving)
 
     async def _fits(self, need: Need) -> bool:
-        """Whether a load fits beside those at work without an eviction."""
+        # Whether a load fits beside those at work without an eviction.
         memory = await self._measure()
         wanted = need.bytes + self._reserved
         return self._manager.make_room(wanted, memory, _held(self._residents()), self._clock()) == Room()

@@ -140,7 +140,7 @@ class Unloader:
         record.move(State.AVAILABLE)
 
     async def _give_back(self, record: ModelRecord, how: Callable[[ModelRecord, list[Adapter]], None]) -> None:
-        """Unload the adapter on a thread, and drop the last reference to it."""
+        # Unload the adapter on a thread, and drop the last reference to it.
         loaded = record.give_up_memory()
         if loaded is None:
             return
@@ -159,7 +159,7 @@ class Unloader:
 
 
 def _unload_adapter(record: ModelRecord, adapters: list[Adapter]) -> None:
-    """Unload the one adapter in the list, and remove it from there."""
+    # Unload the one adapter in the list, and remove it from there.
     try:
         adapters.pop().unload()
     except BaseException:

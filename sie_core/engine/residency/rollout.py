@@ -30,8 +30,8 @@ class Rollout:
         self._registry = registry
         self._lifecycle = lifecycle
         self._clock = clock
+        # By model: the standby that is being loaded, and the task that loads and promotes it.
         self._standbys: dict[str, tuple[ModelRecord, asyncio.Task[None]]] = {}
-        """By model: the standby that is being loaded, and the task that loads and promotes it."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def follow(self, before: Catalog, after: Catalog) -> set[str]:
@@ -102,7 +102,7 @@ class Rollout:
             self._standbys[resolved.id] = standby, self._start(self._roll_out(standby))
 
     async def _roll_out(self, standby: ModelRecord) -> None:
-        """Load a standby and promote it. A failed load is tried again after its cooldown; the old model serves on."""
+        # Load a standby and promote it. A failed load is tried again after its cooldown; the old model serves on.
         model = standby.resolved.id
         await self._lifecycle.load_record(standby)
         while standby.failure is not None and (old := self._serves_older(standby)) is not None:
@@ -121,12 +121,12 @@ class Rollout:
         self._registry.promote(standby)
 
     def _serves_older(self, standby: ModelRecord) -> ModelRecord | None:
-        """Return the record that serves an older config than the standby's; None where none does."""
+        # Return the record that serves an older config than the standby's; None where none does.
         old = self._registry.known(standby.resolved.id)
         loaded = None if old is None else old.ready()
         return None if loaded is None or _served(loaded.resolved) == _served(standby.resolved) else old
 
 
 def _served(model: ResolvedModel) -> ResolvedModel:
-    """Return a model without the fields of its config that do not change how it is served."""
+    # Return a model without the fields of its config that do not change how it is served.
     return replace(model, config=replace(model.config, source="", license=None, expected=None))
