@@ -46,6 +46,7 @@ def build_engine(
     catalog: Catalog | None = None,
     weights: WeightChain | None = None,
     *,
+    gated: bool = False,
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
     clock: Callable[[], float] = time.monotonic,
 ) -> Engine:
@@ -56,6 +57,8 @@ def build_engine(
         plugins: What the plugins registered.
         catalog: The models that are served; None builds it of the settings and plugins.
         weights: Where their weights come from; None asks the tiers of the settings and plugins.
+        gated: Whether a gate in front bounds the requests in flight; otherwise the engine itself refuses more than
+            `SIE_MAX_CONCURRENT_REQUESTS`.
         timeouts: Every wait of the engine; tests shorten some.
         clock: Monotonic seconds.
 
@@ -87,7 +90,7 @@ def build_engine(
     parts = Parts(
         device=device,
         metrics=metrics,
-        admission=Admission(settings.max_concurrent_requests),
+        admission=Admission(None if gated else settings.max_concurrent_requests),
         pipeline=pipeline,
         registry=registry,
         residency=residency,

@@ -108,18 +108,13 @@ class Engine:
         self._pipeline.start()
         self._sightings.again()
         await self._sightings.settled()
-        self._admission.open()
+        self._admission.closed_because = None
         await self._residency.start()
         await self._preload.run()
 
-    async def drain(self, timeout_s: float) -> bool:
-        """Take no new requests and wait for those in flight; False where some still are after `timeout_s`."""
-        self._admission.close("the server is shutting down")
-        return await self._admission.idle(timeout_s)
-
     async def close(self) -> None:
         """Stop everything: what is still in flight answers `QUEUE_UNAVAILABLE`, threads are joined, models freed."""
-        self._admission.close("the engine is closed")
+        self._admission.closed_because = "the engine is closed"
         self._preload.cancel()
         self._sightings.close()
         self._residency.stop()

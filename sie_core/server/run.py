@@ -66,7 +66,7 @@ def _require_temporary_folder() -> None:
 async def _serve(settings: Settings, plugins: PluginSet, listener: socket.socket, on_ready: OnReady) -> None:
     folder = open_folder(settings, plugins)
     catalog = build_catalog(settings, plugins, folder=folder)
-    engine = build_engine(settings, plugins, catalog)
+    engine = build_engine(settings, plugins, catalog, gated=True)
     gate = Gate.of(settings)
     registry = engine.metrics.registry
     for collector in (ProcessCollector, PlatformCollector, GCCollector):

@@ -49,7 +49,7 @@ def serving(**settings: Any) -> Iterator[Served]:
     """
     chosen = load_settings(**settings)
     plugins = discover(chosen, BUILTINS)
-    engine = build_engine(chosen, plugins)
+    engine = build_engine(chosen, plugins, gated=True)
     app = create_app(engine, chosen, registry=engine.metrics.registry)
     server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None, access_log=False))
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:

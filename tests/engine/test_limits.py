@@ -1,4 +1,4 @@
-"""Deadlines, full queues and draining."""
+"""Deadlines, full queues and closing."""
 
 import asyncio
 import time
@@ -7,6 +7,9 @@ import pytest
 from sie_fake.record import RECORD
 
 from sie_core.contracts import InferenceError
+from sie_core.defaults import BUILTINS
+from sie_core.engine import build_engine
+from sie_core.plugins import discover
 
 from .conftest import BOUND_S, bounded, queued, request, sample, until
 
@@ -87,28 +90,31 @@ async def test_queued_cost_is_bounded_but_an_empty_queue_takes_any_request(engin
     assert [reply.usage.input_tokens for reply in await bounded(asyncio.gather(first, large))] == [1, 50]
 
 
-async def test_draining_turns_new_requests_away_and_lets_those_in_flight_finish(engines):
-    engine, model, first, hold = await blocked(engines)
-    drain = asyncio.create_task(engine.drain(30.0))
-    await until(lambda: engine.health().ready_problem)
-    with pytest.raises(InferenceError) as caught:
-        await bounded(engine.infer(request(model, "late")))
-    assert (caught.value.code, caught.value.retry_after_s) == ("QUEUE_UNAVAILABLE", 5.0)
-    assert engine.health().live_problem is None
-    assert not drain.done()
+async def test_an_engine_behind_a_gate_leaves_the_limit_of_requests_to_it(engines):
+    hold = engines.hold()
+    model = engines.model("held", run_hold=str(hold))
+    settings = engines.settings(max_concurrent_requests=1)
+    engine = build_engine(settings, discover(settings, BUILTINS), gated=True)
+    engines.made.append(engine)
+    await bounded(engine.start())
+    tasks = [asyncio.create_task(engine.infer(request(model, f"t{number}"))) for number in range(3)]
+    await until(lambda: engine.status().in_flight == 3)
     hold.off()
-    assert await bounded(drain) is True
-    assert len((await bounded(first)).items) == 1
+    assert [len(reply.items) for reply in await bounded(asyncio.gather(*tasks))] == [1] * 3
 
 
-async def test_a_drain_that_takes_too_long_says_so_and_closing_answers_what_is_left(engines):
+async def test_closing_turns_new_requests_away_and_answers_what_is_in_flight(engines):
     engine, model, first, hold = await blocked(engines)
     second = asyncio.create_task(engine.infer(request(model, "second")))
     await until(lambda: queued(engine) == 1)
-    assert await bounded(engine.drain(0.01)) is False
     closing = asyncio.create_task(engine.close())
     assert await code_of(first) == "QUEUE_UNAVAILABLE"
     assert await code_of(second) == "QUEUE_UNAVAILABLE"
+    with pytest.raises(InferenceError) as caught:
+        await bounded(engine.infer(request(model, "late")))
+    assert (caught.value.code, caught.value.retry_after_s) == ("QUEUE_UNAVAILABLE", 5.0)
+    assert engine.health().ready_problem
+    assert engine.health().live_problem is None
     hold.off()
     await bounded(closing)
     assert [run.texts for run in RECORD.runs(model)] == [("first",)]
