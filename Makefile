@@ -67,7 +67,7 @@ bench: .venv/.kernels ## SIE beside what a user would pick instead (ARGS="--quic
 bench-gpu: .venv/.stamp ## the same on a GPU, written to docs/performance/gpu.md
 	$(BIN)/python -m tests.bench.gpu $(ARGS)
 
-soak: .venv/.kernels ## ten minutes at work: what grows (ARGS="--minutes 10"); then twelve models under a limit that holds four
+soak: .venv/.kernels ## ten minutes at work: what grows (ARGS="--minutes 10"); then many models under a limit that holds few
 	$(BIN)/python -m tests.soak.growth $(ARGS)
 	$(BIN)/python -m pytest tests/soak/many --soak -s --timeout 1800
 

@@ -31,16 +31,21 @@ class Catalog:
     cost: int
     """Bytes one model takes, as `/v1/models` says."""
 
-    @property
-    def limit(self) -> int:
-        """A limit that holds four models below its threshold and not five."""
-        return int((self.base + (HELD + 0.5) * self.cost) / THRESHOLD)
+    def limit(self, held: int = HELD) -> int:
+        """A limit that holds so many models below its threshold, and not one more."""
+        return int((self.base + (held + 0.5) * self.cost) / THRESHOLD)
 
 
 @pytest.fixture(scope="session")
-def requests_sent(request: pytest.FixtureRequest) -> int:
+def long_version(request: pytest.FixtureRequest) -> bool:
+    """Whether `--soak` is given."""
+    return bool(request.config.getoption("--soak", default=False))
+
+
+@pytest.fixture(scope="session")
+def requests_sent(long_version: bool) -> int:
     """How many requests a test sends."""
-    return 2000 if request.config.getoption("--soak", default=False) else 200
+    return 2000 if long_version else 200
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ def settings(catalog, **more):
 def test_requests_by_zipf_s_law_stay_within_the_limit_and_near_the_loads_of_an_ideal_lru(
     catalog, requests_sent, tmp_path
 ):
-    limit = catalog.limit
+    limit = catalog.limit()
     with run_server(tmp_path, settings(catalog, SIE_MEMORY_LIMIT_BYTES=str(limit))) as server:
         traffic = Traffic(server.url, zipf(names(), requests_sent))
         traffic.run(threads=1)
@@ -38,7 +38,7 @@ def test_requests_by_zipf_s_law_stay_within_the_limit_and_near_the_loads_of_an_i
 
 
 def test_eight_clients_lose_nothing_and_memory_comes_back_when_they_leave(catalog, requests_sent, tmp_path):
-    limit = catalog.limit
+    limit = catalog.limit()
     env = settings(catalog, SIE_MEMORY_LIMIT_BYTES=str(limit), SIE_IDLE_EVICT_S="2")
     with run_server(tmp_path, env) as server:
         traffic = Traffic(server.url, zipf(names(), requests_sent, seed=1))

@@ -15,9 +15,9 @@ RETRY_LIMIT_S = 60.0
 RETRIED = {"MODEL_LOADING", "MODEL_NOT_LOADED", "RESOURCE_EXHAUSTED", "QUEUE_FULL"}
 
 
-def zipf(models: Sequence[str], count: int, seed: int = 0) -> list[str]:
-    """Draw `count` models: the n-th is asked for with a chance proportional to 1 / n."""
-    weights = [1 / (rank + 1) for rank in range(len(models))]
+def zipf(models: Sequence[str], count: int, seed: int = 0, exponent: float = 1.0) -> list[str]:
+    """Draw `count` models: the n-th is asked for with a chance proportional to 1 / n ** exponent."""
+    weights = [(rank + 1) ** -exponent for rank in range(len(models))]
     return random.Random(seed).choices(models, weights, k=count)
 
 
@@ -43,6 +43,8 @@ class Traffic:
     admitted: list[str] = field(default_factory=list)
     """The models asked for, in the order the requests were sent."""
     answered: int = 0
+    vectors: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    """By model and text."""
     failures: list[str] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -79,5 +81,7 @@ class Traffic:
                     self.failures.append(f"{model}: {answer.status_code} {answer.text}")
                 return
             time.sleep(min(float(answer.headers.get("Retry-After", 1)), 1.0))
+        vector = answer.json()["data"][0]["embedding"]
         with self._lock:
             self.answered += 1
+            self.vectors[model, text] = vector
