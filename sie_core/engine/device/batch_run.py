@@ -11,8 +11,8 @@ from sie_core.engine.models.lease import Lease
 from sie_core.engine.models.loaded import LoadedModel
 from sie_core.engine.requests.inflight import Flight, FlightUnit
 
+# A batch that takes longer than this many times its prediction counts as hung.
 STALL_FACTOR = 10.0
-"""How many times its prediction a batch may take before it counts as hung."""
 
 
 @dataclass(slots=True, eq=False)
@@ -22,12 +22,12 @@ class Run:
     model: LoadedModel
     batch: Batch
     lease: Lease | None = None
+    # Its units lacked memory before, and somebody tried to free some.
     after_freeing: bool = False
-    """Whether its units lacked memory before, and somebody tried to free some."""
     started: float = 0.0
     ended: float = 0.0
+    # When the stage that is at work on it began; None while it waits for one.
     at_work_since: float | None = None
-    """When the stage that is at work on it began; None while it waits for one."""
 
     def release(self) -> None:
         """Release the lease."""

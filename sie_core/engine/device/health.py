@@ -11,38 +11,32 @@ from dataclasses import dataclass, field
 
 from sie_core.engine.device.batch_run import Run
 
+# Requests in a row that must fail before a model is told: one client's bad requests come in bursts.
 FAILURES_TOLD = 10
-"""How many requests in a row must fail before a model is told: one client's bad requests come in bursts."""
+# Failures of batch policies, with no batch in between, before new requests are unwelcome.
 POLICY_FAILURES = 3
-"""How many times batch policies fail, with no batch in between, before new requests are unwelcome."""
 
 
 @dataclass(slots=True, eq=False)
 class DeviceHealth:
-    """Read without the locks of the queue: a batch policy that hangs holds them.
-
-    Args:
-        stall_s: Seconds from which a batch, or a batch policy, may count as hung.
-        clock: Monotonic seconds.
-    """
+    """A batch, or a batch policy, may count as hung after `stall_s` seconds."""
 
     stall_s: float
     clock: Callable[[], float]
+    # Why nothing runs any more.
     death: str | None = None
-    """Why nothing runs any more."""
+    # What follows is read without the lock of the queue, which a batch policy that hangs holds.
     unfinished: set[Run] = field(default_factory=set)
-    """Runs whose outputs are not finished."""
+    # When the worker began to ask the batch policies for the next batch; None while it does not.
     choosing_since: float | None = None
-    """When the worker began to ask the batch policies for the next batch; None while it does not."""
+    # Requests that failed in a row, of each loaded model. Several threads finish batches.
     _streaks: dict[Hashable, int] = field(default_factory=dict)
-    """Requests that failed in a row, of each loaded model."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    """Held for a moment while a streak changes: several threads finish batches."""
     _policy_failures: int = 0
     _policy_failed_at: float = 0.0
 
     def problem(self) -> str | None:
-        """Say why only a restart helps: the device is lost, its thread is dead, or a batch or a batch policy hangs."""
+        """Say why only a restart helps: the device is lost, its thread is dead, a batch or a batch policy hangs."""
         if self.death is not None:
             return self.death
         now, since = self.clock(), self.choosing_since
@@ -52,7 +46,8 @@ class DeviceHealth:
         return next(filter(None, hung), None)
 
     def policy_problem(self) -> str | None:
-        """Say that batch policies fail and nothing runs; a while after the last failure new requests try them again."""
+        """Say that batch policies fail and nothing runs."""
+        # A while after the last failure new requests are welcome, and try the policies again.
         if self._policy_failures < POLICY_FAILURES or self.clock() - self._policy_failed_at > self.stall_s:
             return None
         return (

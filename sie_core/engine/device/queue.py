@@ -21,15 +21,10 @@ LEAST_WAIT_S = 0.001
 
 
 class DeviceQueue:
-    """The queues of all models, and parts of failed batches, which run before anything that waits.
-
-    Its methods may be called from any thread.
+    """The queues of all models, and parts of failed batches. Its methods may be called from any thread.
 
     Args:
-        scheduler: Chooses among the models; only ever touched under the lock.
-        health: Told which batch policies fail, and what is at work.
         lost: Called with a model whose queue is lost, with all requests in it.
-        clock: Monotonic seconds.
         ahead: Batches that may be on the device at once.
     """
 
@@ -41,7 +36,7 @@ class DeviceQueue:
         clock: Callable[[], float],
         ahead: int = 1,
     ) -> None:
-        self._scheduler = scheduler
+        self._scheduler = scheduler  # only ever touched under the lock
         self._health = health
         self._lost = lost
         self._clock = clock
@@ -71,11 +66,7 @@ class DeviceQueue:
             self._health.remove(model)
 
     def submit(self, model: LoadedModel, units: Sequence[FlightUnit]) -> None:
-        """Queue the units of one request.
-
-        Raises:
-            InferenceError: `QUEUE_FULL`; `QUEUE_UNAVAILABLE` where the queue is closed or the batch policy fails.
-        """
+        """Queue the units of one request, or raise `QUEUE_FULL` or `QUEUE_UNAVAILABLE`."""
         with self._wake:
             if self._closed_because is not None:
                 raise unavailable(self._closed_because)
@@ -168,7 +159,7 @@ class DeviceQueue:
                 cast("Flight", flight).fail(deadline_exceeded())
         if not self._may_launch():
             return None
-        if self._retries:
+        if self._retries:  # before anything that waits: their requests have waited longest
             return self._retries.popleft()
         chosen = self._scheduler.next(now, device_busy=bool(self._on_device))
         if chosen is None:
@@ -193,6 +184,7 @@ class DeviceQueue:
         self._health.policy_failed()
         self._health.model_failed(model)
         model.policy.lose(error.__cause__ or error)
+        # What a policy holds after it raised is not known, so a new one takes its place.
         try:
             model.policy = model.new_policy()
         except Exception:

@@ -31,7 +31,7 @@ class FailRequest:
 
 
 def after_failure(run: Run, error: BaseException) -> TryAgain | SetAside | FailRequest:
-    """Decide how a run goes on that raised `error`; somebody still waits for each of its units."""
+    """Decide how a run that raised `error` goes on."""
     if not isinstance(error, OUT_OF_MEMORY):
         parts = _halves_by_request(run)
     elif run.after_freeing:

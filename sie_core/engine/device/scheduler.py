@@ -1,23 +1,23 @@
-"""Whose batch runs next on a device: that of the model with the oldest unit. Pure; its caller holds the lock.
-
-It must not know threads, requests or what a batch does.
-"""
+"""Whose batch runs next on a device: that of the model with the oldest unit. Pure; its caller holds the lock."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from sie_core.contracts import Batch, InferenceError, QueuedUnit
 from sie_core.engine.models.loaded import LoadedModel
 
+# A measured speed weighs this much less with each later one.
 _MEMORY = 0.9
-"""What a measured speed's weight becomes with each later one."""
+
+Answer = TypeVar("Answer")
 
 
 class PolicyError(Exception):
-    """A batch policy raised or broke its contract; its model's queue is lost, nothing else is."""
+    """A batch policy raised or broke its contract. Every method that asks one raises this."""
 
     def __init__(self, model: LoadedModel) -> None:
         super().__init__(model.id)
@@ -34,12 +34,7 @@ class Expired:
 
 
 class Scheduler:
-    """The queues of all models of one device.
-
-    Args:
-        max_queued_cost: Cost units that may wait at once. Where others fill it, a model still has an equal share of it;
-            the empty queue of a model takes any request.
-    """
+    """The queues of all models of one device. `max_queued_cost` is in cost units, for all of them together."""
 
     def __init__(self, max_queued_cost: int) -> None:
         self._max_queued_cost = max_queued_cost
@@ -64,20 +59,15 @@ class Scheduler:
         return dict(queued)
 
     def add_model(self, model: LoadedModel) -> None:
-        """Take a model's queue in."""
+        """Add a model's queue."""
         self._models.append(model)
 
     def remove_model(self, model: LoadedModel) -> None:
-        """Leave a model's queue out; nothing may wait in it."""
+        """Remove a model's queue, which is empty."""
         self._models.remove(model)
 
     def submit(self, model: LoadedModel, units: Sequence[QueuedUnit]) -> None:
-        """Queue the units of one request.
-
-        Raises:
-            InferenceError: `QUEUE_FULL`, with the time the queue takes to empty.
-            PolicyError: The policy failed.
-        """
+        """Queue the units of one request, or raise `QUEUE_FULL` with the time the queue takes to empty."""
         cost = sum(unit.unit.cost for unit in units)
         if not self._has_room(model, cost):
             queued, speed = self.queued_cost, self._cost_per_second
@@ -87,17 +77,11 @@ class Scheduler:
                 f"{cost} more exceed SIE_MAX_QUEUED_COST={self._max_queued_cost}."
             )
             raise InferenceError("QUEUE_FULL", message, retry_after_s=wait)
-        try:
-            model.policy.add(units)
-        except Exception as error:
-            raise PolicyError(model) from error
+        _ask(model, model.policy.add, units)
 
     def _has_room(self, model: LoadedModel, cost: int) -> bool:
-        """Whether a request may wait: there is room in all, or the model has not had its share of it.
-
-        So a flooded model fills the queue while it is alone, and keeps nobody else out; in all twice the limit waits at
-        most, and one large request of each model.
-        """
+        # An empty queue takes any request. Where others fill the whole, a model has an equal share: a flooded model
+        # fills it while it is alone and keeps nobody out. At most twice the limit waits, and a large request a model.
         own = model.policy.queued_cost
         if not own or self.queued_cost + cost <= self._max_queued_cost:
             return True
@@ -105,74 +89,45 @@ class Scheduler:
         return own + cost <= self._max_queued_cost // waiting
 
     def next(self, now: float, device_busy: bool) -> tuple[LoadedModel, Batch] | None:
-        """Form the ready batch with the oldest unit; None where there is none.
-
-        Raises:
-            PolicyError: A policy failed.
-        """
+        """Form the ready batch with the oldest unit; None where there is none."""
         for model in self._by_age():
-            try:
-                batch = model.policy.take(now, device_busy)
-            except Exception as error:
-                raise PolicyError(model) from error
+            batch = _ask(model, model.policy.take, now, device_busy)
             if batch is not None:
                 return model, batch
         return None
 
     def ready_at(self, now: float) -> float | None:
-        """When a busy device will get a batch if nothing else comes; None where nothing waits.
-
-        Raises:
-            PolicyError: A policy failed.
-        """
-        times: list[float] = []
-        for model in self._models:
-            try:
-                ready_at = model.policy.ready_at(now) if model.policy.queued_units else None
-            except Exception as error:
-                raise PolicyError(model) from error
-            if ready_at is not None:
-                times.append(ready_at)
-        return min(times, default=None)
+        """When a busy device will get a batch if nothing else comes; None where nothing waits."""
+        times = (_ask(model, model.policy.ready_at, now) for model in self._models if model.policy.queued_units)
+        return min((each for each in times if each is not None), default=None)
 
     def expire(self, now: float) -> Iterator[Expired]:
-        """Drop what waits beyond its deadline, model by model: what one model lost is told before the next is asked.
-
-        Raises:
-            PolicyError: A policy failed; the models after it were not asked yet.
-        """
+        """Drop what waits beyond its deadline, model by model."""
         for model in self._models:
-            try:
-                before = model.policy.queued_units
-                requests = model.policy.expire(now) if before else None
-                dropped = before - model.policy.queued_units
-            except Exception as error:
-                raise PolicyError(model) from error
+            before = model.policy.queued_units
+            requests = _ask(model, model.policy.expire, now) if before else None
+            # Told before the next model is asked, whose policy may raise.
             if requests:
-                yield Expired(model, frozenset(requests), dropped)
+                yield Expired(model, frozenset(requests), before - model.policy.queued_units)
 
     def record(self, model: LoadedModel, batch: Batch, seconds: float) -> None:
-        """Learn how long a batch ran.
-
-        Raises:
-            PolicyError: The policy failed.
-        """
-        try:
-            model.policy.record(batch, seconds)
-        except Exception as error:
-            raise PolicyError(model) from error
+        """Learn how long a batch ran."""
+        _ask(model, model.policy.record, batch, seconds)
         if seconds > 0:
             speed, known = batch.cost / seconds, self._cost_per_second
             self._cost_per_second = speed if known is None else _MEMORY * known + (1 - _MEMORY) * speed
 
     def _by_age(self) -> list[LoadedModel]:
-        """List the models with something queued, that with the oldest unit first."""
         waiting: list[tuple[float, int]] = []
         for number, model in enumerate(self._models):
-            try:
-                oldest = model.policy.oldest() if model.policy.queued_units else None
-            except Exception as error:
-                raise PolicyError(model) from error
+            oldest = _ask(model, model.policy.oldest) if model.policy.queued_units else None
             if oldest is not None:
                 waiting.append((oldest, number))
         return [self._models[number] for _, number in sorted(waiting)]
+
+
+def _ask(model: LoadedModel, call: Callable[..., Answer], *arguments: object) -> Answer:
+    try:
+        return call(*arguments)
+    except Exception as error:
+        raise PolicyError(model) from error

@@ -9,11 +9,11 @@ from sie_core.contracts import Device, DeviceProbe, PluginError, RunnerSpec
 
 log = logging.getLogger(__name__)
 
+# The attention backends that need no runner which names them.
 OF_EVERY_FAMILY = frozenset({"auto", "sdpa", "eager"})
-"""The attention backends that need no runner which names them."""
 
+# Takes the kind of a probe, what it did wrong and the exception.
 Report = Callable[[str, str, Exception], object]
-"""Takes the kind of a probe, what it did wrong and the exception."""
 
 
 def _log(kind: str, problem: str, error: Exception) -> None:

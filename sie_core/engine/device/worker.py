@@ -20,8 +20,8 @@ from sie_core.engine.requests.errors import OUT_OF_MEMORY, request_error
 
 log = logging.getLogger(__name__)
 
+# Batches an asynchronous device is given at once: one runs, the next is there when it ends.
 LAUNCHED_AHEAD = 2
-"""Batches an asynchronous device is given at once: one runs, the next is there when it ends."""
 
 
 class DeviceWorker:
@@ -31,15 +31,9 @@ class DeviceWorker:
     `finishing`; where either raised, `_failed` has parts of it tried again, or fails the one request that is left.
 
     Args:
-        device: The device.
-        scheduler: Chooses among the queues.
-        finishing: The threads that finish outputs.
-        deliver: Called on them with a run and its outputs, one a unit.
-        out_of_memory: Called with a run that lacked memory and was set aside; must return at once. Whoever frees memory
-            calls `resume` afterwards.
+        deliver: Called on a thread of `finishing` with a run and its outputs, one a unit.
+        out_of_memory: Called with a run that was set aside; must return at once. Whoever frees memory calls `resume`.
         lost: Called when a model's queue, or with None every queue, is lost with all requests in it.
-        stall_s: Seconds from which a batch may count as hung.
-        clock: Monotonic seconds.
     """
 
     def __init__(

@@ -46,9 +46,6 @@ def assemble(request: InferenceRequest, task: Task, leaving: Leaving, adapter: A
 class Assembly:
     """Collects the outputs of `units`. `deliver` may be called from several threads at once.
 
-    Args:
-        comparison: Makes scores of the items' vectors and the query's, which follows them as the last item.
-
     Raises:
         ValueError: The adapter's units do not cover the items; the text is for the log.
     """
@@ -68,6 +65,7 @@ class Assembly:
         self._adapter = adapter
         self.units = units
         self._outputs: list[ItemOutput | None] = [None] * len(units)
+        # Compares the items with the query, which follows them as the last item.
         self._comparison = comparison
         self._positions = _positions(units, len(request.items) + (comparison is not None))
         self._missing = [len(positions) for positions in self._positions]
@@ -111,7 +109,7 @@ class Assembly:
         return Usage(input_tokens=tokens, images=images)
 
     def truncated(self) -> int:
-        """Count the items that were cut."""
+        """Count the items that were truncated."""
         return sum(self._truncation(item) is not None for item in range(len(self._positions)))
 
     def _complete(self, item: int) -> None:
@@ -127,7 +125,6 @@ class Assembly:
             self._items[place] = encode_score(score, self._request.items[place].id, self._truncation(place))
 
     def _output(self, item: int, where: str) -> ItemOutput:
-        """Combine and check the output of an item, and make what leaves of it."""
         output = self._combine(item)
         for name in _OUTPUT_TYPES:
             if name not in self._task.output_types:
@@ -141,7 +138,7 @@ class Assembly:
         return self._leaving.convert(output, self._task.input_type, where)
 
     def _dims(self, output: ItemOutput) -> Mapping[OutputType, int]:
-        """Give the dims that outputs must have; an adapter may shorten a dense vector itself."""
+        # An adapter may shorten a dense vector itself.
         dims, wanted = self._adapter.facts.dims, self._task.dimensions
         shortened = wanted is not None and output.dense is not None and len(output.dense) == wanted
         return {**dims, "dense": wanted} if shortened and wanted else dims
@@ -173,7 +170,6 @@ class Assembly:
 
 
 def _positions(units: Sequence[Unit], items: int) -> list[list[int]]:
-    """List the positions of each item's units."""
     positions: list[list[int]] = [[] for _ in range(items)]
     for position, unit in enumerate(units):
         if not 0 <= unit.item < items or not 1 <= unit.cost < inf or not 0 <= unit.tokens < inf:  # NaN is none of these

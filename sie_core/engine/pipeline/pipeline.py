@@ -41,17 +41,11 @@ log = logging.getLogger(__name__)
 class Pipeline:
     """Answers requests to loaded models on one device.
 
-    Preparing and finishing have threads of their own, so that a flood of new requests cannot hold up answers; so have
-    requests with images, so that no text waits behind the decoding of a picture.
-
     Args:
-        device: Where batches run.
         threads: CPU threads of each stage.
         image_threads: CPU threads that prepare requests with images.
         max_queued_cost: Cost units that may wait for the device.
         free_memory: Frees memory for a model, by its id, that ran out of it; returns whether there is more than before.
-        timeouts: From when a batch or a stage counts as hung.
-        clock: Monotonic seconds.
     """
 
     def __init__(
@@ -64,6 +58,7 @@ class Pipeline:
         timeouts: Timeouts,
         clock: Callable[[], float],
     ) -> None:
+        # A flood of new requests cannot hold up answers, and no text waits behind the decoding of a picture.
         self._preparing = CpuPool("sie-prepare", threads)
         self._seeing = CpuPool("sie-image", image_threads)
         self._finishing = CpuPool("sie-finish", threads)
@@ -93,10 +88,8 @@ class Pipeline:
             part.start()
 
     def stop(self, why: str) -> None:
-        """Answer every request with `QUEUE_UNAVAILABLE` from now on; on the event loop, before `close`.
-
-        One that was admitted earlier may still come: it waited for its model, or for a LoRA adapter.
-        """
+        """Answer every request with `QUEUE_UNAVAILABLE` from now on; on the event loop, before `close`."""
+        # One that was admitted earlier may still come: it waited for its model, or for a LoRA adapter.
         self._stopped_because = why
         self.fail_all(why)
 
@@ -128,11 +121,7 @@ class Pipeline:
     async def answer(
         self, request: InferenceRequest, model: LoadedModel, task: Task, leaving: Leaving, arrived: float
     ) -> InferenceReply:
-        """Answer a checked request; cancelling the call, or its deadline, drops what is queued of it.
-
-        Raises:
-            InferenceError: Any failure, with its code.
-        """
+        """Answer a checked request; cancelling the call, or its deadline, removes what is queued of it."""
         self._require_running()
         flight = Flight(request, model, model.leases.acquire(), task, leaving, arrived, self._clock())
         try:
@@ -146,20 +135,12 @@ class Pipeline:
         return reply
 
     async def tokenize(self, request: TokenizeRequest, model: LoadedModel) -> Tokens:
-        """List the tokens of texts; the device takes no part in it.
-
-        Raises:
-            InferenceError: Any failure, with its code.
-        """
+        """List the tokens of texts."""
         tokens: Tokens = await self._by_tokenizer(request, model)
         return tokens
 
     async def decode(self, request: DecodeRequest, model: LoadedModel) -> Sequence[str]:
-        """Write the texts of tokens; the device takes no part in it.
-
-        Raises:
-            InferenceError: Any failure, with its code.
-        """
+        """Write the texts of tokens."""
         texts: Sequence[str] = await self._by_tokenizer(request, model)
         return texts
 
@@ -174,7 +155,6 @@ class Pipeline:
             raise unavailable(self._stopped_because)
 
     async def _answered(self, pending: Pending[Answer], pool: CpuPool, stage: Callable[[Any], None]) -> Answer:
-        """Have the first stage of a request begin, and wait for its answer."""
         self._pending.add(pending)
         timer = self._deadline(pending)
         work = pool.submit(stage, pending)
@@ -217,7 +197,7 @@ class Pipeline:
             _deliver_output(run, unit, output, self._clock)
 
     def _out_of_memory(self, run: Run) -> None:
-        """Have memory freed for a run that lacks it; called from any thread."""
+        # On any thread; models are evicted on the event loop.
         if self._loop is None or not call_soon(self._loop, self._start_freeing, run):
             self.device.resume(run, freed=False)
 
@@ -236,7 +216,7 @@ class Pipeline:
             self.device.resume(run, freed=freed)
 
     def _lost(self, model: LoadedModel | None) -> None:
-        """Answer what can no longer run; called on the device thread."""
+        # On any thread; where the loop is gone nobody waits for an answer.
         why = "the device is gone" if model is None else f"the queue of {model.id} was lost"
         if self._loop is not None:
             call_soon(self._loop, self.fail_all, why, model)
@@ -267,7 +247,7 @@ def _deliver_output(run: Run, unit: FlightUnit, output: ItemOutput, clock: Calla
 
 
 def _queue_up(flight: Flight, units: Sequence[Unit]) -> list[FlightUnit]:
-    """Make the queued units of a request; two LoRA adapters never share a run, whatever keys a family gives."""
+    # Two LoRA adapters never share a run, whatever keys a family gives.
     deadline, lora = flight.request.deadline, flight.task.lora
     queued = units if lora is None else [replace(unit, key=(lora, unit.key)) for unit in units]
     return [

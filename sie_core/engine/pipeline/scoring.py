@@ -23,11 +23,7 @@ from sie_core.postprocess import similarity
 
 
 def encoded_units(request: InferenceRequest, query: Item, task: Task, adapter: Adapter) -> list[Unit]:
-    """Prepare the query and the documents of a `score`; the query follows the documents, as the last item.
-
-    Raises:
-        InvalidInput: A field of the request is wrong.
-    """
+    """Prepare the query and the documents of a `score`; the query follows the documents, as the last item."""
     as_document = replace(task, operation="encode", query=None, instruction=None, input_type="document")
     as_query = replace(as_document, instruction=task.instruction, input_type="query")
     units = _query_units(adapter, query, as_query)
@@ -38,25 +34,18 @@ def encoded_units(request: InferenceRequest, query: Item, task: Task, adapter: A
 
 
 class Comparison:
-    """Compares documents with their query as the vectors come; from several threads at once.
-
-    A document's vectors are dropped as soon as it is scored: a thousand multi-vectors are large.
-
-    Args:
-        name: The output that is compared.
-        by: How; None as is usual for that output.
-    """
+    """Compares documents with their query as the vectors come; from several threads at once."""
 
     def __init__(self, name: OutputType, by: Similarity | None) -> None:
         self._name = name
         self._by = by
         self._lock = threading.Lock()
         self._query: ItemOutput | None = None
+        # Documents that were there before the query. Others are dropped at once: a thousand multi-vectors are large.
         self._waiting: dict[int, ItemOutput] = {}
-        """Documents that were there before the query."""
 
     def add_document(self, item: int, output: ItemOutput) -> dict[int, float]:
-        """Take the vectors of a document; return its score by its item, or nothing before the query is there."""
+        """Take a document's vectors; return its score by its item, or nothing before the query is there."""
         with self._lock:
             query = self._query
             if query is None:
@@ -73,10 +62,10 @@ class Comparison:
 
 
 def _query_units(adapter: Adapter, query: Item, task: Task) -> list[Unit]:
-    """Prepare the query; what is wrong with it is said of `query`, not of the item the adapter takes it for."""
     try:
         return list(adapter.prepare([query], task))
     except InvalidInput as error:
+        # What is wrong with it is said of `query`, not of the item the adapter takes it for.
         param = error.param or ""
         if param.startswith("items[0]"):
             raise error.about(f"query{param.removeprefix('items[0]')}") from error

@@ -14,25 +14,21 @@ from sie_core.engine.requests.inflight import Pending
 
 Tokens = Sequence[Sequence[Token]]
 
+# Characters and tokens that wait or are asked about; a lone request may have more.
 MOST_WAITING: Final = 2**24
-"""Characters and tokens that wait or are asked about; a lone request may have more."""
+# What a model says whose adapter has no answer.
 _LACKS: Final = {
     TokenizeRequest: "shows no tokens: its family has no tokenizer of whole texts to ask. Use the tokenizer in its "
     "weights' folder, or leave it to the model, which cuts texts itself (`truncate`).",
     DecodeRequest: "makes no texts of tokens: its family has no tokenizer to ask for them. Use the tokenizer in its "
     "weights' folder.",
 }
-"""What a model says whose adapter has no answer."""
 
 
 class TokenizerTurns:
-    """Lets one request at a time ask a tokenizer, and bounds what waits for that. Used on the event loop.
+    """Lets one request at a time ask a tokenizer, and bounds what waits for that. Used on the event loop."""
 
-    Showing tokens makes an object of each: a few clients that ask for them would take every thread from inference.
-
-    Args:
-        clock: Monotonic seconds.
-    """
+    # Showing tokens makes an object of each: a few clients that ask for them would take every thread from inference.
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -41,11 +37,7 @@ class TokenizerTurns:
 
     @asynccontextmanager
     async def turn(self, request: TokenizeRequest | DecodeRequest) -> AsyncIterator[None]:
-        """Wait for a turn, and have it.
-
-        Raises:
-            InferenceError: `QUEUE_FULL`, `DEADLINE_EXCEEDED`.
-        """
+        """Wait for a turn and have it, or raise `QUEUE_FULL` or `DEADLINE_EXCEEDED`."""
         size = sum(map(len, request.texts if isinstance(request, TokenizeRequest) else request.ids))
         if self._waiting and self._waiting + size > MOST_WAITING:
             message = f"{self._waiting} characters wait already for tokenizers, and {MOST_WAITING} may; retry shortly."

@@ -11,24 +11,16 @@ CLOSED_RETRY_S = 5.0
 
 
 class Admission:
-    """Used on the event loop.
-
-    Args:
-        limit: How many requests may be in flight; None where the API's gate bounds them, which counts the same ones.
-    """
+    """Used on the event loop; `limit` bounds the requests in flight."""
 
     def __init__(self, limit: int | None) -> None:
-        self._limit = limit
+        self._limit = limit  # None where the API's gate, which counts the same requests, bounds them
         self.in_flight = 0
         self.closed_because: str | None = "the engine has not been started"
 
     @contextmanager
     def admitted(self) -> Iterator[None]:
-        """Hold a place for one request while the context lasts.
-
-        Raises:
-            InferenceError: `QUEUE_UNAVAILABLE` while closed, `QUEUE_FULL` with too many requests in flight.
-        """
+        """Hold a place for one request while the context lasts, or raise `QUEUE_UNAVAILABLE` or `QUEUE_FULL`."""
         if self.closed_because is not None:
             message = f"No new requests are taken: {self.closed_because}. Retry on another server, or later."
             raise InferenceError("QUEUE_UNAVAILABLE", message, retry_after_s=CLOSED_RETRY_S)

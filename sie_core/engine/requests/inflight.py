@@ -34,11 +34,7 @@ Answer = TypeVar("Answer")
 
 
 class Pending(Generic[Answer]):
-    """A request in flight. Created on the event loop; settled from any thread.
-
-    Args:
-        lease: On the model. Released when the preparation has ended or is cancelled; a batch holds a lease of its own.
-    """
+    """A request in flight. Created on the event loop; settled from any thread."""
 
     __slots__ = ("_lock", "_loop", "error", "future", "lease", "model", "request", "settled")
 
@@ -47,6 +43,7 @@ class Pending(Generic[Answer]):
     ) -> None:
         self.request = request
         self.model = model
+        # Released when the preparation has ended or is cancelled; a batch holds a lease of its own.
         self.lease = lease
         self.settled = False
         # A copy of the error it was answered with: the original's traceback would keep this object alive.
@@ -128,12 +125,7 @@ class FlightUnit(QueuedUnit):
 
 
 class Flight(Pending[InferenceReply]):
-    """An inference request on its way through the stages.
-
-    Args:
-        arrived: When the request came; `time.monotonic()` seconds, as all times here.
-        now: When it was submitted to its first stage.
-    """
+    """An inference request on its way through the stages. Its times are `time.monotonic()` seconds."""
 
     __slots__ = (
         "arrived",
