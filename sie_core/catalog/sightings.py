@@ -30,15 +30,28 @@ class Sighting:
 
 
 def look(
-    models: Iterable[ResolvedModel], chain: WeightChain, plugins: PluginSet, device: Device
+    models: Iterable[ResolvedModel],
+    chain: WeightChain,
+    plugins: PluginSet,
+    device: Device,
+    preview_s: float = PREVIEW_LIMIT_S,
 ) -> dict[str, Sighting]:
-    """Look for the weights of models on this machine and read what their files say; return it by id."""
-    seen = {model.id: see(model, chain, plugins, device) for model in models}
+    """Look for the weights of models on this machine, and read what their files say; return it by id."""
+    seen = {model.id: see(model, chain, plugins, device, preview_s) for model in models}
     return {name: sighting for name, sighting in seen.items() if sighting is not None}
 
 
-def see(model: ResolvedModel, chain: WeightChain, plugins: PluginSet, device: Device) -> Sighting | None:
-    """Look for the weights of one model; None where a load would have to fetch them or could not use them."""
+def see(
+    model: ResolvedModel,
+    chain: WeightChain,
+    plugins: PluginSet,
+    device: Device,
+    preview_s: float = PREVIEW_LIMIT_S,
+) -> Sighting | None:
+    """Look for the weights of one model; None where a load would have to fetch them or could not use them.
+
+    Its family's preview may take `preview_s` seconds.
+    """
     if model.config.weightless:
         return Sighting()
     found = find_weights(model.config, chain)
@@ -50,10 +63,12 @@ def see(model: ResolvedModel, chain: WeightChain, plugins: PluginSet, device: De
     except ModelLoadError:
         return Sighting(tier, folder)  # a load will say what is wrong with them
     usable = any(name.endswith(".safetensors") for name in card.files) or not any(map(is_pickled, card.files))
-    return Sighting(tier, folder, _preview(model, card, plugins, device)) if usable else None
+    return Sighting(tier, folder, _preview(model, card, plugins, device, preview_s)) if usable else None
 
 
-def _preview(model: ResolvedModel, card: ModelCard, plugins: PluginSet, device: Device) -> ModelFacts | None:
+def _preview(
+    model: ResolvedModel, card: ModelCard, plugins: PluginSet, device: Device, limit_s: float
+) -> ModelFacts | None:
     try:
         family = choose_family(plugins, model, card, device).family
     except ModelLoadError:
@@ -65,7 +80,7 @@ def _preview(model: ResolvedModel, card: ModelCard, plugins: PluginSet, device: 
     try:
         facts = plugins.calls.within(
             f"preview-{family.id}",
-            PREVIEW_LIMIT_S,
+            limit_s,
             lambda: getattr(importlib.import_module(module), name)(card, model.config),
         )
         if facts is None or isinstance(facts, ModelFacts):

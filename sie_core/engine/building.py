@@ -77,7 +77,7 @@ def build_engine(
     # What calls back to a part that is made later finds it there: nothing runs before the engine starts.
     pipeline = _pipeline(settings, device, lambda model: residency.free_for_run(model), timeouts, clock)
     queues = pipeline.device.queue
-    registry = Registry(frozenset(map(listed_id, settings.pinned_models)), clock)
+    registry = Registry(frozenset(map(listed_id, settings.pinned_models)), clock, timeouts)
     memory = DeviceMemoryMeter(device, plugins.device_probes, settings.memory_limit_bytes, faulty_probe)
     unloader = Unloader(queues, memory, metrics, timeouts)
     manager = make_manager(plugins, settings.memory_manager, MemoryLimits(pressure, settings.idle_evict_s))
@@ -85,8 +85,8 @@ def build_engine(
     lost = pipeline.device.mark_lost
     residency = Residency(manager, thread, registry, unloader, metrics, lost, timeouts, clock)
     policies, threads = partial(make_policy, plugins, settings.batch_policy), compute_threads(cpu_budget())
-    loader = Loader(settings, plugins, chain, device, threads, metrics, residency, policies, clock)
-    lifecycle = Lifecycle(registry, loader, residency, unloader, Estimates(device), queues, metrics, clock)
+    loader = Loader(settings, plugins, chain, device, threads, metrics, residency, policies, timeouts, clock)
+    lifecycle = Lifecycle(registry, loader, residency, unloader, Estimates(device), queues, metrics, timeouts, clock)
     parts = Parts(
         device=device,
         metrics=metrics,
@@ -98,8 +98,10 @@ def build_engine(
         rollout=Rollout(registry, lifecycle, clock),
         preload=Preload(settings.preload_models, lambda: engine.catalog, lifecycle, clock),
         sightings=Sightings(
-            lambda: look(engine.catalog.models(), chain.peeking(), plugins, device),
+            lambda: look(engine.catalog.models(), chain.peeking(), plugins, device, timeouts.preview_s),
             lambda models: engine.remember_here(models),
+            timeouts,
+            clock,
         ),
         pressure=pressure,
         timeouts=timeouts,

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sie_core.catalog.sightings import PREVIEW_LIMIT_S
+from sie_core.contracts import LoadFailure
+
+
+def _cooldowns() -> Mapping[LoadFailure, float]:
+    return {"OOM": 60.0, "NETWORK": 30.0, "TIMEOUT": 30.0, "STORAGE": 60.0, "UNKNOWN": 600.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +22,8 @@ class Timeouts:
     # A stage counts as hung when each of its threads has been at one request for this long. Nobody predicts how long
     # preparing takes, and other processes may keep the cores busy.
     stage_s: float = 300.0
+    # What a batch on a CPU is predicted to run for at most where `SIE_MAX_BATCH_MS` says nothing; None for no limit.
+    cpu_batch_s: float | None = 0.25
     # How long a load waits until nobody uses a model it evicts; then another is chosen.
     drain_s: float = 30.0
     # How long a load waits for room at all.
@@ -37,6 +47,30 @@ class Timeouts:
     asked_unload_s: float = 60.0
     # How long a close waits for each thread.
     close_s: float = 5.0
+    # How long a fetch may report no progress before `/health` mentions it: hashing a large file takes minutes, and
+    # another process may be fetching the same weights.
+    fetch_s: float = 300.0
+    # How long until a transient failure of a load is tried again; it doubles with each attempt, up to the longest.
+    cooldown_s: Mapping[LoadFailure, float] = field(default_factory=_cooldowns)
+    longest_cooldown_s: float = 1800.0
+    # How long until a request tries a permanent failure again. The operator may have fixed it, and should not have to
+    # restart the server with all its other models.
+    permanent_cooldown_s: float = 600.0
+    # How long a failed load of a LoRA adapter is cached, so that repeated requests for a missing adapter do not hit the
+    # store. Retryable failures are cached for their Retry-After.
+    lora_failure_s: float = 30.0
+    # How long a LoRA adapter that nobody has used yet is spared. A client that was told to retry comes back after the
+    # load has ended, and adapters in steady use would have displaced the new one by then.
+    lora_unserved_s: float = 10.0
+    # How long an eviction of a LoRA adapter waits for the threads that answered the last requests to drop their
+    # references.
+    lora_references_s: float = 1.0
+    # How long the result of a look at the weights here is used. Other processes add and remove weights, without notice.
+    sightings_fresh_s: float = 5.0
+    # How long a look waits for a family to describe a model that is not loaded.
+    preview_s: float = PREVIEW_LIMIT_S
+    # How long readiness waits for the first look at most: a disk may hang.
+    first_look_s: float = 30.0
 
 
 DEFAULT_TIMEOUTS = Timeouts()

@@ -6,10 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from sie_core.contracts import DeviceMemory, HeldModel, MemoryLimits, Room
 
-UNSERVED_S = 10.0
-"""How long a model stays that no request has used yet: clients that were told to retry come back after its load."""
-LONGEST_STAY_S = 10.0
-"""The longest time for which a model stays because its load took long."""
 ASK_AGAIN_S = 0.25
 """How long a waiting load pauses before the manager is asked again."""
 
@@ -27,10 +23,18 @@ class LeastRecentlyUsed:
 
     With no load waiting, only unused models are evicted: idle ones, and under pressure the longest unused. The one used
     last stays, because the pressure then comes from elsewhere and the model would only be loaded again.
+
+    Args:
+        limits: The operator's.
+        unserved_s: How long a model stays that no request has used yet: clients that were told to retry come back after
+            its load.
+        longest_stay_s: The longest time for which a model stays because its load took long.
     """
 
-    def __init__(self, limits: MemoryLimits) -> None:
+    def __init__(self, limits: MemoryLimits, *, unserved_s: float = 10.0, longest_stay_s: float = 10.0) -> None:
         self._limits = limits
+        self._unserved_s = unserved_s
+        self._longest_stay_s = longest_stay_s
 
     def make_room(self, wanted: int, memory: DeviceMemory, models: Sequence[HeldModel], now: float) -> Room:
         """Choose the longest unused model as long as the load would exceed the pressure threshold."""
@@ -43,14 +47,14 @@ class LeastRecentlyUsed:
         if not loose:
             return Room()
         worth = _worth_it(loose)
-        free = [model for model in worth if _stayed(model) <= now]
+        free = [model for model in worth if self._stayed(model) <= now]
         if free:
             return Room(evict=_needed(_longest_unused(free, now), lacking)[0].id)
-        return Room(wait_s=min(ASK_AGAIN_S, *(_stayed(model) - now for model in worth)))
+        return Room(wait_s=min(ASK_AGAIN_S, *(self._stayed(model) - now for model in worth)))
 
     def relieve(self, memory: DeviceMemory, models: Sequence[HeldModel], now: float) -> Sequence[str]:
         """Choose idle models, and under pressure the longest unused ones."""
-        unused = [model for model in _longest_unused(models, now) if _may_go(model, now)]
+        unused = [model for model in _longest_unused(models, now) if self._may_go(model, now)]
         idle_s = self._limits.idle_s
         gone = [model for model in unused if idle_s is not None and now - model.last_used >= idle_s]
         excess = memory.used - self._threshold(memory) - sum(model.memory_bytes for model in gone)
@@ -60,11 +64,20 @@ class LeastRecentlyUsed:
 
     def out_of_memory(self, memory: DeviceMemory, models: Sequence[HeldModel], now: float) -> str | None:
         """Choose the longest unused model that is not in use."""
-        free = _worth_it([model for model in models if _may_go(model, now)])
+        free = _worth_it([model for model in models if self._may_go(model, now)])
         return next((model.id for model in _longest_unused(free, now)), None)
 
     def _threshold(self, memory: DeviceMemory) -> int:
         return int(memory.total * self._limits.pressure)
+
+    def _may_go(self, model: HeldModel, now: float) -> bool:
+        return not model.pinned and not model.uses and self._stayed(model) <= now
+
+    def _stayed(self, model: HeldModel) -> float:
+        """Return when a model has stayed as long as it must."""
+        if not model.served:
+            return model.loaded_at + self._unserved_s
+        return model.loaded_at + min(model.load_s, self._longest_stay_s)
 
 
 def _longest_unused(models: Iterable[HeldModel], now: float) -> list[HeldModel]:
@@ -90,14 +103,3 @@ def _needed(models: Sequence[HeldModel], lacking: int) -> Sequence[HeldModel]:
             taken.remove(model)
             lacking += model.memory_bytes
     return taken
-
-
-def _may_go(model: HeldModel, now: float) -> bool:
-    return not model.pinned and not model.uses and _stayed(model) <= now
-
-
-def _stayed(model: HeldModel) -> float:
-    """Return the time from which a model may be evicted."""
-    if not model.served:
-        return model.loaded_at + UNSERVED_S
-    return model.loaded_at + min(model.load_s, LONGEST_STAY_S)

@@ -18,6 +18,7 @@ import uvicorn
 from sie_core.api import create_app
 from sie_core.defaults import BUILTINS
 from sie_core.engine import Engine, build_engine
+from sie_core.engine.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from sie_core.plugins import discover
 from sie_core.settings import load_settings
 
@@ -36,10 +37,11 @@ class Served:
 
 
 @contextmanager
-def serving(**settings: Any) -> Iterator[Served]:
+def serving(*, timeouts: Timeouts = DEFAULT_TIMEOUTS, **settings: Any) -> Iterator[Served]:
     """Serve the installed plugins' models on a free port of this machine.
 
     Args:
+        timeouts: Every wait of the engine; a test may shorten some.
         settings: Settings by their field, over those of the environment: `serving(preload_models=("acme/letters",))`.
 
     Raises:
@@ -49,7 +51,7 @@ def serving(**settings: Any) -> Iterator[Served]:
     """
     chosen = load_settings(**settings)
     plugins = discover(chosen, BUILTINS)
-    engine = build_engine(chosen, plugins, gated=True)
+    engine = build_engine(chosen, plugins, gated=True, timeouts=timeouts)
     app = create_app(engine, chosen, registry=engine.metrics.registry)
     server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None, access_log=False))
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:

@@ -39,11 +39,10 @@ async def engine(cached: Callable[..., Path], tmp_path: Path) -> Any:
 
 async def test_a_loaded_models_weights_are_in_use_until_it_is_unloaded(engine: Engine, tmp_path: Path) -> None:
     cache = DiskCache(tmp_path / "cache", dedicated=True)
-    resolved = engine._catalog.resolve("org/m")
-    await asyncio.wait_for(engine._lifecycle.load(resolved), 60)
+    await asyncio.wait_for(engine.load("org/m"), 60)
     assert cache.in_use("org/m")
     assert cache.shrink(DiskLimits(max_bytes=1)) == []
-    await asyncio.wait_for(engine._lifecycle.unload(resolved), 60)
+    await asyncio.wait_for(engine.unload("org/m"), 60)
     gc.collect()
     assert not cache.in_use("org/m")
     assert [each.repo_id for each in cache.shrink(DiskLimits(max_bytes=1))] == ["org/m"]

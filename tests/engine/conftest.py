@@ -7,7 +7,8 @@ import itertools
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from sie_sdk.wire import unpack
 from sie_core.contracts import InferenceReply, InferenceRequest, Item, ModelStatus
 from sie_core.defaults import BUILTINS
 from sie_core.engine import Engine, build_engine
-from sie_core.engine.residency import loader as loading
 from sie_core.engine.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from sie_core.memory import LeastRecentlyUsed
 from sie_core.plugins import PluginSet, discover
 from sie_core.settings import Settings, load_settings
 
@@ -29,6 +30,7 @@ BOUND_S = 30.0
 ENCODE: Mapping[str, Any] = {
     "encode": {"dense": {"dim": 8, "matryoshka_dims": [4, 8]}, "sparse": {"dim": 100}, "multivector": {"dim": 4}}
 }
+HURRIED = partial(LeastRecentlyUsed, unserved_s=0.0, longest_stay_s=0.0)
 _numbers = itertools.count()
 
 
@@ -120,6 +122,8 @@ class Engines:
     folder: Path
     made: list[Engine] = field(default_factory=list)
     holds: list[Hold] = field(default_factory=list)
+    hurried: bool = False
+    """Whether models may go at once, and need not stay for a while after their load."""
 
     def hold(self) -> Hold:
         """Make a hold that is on."""
@@ -203,7 +207,10 @@ class Engines:
         """Make an engine that is not started."""
         read = self.settings(**settings)
         plugins = change(discover(read, BUILTINS))
-        engine = build_engine(read, plugins, timeouts=timeouts, clock=clock)
+        if self.hurried:
+            plugins = replace(plugins, memory_managers={"lru": HURRIED})
+        # A run that a test holds would teach the policy that runs are slow, and a model's first would be a single unit.
+        engine = build_engine(read, plugins, timeouts=replace(timeouts, cpu_batch_s=None), clock=clock)
         self.made.append(engine)
         return engine
 
@@ -224,11 +231,15 @@ async def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     """Engines that are closed with the test; what they hold is let go first."""
     for name in ("SIE_DEVICE", "SIE_PLUGINS", "SIE_PRELOAD_MODELS"):
         monkeypatch.delenv(name, raising=False)
-    # a run that a test holds would teach the policy that runs are slow, and a model's first would be a single unit
-    monkeypatch.setattr(loading, "CPU_BATCH_MS", None)
     made = Engines(tmp_path)
     yield made
     for hold in made.holds:
         hold.off()
     for engine in made.made:
         await bounded(engine.close())
+
+
+@pytest.fixture
+def hurried(engines: Engines) -> None:
+    """Models need not stay for a while, however slow the machine is to load them."""
+    engines.hurried = True

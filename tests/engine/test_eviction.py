@@ -13,18 +13,11 @@ from sie_fake.record import RECORD
 
 from sie_core.contracts import InferenceError, Room
 from sie_core.engine.timeouts import Timeouts
-from sie_core.memory import LeastRecentlyUsed, lru
+from sie_core.memory import LeastRecentlyUsed
 
 from .conftest import bounded, request, sample, until
 
 MB = 1_000_000
-
-
-@pytest.fixture
-def hurried(monkeypatch):
-    """Models need not stay for a while, however slow the machine is to load them."""
-    monkeypatch.setattr(lru, "UNSERVED_S", 0.0)
-    monkeypatch.setattr(lru, "LONGEST_STAY_S", 0.0)
 
 
 async def serve(engine, *models):
@@ -131,7 +124,7 @@ async def test_a_client_that_does_not_wait_is_told_to_retry_while_a_model_is_evi
     await until(lambda: engine.model(busy).state == "loaded")
 
 
-async def test_a_model_that_stays_in_use_for_too_long_is_passed_over(engines, hurried, monkeypatch):
+async def test_a_model_that_stays_in_use_for_too_long_is_passed_over(engines, hurried):
     hold = engines.hold()
     busy = engines.model("busy", memory_bytes=200 * MB, run_hold=str(hold))
     other = engines.model("other", memory_bytes=200 * MB)
@@ -192,9 +185,7 @@ async def test_an_idle_model_with_a_request_under_way_stays_until_it_is_answered
     assert [event.kind for event in RECORD.events(model)] == ["run", "unload"]
 
 
-async def test_requests_and_evictions_that_race_lose_no_request_and_leave_one_model_at_most(
-    engines, hurried, monkeypatch
-):
+async def test_requests_and_evictions_that_race_lose_no_request_and_leave_one_model_at_most(engines, hurried):
     models = [engines.model(name, memory_bytes=200 * MB) for name in "abc"]
     engine = await engines.start(
         device="fake", memory_limit_bytes=300 * MB, idle_evict_s=0.001, timeouts=Timeouts(monitor_s=0.001)
@@ -211,7 +202,7 @@ async def test_requests_and_evictions_that_race_lose_no_request_and_leave_one_mo
     assert not loaded(engine)
 
 
-async def test_idle_models_are_unloaded_in_the_background_and_load_again(engines, hurried, monkeypatch):
+async def test_idle_models_are_unloaded_in_the_background_and_load_again(engines, hurried):
     model, pinned = engines.model("a", memory_bytes=100 * MB), engines.model("pinned")
     engine = await engines.start(
         device="fake", idle_evict_s=0.05, pinned_models=(pinned,), timeouts=Timeouts(monitor_s=0.01)
@@ -223,7 +214,7 @@ async def test_idle_models_are_unloaded_in_the_background_and_load_again(engines
     assert engine.model(pinned).state == "loaded"
 
 
-async def test_pressure_from_elsewhere_is_relieved_in_the_background(engines, hurried, monkeypatch):
+async def test_pressure_from_elsewhere_is_relieved_in_the_background(engines, hurried):
     a, b = (engines.model(name, memory_bytes=100 * MB) for name in "ab")
     engine = await engines.start(device="fake", memory_limit_bytes=300 * MB, timeouts=Timeouts(monitor_s=0.01))
     await serve(engine, a, b)
@@ -355,6 +346,6 @@ async def test_measurements_do_not_pile_up_behind_one_that_hangs(engines, monkey
     try:
         await serve(engine, *models)
         assert len(begun) == 1
-        assert engine._residency._memory._thread.waiting <= 2  # a load's and the monitor's, whose time is not over yet
+        assert engine.status().stages["measure"].waiting <= 2  # a load's and the monitor's, whose time is not over yet
     finally:
         release.set()

@@ -3,6 +3,7 @@
 import asyncio
 import ctypes
 import threading
+from dataclasses import dataclass
 
 import pytest
 from sie_fake.record import RECORD
@@ -10,7 +11,7 @@ from sie_fake.record import RECORD
 from sie_core.contracts import InferenceError
 from sie_core.engine.timeouts import Timeouts
 
-from .conftest import bounded, request, sample, until
+from .conftest import Clock, bounded, request, sample, until
 
 
 @pytest.mark.parametrize("device", ["cpu", "fake"])
@@ -78,20 +79,28 @@ async def test_a_dead_device_thread_turns_liveness_red_and_every_request_is_answ
     assert sample(engine, "sie_requests_in_flight") == 0
 
 
+@dataclass
+class BreakingClock(Clock):
+    """A clock that ends the thread of the device when that asks for the time: no batch and no policy can do so."""
+
+    broken: bool = False
+
+    def __call__(self):
+        if self.broken and threading.current_thread().name.startswith("sie-device"):
+            raise SystemExit("the loop itself is broken")
+        return super().__call__()
+
+
 async def test_a_dead_device_thread_answers_what_was_queued(engines):
     hold = engines.hold()
     model = engines.model("held", run_hold=str(hold))
-    engine = await engines.start(load=[model])
+    engine = await engines.start(load=[model], clock=(clock := BreakingClock()))
     ident = device_thread().ident
     tasks = [asyncio.create_task(engine.infer(request(model, "running")))]
     await until(lambda: RECORD.runs(model))
     tasks += [asyncio.create_task(engine.infer(request(model, f"queued {number}"))) for number in range(8)]
     await until(lambda: sample(engine, "sie_queue_units") == 8)
-
-    def fail(*arguments, **options):
-        raise SystemExit("the loop itself is broken")
-
-    engine._pipeline.device.queue._scheduler.next = fail  # what no batch and no policy can do
+    clock.broken = True
     hold.off()
     replies = await bounded(asyncio.gather(*tasks, return_exceptions=True))
     assert {reply.code for reply in replies if isinstance(reply, InferenceError)} == {"QUEUE_UNAVAILABLE"}

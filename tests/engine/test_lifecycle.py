@@ -12,9 +12,8 @@ from sie_fake.adapter import FakeAdapter
 from sie_fake.memory import MEMORY
 from sie_fake.record import RECORD
 
-from sie_core.contracts import InferenceError, ModelFamily, WeightTierFactory
-from sie_core.engine.models import load_failure as load_failures
-from sie_core.engine.models.record import State
+from sie_core.contracts import InferenceError, ModelConfig, ModelFamily, Profile, ResolvedModel, WeightTierFactory
+from sie_core.engine.models.record import ModelRecord, State
 from sie_core.engine.timeouts import Timeouts
 
 from .conftest import Clock, bounded, queued, request, sample, until
@@ -153,15 +152,16 @@ async def test_a_permanent_failure_that_was_put_right_is_found_without_a_restart
     assert engine.model(model).last_error is None
 
 
-async def test_a_transient_failure_cools_down_and_is_then_tried_again(engines, monkeypatch):
+async def test_a_transient_failure_cools_down_and_is_then_tried_again(engines):
     model = engines.model("flaky-network", load_failure="NETWORK", load_failure_times=2)
-    engine = await engines.start()
+    engine = await engines.start(clock=(clock := Clock()))
     error = await refusal(engine, model)
     assert error.details == {"error_class": "NETWORK", "permanent": False, "attempts": 1}
     assert error.message.endswith("The first request from 30 s on tries again.")
     assert (await refusal(engine, model)).details["attempts"] == 1  # still cooling down
-    monkeypatch.setitem(load_failures.COOLDOWN_S, "NETWORK", 0.0)
+    clock.ahead_s = 31
     assert (await refusal(engine, model)).details["attempts"] == 2
+    clock.ahead_s = 92
     assert len((await bounded(engine.infer(request(model, "text")))).items) == 1
 
 
@@ -319,11 +319,10 @@ async def test_readiness_waits_for_the_preload(engines):
     assert len((await bounded(engine.infer(request(model, "text", load_wait_s=0.0)))).items) == 1
 
 
-async def test_a_failed_preload_keeps_readiness_red_and_says_why_until_it_succeeds(engines, monkeypatch):
-    monkeypatch.setitem(load_failures.COOLDOWN_S, "STORAGE", 0.0)
+async def test_a_failed_preload_keeps_readiness_red_and_says_why_until_it_succeeds(engines):
     broken = engines.model("broken", load_failure="GATED")
     flaky = engines.model("flaky", load_failure="STORAGE", load_failure_times=2)
-    engine = await engines.start(preload_models=(broken, flaky))
+    engine = await engines.start(preload_models=(broken, flaky), timeouts=Timeouts(cooldown_s={"STORAGE": 0.0}))
     await until(lambda: engine.model(flaky).state == "loaded")
     await until(lambda: flaky not in engine.health().ready_problem)
     assert f"{broken} failed" in engine.health().ready_problem
@@ -343,14 +342,16 @@ async def test_an_unknown_model_is_refused_with_near_names(engines):
 async def test_what_is_loaded_is_not_loaded_again_and_nothing_of_it_is_lost(engines):
     model = engines.model("model")
     engine = await engines.start(load=[model])
-    record = engine._registry.known(model)
-    serving = record.loaded
-    await bounded(engine._lifecycle.load_record(record))
-    with pytest.raises(RuntimeError, match="cannot go from ready to fetching"):
-        record.move(State.FETCHING)
     await bounded(engine.load(model))
-    assert record.loaded is serving
-    assert RECORD.events(model, "load") == []
+    assert engine.model(model).state == "loaded"
+    assert RECORD.events(model) == []
+
+
+def test_a_move_that_is_not_legal_raises_and_names_the_model_and_its_states():
+    record = ModelRecord(ResolvedModel("org/model", ModelConfig("org/model"), Profile("default")))
+    with pytest.raises(RuntimeError, match="org/model cannot go from available to ready"):
+        record.move(State.READY)
+    assert record.state is State.AVAILABLE
 
 
 async def test_a_closed_engine_loads_nothing_more(engines):

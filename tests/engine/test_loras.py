@@ -11,7 +11,6 @@ from sie_fake.record import RECORD
 from sie_core.contracts import InferenceError, Lora, LoraConfig
 from sie_core.engine.models import loras
 from sie_core.engine.timeouts import Timeouts
-from sie_core.memory import lru
 
 from .conftest import (
     BOUND_S,
@@ -31,11 +30,9 @@ MB = 1_000_000
 
 
 @pytest.fixture(autouse=True)
-def hurried(monkeypatch):
-    """Nothing needs to stay for a while, however slow the machine."""
+def afresh(hurried):
+    """Nothing needs to stay for a while, and the peak of the memory is that of the test."""
     MEMORY.peak = 0
-    monkeypatch.setattr(lru, "UNSERVED_S", 0.0)
-    monkeypatch.setattr(lru, "LONGEST_STAY_S", 0.0)
 
 
 def asked(model, lora=None, **fields):

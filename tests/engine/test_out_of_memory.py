@@ -9,18 +9,13 @@ from sie_fake.record import RECORD
 from sie_core.contracts import InferenceError
 from sie_core.engine.residency.memory import DeviceMemoryMeter
 from sie_core.engine.timeouts import Timeouts
-from sie_core.memory import lru
 
-from .conftest import bounded, queued, request, sample, until
+from .conftest import bounded, queued, request, sample, told, until
 
 MB = 1_000_000
 DEVICES = pytest.mark.parametrize("device", ["cpu", "fake"])
+pytestmark = pytest.mark.usefixtures("hurried")
 STAGES = ("prepare_oom_text", "oom_text", "finish_oom_text")
-
-
-@pytest.fixture(autouse=True)
-def hurried(monkeypatch):
-    monkeypatch.setattr(lru, "UNSERVED_S", 0.0)
 
 
 def evictions(engine, model):
@@ -89,12 +84,17 @@ async def test_hopeless_requests_at_once_empty_the_device_of_one_model_at_most(e
 
 
 async def test_a_model_in_use_does_not_go_for_a_batch_that_lacks_memory(engines):
-    other, model = engines.model("other", memory_bytes=900 * MB), engines.model("model", run_bytes_per_cost=200 * MB)
+    hold = engines.hold()
+    other = engines.model("other", memory_bytes=900 * MB, prepare_hold=str(hold))
+    model = engines.model("model", run_bytes_per_cost=200 * MB)
     engine = await engines.start(load=[model, other], device="fake")
-    _, lease = await engine._lifecycle.acquire(engine.catalog.resolve(other), 0.0)
+    using = asyncio.create_task(engine.infer(request(other, "text")))
+    await until(lambda: told(engine, other).leases)
     with pytest.raises(InferenceError, match="ran out of memory"):
         await bounded(engine.infer(request(model, "text")))
-    lease.release()
+    hold.off()
+    assert len((await bounded(using)).items) == 1
+    await until(lambda: not told(engine, other).leases)
     assert len((await bounded(engine.infer(request(model, "text")))).items) == 1
 
 

@@ -161,6 +161,7 @@ class World:
             Estimates(SimpleNamespace(kind="fake")),  # type: ignore[arg-type]
             self.queues,
             metrics,
+            timeouts,
             clock,
         )  # type: ignore[arg-type]
         self.rollout = Rollout(self.registry, self.lifecycle, clock)
@@ -210,7 +211,7 @@ class World:
             converters=None,
             loras=Loras(
                 fetched.resolved.id, fetched.resolved.config.loras, 2, lambda name: self._lora(model, name), True,
-                self.loop.time,
+                Timeouts(), self.loop.time,
             ),
             leases=leases,
         )  # type: ignore[arg-type]  # fmt: skip

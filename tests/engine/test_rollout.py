@@ -12,14 +12,11 @@ from sie_fake.record import RECORD
 
 from sie_core.catalog import Catalog, build_catalog, open_folder
 from sie_core.catalog.configs import reading
-from sie_core.catalog.sources import watcher as reloading
 from sie_core.catalog.sources.watcher import CatalogWatch
 from sie_core.contracts import InferenceError
 from sie_core.defaults import BUILTINS
 from sie_core.engine import Engine
-from sie_core.engine.models import load_failure as load_failures
 from sie_core.engine.timeouts import Timeouts
-from sie_core.memory import lru
 from sie_core.plugins import discover
 
 from .conftest import (
@@ -150,11 +147,10 @@ async def test_a_changed_config_that_cannot_be_loaded_leaves_the_old_one_serving
 
 
 async def test_a_changed_config_that_could_not_be_loaded_for_now_is_tried_again(
-    engines: Engines, monkeypatch: pytest.MonkeyPatch
+    engines: Engines,
 ) -> None:
-    monkeypatch.setitem(load_failures.COOLDOWN_S, "NETWORK", 0.0)
     model = engines.model("model")
-    engine = await engines.start(load=[model])
+    engine = await engines.start(load=[model], timeouts=Timeouts(cooldown_s={"NETWORK": 0.0}))
     engines.model("model", load_failure="NETWORK", load_failure_times=2, tasks=size(5))
     follow(engines, engine)
     await settled(engine)
@@ -355,13 +351,10 @@ async def test_a_preload_is_tried_again_at_once_with_its_changed_config(engines:
     assert len(vectors(await bounded(engine.infer(request(model, "text", load_wait_s=0))))[0]) == 5
 
 
-async def test_a_preload_that_goes_on_after_a_change_loads_what_is_served_now(
-    engines: Engines, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(load_failures.COOLDOWN_S, "NETWORK", 0.0)
+async def test_a_preload_that_goes_on_after_a_change_loads_what_is_served_now(engines: Engines) -> None:
     load = engines.hold()
     model = engines.model("model", load_failure="NETWORK", load_hold=str(load))
-    engine = engines.make(preload_models=(model,))
+    engine = engines.make(preload_models=(model,), timeouts=Timeouts(cooldown_s={"NETWORK": 0.0}))
     starting = asyncio.create_task(engine.start())
     await until(lambda: engine.model(model).state == "loading")
     engines.model("model", tasks=size(5))
@@ -412,10 +405,10 @@ def test_a_folder_of_weights_that_comes_or_goes_is_a_change(engines: Engines) ->
 async def test_a_folder_that_hangs_is_told_and_followed_again_once_it_answers(
     engines: Engines, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(reloading, "HUNG_S", 0.01)
     go_on, asked = threading.Event(), []
     engine = await engines.start()
     looking = watch(engines, engine)
+    looking.hung_s = 0.01
     stamp = looking.folder.stamp
 
     def hanging() -> Hashable:
@@ -429,7 +422,7 @@ async def test_a_folder_that_hangs_is_told_and_followed_again_once_it_answers(
     (note,) = engine.health().notes
     assert "models folder has not answered for 0.01 s" in note
     assert len(asked) == 1
-    monkeypatch.setattr(reloading, "HUNG_S", BOUND_S)
+    looking.hung_s = BOUND_S
     go_on.set()
     await bounded(look)
     assert engine.health().notes == ()
@@ -460,10 +453,8 @@ async def test_a_folder_that_vanishes_leaves_what_is_served(engines: Engines) ->
 
 
 async def test_a_model_that_is_removed_while_its_load_waits_for_its_turn_is_not_loaded_and_displaces_nobody(
-    engines: Engines, monkeypatch: pytest.MonkeyPatch
+    engines: Engines, hurried: None
 ) -> None:
-    monkeypatch.setattr(lru, "UNSERVED_S", 0.0)
-    monkeypatch.setattr(lru, "LONGEST_STAY_S", 0.0)
     load = engines.hold()
     kept = engines.model("kept", memory_bytes=150 * MB)
     first = engines.model("first", load_hold=str(load))
@@ -505,11 +496,10 @@ async def test_a_load_that_is_cancelled_before_its_first_step_leaves_its_model_a
 
 
 async def test_a_changed_config_that_a_request_loaded_meanwhile_is_not_loaded_a_second_time(
-    engines: Engines, monkeypatch: pytest.MonkeyPatch
+    engines: Engines,
 ) -> None:
-    monkeypatch.setitem(load_failures.COOLDOWN_S, "NETWORK", 1.0)
     model = engines.model("meanwhile")
-    engine = await engines.start(load=[model])
+    engine = await engines.start(load=[model], timeouts=Timeouts(cooldown_s={"NETWORK": 1.0}))
     engines.model("meanwhile", load_failure="NETWORK", load_failure_times=1, tasks=size(5))
     follow(engines, engine)
     await until(lambda: engine.model(model).last_error)

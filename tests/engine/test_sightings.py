@@ -16,10 +16,9 @@ import pytest
 import yaml
 from safetensors.numpy import save_file
 
-from sie_core.catalog import sightings as catalog_sightings
 from sie_core.contracts import InferenceError, ModelCard, ModelConfig, ModelFacts, WeightTierFactory
 from sie_core.engine import Engine, building
-from sie_core.engine.models import sightings
+from sie_core.engine.timeouts import Timeouts
 from sie_core.plugins import PluginSet
 
 from .conftest import BOUND_S, Engines, bounded, until
@@ -118,13 +117,10 @@ async def test_models_whose_weights_are_here_come_first_and_are_what_a_mistyped_
         engine.model("org/embed-bas")
 
 
-async def test_weights_that_come_and_go_are_seen_at_a_later_look(
-    engines: Engines, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sightings, "FRESH_S", 0.0)
+async def test_weights_that_come_and_go_are_seen_at_a_later_look(engines: Engines) -> None:
     folder = engines.folder / "elsewhere"
     model = write_config(engines, "model", weights_path=str(folder))
-    engine = await engines.start()
+    engine = await engines.start(timeouts=Timeouts(sightings_fresh_s=0.0))
     assert not engine.model(model).available
     write_weights(folder, BERT)
     await until(lambda: engine.model(model).dims == {"dense": 12})
@@ -156,13 +152,12 @@ async def test_a_preview_that_fails_is_logged_and_tells_nothing(
     engines: Engines,
     preview: str,
     problem: str,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(catalog_sightings, "PREVIEW_LIMIT_S", 0.2 if preview == "hanging" else BOUND_S)
+    timeouts = Timeouts(preview_s=0.2 if preview == "hanging" else BOUND_S)
     write_weights(engines.folder / "plain", BERT)
     with caplog.at_level(logging.WARNING):
-        models = listed(await engines.start(previewing(preview)))
+        models = listed(await engines.start(previewing(preview), timeouts=timeouts))
     assert (models["plain"].outputs, models["plain"].available) == ((), True)
     assert f"the model family 'pytorch' {problem}" in caplog.text
 

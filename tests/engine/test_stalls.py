@@ -97,40 +97,40 @@ async def test_tokenising_that_hangs_takes_one_thread_which_is_told_as_any_other
 async def test_a_batch_that_waits_to_be_finished_is_no_hang_and_one_that_is_being_finished_is(
     engines, monkeypatch, device
 ):
-    model, clock = engines.model("plain"), Clock()
-    engine = await engines.start(load=[model], preprocessor_workers=1, device=device, clock=clock)
-    taken, busy, finishing, finish = threading.Event(), threading.Event(), threading.Event(), FakeAdapter.finish
+    ahead, model, clock = engines.model("ahead"), engines.model("plain"), Clock()
+    engine = await engines.start(load=[ahead, model], preprocessor_workers=1, device=device, clock=clock)
+    begun, gates, finish = [], [threading.Event() for _ in range(3)], FakeAdapter.finish
 
     def held(self, units, raw):
-        finishing.set()
-        assert free.wait(BOUND_S)
+        begun.append(len(units))
+        assert gates[len(begun) - 1].wait(BOUND_S)
         return finish(self, units, raw)
 
-    free = threading.Event()
     monkeypatch.setattr(FakeAdapter, "finish", held)
-    pool = engine._pipeline._finishing
-    pool.submit(lambda: (taken.set(), busy.wait(BOUND_S)))
+    tasks = []
     try:
-        await asyncio.to_thread(taken.wait, BOUND_S)
-        task = asyncio.create_task(engine.infer(request(model, "text")))
-        await until(lambda: pool.waiting == 1)
-        clock.ahead_s = 1000
-        assert engine.health().live_problem is None
-        clock.ahead_s = 0
-        busy.set()
-        await asyncio.to_thread(finishing.wait, BOUND_S)
+        for name in (ahead, ahead, model):
+            tasks.append(asyncio.create_task(engine.infer(request(name, "text"))))
+            await until(lambda: len(RECORD.runs()) == len(tasks))
+        await until(lambda: engine.status().stages["finish"].waiting == 2)
+        clock.ahead_s = 40
+        gates[0].set()
+        await until(lambda: len(begun) == 2)
+        clock.ahead_s = 80
+        assert engine.health().live_problem is None  # the third has waited for longer than a batch may be at work
+        gates[1].set()
+        await until(lambda: len(begun) == 3)
         assert engine.health().live_problem is None
         clock.ahead_s = 1000
         assert model in engine.health().live_problem
     finally:
-        clock.ahead_s = 0
-        busy.set()
-        free.set()
-    await bounded(task)
-    assert engine.health().live_problem is None
+        for gate in gates:
+            gate.set()
+    await bounded(asyncio.gather(*tasks))
+    await until(lambda: engine.health().live_problem is None)
 
 
-async def test_a_fetch_of_which_nothing_comes_is_told_until_something_does(engines, monkeypatch):
+async def test_a_fetch_of_which_nothing_comes_is_told_until_something_does(engines):
     asked, free = threading.Event(), threading.Event()
 
     class Tier:

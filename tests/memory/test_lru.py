@@ -6,9 +6,10 @@ import pytest
 
 from sie_core.contracts import DeviceMemory, HeldModel, MemoryLimits, Room
 from sie_core.memory import LeastRecentlyUsed
-from sie_core.memory.lru import ASK_AGAIN_S, UNSERVED_S
+from sie_core.memory.lru import ASK_AGAIN_S
 
 NOW = 1000.0
+UNSERVED_S = 10.0
 LRU = LeastRecentlyUsed(MemoryLimits(pressure=0.8, idle_s=None))
 IDLE = LeastRecentlyUsed(MemoryLimits(pressure=0.8, idle_s=60.0))
 

@@ -20,7 +20,7 @@ from sie_objectstore.store import BucketStore
 
 from sie_core.cache import ClusterTier, DiskCache, store_layout
 from sie_core.contracts import WeightRequest
-from sie_core.engine.models import load_failure as load_failures
+from sie_core.engine.timeouts import Timeouts
 from tests.objectstore.conftest import Impatient
 from tests.objectstore.proxy import Faults
 from tests.pytorch.encoders import save_encoder
@@ -58,12 +58,9 @@ def start(
     encoder: Path,
     tmp_path: Path,
     impatient: Impatient,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., str]:
     """Start a server whose only weights are in the store; gives its URL."""
-    for failure in ("NETWORK", "STORAGE"):
-        monkeypatch.setitem(load_failures.COOLDOWN_S, failure, 0.0)  # type: ignore[index]
-    monkeypatch.setattr(load_failures, "PERMANENT_COOLDOWN_S", 0.0)
+    timeouts = Timeouts(cooldown_s={"NETWORK": 0.0, "STORAGE": 0.0}, permanent_cooldown_s=0.0)
     ClusterTier(store, DiskCache(tmp_path / "none"), fills=True).fill(WeightRequest("org/tiny"), encoder)
     models = tmp_path / "models"
     models.mkdir()
@@ -71,7 +68,7 @@ def start(
 
     def start(cache: Path = tmp_path / "cache") -> str:
         settings = {"cluster_cache": store.url, "local_cache": cache, "hf_fallback": False}
-        url: str = sie_server(models_dir=models, default_compute_precision="float32", **settings).url
+        url: str = sie_server(models_dir=models, default_compute_precision="float32", timeouts=timeouts, **settings).url
         return url
 
     return start

@@ -391,7 +391,7 @@ def test_a_client_waits_for_the_load_and_is_told_what_was_applied(
 
 
 async def test_a_declared_adapter_is_listed(world: World) -> None:
-    assert sorted(world.engine.model(MODEL).loras) == sorted([*world.adapters, "gone"])
+    assert sorted(world.engine.model(MODEL).loras) == sorted([*world.adapters, "gone", "wrong"])
 
 
 def test_the_config_of_an_adapter_names_what_peft_wrote(files: tuple[Path, dict[str, Path]]) -> None:

@@ -23,8 +23,6 @@ SETTLE_S = 1.0
 DOUBLINGS = 3
 """How often the pause doubles while the folder cannot be read."""
 UNFOLLOWED = "the models folder changed and cannot be followed; the log says why"
-HUNG_S = 60.0
-"""Seconds after which a folder that does not answer is reported like one that cannot be read."""
 JITTER = 0.1
 """The fraction by which pauses vary, so that the machines of a cluster do not list their store all at once."""
 
@@ -42,6 +40,7 @@ class CatalogWatch:
         current: Returns the snapshot in force.
         replace: Puts a new one in force.
         tell: Called with the reason why the folder is not followed, fit for a client, and with None once it is again.
+        hung_s: Seconds after which a folder that does not answer is reported like one that cannot be read.
     """
 
     folder: ModelsFolder
@@ -49,6 +48,7 @@ class CatalogWatch:
     current: Callable[[], Catalog]
     replace: Callable[[Catalog], None]
     tell: Callable[[str | None], None]
+    hung_s: float = 60.0
     _last: Hashable = field(default=None, init=False)
     _refused: Hashable = field(default=None, init=False)
     _settling: bool = field(default=False, init=False)
@@ -105,8 +105,10 @@ class CatalogWatch:
 
     async def _on_thread(self, call: Callable[[], Result]) -> Result:
         """Return what `call` returns, however long it takes: a thread cannot be ended, and a second would hang too."""
-        hung = FolderUnreadable(f"the models folder has not answered for {HUNG_S:g} s; what is at it is waited for")
-        telling = asyncio.get_running_loop().call_later(HUNG_S, self._say, hung)
+        hung = FolderUnreadable(
+            f"the models folder has not answered for {self.hung_s:g} s; what is at it is waited for"
+        )
+        telling = asyncio.get_running_loop().call_later(self.hung_s, self._say, hung)
         try:
             return await on_thread("sie-models", call)
         finally:

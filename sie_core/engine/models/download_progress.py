@@ -5,19 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-# How long a fetch may report no progress before `/health` mentions it: hashing a large file takes minutes, and another
-# process may be fetching the same weights.
-FETCH_LIMIT_S = 300.0
-
 
 class DownloadProgress:
     """The progress of one fetch, in bytes.
 
     Args:
+        limit_s: How long it may stand still before that is a problem.
         clock: Monotonic seconds.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limit_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limit_s = limit_s
         self._clock = clock
         self._moved_at = clock()
         self._done = self._total = 0
@@ -28,8 +26,8 @@ class DownloadProgress:
             self._done, self._total, self._moved_at = done, total, self._clock()
 
     def problem(self) -> str | None:
-        """Describe a fetch that made no progress for `FETCH_LIMIT_S`; None for any other."""
-        if (idle := self._clock() - self._moved_at) <= FETCH_LIMIT_S:
+        """Describe a fetch that made no progress for `limit_s`; None for any other."""
+        if (idle := self._clock() - self._moved_at) <= self._limit_s:
             return None
         return f"nothing has come of its weights for {idle:.0f} s: {self.describe()}"
 

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sie_core.contracts import InferenceError, LoadFailure, ModelLoadError, OutOfDeviceMemory
 from sie_core.contracts.errors import PERMANENT_FAILURES
+from sie_core.engine.timeouts import Timeouts
 
 log = logging.getLogger(__name__)
 
-# Seconds until a transient failure is tried again; they double with each attempt.
-COOLDOWN_S: Mapping[LoadFailure, float] = {"OOM": 60, "NETWORK": 30, "TIMEOUT": 30, "STORAGE": 60, "UNKNOWN": 600}
-LONGEST_COOLDOWN_S = 1800.0
-# Seconds until a request tries a permanent failure again. The operator may have fixed it, and should not have to
-# restart the server with all its other models.
-PERMANENT_COOLDOWN_S = 600.0
 # Failed attempts in a row after which a transient failure counts as permanent, with the longest cooldown.
 MOST_ATTEMPTS = 8
 
@@ -30,20 +24,13 @@ class FailedLoad:
     error_class: LoadFailure
     message: str
     attempts: int
-    failed_at: float
+    retry_at: float
+    """When the load may be tried again."""
 
     @property
     def permanent(self) -> bool:
         """Whether only the operator can fix it. Requests still try again, rarely: nothing else would notice the fix."""
         return self.error_class in PERMANENT_FAILURES or self.attempts >= MOST_ATTEMPTS
-
-    @property
-    def retry_at(self) -> float:
-        """When the load may be tried again."""
-        if self.error_class in PERMANENT_FAILURES:
-            return self.failed_at + PERMANENT_COOLDOWN_S
-        cooldown = COOLDOWN_S[self.error_class] * 2.0 ** (min(self.attempts, MOST_ATTEMPTS) - 1)
-        return self.failed_at + min(cooldown, LONGEST_COOLDOWN_S)
 
     def may_retry(self, now: float) -> bool:
         """Whether the cooldown is over."""
@@ -83,7 +70,9 @@ def _raised(error: BaseException) -> str:
     return f"its adapter raised {type(error).__name__}{where}"
 
 
-def failed_load(model: str, error: BaseException, before: FailedLoad | None, now: float) -> FailedLoad:
+def failed_load(
+    model: str, error: BaseException, before: FailedLoad | None, now: float, timeouts: Timeouts
+) -> FailedLoad:
     """Record that loading `model` raised `error`. The text of an untyped exception goes to the log only."""
     attempts = 1 if before is None else before.attempts + 1
     if isinstance(error, ModelLoadError):
@@ -94,4 +83,11 @@ def failed_load(model: str, error: BaseException, before: FailedLoad | None, now
         failure, message = "UNKNOWN", f"{_raised(error)}; the server's log says more."
     foreign = None if isinstance(error, ModelLoadError) else error
     log.error("loading %s failed (%s, attempt %d): %s", model, failure, attempts, message, exc_info=foreign)
-    return FailedLoad(model, failure, message, attempts, now)
+    return FailedLoad(model, failure, message, attempts, now + _cooldown_s(failure, attempts, timeouts))
+
+
+def _cooldown_s(failure: LoadFailure, attempts: int, timeouts: Timeouts) -> float:
+    if failure in PERMANENT_FAILURES:
+        return timeouts.permanent_cooldown_s
+    cooldown_s = timeouts.cooldown_s[failure] * 2.0 ** (min(attempts, MOST_ATTEMPTS) - 1)
+    return min(cooldown_s, timeouts.longest_cooldown_s)

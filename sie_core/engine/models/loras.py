@@ -17,20 +17,13 @@ from sie_core.concurrency.loop import call_soon
 from sie_core.contracts import HeldModel, InferenceError, InvalidInput, Lora, LoraConfig, ModelLoadError
 from sie_core.contracts.errors import OUT_OF_MEMORY, PERMANENT_FAILURES
 from sie_core.engine.models.lease import Lease, Leases
+from sie_core.engine.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 log = logging.getLogger(__name__)
 
 PARAM = "options.lora"
 # Loads at once of configured adapters, and of those that clients name: arbitrary ids cannot delay configured ones.
 LOADS_AT_ONCE = 2
-# How long a failed load is cached, so that repeated requests for a missing adapter do not hit the store. Retryable
-# failures are cached for their Retry-After.
-FAILURE_REMEMBERED_S = 30.0
-# How long an adapter that nobody has used yet is spared. A client that was told to retry comes back after the load has
-# ended, and adapters in steady use would have displaced the new one by then.
-UNSERVED_S = 10.0
-# How long an eviction waits for the threads that answered the last requests to drop their references.
-LAST_HOLDERS_S = 1.0
 # The most entries of one model, whether loaded, loading or failed, beside the adapters its config declares.
 MOST_REMEMBERED = 256
 
@@ -56,17 +49,11 @@ class _Entry:
     load_s: float = 0.0
     loaded_at: float = 0.0
     failure: InferenceError | None = None
-    failed_at: float = 0.0
-
-    def awaited(self, now: float) -> bool:
-        """Whether it was loaded less than `UNSERVED_S` ago and has not been used: its client may still come back."""
-        return not self.leases.served and now - self.loaded_at < UNSERVED_S
+    retry_at: float = 0.0
 
     def outdated(self, now: float) -> bool:
         """Whether its load failed and may be tried again."""
-        if self.failure is None:
-            return False
-        return now - self.failed_at >= (self.failure.retry_after_s or FAILURE_REMEMBERED_S)
+        return self.failure is not None and now >= self.retry_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +83,7 @@ class Loras:
         limit: How many stay loaded.
         load: Loads the adapter of a name.
         by_id: Whether clients may name adapters that the config does not declare.
+        timeouts: Bounds its waits.
         clock: Monotonic seconds.
     """
 
@@ -104,6 +92,7 @@ class Loras:
     limit: int
     load: Callable[[str], Awaitable[LoadedLora]]
     by_id: bool = True
+    timeouts: Timeouts = DEFAULT_TIMEOUTS
     clock: Callable[[], float] = time.monotonic
     _entries: dict[str, _Entry] = field(default_factory=dict)
     _turns: Mapping[bool, asyncio.Semaphore] = field(
@@ -194,7 +183,7 @@ class Loras:
         del entry
         if await leases.idle_within(wait_s):
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(freed.wait(), LAST_HOLDERS_S)
+                await asyncio.wait_for(freed.wait(), self.timeouts.lora_references_s)
         log.info("%s: LoRA adapter %s evicted for its memory", self.model, name)
         return True
 
@@ -220,7 +209,8 @@ class Loras:
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            entry.failure, entry.failed_at = self._failure(name, error), self.clock()
+            entry.failure = failure = self._failure(name, error)
+            entry.retry_at = self.clock() + (failure.retry_after_s or self.timeouts.lora_failure_s)
         else:
             entry.lora, entry.load_s, entry.loaded_at = loaded.lora, loaded.load_s, self.clock()
             entry.leases = Leases(self.clock)
@@ -238,12 +228,16 @@ class Loras:
         # use.
         now = self.clock()
         others = [name for name in self.loaded if name != arrived]
-        awaited = [name for name in others if self._entries[name].awaited(now)]
+        awaited = [name for name in others if self._awaited(self._entries[name], now)]
         spared = awaited[-max(1, self.limit // 2) :]
         candidates = [name for name in others if name not in spared] + spared
         for name in candidates[: max(0, len(others) + 1 - self.limit)]:
             del self._entries[name]
             log.info("%s: LoRA adapter %s evicted, %d stay", self.model, name, self.limit)
+
+    def _awaited(self, entry: _Entry, now: float) -> bool:
+        """Whether nobody used an adapter yet, and the client that had it loaded may still come back for it."""
+        return not entry.leases.served and now - entry.loaded_at < self.timeouts.lora_unserved_s
 
     def _undeclared(self) -> list[str]:
         return [name for name in self._entries if name not in self.declared]

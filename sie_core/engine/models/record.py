@@ -15,6 +15,7 @@ from sie_core.contracts import HeldModel, ModelState, ModelStatus, ResolvedModel
 from sie_core.engine.models.download_progress import DownloadProgress
 from sie_core.engine.models.load_failure import FailedLoad
 from sie_core.engine.models.loaded import LoadedModel
+from sie_core.engine.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 # An overdue load is expected to take this much longer, as a share of its time so far.
 OVERDUE_SHARE = 0.25
@@ -73,6 +74,7 @@ class ModelRecord:
     resolved: ResolvedModel
     pinned: bool = False
     clock: Callable[[], float] = time.monotonic
+    timeouts: Timeouts = DEFAULT_TIMEOUTS
     state: State = State.AVAILABLE
     # The load or unload under way; it never raises.
     task: asyncio.Task[None] | None = None
@@ -123,7 +125,8 @@ class ModelRecord:
         self.state = to
         self.download = None
         if to is State.FETCHING:
-            self.load_started, self.stages_s, self.download = self.clock(), {}, DownloadProgress(self.clock)
+            self.load_started, self.stages_s = self.clock(), {}
+            self.download = DownloadProgress(self.timeouts.fetch_s, self.clock)
         elif to is State.DRAINING:
             self.evicted = evict
         elif to is State.READY and loaded is not None:
@@ -216,11 +219,18 @@ class Registry:
     Args:
         pinned: Ids of the models that stay loaded.
         clock: Monotonic seconds.
+        timeouts: Those of its records.
     """
 
-    def __init__(self, pinned: Container[str] = (), clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        pinned: Container[str] = (),
+        clock: Callable[[], float] = time.monotonic,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+    ) -> None:
         self._pinned = pinned
         self._clock = clock
+        self._timeouts = timeouts
         self._serving: dict[str, ModelRecord] = {}
         self._others: list[ModelRecord] = []
 
@@ -272,4 +282,4 @@ class Registry:
         self._others.remove(record)
 
     def _new(self, resolved: ResolvedModel) -> ModelRecord:
-        return ModelRecord(resolved, resolved.id in self._pinned, self._clock)
+        return ModelRecord(resolved, resolved.id in self._pinned, self._clock, self._timeouts)

@@ -9,15 +9,9 @@ from collections.abc import Callable, Mapping
 
 from sie_core.catalog import Sighting
 from sie_core.concurrency.threads import on_thread
+from sie_core.engine.timeouts import Timeouts
 
 log = logging.getLogger(__name__)
-
-# How long the result of a look is used. Other processes also add and remove weights, and send no notice.
-FRESH_S = 5.0
-# How long readiness waits for the first look at most: a disk may hang.
-LONGEST_WAIT_S = 30.0
-
-clock = time.monotonic
 
 
 class Sightings:
@@ -26,11 +20,21 @@ class Sightings:
     Args:
         look: Returns what is here of every model; called on a thread of its own.
         tell: Called after each look with the ids of the models whose weights are here.
+        timeouts: Bounds its waits.
+        clock: Monotonic seconds.
     """
 
-    def __init__(self, look: Callable[[], Mapping[str, Sighting]], tell: Callable[[frozenset[str]], None]) -> None:
+    def __init__(
+        self,
+        look: Callable[[], Mapping[str, Sighting]],
+        tell: Callable[[frozenset[str]], None],
+        timeouts: Timeouts,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._look = look
         self._tell = tell
+        self._timeouts = timeouts
+        self._clock = clock
         self._seen: Mapping[str, Sighting] = {}
         self._looked_at: float | None = None
         self._wanted = False
@@ -41,8 +45,8 @@ class Sightings:
         return self._seen.get(model)
 
     def refresh(self) -> None:
-        """Start another look where the last one is older than `FRESH_S`. Returns at once."""
-        if self._looked_at is not None and clock() - self._looked_at > FRESH_S:
+        """Start another look where the last one is no longer fresh. Returns at once."""
+        if self._looked_at is not None and self._clock() - self._looked_at > self._timeouts.sightings_fresh_s:
             self.again()
 
     def again(self) -> None:
@@ -52,9 +56,9 @@ class Sightings:
             self._looking = asyncio.create_task(self._until_fresh())
 
     async def settled(self) -> None:
-        """Wait until no look is under way, for `LONGEST_WAIT_S` at most."""
+        """Wait until no look is under way, for a bounded time."""
         if self._looking is not None:
-            await asyncio.wait([self._looking], timeout=LONGEST_WAIT_S)
+            await asyncio.wait([self._looking], timeout=self._timeouts.first_look_s)
 
     def close(self) -> None:
         """Cancel the look under way."""
@@ -68,5 +72,5 @@ class Sightings:
                 self._seen = await on_thread("sie-sightings", self._look)
             except Exception:
                 log.exception("the weights on this machine could not be looked at; what was seen before is told")
-            self._looked_at = clock()
+            self._looked_at = self._clock()
             self._tell(frozenset(self._seen))

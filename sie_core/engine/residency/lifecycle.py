@@ -22,6 +22,7 @@ from sie_core.engine.residency.loader import Fetched, Loader
 from sie_core.engine.residency.memory import Estimates, trim_heap
 from sie_core.engine.residency.residency import Residency
 from sie_core.engine.residency.residents import Queues, Unloader
+from sie_core.engine.timeouts import Timeouts
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class Lifecycle:
         estimates: Memory that models take.
         queues: Where a loaded model gets its queue.
         metrics: Counts loads.
+        timeouts: How long failed loads cool down.
         clock: Monotonic seconds.
     """
 
@@ -51,6 +53,7 @@ class Lifecycle:
         estimates: Estimates,
         queues: Queues,
         metrics: EngineMetrics,
+        timeouts: Timeouts,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._registry = registry
@@ -60,6 +63,7 @@ class Lifecycle:
         self._estimates = estimates
         self._queues = queues
         self._metrics = metrics
+        self._timeouts = timeouts
         self._clock = clock
         self._closed = False
         self._loads_s: deque[float] = deque(maxlen=LOADS_REMEMBERED)
@@ -184,7 +188,7 @@ class Lifecycle:
             record.move(State.AVAILABLE)
             raise
         except BaseException as error:
-            failure = failed_load(model, error, record.failure, self._clock())
+            failure = failed_load(model, error, record.failure, self._clock(), self._timeouts)
             self._metrics.loads.labels(model, failure.error_class).inc()
             record.move(State.FAILED, failure=failure)
             return

@@ -30,14 +30,12 @@ from sie_core.engine.models.loaded import LoadedModel
 from sie_core.engine.models.loras import Loras
 from sie_core.engine.residency.lora_loader import LoraLoader
 from sie_core.engine.residency.residency import Residency
+from sie_core.engine.timeouts import Timeouts
 from sie_core.plugins import PluginSet
 from sie_core.postprocess.converters import ConverterFailed, Converters, turned_on
 from sie_core.settings import Settings
 
 log = logging.getLogger(__name__)
-
-# The predicted run time of a batch on a CPU where `SIE_MAX_BATCH_MS` says nothing.
-CPU_BATCH_MS = 250.0
 
 StageReport = Callable[[str, float], None]
 
@@ -65,6 +63,7 @@ class Loader:
         compute_threads: CPU threads a forward pass may use.
         residency: Places the LoRA adapters of its models.
         new_policy: Makes the batch policy of a model.
+        timeouts: Those of LoRA adapters among them.
         clock: Monotonic seconds.
     """
 
@@ -78,6 +77,7 @@ class Loader:
         metrics: EngineMetrics,
         residency: Residency,
         new_policy: Callable[[BatchLimits], CheckedPolicy],
+        timeouts: Timeouts,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
@@ -88,6 +88,7 @@ class Loader:
         self._metrics = metrics
         self._residency = residency
         self._new_policy = new_policy
+        self._timeouts = timeouts
         self._clock = clock
 
     def fetch(self, resolved: ResolvedModel, report: StageReport, progress: Progress) -> Fetched:
@@ -167,6 +168,7 @@ class Loader:
                 self._settings.max_loras_per_model,
                 LoraLoader(resolved.id, adapter, leases, resolved.config.loras, self._weights, self._residency).load,
                 self._settings.lora_by_id,
+                self._timeouts,
                 self._clock,
             ),
             notes=notes,
@@ -188,12 +190,13 @@ class Loader:
 
     def _limits(self, resolved: ResolvedModel) -> BatchLimits:
         run_ms = self._settings.max_batch_ms
-        if run_ms is None and self._device.kind == "cpu":
-            run_ms = CPU_BATCH_MS
+        run_s = None if run_ms is None else run_ms / 1000
+        if run_s is None and self._device.kind == "cpu":
+            run_s = self._timeouts.cpu_batch_s
         return BatchLimits(
             max_cost=resolved.profile.max_batch_cost or self._settings.max_batch_cost,
             max_requests=self._settings.max_batch_requests,
-            max_run_s=None if run_ms is None else run_ms / 1000,
+            max_run_s=run_s,
             max_wait_s=self._settings.max_batch_wait_ms / 1000,
         )
 
