@@ -1,14 +1,16 @@
 """LoRA adapters on a device that has not room for everything: who makes way, who stays, who is told to come back."""
 
 import asyncio
+import gc
 import threading
+import weakref
 
 import pytest
 from sie_fake.device import FakeProbe
 from sie_fake.memory import MEMORY
 from sie_fake.record import RECORD
 
-from sie_core.contracts import InferenceError, Lora, LoraConfig
+from sie_core.contracts import InferenceError, Lora, LoraConfig, ModelLoadError
 from sie_core.engine.models import loras
 from sie_core.engine.timeouts import Timeouts
 
@@ -237,21 +239,41 @@ async def test_a_model_stays_until_the_load_of_an_adapter_at_work_in_it_ends(eng
     assert "failed" not in caplog.text
 
 
-async def test_adapters_that_clients_think_up_leave_the_declared_their_place(monkeypatch):
-    monkeypatch.setattr(loras, "MOST_REMEMBERED", 4)
-
+async def test_adapters_that_clients_think_up_leave_the_declared_their_place():
     async def load(name):
         if name != "declared":
             await asyncio.Event().wait()
         return loras.LoadedLora(Lora(name, None, 0), 0.0)
 
     made = loras.Loras("base", {"declared": LoraConfig("declared")}, 10, load)
-    for number in range(6):
-        with pytest.raises(InferenceError, match="is being loaded" if number < 4 else "other LoRA adapters"):
+    for number in range(loras.MOST_REMEMBERED + 2):
+        said = "is being loaded" if number < loras.MOST_REMEMBERED else "other LoRA adapters"
+        with pytest.raises(InferenceError, match=said):
             await made.acquire(f"org/{number}", 0.0)
     lora, _ = await made.acquire("declared", 30.0)
     assert lora.name == "declared"
     made.cancel_loads()
+
+
+class Name(str):
+    """The name of an adapter, which can be watched."""
+
+
+async def test_failures_of_adapters_that_clients_think_up_are_forgotten_where_they_are_many(caplog):
+    caplog.set_level("CRITICAL")  # what is kept of the log keeps names
+
+    async def load(name):
+        raise ModelLoadError("NOT_FOUND", "nobody has it")
+
+    made, names = loras.Loras("base", {}, 10, load), []
+    for number in range(2 * loras.MOST_REMEMBERED):
+        name = Name(f"org/{number}")
+        names.append(weakref.ref(name))
+        with pytest.raises(InferenceError, match="cannot be used"):
+            await made.acquire(name, BOUND_S)
+        del name
+    gc.collect()
+    assert 0 < sum(name() is not None for name in names) <= loras.MOST_REMEMBERED
 
 
 async def test_an_unloaded_model_gives_back_its_adapters(engines):

@@ -7,8 +7,9 @@ import gc
 import itertools
 import json
 import shutil
+import time
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,9 @@ from sie_pytorch.runner_specs import RUNNERS
 from sie_pytorch.runners import INTERFACE
 from sie_sdk.wire import unpack
 
-from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, Item, RunnerSpec
+from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, Item, LoadContext, Lora, RunnerSpec
 from sie_core.defaults import BUILTINS
 from sie_core.engine import Engine, build_engine
-from sie_core.engine.models import loras as engine_loras
 from sie_core.plugins import discover
 from sie_core.settings import load_settings
 from tests.pytorch.corpus import make_texts
@@ -94,6 +94,12 @@ class World:
     base: Path
     adapters: dict[str, Path]
     engine: Engine
+    wrong: Path
+    """Where the files of the declared adapter `wrong` are to lie."""
+    made: list[TextEncoder] = field(default_factory=list)
+    """What the engine loaded."""
+    payloads: dict[str, weakref.ref[Any]] = field(default_factory=dict)
+    """Of the adapters that were loaded last under each name."""
     expected: dict[str | None, NDArray[np.float32]] = field(default_factory=dict)
 
     def reference(self, name: str | None) -> NDArray[np.float32]:
@@ -120,15 +126,12 @@ class World:
 
     @property
     def loaded(self) -> tuple[str, ...]:
-        record = self.engine._registry.known(MODEL)
-        assert record.loaded is not None
-        return record.loaded.loras.loaded
+        (model,) = self.engine.status().models
+        return tuple(model.loras)
 
     @property
     def adapter(self) -> Any:
-        record = self.engine._registry.known(MODEL)
-        assert record.loaded is not None
-        return record.loaded.adapter
+        return self.made[-1]
 
 
 @pytest.fixture(scope="module")
@@ -144,13 +147,20 @@ def files(checkpoint: Callable[[str], Path], tmp_path_factory: pytest.TempPathFa
     return base, adapters
 
 
+Worlds = Callable[..., Awaitable[World]]
+
+
 @pytest.fixture
-async def world(files: tuple[Path, dict[str, Path]], tmp_path: Path) -> AsyncIterator[World]:
+async def worlds(
+    files: tuple[Path, dict[str, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Worlds]:
+    """Make worlds, by settings and arguments of their engines; what the engines load is watched."""
     base, adapters = files
     models = tmp_path / "models"
     models.mkdir()
     loras = {name: {"weights_path": str(folder)} for name, folder in adapters.items()}
-    loras["gone"] = {"weights_path": str(tmp_path / "gone")}
+    loras |= {name: {"weights_path": str(tmp_path / name)} for name in ("gone", "declared-wrong")}
+    loras["wrong"] = loras.pop("declared-wrong")
     config = {
         "sie_id": MODEL,
         "weights_path": str(base),
@@ -161,18 +171,45 @@ async def world(files: tuple[Path, dict[str, Path]], tmp_path: Path) -> AsyncIte
         },
     }
     (models / "base.yaml").write_text(yaml.safe_dump(config))
-    settings = load_settings(
-        models_dir=models,
-        local_cache=tmp_path / "cache",
-        hf_fallback=False,
-        default_compute_precision="float32",
-        max_loras_per_model=LIMIT,
-    )
-    plugins = discover(settings, BUILTINS)
-    engine = build_engine(settings, plugins)
-    await engine.start()
-    yield World(base, adapters, engine)
-    await engine.close()
+    load, load_adapter = TextEncoder.load, TextEncoder.load_lora
+    made: list[TextEncoder] = []
+    payloads: dict[str, weakref.ref[Any]] = {}
+    engines: list[Engine] = []
+
+    def load_watched(given: LoadContext) -> TextEncoder:
+        made.append(load(given))
+        return made[-1]
+
+    def load_lora_watched(adapter: TextEncoder, name: str, folder: Path) -> Lora:
+        lora = load_adapter(adapter, name, folder)
+        payloads[name] = weakref.ref(lora.payload)
+        return lora
+
+    monkeypatch.setattr(TextEncoder, "load", load_watched)
+    monkeypatch.setattr(TextEncoder, "load_lora", load_lora_watched)
+
+    async def make(clock: Callable[[], float] = time.monotonic, **chosen: Any) -> World:
+        settings = load_settings(
+            models_dir=models,
+            local_cache=tmp_path / "cache",
+            hf_fallback=False,
+            default_compute_precision="float32",
+            max_loras_per_model=LIMIT,
+            **chosen,
+        )
+        engine = build_engine(settings, discover(settings, BUILTINS), clock=clock)
+        engines.append(engine)
+        await engine.start()
+        return World(base, adapters, engine, tmp_path / "declared-wrong", made, payloads)
+
+    yield make
+    for engine in engines:
+        await engine.close()
+
+
+@pytest.fixture
+async def world(worlds: Worlds) -> World:
+    return await worlds()
 
 
 def dense(reply: InferenceReply) -> NDArray[np.float32]:
@@ -228,12 +265,8 @@ async def test_it_has_two_spellings_and_a_profile_may_choose_it(world: World) ->
 
 async def test_an_evicted_adapter_is_freed(world: World) -> None:
     await world.infer("l0")
-    record = world.engine._registry.known(MODEL)
-    assert record.loaded is not None
-    lora, lease = await record.loaded.loras.acquire("l0", 0)
-    lease.release()
-    held = weakref.ref(lora.payload)
-    del lora
+    held = world.payloads["l0"]
+    assert held() is not None
     for name in list(world.adapters)[1:]:
         await world.infer(name)
     gc.collect()
@@ -252,11 +285,9 @@ async def test_what_the_runner_keeps_of_an_adapter_counts_in_the_model_s_memory(
     await world.infer("l0")
     assert packed == [1], "the first batch packs it, on the device's thread"
     (copies,) = runner._low_ranks.values()
-    record = world.engine._registry.known(MODEL)
-    assert record.loaded is not None
-    lora, lease = await record.loaded.loras.acquire("l0", 0)
-    with lease:
-        factors = [part for factors in lora.payload.factors.values() for part in (factors.lower, factors.upper)]
+    payload = world.payloads["l0"]()
+    assert payload is not None
+    factors = [part for factors in payload.factors.values() for part in (factors.lower, factors.upper)]
     size = sum(part.nbytes for part in (*factors, *copies.memory))
     assert sum(part.nbytes for part in copies.memory) > 0
     assert world.engine.model(MODEL).memory_bytes == alone + size
@@ -291,12 +322,7 @@ async def test_another_computation_of_the_factors_is_refused(
 
 async def refused(world: World, folder: Path, match: str) -> None:
     """Have the engine load the adapter in `folder`."""
-    from sie_core.contracts import LoraConfig
-
-    await world.infer(None)
-    record = world.engine._registry.known(MODEL)
-    assert record.loaded is not None
-    record.loaded.loras.declared["wrong"] = LoraConfig("wrong", weights_path=str(folder))  # type: ignore[index]
+    shutil.move(folder, world.wrong)
     with pytest.raises(InferenceError, match=match) as caught:
         await world.infer("wrong")
     assert (caught.value.code, caught.value.param) == ("INVALID_INPUT", "options.lora")
@@ -330,44 +356,37 @@ async def test_pickled_and_missing_adapters_are_refused(tmp_path: Path, world: W
         assert str(tmp_path) not in caught.value.message
 
 
-async def test_only_declared_adapters_are_served_where_the_operator_says_so(world: World) -> None:
-    await world.infer(None)
-    record = world.engine._registry.known(MODEL)
-    assert record.loaded is not None
-    record.loaded.loras.by_id = False
+async def test_only_declared_adapters_are_served_where_the_operator_says_so(worlds: Worlds) -> None:
+    world = await worlds(lora_by_id=False)
     with pytest.raises(InferenceError, match="only such are served: those of test/base are") as caught:
         await world.infer("nobody/has-this")
     assert (caught.value.code, caught.value.param) == ("INVALID_INPUT", "options.lora")
     assert (await world.infer("l1")).lora == "l1"
 
 
-async def test_a_failure_is_remembered_for_a_while(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    await world.infer(None)
-    record = world.engine._registry.known(MODEL)
-    assert record.loaded is not None
-    loads: list[str] = []
-    load = record.loaded.loras.load
+class Body(str):
+    """A text that can be watched."""
 
-    async def counted(name: str) -> Any:
-        loads.append(name)
-        return await load(name)
 
-    record.loaded.loras.load = counted
-    for _ in range(3):
-        with pytest.raises(InferenceError):
-            await world.infer("gone")
-    assert loads == ["gone"]
-    remembered = record.loaded.loras._entries["gone"].failure
-    assert remembered is not None
-    assert remembered.__traceback__ is None, "it keeps the requests that were told of it"
-    monkeypatch.setattr(engine_loras, "FAILURE_REMEMBERED_S", 0.0)
-    with pytest.raises(InferenceError):
-        await world.infer("gone")
-    assert loads == ["gone", "gone"]
-    for n in range(2 * engine_loras.MOST_REMEMBERED):
-        with pytest.raises(InferenceError):
-            await world.infer(f"nobody/{n}")
-    assert len(record.loaded.loras._entries) <= engine_loras.MOST_REMEMBERED
+async def test_a_failure_is_remembered_for_a_while_and_not_the_requests_that_were_told_of_it(
+    worlds: Worlds, caplog: pytest.LogCaptureFixture
+) -> None:
+    ahead_s = 0.0
+    world = await worlds(clock=lambda: time.monotonic() + ahead_s)
+
+    async def refused() -> weakref.ref[Body]:
+        body = Body("text")
+        with pytest.raises(InferenceError, match="gone"):
+            await world.infer("gone", body)
+        return weakref.ref(body)
+
+    bodies = [await refused() for _ in range(3)]
+    assert caplog.text.count("LoRA adapter gone") == 1
+    gc.collect()
+    assert not any(body() for body in bodies)
+    ahead_s = 31.0
+    await refused()
+    assert caplog.text.count("LoRA adapter gone") == 2
 
 
 def test_a_client_waits_for_the_load_and_is_told_what_was_applied(
