@@ -1,7 +1,7 @@
 """What is resident on the device. All loads onto it and all evictions go through here. Event loop only.
 
-Models are loaded one at a time, so that the memory of each can be measured. A LoRA adapter whose size is known does
-not wait for a model's load if it fits beside it.
+Models are loaded one at a time, so that the memory of each can be measured. A LoRA adapter that fits without an
+eviction waits for no other load, nor for the models that one drains.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Placed(NamedTuple, Generic[Result]):
     """The result of a load."""
 
     result: Result
-    # By how many bytes the use of the device grew; None where the probe cannot tell.
+    # By how many bytes the use of the device grew; None where the probe cannot tell, or another load grew it too.
     grown: int | None
     # The estimate before the load.
     need: Need
@@ -53,6 +53,8 @@ class _Load:
 
     who: str
     at_work_since: float | None = None
+    # Whether no other load has been at work on the device at the same time.
+    alone: bool = True
 
 
 class Residency:
@@ -133,7 +135,7 @@ class Residency:
         mine = _Load(who)
         self._loads.append(mine)
         try:
-            if model is not None and (wanted := need()).sure and self._load_lock.locked() and await self._fits(wanted):
+            if model is not None and (wanted := need()).sure and await self._fits(wanted):
                 return await self._load(mine, model, wanted, load)
             async with self._load_lock:
                 wanted = need()
@@ -215,12 +217,16 @@ class Residency:
             self._making_room = False
 
     async def _load(self, mine: _Load, model: str, need: Need, load: Callable[[], Awaitable[Result]]) -> Placed[Result]:
+        if others := [each for each in self._loads if each.at_work_since is not None]:
+            for each in (mine, *others):
+                each.alone = False
         mine.at_work_since = self._clock()
         self._reserved += need.bytes
         try:
             before = await self._measure()
             result = await self._load_twice(mine.who, model, load)
-            return Placed(result, growth(before, await self._measure()), need)
+            grown = growth(before, await self._measure())
+            return Placed(result, grown if mine.alone else None, need)
         except DeviceLost as error:
             self._device_lost(error)
             raise
