@@ -7,6 +7,8 @@ import weakref
 
 import pytest
 from sie_fake.adapter import FakeAdapter
+from sie_fake.device import FakeProbe
+from sie_fake.memory import MEMORY
 from sie_fake.record import RECORD
 
 from sie_core.contracts import InferenceError, InferenceRequest, Item, Media, TokenizeRequest
@@ -105,3 +107,27 @@ async def test_a_request_whose_model_or_adapter_arrives_during_the_close_is_answ
     finishing.set()
     await asyncio.wait([running])
     await bounded(closing)
+
+
+async def test_a_load_that_a_close_cancels_while_it_is_measured_gives_back_what_it_made(engines, monkeypatch):
+    model = engines.model("model", memory_bytes=50_000_000)
+    engine = await engines.start(device="fake", timeouts=Timeouts(monitor_s=1000.0))
+    measured, release, measure = threading.Event(), threading.Event(), FakeProbe.memory
+
+    def measure_late(probe, device):
+        if MEMORY.used:
+            measured.set()
+            release.wait(2 * BOUND_S)
+        return measure(probe, device)
+
+    monkeypatch.setattr(FakeProbe, "memory", measure_late)
+    loading = asyncio.create_task(engine.load(model))
+    try:
+        await until(measured.is_set)
+        await bounded(engine.close())
+        with pytest.raises(InferenceError, match="closed"):
+            await bounded(loading)
+        await until(lambda: not MEMORY.used)
+        assert len(RECORD.events(model, "unload")) == 1
+    finally:
+        release.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -206,16 +207,24 @@ class Lifecycle:
         # Load a fetched model once there is room; return it with the bytes it takes.
         record.move(State.QUEUED)
         asked, model = self._clock(), record.resolved.id
+        made: LoadedModel | None = None
 
         async def load() -> LoadedModel:
+            nonlocal made
             if record.state is State.QUEUED:
                 record.stages_s["room"] = self._clock() - asked
                 record.move(State.LOADING)
-            return await on_thread(f"sie-load-{model}", lambda: self._load_now(record, fetched), _discard)
+            made = await on_thread(f"sie-load-{model}", lambda: self._load_now(record, fetched), _discard)
+            return made
 
-        placed = await self._residency.place(
-            model, lambda: self._estimates.before(model, fetched.card, fetched.precision), load
-        )
+        try:
+            placed = await self._residency.place(
+                model, lambda: self._estimates.before(model, fetched.card, fetched.precision), load
+            )
+        except asyncio.CancelledError:
+            if made is not None:  # it was cancelled while the device was measured after the load
+                threading.Thread(target=_discard, args=(made,), name=f"sie-discard-{model}", daemon=True).start()
+            raise
         loaded = placed.result
         return loaded, self._estimates.after(model, placed.grown, loaded.facts.memory_bytes, placed.need)
 
