@@ -1,4 +1,4 @@
-"""A request that failed leaves nothing behind: reference counts free its body at once, whatever way it failed."""
+"""A request leaves nothing behind: reference counts free its body with its answer, whatever way it ended."""
 
 import asyncio
 import gc
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from sie_fake.record import RECORD
 
-from sie_core.contracts import InferenceError, Item
+from sie_core.contracts import InferenceError, InferenceRequest, Item
 
 from .conftest import BOUND_S, request, until
 
@@ -73,3 +73,45 @@ async def test_requests_let_their_bodies_go_without_garbage_collection(engines, 
         assert (kind, await outcome(engine, model, body, **fields)) == (kind, expected)
         del body
         await until(lambda watched=watched: watched() is None)
+
+
+class Held(dict):
+    """Metadata of an item that can be watched."""
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "fields"),
+    [
+        ("INPUT_TOO_LONG", "word " * 9999, {"truncate": "error"}),
+        ("INVALID_INPUT", "word", {"options": {"unknown": 1}}),
+        ("NON_FINITE_OUTPUT", "word", {"options": {"nan_text": "word"}}),
+        ("DEADLINE_EXCEEDED", "word", {"options": {"latency_ms": 200.0}, "deadline": 0.05}),
+        (None, "word", {}),
+    ],
+)
+async def test_the_metadata_of_a_request_is_freed_with_its_answer(engines, code, text, fields):
+    model = engines.model("let-go", record=False)
+    engine = await engines.start(load=[model])
+
+    async def ask() -> weakref.ref:
+        held = Held()
+        deadline = time.monotonic() + fields["deadline"] if "deadline" in fields else None
+        items = [Item(text=text, metadata=held)]
+        wanted = InferenceRequest(model, "encode", items, "r1", **{**fields, "deadline": deadline})
+        answered = None
+        try:
+            async with asyncio.timeout(BOUND_S):  # `wait_for` would make a cycle of its own
+                await engine.infer(wanted)
+        except InferenceError as error:
+            answered = error.code
+        assert answered == code
+        return weakref.ref(held)
+
+    gc.disable()
+    try:
+        seen = await ask()
+        async with asyncio.timeout(BOUND_S):
+            while seen() is not None:  # noqa: ASYNC110 - its last batch may be on the device yet
+                await asyncio.sleep(0.005)
+    finally:
+        gc.enable()
