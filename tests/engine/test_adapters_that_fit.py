@@ -9,7 +9,7 @@ import pytest
 from sie_core.contracts import InferenceError
 from sie_core.engine.timeouts import Timeouts
 
-from .conftest import bounded, loads_at_work, request, until
+from .conftest import bounded, loads_at_work, request, told, until
 
 MB = 1_000_000
 
@@ -45,7 +45,7 @@ async def test_an_adapter_is_served_while_a_load_waits_for_a_busy_model_to_drain
         timeouts=Timeouts(drain_s=1000.0, room_s=1000.0),
     )
     running = asyncio.create_task(engine.infer(request(busy, "text")))
-    await until(lambda: engine._registry.known(busy).loaded.leases.count)
+    await until(lambda: told(engine, busy).leases)
     loading = asyncio.create_task(engine.load(other))
     await until(lambda: engine.model(busy).state == "unloading")
     assert (await bounded(engine.infer(asked(base)))).lora == "small"

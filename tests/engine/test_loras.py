@@ -350,20 +350,3 @@ async def test_requests_with_other_adapters_or_none_share_no_batch_though_their_
         assert (vectors(reply)[0] == wanted[lora]).all()
     await bounded(blocker)
     assert sorted(run.size for run in RECORD.runs(base)) == [1, 2, 2]
-
-
-async def test_an_adapter_is_loaded_again_while_the_load_that_an_unload_cancelled_still_works(engines, caplog):
-    hold = engines.hold()
-    base = engines.model("base", memory_bytes=50 * MB, takes_lora=True, loras={"a": 10 * MB}, lora_hold=str(hold))
-    engine = await engines.start(device="fake", load=[base], timeouts=Timeouts(asked_unload_s=0.02))
-    first = asyncio.create_task(engine.infer(asked(base, "a")))
-    await until(lambda: loads_at_work(engine))
-    assert not await bounded(engine.unload(base))  # the load at work keeps it
-    with pytest.raises(InferenceError, match="is not loaded"):
-        await bounded(first)
-    again = asyncio.create_task(engine.infer(asked(base, "a")))
-    await until(lambda: told(engine, base).leases > 2)
-    hold.off()
-    assert (await bounded(again)).lora == "a"
-    await until(lambda: MEMORY.used == 60 * MB)
-    assert "failed" not in caplog.text
