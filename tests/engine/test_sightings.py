@@ -77,8 +77,10 @@ def listed(engine: Engine) -> dict[str, Any]:
 async def test_a_folder_of_weights_tells_its_outputs_sizes_and_operations(engines: Engines) -> None:
     write_weights(engines.folder / "plain", BERT)
     write_weights(engines.folder / "ranks", RERANKER, tokenizer_config={"model_max_length": 64})
+    write_weights(engines.folder / "feels", {**RERANKER, "id2label": {"0": "NEGATIVE", "1": "POSITIVE"}})
     models = listed(await engines.start())
     plain, ranks = models["plain"], models["ranks"]
+    assert (models["feels"].outputs, models["feels"].operations) == ((), ())
     assert (plain.outputs, plain.dims, plain.operations) == (("dense",), {"dense": 12}, ("encode", "score"))
     assert (ranks.outputs, ranks.dims, ranks.operations) == (("score",), {}, ("score",))
     assert ranks.max_sequence_length == 64

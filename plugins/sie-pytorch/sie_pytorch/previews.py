@@ -14,16 +14,13 @@ from sie_pytorch.facts import declared_outputs, matryoshka_dims
 from sie_pytorch.recipe import DenseSettings, HeadSettings, LayerNormSettings, NotUnderstoodError, Recipe, read_recipe
 from sie_pytorch.recipes.router import is_sparse_router, read_routes
 from sie_pytorch.recipes.settings import ProjectionSettings
-from sie_pytorch.scoring.hypotheses import entailment_label
-from sie_pytorch.scoring.layout import ScoreLayout
+from sie_pytorch.scoring.layout import entails
 from sie_pytorch.scoring.layout import read_layout as read_score_layout
 from sie_pytorch.tokenizer import UNLIMITED
 from sie_pytorch.vision.layout import read_layout as read_vision_layout
 
 STATE_SIZES = ("hidden_size", "dim", "d_model")
 """Where a `config.json` states the size of the transformer's states."""
-NAMED_LABELS = 2
-"""From so many labels on one of them may say that a text follows from another."""
 _LONGEST_HEADER = 2**25
 
 Dims = dict[OutputType, int | None]
@@ -52,7 +49,10 @@ def preview_pairs(card: ModelCard, config: ModelConfig) -> ModelFacts | None:
         layout = read_score_layout(card)
     except NotUnderstoodError:
         return None
-    operations: tuple[Operation, ...] = ("score", "extract") if _entails(card, layout) else ("score",)
+    if layout.single_texts and not any(profile.runtime.get("score_label") for profile in config.profiles.values()):
+        return None
+    both = layout.source == "classifier" and entails(card)
+    operations: tuple[Operation, ...] = ("score", "extract") if both else ("score",)
     length = _length(config, card, layout.transformer.max_seq_length)
     return ModelFacts(operations=operations, max_sequence_length=length)
 
@@ -126,15 +126,6 @@ def _rows(projection: ProjectionSettings) -> int | None:
         return int(header[projection.weight]["shape"][0])
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         return None
-
-
-def _entails(card: ModelCard, layout: ScoreLayout) -> bool:
-    if layout.source != "classifier":
-        return False
-    names, numbers = card.config.get("id2label"), card.config.get("label2id")
-    if not isinstance(numbers, Mapping):
-        numbers = {str(name): index for index, name in enumerate(names.values())} if isinstance(names, Mapping) else {}
-    return len(numbers) >= NAMED_LABELS and entailment_label(numbers) is not None
 
 
 def _size(config: Mapping[str, Any], names: Iterable[str]) -> int | None:

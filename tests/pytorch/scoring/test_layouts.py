@@ -95,14 +95,21 @@ def test_of_several_labels_one_is_the_score_and_softmax_is_there_for_the_asking(
     assert refused.value.param == "options.score_label"
 
 
-def test_of_two_labels_the_second_is_the_score_and_of_more_somebody_must_say(tmp_path: Path) -> None:
-    two, four = write_classifier("bert", tmp_path / "2", labels=2), write_classifier("bert", tmp_path / "4", labels=4)
-    assert deviation(score(serve(two)), reference(two).predict(pairs())[:, 1]) <= BOUND
-    with pytest.raises(ModelLoadError, match="score_label"):
-        serve(four)
-    adapter = serve(four, runtime={"score_label": "LABEL_3"})
-    asked = {"score_label": "LABEL_3"}
-    assert deviation(score(adapter, options=asked), reference(four).predict(pairs())[:, 3]) <= BOUND
+def test_of_a_cross_encoder_s_two_labels_the_second_is_the_score(tmp_path: Path) -> None:
+    folder = write_classifier("bert", tmp_path, labels=2)
+    change_json(folder / "config.json", sentence_transformers={"activation_fn": IDENTITY, "version": "4.1.0"})
+    assert deviation(score(serve(folder)), reference(folder).predict(pairs())[:, 1]) <= BOUND
+
+
+@pytest.mark.parametrize("labels", [2, 4])
+def test_a_classifier_of_single_texts_scores_where_a_profile_names_the_label(labels: int, tmp_path: Path) -> None:
+    folder = write_classifier("bert", tmp_path, labels=labels)
+    with pytest.raises(ModelLoadError, match=r"LABEL_1.*classifies single texts.*score_label") as refused:
+        serve(folder)
+    assert refused.value.failure == "CONFIG"
+    asked = {"score_label": f"LABEL_{labels - 1}"}
+    adapter = serve(folder, runtime=asked)
+    assert deviation(score(adapter, options=asked), reference(folder).predict(pairs())[:, labels - 1]) <= BOUND
 
 
 def test_prompts_stand_before_the_query(tmp_path: Path) -> None:
@@ -208,6 +215,6 @@ def test_files_that_ask_for_something_else_are_refused(
 
 def test_a_checkpoint_without_its_head_is_refused(tmp_path: Path) -> None:
     folder = write_checkpoint("bert", tmp_path)
-    change_json(folder / "config.json", architectures=["BertForSequenceClassification"])
+    change_json(folder / "config.json", architectures=["BertForSequenceClassification"], id2label={"0": "LABEL_0"})
     with pytest.raises(ModelLoadError, match="classifier"):
         serve(folder)

@@ -7,6 +7,11 @@ from sie_pytorch.recipe import NotUnderstoodError
 from sie_pytorch.scoring.layout import is_cross_encoder, read_layout
 
 PRIORITY = 0
+SINGLE_TEXTS_PRIORITY = -100
+"""Classifiers of single texts are claimed for a profile that names `score_label`, below any family that classifies.
+
+Without that option their load is refused: a claim sees no profile.
+"""
 
 CLASSIFIERS = frozenset(
     {
@@ -19,7 +24,7 @@ CLASSIFIERS = frozenset(
 
 
 def claim_pairs(card: ModelCard) -> Claim | None:
-    """Claim cross-encoders, rerankers that sentence-transformers' files declare, and sequence classifiers.
+    """Claim cross-encoders, rerankers that sentence-transformers' files declare, and sequence classifiers of pairs.
 
     A causal language model without such files may be anything; a model config that names the family serves it.
     """
@@ -27,6 +32,8 @@ def claim_pairs(card: ModelCard) -> Claim | None:
         layout = read_layout(card)
     except NotUnderstoodError:
         return None
-    if is_cross_encoder(card) or (layout.source == "classifier" and card.model_type in CLASSIFIERS):
-        return Claim(layout.reason, PRIORITY)
-    return None
+    if not is_cross_encoder(card) and (layout.source != "classifier" or card.model_type not in CLASSIFIERS):
+        return None
+    if layout.single_texts:
+        return Claim(f"{layout.reason} unless a profile's `score_label` says otherwise", SINGLE_TEXTS_PRIORITY)
+    return Claim(layout.reason, PRIORITY)

@@ -6,7 +6,7 @@ and no tensor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from string import Formatter
 
 import numpy as np
@@ -15,11 +15,6 @@ from numpy.typing import NDArray
 from sie_core.contracts import Classification, InvalidInput, Task
 from sie_pytorch.prompts import LONGEST_PROMPT, MOST_ADDED
 from sie_pytorch.scoring.options import HYPOTHESIS
-
-
-def entailment_label(numbers: Mapping[str, int]) -> int | None:
-    """Find the label that says a hypothesis follows, among names and their numbers; None where none does."""
-    return next((number for name, number in numbers.items() if name.lower().startswith("entail")), None)
 
 
 def hypotheses(task: Task) -> list[str]:

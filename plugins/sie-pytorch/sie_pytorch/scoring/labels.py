@@ -13,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from sie_core.contracts import InvalidInput, ModelCard, Task
-from sie_pytorch.scoring.hypotheses import entailment_label, softmax
+from sie_pytorch.scoring.hypotheses import softmax
+from sie_pytorch.scoring.layout import entailment_label
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,8 @@ class Labels:
     def of(cls, card: ModelCard, count: int, activation: str | None) -> Labels:
         """Name `count` labels by the card.
 
-        Without another word the score is the only label, entailment, or of two the second: the positive class.
+        Without another word the score is the only label, entailment, or of a cross-encoder's two the second. Other
+        classifiers come here with a profile that names the label.
         """
         names = _names(card, count)
         entailment = entailment_label(_numbers(card, names)) if count > 1 else None

@@ -20,6 +20,8 @@ Source = Literal["classifier", "modules", "vocabulary"]
 """A class for sequence classification, Pooling and Dense modules, or the vocabulary of a causal language model."""
 
 _ACTIVATIONS = {name.rsplit(".", 1)[-1]: name for name in ACTIVATIONS}
+_UNNAMED_LABELS = 2  # transformers' own number where a config.json has neither `id2label` nor `num_labels`
+_SHOWN_LABELS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class ScoreLayout:
     files do not say."""
     message_format: Literal["flat", "structured", "auto"] | None = None
     """How the two texts go through the tokenizer's chat template; None where they do not."""
+    single_texts: bool = False
+    """Whether nothing in the files says that a logit is the score of a pair, so only a profile's `score_label` can."""
 
 
 def read_layout(card: ModelCard) -> ScoreLayout:
@@ -61,14 +65,42 @@ def is_cross_encoder(card: ModelCard) -> bool:
     return card.sentence_transformers.get("model_type") == "CrossEncoder"
 
 
+def entailment_label(numbers: Mapping[str, int]) -> int | None:
+    """Find the label that says a hypothesis follows, among names and their numbers; None where none does."""
+    return next((number for name, number in numbers.items() if name.lower().startswith("entail")), None)
+
+
+def entails(card: ModelCard) -> bool:
+    """Whether one of several labels of a classifier says that the second text follows from the first."""
+    names, numbers = card.config.get("id2label"), card.config.get("label2id")
+    if not isinstance(numbers, Mapping):
+        numbers = {str(name): index for index, name in enumerate(names.values())} if isinstance(names, Mapping) else {}
+    return len(numbers) > 1 and entailment_label(numbers) is not None
+
+
 def _plain(card: ModelCard) -> ScoreLayout:
     """Read a checkpoint without `modules.json`, as `CrossEncoder` does: by the class it was saved from."""
     saved = card.architectures[0] if card.architectures else ""
     if saved.endswith("ForCausalLM"):
         return ScoreLayout("vocabulary", f"its config.json names {saved}, served as a reranker")
     if saved.endswith("ForSequenceClassification"):
-        return ScoreLayout("classifier", f"its config.json names {saved}, which scores a pair of texts")
+        labels = _labels(card)
+        if len(labels) <= 1 or entails(card) or is_cross_encoder(card) or _activation_path(card) is not None:
+            return ScoreLayout("classifier", f"its config.json names {saved}, which scores a pair of texts")
+        shown = ", ".join(labels[:_SHOWN_LABELS]) + (", …" if len(labels) > _SHOWN_LABELS else "")
+        reason = f"its config.json names {saved} with the labels {shown}, which classifies single texts"
+        return ScoreLayout("classifier", reason, single_texts=True)
     raise NotUnderstoodError(f"config.json names {saved or 'no class'}, which scores no pair of texts")
+
+
+def _labels(card: ModelCard) -> list[str]:
+    """List the labels of a plain classifier; none where its files are not here and nobody says."""
+    names, count = card.config.get("id2label"), card.config.get("num_labels")
+    if isinstance(names, Mapping) and names:
+        return [str(name) for name in names.values()]
+    if not isinstance(count, int):
+        count = _UNNAMED_LABELS if any(name.endswith(".safetensors") for name in card.files) else 0
+    return [f"LABEL_{number}" for number in range(count)]
 
 
 def _declared(card: ModelCard) -> ScoreLayout:
@@ -159,13 +191,7 @@ def _steps(modules: Sequence[ModuleCard]) -> tuple[HeadSettings, ...]:
 
 def _activation(card: ModelCard) -> tuple[str | None, str | None]:
     """Find the activation the files name, and word what is not done: only PyTorch's own are ever imported."""
-    older = card.config.get("sentence_transformers")
-    places = (
-        card.sentence_transformers.get("activation_fn"),
-        older.get("activation_fn") if isinstance(older, Mapping) else None,
-        card.config.get("sbert_ce_default_activation_function"),
-    )
-    path = next((place for place in places if isinstance(place, str)), None)
+    path = _activation_path(card)
     if path is None:
         return None, None
     name = path.rsplit(".", 1)[-1]
@@ -174,3 +200,14 @@ def _activation(card: ModelCard) -> tuple[str | None, str | None]:
     if path.startswith("torch."):
         raise NotUnderstoodError(f"its activation function is {path}")
     return None, f"the files name the activation {path}, which is code of their own; the default one is applied"
+
+
+def _activation_path(card: ModelCard) -> str | None:
+    """Find the class of the activation; `CrossEncoder` alone writes it, into one of three places."""
+    older = card.config.get("sentence_transformers")
+    places = (
+        card.sentence_transformers.get("activation_fn"),
+        older.get("activation_fn") if isinstance(older, Mapping) else None,
+        card.config.get("sbert_ce_default_activation_function"),
+    )
+    return next((place for place in places if isinstance(place, str)), None)

@@ -65,6 +65,11 @@ def _load(family: type[PairModel], context: LoadContext) -> PairModel:
     card, config, name = needed_card(context), context.model.config, context.model.id
     require_weights(card)
     layout, prompts, stages = read_layout(card), Prompts.of(card), Stages(context)
+    if layout.single_texts and not context.model.profile.runtime.get("score_label"):
+        raise NotUnderstoodError(
+            f"{layout.reason}, and no family here does that yet; if it was trained to rank pairs, name the label that "
+            "is the score as `score_label` in the profile's runtime options"
+        )
     disable_progress_bars()
     reader = read_tokenizer(card, layout.transformer, trust_remote_code=config.trust_remote_code)
     tokenizer = text_tokenizer(reader, card, layout.transformer)
