@@ -84,17 +84,13 @@ class Engine:
         self._plugins = plugins
         self._every_option = frozenset(each.name for family in plugins.families.values() for each in family.options)
         self._note: str | None = None
-        self._admission = parts.admission
-        self._pipeline = parts.pipeline
+        self._admission, self._pipeline = parts.admission, parts.pipeline
         self._registry = parts.registry
-        self._pressure = parts.pressure
-        self._residency = parts.residency
-        self._lifecycle = parts.lifecycle
-        self._rollout = parts.rollout
-        self._preload = parts.preload
+        self._residency, self._pressure = parts.residency, parts.pressure
+        self._lifecycle, self._rollout, self._preload = parts.lifecycle, parts.rollout, parts.preload
         self._sightings = parts.sightings
         self._timeouts, self._clock = parts.timeouts, parts.clock
-        self._catalog: Catalog
+        self._catalog = catalog
         self._adopt(catalog)
         self.metrics.watch(
             lambda: self._admission.in_flight,
@@ -121,9 +117,8 @@ class Engine:
         self._pipeline.stop("the engine is closing")
         joined = await on_thread("sie-close", lambda: self._pipeline.close(self._timeouts.close_s))
         if not joined:
-            log.error(
-                "threads still at work were left behind: %s", self._pipeline.device.health.problem() or "a CPU stage"
-            )
+            where = self._pipeline.device.health.problem() or "a CPU stage"
+            log.error("threads still at work were left behind: %s", where)
         self._rollout.close()
         await self._lifecycle.close()
         self._residency.close()
@@ -247,7 +242,7 @@ class Engine:
             in_flight=self._admission.in_flight,
             queued=self._pipeline.device.queue.queued_by_model(),
             models=self._registry.status(),
-            loads=self._residency.loads(),
+            loads=self._residency.loads.status(),
             stages={**self._pipeline.stages(), "measure": self._residency.stage()},
         )
 
@@ -275,8 +270,8 @@ class Engine:
 
     async def _acquire(self, resolved: ResolvedModel, request: AnyRequest) -> tuple[LoadedModel, Lease]:
         """Return the loaded model and a lease on it, after as much of a load as the request waits for."""
-        with self._deadline_first(request):
-            return await self._lifecycle.acquire(resolved, self._wait_s(request))
+        with _deadline_first(request, self._clock):
+            return await self._lifecycle.acquire(resolved, _wait_s(request, self._clock()))
 
     async def _answer(self, request: InferenceRequest, resolved: ResolvedModel) -> InferenceReply:
         arrived = self._clock()
@@ -289,23 +284,23 @@ class Engine:
     async def _run(self, request: InferenceRequest, model: LoadedModel, asked: Asked, arrived: float) -> InferenceReply:
         if asked.lora is None:
             return await self._pipeline.answer(request, model, asked.task, asked.leaving, arrived)
-        with self._deadline_first(request):
-            lora, lease = await model.loras.acquire(asked.lora, self._wait_s(request))
+        with _deadline_first(request, self._clock):
+            lora, lease = await model.loras.acquire(asked.lora, _wait_s(request, self._clock()))
         with lease:
             return await self._pipeline.answer(request, model, replace(asked.task, lora=lora), asked.leaving, arrived)
 
-    def _wait_s(self, request: AnyRequest) -> float:
-        """Return how long a request waits for a load."""
-        if request.deadline is None:
-            return request.load_wait_s
-        return min(request.load_wait_s, request.deadline - self._clock())
 
-    @contextmanager
-    def _deadline_first(self, request: AnyRequest) -> Iterator[None]:
-        """Answer `DEADLINE_EXCEEDED` to who was refused when its deadline had passed: retrying is no help then."""
-        try:
-            yield
-        except InferenceError:
-            if request.deadline is not None and self._clock() >= request.deadline:
-                raise deadline_exceeded() from None
-            raise
+def _wait_s(request: AnyRequest, now: float) -> float:
+    # How long a request waits for a load.
+    return request.load_wait_s if request.deadline is None else min(request.load_wait_s, request.deadline - now)
+
+
+@contextmanager
+def _deadline_first(request: AnyRequest, clock: Callable[[], float]) -> Iterator[None]:
+    # `DEADLINE_EXCEEDED` for a request that is refused after its deadline: retrying is no help then.
+    try:
+        yield
+    except InferenceError:
+        if request.deadline is not None and clock() >= request.deadline:
+            raise deadline_exceeded() from None
+        raise

@@ -6,18 +6,22 @@ import threading
 
 from sie_fake.memory import MEMORY
 
-from sie_core.contracts import Device, DeviceMemory
+from sie_core.catalog import build_catalog
+from sie_core.contracts import Device, DeviceMemory, ModelConfig, Profile, ResolvedModel
+from sie_core.defaults import BUILTINS
 from sie_core.engine.residency.memory import UNKNOWN, Estimates, Need, growth
+from sie_core.plugins import discover
 
 from .conftest import bounded, request, until
 
 MB = 1_000_000
+MODEL = ResolvedModel("m", ModelConfig("m"), Profile("default"))
 
 
 def after(grown, weights, estimate=0, estimates=None):
     """Record a load; return what the model is said to take."""
     need = Need(estimate, bool(estimate))
-    return (estimates or Estimates(Device("cpu"))).after("m", grown, weights, need)
+    return (estimates or Estimates(Device("cpu"))).after(MODEL, grown, weights, need)
 
 
 def test_a_model_takes_what_its_load_took_and_never_less_than_its_weights():
@@ -50,6 +54,16 @@ def test_growth_is_this_process_s_own_and_unknown_where_a_measurement_failed():
     assert growth(UNKNOWN, DeviceMemory(90, 100, 30)) is None
     assert growth(DeviceMemory(90, 100, 30), UNKNOWN) is None
     assert sys.maxsize == UNKNOWN.total
+
+
+async def test_a_changed_config_is_not_estimated_by_what_the_old_one_took(engines):
+    model = engines.model("model", memory_bytes=200 * MB)
+    engine = await engines.start(device="fake", memory_limit_bytes=240 * MB, load=[model])
+    engines.model("model", memory_bytes=30 * MB)  # fits beside the old one, which serves until it is there
+    settings = engines.settings()
+    engine.follow(build_catalog(settings, discover(settings, BUILTINS), before=engine.catalog))
+    await until(lambda: engine.model(model).memory_bytes == 30 * MB)
+    assert engine.model(model).last_error is None
 
 
 async def test_models_that_are_asked_for_at_once_are_each_said_to_cost_their_own(engines):

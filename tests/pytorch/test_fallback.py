@@ -118,7 +118,7 @@ def test_both_families_give_the_same_vectors(name: str, checkpoint: Checkpoint, 
         {"input_type": "query"},
         {"input_type": "document"},
         {"instruction": "find:"},
-        {"options": {"max_seq_length": 9, "normalize": True}},
+        {"options": {"max_seq_length": 14, "normalize": True}},
         {"options": {"query_template": "a {text} b"}, "input_type": "query"},
     ):
         one, other = ask(ours, texts, **fields), ask(theirs, texts, **fields)

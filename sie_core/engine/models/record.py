@@ -277,6 +277,11 @@ class Registry:
             self._others.append(record)
         return record
 
+    def leaving(self, *, unused: bool) -> list[asyncio.Task[None]]:
+        """List the unloads under way; `unused` leaves out those of models that still drain."""
+        states = (State.UNLOADING,) if unused else (State.UNLOADING, State.DRAINING)
+        return [record.task for record in self if record.state in states and record.task is not None]
+
     def forget(self, record: ModelRecord) -> None:
         """Remove a record that does not serve and is not loaded."""
         self._others.remove(record)

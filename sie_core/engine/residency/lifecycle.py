@@ -95,7 +95,7 @@ class Lifecycle:
                 raise record.failure.error(now)
             self._start_load(record)
             if now >= until:
-                raise self._not_ready(record)
+                raise _not_ready(record, self._typical_load_s())
             await record.at_rest(until - now)
             waited = True
 
@@ -219,14 +219,14 @@ class Lifecycle:
 
         try:
             placed = await self._residency.place(
-                model, lambda: self._estimates.before(model, fetched.card, fetched.precision), load
+                model, lambda: self._estimates.before(fetched.resolved, fetched.card, fetched.precision), load
             )
         except asyncio.CancelledError:
             if made is not None:  # it was cancelled while the device was measured after the load
                 threading.Thread(target=_discard, args=(made,), name=f"sie-discard-{model}", daemon=True).start()
             raise
         loaded = placed.result
-        return loaded, self._estimates.after(model, placed.grown, loaded.facts.memory_bytes, placed.need)
+        return loaded, self._estimates.after(fetched.resolved, placed.grown, loaded.facts.memory_bytes, placed.need)
 
     def _load_now(self, record: ModelRecord, fetched: Fetched) -> LoadedModel:
         try:
@@ -244,21 +244,20 @@ class Lifecycle:
         stages = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in record.stages_s.items())
         log.info("%s loaded in %.2f s: %s", model, load_s, stages)
 
-    def _not_ready(self, record: ModelRecord) -> InferenceError:
-        model, typical_s = record.resolved.id, self._typical_load_s()
-        leaving = record.state in (State.DRAINING, State.UNLOADING)
-        if leaving and not record.evicted:
-            return InferenceError("MODEL_NOT_LOADED", f"{model} is being unloaded; retry shortly.")
-        left_s = typical_s if leaving else record.remaining_s(typical_s)
-        return InferenceError(
-            "MODEL_LOADING", f"{model} is being loaded; retry in {left_s:.0f} s.", retry_after_s=left_s
-        )
-
     def _typical_load_s(self) -> float:
         # Estimate a first load by the mean of other models' loads, or by the error table's pause.
         if self._loads_s:
             return max(LEAST_RETRY_S, sum(self._loads_s) / len(self._loads_s))
         return error_spec("MODEL_LOADING").retry_after_s or 0.0
+
+
+def _not_ready(record: ModelRecord, typical_s: float) -> InferenceError:
+    model = record.resolved.id
+    leaving = record.state in (State.DRAINING, State.UNLOADING)
+    if leaving and not record.evicted:
+        return InferenceError("MODEL_NOT_LOADED", f"{model} is being unloaded; retry shortly.")
+    left_s = typical_s if leaving else record.remaining_s(typical_s)
+    return InferenceError("MODEL_LOADING", f"{model} is being loaded; retry in {left_s:.0f} s.", retry_after_s=left_s)
 
 
 def _discard(loaded: LoadedModel) -> None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from sie_core.concurrency.pool import CpuPool
 from sie_core.concurrency.threads import on_pool
-from sie_core.contracts import Device, DeviceMemory, DeviceProbe, ModelCard, StageStatus
+from sie_core.contracts import Device, DeviceMemory, DeviceProbe, ModelCard, ResolvedModel, StageStatus
 from sie_core.memory import weight_bytes, within_limit
 
 log = logging.getLogger(__name__)
@@ -155,30 +155,36 @@ class Estimates:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._measured: dict[str, int] = {}
+        # By id; it counts for the very config it was measured with.
+        self._measured: dict[str, tuple[ResolvedModel, int]] = {}
 
-    def before(self, model: str, card: ModelCard | None, precision: str) -> Need:
+    def before(self, model: ResolvedModel, card: ModelCard | None, precision: str) -> Need:
         """Estimate a load: its last measurement, else the tensors of its files, else the largest of any model."""
-        if model in self._measured:
-            return Need(self._measured[model], True)
+        if (measured := self._of(model)) is not None:
+            return Need(measured, True)
         if card is None:
-            return Need(max(self._measured.values(), default=0), False)
+            return Need(max((size for _, size in self._measured.values()), default=0), False)
         precision = "float32" if self._device.kind == "cpu" else precision
         return Need(weight_bytes(card.path, card.files, precision), True)
 
-    def after(self, model: str, grown: int | None, weights: int, need: Need) -> int:
+    def after(self, model: ResolvedModel, grown: int | None, weights: int, need: Need) -> int:
         """Record how much a load took; return the bytes of the model.
 
         Args:
-            model: Its id.
+            model: The model, as it was loaded.
             grown: By how much the use of the device grew; None where the probe cannot tell.
             weights: Bytes of its weights by the adapter's facts; 0 where those do not tell.
             need: The estimate before the load.
         """
         known = weights or (need.bytes if need.sure else 0)
         plausible = grown is not None and (not known or grown <= max(MOST_GROWTH * known, known + SMALL_BYTES))
-        self._measured[model] = max(grown or 0, weights) if plausible else self._measured.get(model) or known
-        return self._measured[model]
+        size = max(grown or 0, weights) if plausible else self._of(model) or known
+        self._measured[model.id] = model, size
+        return size
+
+    def _of(self, model: ResolvedModel) -> int | None:
+        measured = self._measured.get(model.id)
+        return measured[1] if measured is not None and measured[0] == model else None
 
 
 def growth(before: DeviceMemory, after: DeviceMemory) -> int | None:

@@ -10,22 +10,22 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import Generic, Literal, NamedTuple, TypeVar
 
 from sie_core.contracts import (
     DeviceLost,
     DeviceMemory,
     HeldModel,
-    LoadStatus,
     ModelLoadError,
     OutOfDeviceMemory,
     Room,
     StageStatus,
 )
 from sie_core.engine.metrics import EngineMetrics
-from sie_core.engine.models.record import Registry, State
+from sie_core.engine.models.record import Registry
 from sie_core.engine.requests.errors import OUT_OF_MEMORY
+from sie_core.engine.residency.loads import Load, Loads
 from sie_core.engine.residency.memory import UNKNOWN, MemoryThread, Need, growth
 from sie_core.engine.residency.residents import Resident, Unloader
 from sie_core.engine.timeouts import Timeouts
@@ -45,16 +45,6 @@ class Placed(NamedTuple, Generic[Result]):
     grown: int | None
     # The estimate before the load.
     need: Need
-
-
-@dataclass(slots=True, eq=False)
-class _Load:
-    """One load, from the moment it queues for its turn."""
-
-    who: str
-    at_work_since: float | None = None
-    # Whether no other load has been at work on the device at the same time.
-    alone: bool = True
 
 
 class Residency:
@@ -82,19 +72,14 @@ class Residency:
         timeouts: Timeouts,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._manager = manager
-        self._memory = memory
+        self._manager, self._memory = manager, memory
         self._registry = registry
-        self._unloader = unloader
-        self._metrics = metrics
-        self._device_lost = device_lost
-        self._timeouts = timeouts
-        self._clock = clock
+        self._residents = partial(unloader.residents, registry)
+        self._metrics, self._device_lost = metrics, device_lost
+        self._timeouts, self._clock = timeouts, clock
         self._load_lock = asyncio.Lock()
         self._run_lock = asyncio.Lock()
-        self._loads: list[_Load] = []
-        # Bytes that the loads at work are expected to take.
-        self._reserved = 0
+        self.loads = Loads(clock)
         self._collected_at = self._evicted_for_run_at = -float("inf")
         self._making_room = False
         self._monitor: asyncio.Task[None] | None = None
@@ -132,17 +117,13 @@ class Residency:
             OutOfDeviceMemory: The device had no room after all, even after another model was evicted.
             DeviceLost: The device is lost until a restart.
         """
-        mine = _Load(who)
-        self._loads.append(mine)
-        try:
+        with self.loads.queued(who) as mine:
             if model is not None and (wanted := need()).sure and await self._fits(wanted):
                 return await self._load(mine, model, wanted, load)
             async with self._load_lock:
                 wanted = need()
                 await self._make_room(wanted, keep=model)
                 return await self._load(mine, model or who, wanted, load)
-        finally:
-            self._loads.remove(mine)
 
     async def free_for_run(self, model: str) -> bool:
         """Free caches, and evict one model, because a batch of `model` ran out of memory.
@@ -173,18 +154,10 @@ class Residency:
 
     def problem(self) -> str | None:
         """Name the load that hangs, if one does."""
-        for load in self.loads():
+        for load in self.loads.status():
             if (took := load.at_work_s) is not None and took > self._timeouts.load_s:
                 return f"the load of {load.what} has been at work for {took:.0f} s, and nothing else can be loaded"
         return None
-
-    def loads(self) -> list[LoadStatus]:
-        """List the loads that wait for their turn or for room, and those at work on the device."""
-        now = self._clock()
-        return [
-            LoadStatus(each.who, None if each.at_work_since is None else now - each.at_work_since)
-            for each in self._loads
-        ]
 
     def stage(self) -> StageStatus:
         """Count the calls that wait for the thread that measures, and whether it is at one."""
@@ -198,7 +171,7 @@ class Residency:
             while True:
                 memory = await self._measure()
                 residents = {name: each for name, each in self._residents().items() if name not in passed_over}
-                wanted = need.bytes + self._reserved  # an adapter may be loading beside this load
+                wanted = need.bytes + self.loads.reserved  # an adapter may be loading beside this load
                 room = self._manager.make_room(wanted, memory, _held(residents), self._clock())
                 if room == Room():
                     return
@@ -216,22 +189,16 @@ class Residency:
         finally:
             self._making_room = False
 
-    async def _load(self, mine: _Load, model: str, need: Need, load: Callable[[], Awaitable[Result]]) -> Placed[Result]:
-        if others := [each for each in self._loads if each.at_work_since is not None]:
-            for each in (mine, *others):
-                each.alone = False
-        mine.at_work_since = self._clock()
-        self._reserved += need.bytes
-        try:
-            before = await self._measure()
-            result = await self._load_twice(mine.who, model, load)
-            grown = growth(before, await self._measure())
-            return Placed(result, grown if mine.alone else None, need)
-        except DeviceLost as error:
-            self._device_lost(error)
-            raise
-        finally:
-            self._reserved -= need.bytes
+    async def _load(self, mine: Load, model: str, need: Need, load: Callable[[], Awaitable[Result]]) -> Placed[Result]:
+        with self.loads.at_work(mine, need.bytes):
+            try:
+                before = await self._measure()
+                result = await self._load_twice(mine.who, model, load)
+                grown = growth(before, await self._measure())
+            except DeviceLost as error:
+                self._device_lost(error)
+                raise
+        return Placed(result, grown if mine.alone else None, need)
 
     async def _load_twice(self, who: str, model: str, load: Callable[[], Awaitable[Result]]) -> Result:
         # Load; where memory lacks, evict one resident and load once more.
@@ -275,8 +242,7 @@ class Residency:
 
     async def _something_leaves(self, wait_s: float, *, unused: bool) -> bool:
         # Wait for an unload under way; False where there is none. `unused` skips models that still drain.
-        states = (State.UNLOADING,) if unused else (State.UNLOADING, State.DRAINING)
-        leaving = [record.task for record in self._registry if record.state in states and record.task is not None]
+        leaving = self._registry.leaving(unused=unused)
         if leaving:
             await asyncio.wait(leaving, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
         return bool(leaving)
@@ -284,11 +250,8 @@ class Residency:
     async def _fits(self, need: Need) -> bool:
         # Whether a load fits beside those at work without an eviction.
         memory = await self._measure()
-        wanted = need.bytes + self._reserved
+        wanted = need.bytes + self.loads.reserved
         return self._manager.make_room(wanted, memory, _held(self._residents()), self._clock()) == Room()
-
-    def _residents(self) -> dict[str, Resident]:
-        return self._unloader.residents(self._registry)
 
     async def _measure(self) -> DeviceMemory:
         memory = await self._memory.measure()
