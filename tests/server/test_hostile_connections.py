@@ -96,6 +96,7 @@ def test_a_wish_is_passed_over_in_every_spelling_and_segmentation(fake_server: s
 
 
 async def test_garbage_behind_pipelined_requests_is_told_after_their_answers(serve, caplog) -> None:
+    caplog.set_level("WARNING", logger="uvicorn")  # commands that ran in this process may have silenced it
     go_on, many = asyncio.Event(), 2
 
     async def held(scope, receive, send) -> None:

@@ -23,7 +23,7 @@ from tests.soak.growth.models import LEAKING
 Random = np.random.Generator
 Leaving = Literal["stays", "half-way", "at once", "soon"]
 
-HOST = "soak"
+HOST = "localhost"
 OK = "200"
 LOADING = "503 MODEL_LOADING"
 WAIT = {"Prefer": "wait=20"}

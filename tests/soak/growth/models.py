@@ -31,6 +31,8 @@ LEAK_BYTES = 1_000_000
 def write_models(folder: Path) -> None:
     """Write their configs."""
     for file in (files("sie_fake") / "models").iterdir():
+        if not file.name.endswith(".yaml"):
+            continue
         shipped = yaml.safe_load(file.read_text(encoding="utf-8"))
         name = file.name.removesuffix(".yaml")
         _write(folder, {**shipped, "sie_id": f"soak/{name}", "profiles": _unrecorded(shipped["profiles"])})
