@@ -1,4 +1,4 @@
-"""Makes one list of the relations of a text's windows. It knows no model.
+"""Makes one list of the relations of a text's windows.
 
 A relation is found where one window sees both its ends; where two do, the higher score is kept. It stays where both
 its ends stayed.

@@ -1,4 +1,4 @@
-"""Bounds how much one text may be answered with, where its length and its labels multiply. It knows no model."""
+"""Bounds how much one text may be answered with, where its length and its labels multiply."""
 
 from __future__ import annotations
 

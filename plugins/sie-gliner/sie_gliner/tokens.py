@@ -1,7 +1,7 @@
 """Words and labels to token ids through the tokenizer's Rust core alone, which several threads may use at once.
 
 gliner asks transformers, whose tokenisers change while they work. Both tokenise word by word: the tokens of a word are
-the same whatever stands beside it, so a row is put together from those of its words. It knows no model.
+the same whatever stands beside it, so a row is put together from those of its words.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tokens of texts, and the texts of tokens, as clients want to see them. It knows no model."""
+"""The tokens of texts, and the texts of tokens, as clients want to see them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of an item, checked. It knows no model."""
+"""The text of an item, checked."""
 
 from __future__ import annotations
 

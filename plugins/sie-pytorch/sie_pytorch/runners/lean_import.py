@@ -1,4 +1,4 @@
-"""Imports the part of transformers that drags scipy in, without scipy. It knows no model.
+"""Imports the part of transformers that drags scipy in, without scipy.
 
 Every model class of transformers imports the losses of all of them, and those of object detection import scipy's
 optimizers where scipy is installed, as it is beside sentence-transformers: 30 MB and a tenth of the time to the first

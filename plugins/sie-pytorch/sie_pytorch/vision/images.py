@@ -1,6 +1,6 @@
 """Image files to RGB pictures: what is damaged, not what it is said to be, or too large once decoded is refused.
 
-The size is read from the header before a pixel is decoded. It knows no model. As in transformers, what is transparent
+The size is read from the header before a pixel is decoded. As in transformers, what is transparent
 lies on white, and an EXIF orientation is not applied.
 """
 
