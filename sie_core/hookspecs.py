@@ -2,7 +2,8 @@
 
 A plugin is a module named by an entry point of the group `sie`. It states `CONTRACT_VERSION = 1` and implements any of
 these hooks with `@hookimpl`. Hooks run once, at start, on the main thread; they hand over small typed objects and the
-engine calls those directly afterwards. A hook must not import a heavy library: it names classes by `"module:Class"`.
+engine calls those directly afterwards. A hook must not import a heavy library: it names functions and classes by
+`"module:name"`.
 
 Every hook returns a list, `sie_batch_policies` and `sie_memory_managers` a mapping; either may be empty, None is a
 mistake. A hook that raises or returns something else breaks its own plugin alone: the plugin is reported as broken with
@@ -22,14 +23,16 @@ from sie_core.contracts import (
     ModelFamily,
     ObjectStoreFactory,
     OutputDtype,
+    PluginSetting,
     Postprocessor,
+    QueueTransportFactory,
     Reference,
     RunnerSpec,
     WeightPackage,
     WeightTierFactory,
 )
-from sie_core.contracts.batching import BatchPolicyFactory
-from sie_core.contracts.memory import MemoryManagerFactory
+from sie_core.contracts.device.batching import BatchPolicyFactory
+from sie_core.contracts.device.memory import MemoryManagerFactory
 
 hookspec = pluggy.HookspecMarker("sie")
 hookimpl = pluggy.HookimplMarker("sie")
@@ -98,6 +101,14 @@ def sie_object_stores() -> Sequence[ObjectStoreFactory]:  # type: ignore[empty-b
 
 
 @hookspec
+def sie_queue_transports() -> Sequence[QueueTransportFactory]:  # type: ignore[empty-body]
+    """Register queues between machines by URL scheme.
+
+    The scheme of the queue's URL chooses one. A scheme taken twice stops the start.
+    """
+
+
+@hookspec
 def sie_postprocessors() -> Sequence[Postprocessor]:  # type: ignore[empty-body]
     """Register ways to make one output of another, such as MUVERA; a request or a profile turns one on by its name.
 
@@ -117,4 +128,12 @@ def sie_references() -> Sequence[Reference]:  # type: ignore[empty-body]
 
     Those that name the model's family are asked in the order of their plugins; for each output the first that computes
     it counts. A name taken twice stops the start.
+    """
+
+
+@hookspec
+def sie_settings() -> Sequence[PluginSetting]:  # type: ignore[empty-body]
+    """Register environment variables of the plugin's own; it reads each by `PluginSetting.value`.
+
+    A value that is not allowed stops the start, as one of the core's does. A variable taken twice stops the start too.
     """

@@ -1,14 +1,17 @@
-"""Every `SIE_*` variable, typed, with its default. Nothing else in the code base reads the environment."""
+"""Every `SIE_*` variable of the core, typed, with its default. Nothing else of the core reads the environment.
+
+Variables of plugins are declared and read as `sie_core.contracts.PluginSetting`.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -55,7 +58,18 @@ class Settings(BaseSettings):
     model_wait_s: float = Field(
         30.0, ge=0, description="Seconds OpenAI-, Cohere- and TEI-shaped routes wait for a load before they answer 503."
     )
+    native_load_wait_s: float = Field(
+        2.0,
+        ge=0,
+        description="Seconds native routes wait for a load that is predicted to end by then, before they answer 503.",
+    )
     max_request_body_bytes: int = Field(34 * 2**20, ge=1, description="Largest request body; beyond it 413.")
+    max_reply_bytes: int = Field(
+        8 * 34 * 2**20,
+        ge=1,
+        description="Largest reply; beyond it 413. The default lets through the most items a request may have, each of "
+        "4,096 dimensions, as float32 in msgpack.",
+    )
     max_item_text_bytes: int = Field(
         2 * 2**20, ge=1, description="Largest text plus metadata of an item; beyond it 400."
     )
@@ -152,12 +166,73 @@ class Settings(BaseSettings):
         description="How attention is computed: `auto`, `sdpa`, `eager`, or what an installed runner names, such as "
         "`flash_attention_2`; one that is not installed stops the start.",
     )
+    runner: str = Field(
+        "auto",
+        description="Which of the runners that prove themselves serves a model: `auto`, the fastest, by a race at its "
+        "first load; `priority`, without a race; or the name of one that is tried first, such as `packed`.",
+    )
     default_compute_precision: Literal["float16", "bfloat16", "float32"] = Field(
         "float16",
         description="Precision of models whose config names none; a device that is slow in it takes the nearest "
         "that is fast there and within the family's tolerance, and the log says which.",
     )
     instrumentation: bool = Field(False, description="Detailed batch statistics in `/metrics`.")
+
+    # Cluster
+    nats_url: SecretStr | None = Field(
+        None,
+        description="Broker of the queue, results, heartbeats and broadcasts: `nats://host:4222`, several by commas.",
+    )
+    nats_user: str | None = Field(None, description="User at the broker; one in the URL wins.")
+    nats_password: SecretStr | None = Field(None, description="Its password.")
+    nats_creds: Path | None = Field(None, description="File of credentials for the broker, as `nsc` writes it.")
+    nats_tls_ca: Path | None = Field(
+        None, description="PEM file of the authority that signed the broker's certificate."
+    )
+    nats_tls_cert: Path | None = Field(None, description="PEM file of a client certificate.")
+    nats_tls_key: Path | None = Field(None, description="PEM file of its key.")
+    nats_storage: Literal["file", "memory"] = Field("file", description="Where the broker keeps queues and stores.")
+    nats_replicas: Literal[1, 3, 5] = Field(1, description="Copies of queues and stores in a cluster of brokers.")
+    ack_wait_s: float = Field(
+        5.0, ge=1, description="Seconds until work of a worker that was not heard of is given to another."
+    )
+    max_deliver: int = Field(20, ge=1, description="Times that one piece of work is given to workers at most.")
+    pool: str = Field(
+        "_default", pattern=r"^[A-Za-z0-9_\-]+$", description="Queue pool that a gateway fills and a worker pulls from."
+    )
+    bundle: str = Field("default", pattern=r"^[A-Za-z0-9_\-]+$", description="Bundle of models of a worker.")
+
+    # Gateway
+    gateway_timeout_s: float = Field(
+        120.0, gt=0, le=900, description="Seconds a gateway waits for an answer before it says 504."
+    )
+    gateway_max_concurrent_requests: int = Field(
+        4096, ge=1, description="Requests a gateway admits at once; beyond it 503 QUEUE_FULL."
+    )
+
+    # Worker
+    ipc_socket_path: Path = Field(
+        Path("/tmp/sie-ipc.sock"), description="Unix socket between a worker's sidecar and its adapter process."
+    )
+    max_concurrent_batches: int = Field(
+        4, ge=1, description="Batches' worth of slices of one model that a worker holds at once."
+    )
+    batcher_max_batch_requests: int = Field(12, ge=1, description="Slices that count as a batch for that.")
+    ipc_pool_size: int | None = Field(
+        None, ge=1, description="Connections between sidecar and adapter process; unset: `SIE_MAX_CONCURRENT_BATCHES`."
+    )
+    worker_metrics_port: int = Field(
+        9095, ge=0, le=65535, description="Port of a sidecar's probes and metrics; 0 takes a free one."
+    )
+    worker_id: str | None = Field(
+        None, pattern=r"^[A-Za-z0-9._\-]+$", description="Name of a worker; unset: the host's and the process's."
+    )
+    worker_ping_interval_ms: int = Field(
+        2000, ge=100, description="Milliseconds between two looks of a sidecar at its adapter process."
+    )
+    health_publish_interval_ms: int = Field(
+        5000, ge=100, description="Milliseconds between two heartbeats of a worker."
+    )
 
     # Logs
     log_json: bool = Field(False, description="One JSON object a line.")
@@ -169,6 +244,13 @@ class Settings(BaseSettings):
     strict_plugins: bool = Field(False, description="Whether a broken plugin stops the start.")
     trace_hooks: bool = Field(False, description="Log every hook call.")
     batch_policy: str = Field("default", description="Which registered batch policy is used.")
+
+    def queue_options(self) -> dict[str, str]:
+        """Give what is set of `SIE_NATS_*` but the URL, by the rest of its name in lower case."""
+        named = {name.removeprefix("nats_"): getattr(self, name) for name in Settings.model_fields if "nats_" in name}
+        del named["url"]
+        plain = {k: v.get_secret_value() if isinstance(v, SecretStr) else v for k, v in named.items()}
+        return {name: str(value) for name, value in plain.items() if value is not None}
 
     @field_validator("log_level", mode="before")
     @classmethod
@@ -250,8 +332,14 @@ def load_settings(**arguments: Any) -> Settings:
             field = str(problem["loc"][0]) if problem["loc"] else "?"
             origin = f"--{field.replace('_', '-')}" if field in given else variable(field)
             about = Settings.model_fields[field].description if field in Settings.model_fields else ""
-            problems.append(f"{origin}={problem['input']!r}: {problem['msg']}. {about}".rstrip())
+            problems.append(f"{origin}={_shown(field, problem['input'])}: {problem['msg']}. {about}".rstrip())
         raise SettingsError("\n".join(problems)) from None
+
+
+def _shown(field: str, value: Any) -> str:
+    """Write a bad value, unless the field holds a secret."""
+    described = Settings.model_fields.get(field)
+    return "(a secret)" if described is not None and "Secret" in str(described.annotation) else repr(value)
 
 
 def describe_settings() -> list[tuple[str, str, str]]:
@@ -271,10 +359,20 @@ def describe_settings() -> list[tuple[str, str, str]]:
     return rows
 
 
-def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
-    """Describe every `SIE_*` variable that means nothing here, with the nearest known name."""
+def core_variables() -> frozenset[str]:
+    """Name the variables of all settings."""
+    return frozenset(variable(field) for field in Settings.model_fields)
+
+
+def unknown_variables(of_plugins: Iterable[str] = (), environ: Mapping[str, str] | None = None) -> list[str]:
+    """Describe every `SIE_*` variable that means nothing here, with the nearest known name.
+
+    Args:
+        of_plugins: The variables that plugins read.
+        environ: Where to look; None takes the environment.
+    """
     environ = os.environ if environ is None else environ
-    known = {variable(field) for field in Settings.model_fields} | ECOSYSTEM
+    known = core_variables() | ECOSYSTEM | set(of_plugins)
     warnings = []
     for name in sorted(environ):
         if not name.startswith(PREFIX) or name in known or is_service_link(name, environ):

@@ -18,6 +18,7 @@ from urllib.request import urlopen
 
 import pytest
 
+os.environ.setdefault("SIE_RUNNER", "priority")  # which of two runners is faster on a tiny model is chance
 START_S = 90.0
 """How long a start may take: it may import torch on a busy machine."""
 STOP_S = 30.0
@@ -89,19 +90,25 @@ def run_server(
     *,
     ready: bool = True,
     prefix: Sequence[str] = (),
+    command: Sequence[str] = ("serve",),
 ) -> Iterator[Server]:
-    """Run `sie serve` on a free port with nothing of the caller's environment but what `env` says.
+    """Run `sie serve`, or another command, on a free port with nothing of the caller's environment but what `env` says.
 
     `prefix` is a command that runs the rest of its own line.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "models").mkdir(exist_ok=True)
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SIE_", "HF_"))}
-    own = {"HF_HOME": str(folder / "hf"), "SIE_HF_FALLBACK": "false", "SIE_MODELS_DIR": str(folder / "models")}
+    own = {
+        "HF_HOME": str(folder / "hf"),
+        "SIE_HF_FALLBACK": "false",
+        "SIE_MODELS_DIR": str(folder / "models"),
+        "SIE_RUNNER": "priority",
+    }
     log_file = folder / "server.log"
     with log_file.open("wb") as log:
         process = subprocess.Popen(
-            [*prefix, str(Path(sys.executable).with_name("sie")), "serve", "--port", "0", *args],
+            [*prefix, str(Path(sys.executable).with_name("sie")), *command, "--port", "0", *args],
             env={**inherited, **own, **(env or {})},
             cwd=folder,
             stdout=log,
@@ -109,7 +116,7 @@ def run_server(
         )
     server = Server(process, log_file)
     try:
-        server.url = server.wait_for_log(r"listening on (http://[^\s\"]+)").group(1)
+        server.url = server.wait_for_log(r"(?:listening|SIE serves) on (http://[^\s\"]+)").group(1)
         if ready:
             server.wait_until_ready()
         yield server
@@ -122,6 +129,15 @@ def run_server(
                 process.kill()
                 process.wait()
         print("---", log_file, *server.log().splitlines()[-40:], sep="\n")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build gliner's environment once, before tests that need it: pip takes longer than a test may."""
+    trained = any("trained" in getattr(item, "fixturenames", ()) for item in session.items)
+    if (trained or "tests.gliner.library" in sys.modules) and session.items and not session.config.option.collectonly:
+        from tests.gliner.library import fault
+
+        fault()
 
 
 @pytest.fixture
@@ -157,12 +173,26 @@ def fake_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield server.url
 
 
+@contextmanager
+def run_cluster(folder: Path, *args: str) -> Iterator[Server]:
+    """Run `sie cluster up` with its files in `folder / "cluster"`."""
+    with run_server(folder, args=["--folder", "cluster", *args], command=("cluster", "up")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def cluster_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a cluster of two workers over a real broker, with the models of sie-fake loaded."""
+    with run_cluster(tmp_path_factory.mktemp("cluster"), "--workers", "2", "--preload", ",".join(FAKES)) as server:
+        yield server.url
+
+
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a GLiNER checkpoint that finds planted entities; tests must not write to it."""
-    from tests.gliner.training import train
+    from tests.gliner.library import library
 
-    return train(tmp_path_factory.mktemp("trained"))
+    return library().train(tmp_path_factory.mktemp("trained"))
 
 
 @pytest.fixture(autouse=True)

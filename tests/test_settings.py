@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from sie_core.contracts import PluginSetting
 from sie_core.settings import Settings, SettingsError, describe_settings, load_settings, unknown_variables, variable
 
 
@@ -110,6 +111,25 @@ def test_an_unknown_variable_is_a_warning_with_the_nearest_name(monkeypatch: pyt
     (warning,) = unknown_variables()
     assert "SIE_MODEL_DIR" in warning
     assert "SIE_MODELS_DIR" in warning
+
+
+def test_a_variable_of_a_plugin_is_known_and_the_nearest_name_of_a_misspelt_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SIE_CPU_ISA", "avx2")
+    assert unknown_variables(["SIE_CPU_ISA"]) == []
+    monkeypatch.setenv("SIE_CPU_IAS", "avx2")
+    (warning,) = unknown_variables(["SIE_CPU_ISA"])
+    assert "did you mean SIE_CPU_ISA?" in warning
+
+
+def test_a_plugin_s_variable_is_its_default_where_it_is_unset_or_empty() -> None:
+    setting = PluginSetting("SIE_CPU_ISA", "auto", "The instruction set.", ("auto", "avx2"))
+    assert [setting.value(each) for each in ({}, {"SIE_CPU_ISA": ""}, {"SIE_CPU_ISA": "avx2"})] == [
+        "auto",
+        "auto",
+        "avx2",
+    ]
 
 
 def test_settings_do_not_change_after_they_were_read() -> None:

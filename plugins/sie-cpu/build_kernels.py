@@ -34,11 +34,17 @@ COMMON = (
     "-static-libgcc",
 )
 AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma")
-BUILDS = {
-    "kernels_avx512_bfloat16.so": ("-DSIE_BFLOAT16", *AVX512, "-mavx512bf16"),
+X86 = {
+    "kernels_avx512_bf16.so": ("-DSIE_BFLOAT16", *AVX512, "-mavx512bf16"),
     "kernels_avx512.so": AVX512,
     "kernels_avx2.so": ("-mavx2", "-mfma"),
 }
+BUILDS: dict[str, dict[str, tuple[str, ...]]] = {
+    "x86_64": X86,
+    "AMD64": X86,
+    "aarch64": {"kernels_neon.so": ()},
+}
+"""Libraries and the flags they are compiled with, by processor."""
 
 
 class KernelBuild(BuildHookInterface):  # type: ignore[type-arg]
@@ -47,13 +53,16 @@ class KernelBuild(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, and tag the wheel for this platform if anything was built."""
         compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
-        if platform.system() != "Linux" or platform.machine() not in {"x86_64", "AMD64"}:
-            self.app.display_warning("sie-cpu has kernels for x86-64 Linux only: none are built here")
+        builds = BUILDS.get(platform.machine(), {}) if platform.system() == "Linux" else {}
+        for other in set(PACKAGE.glob("kernels_*.so")) - {PACKAGE / library for library in builds}:
+            other.unlink()
+        if not builds:
+            self.app.display_warning("sie-cpu has kernels for Linux on x86-64 and AArch64 only: none are built here")
         elif compiler is None:
             self.app.display_warning("sie-cpu found no C++ compiler (set CXX, or install g++): no kernels are built")
         else:
             with ThreadPoolExecutor() as pool:
-                list(pool.map(lambda build: self._compile(compiler, *build), BUILDS.items()))
+                list(pool.map(lambda build: self._compile(compiler, *build), builds.items()))
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from math import isfinite
 
+from sie_core.batching.sharing.shares import Claims
 from sie_core.contracts import Batch, BatchLimits, BatchPolicy, ModelLoadError, QueuedUnit
 from sie_core.plugins import PluginSet
 
@@ -54,6 +55,7 @@ class CheckedPolicy:
         """The queued units of each request."""
         self._units = 0
         self._cost = 0
+        self.claims = Claims()
 
     @property
     def queued_cost(self) -> int:
@@ -70,6 +72,7 @@ class CheckedPolicy:
         for unit in units:
             self._waiting.setdefault(unit.request, set()).add(unit)
             self._cost += unit.unit.cost
+            self.claims.add(unit)
         self._units += len(units)
         self._policy.add(units)
 
@@ -87,14 +90,14 @@ class CheckedPolicy:
             self._forget(request)
         return late
 
-    def take(self, now: float, device_busy: bool) -> Batch | None:
+    def take(self, now: float, device_busy: bool, most_s: float | None = None) -> Batch | None:
         """Form the next batch.
 
         Raises:
             BrokenPolicy: The batch holds units that do not wait, or mixes keys; units wait and an idle device gets
                 no batch; or the policy has lost units.
         """
-        batch = self._policy.take(now, device_busy)
+        batch = self._policy.take(now, device_busy, most_s)
         if batch is None:
             if self._units and not device_busy:
                 raise BrokenPolicy(f"take gave an idle device no batch though {self._units} units are queued")
@@ -123,6 +126,7 @@ class CheckedPolicy:
         self._report(error)
         self._waiting.clear()
         self._units = self._cost = 0
+        self.claims = Claims()
 
     def _taken(self, batch: Batch) -> Batch:
         requests, cost = set(), 0
@@ -147,6 +151,7 @@ class CheckedPolicy:
                 f"a batch holds {queued!r:.100}, which does not wait: it ran, was dropped, or is no unit"
             )
         waiting.remove(queued)
+        self.claims.remove(queued)
         self._units -= 1
         if not waiting:
             del self._waiting[queued.request]
@@ -155,6 +160,8 @@ class CheckedPolicy:
         dropped = self._waiting.pop(request, set())
         self._units -= len(dropped)
         self._cost -= sum(queued.unit.cost for queued in dropped)
+        for queued in dropped:
+            self.claims.remove(queued)
         return len(dropped)
 
 

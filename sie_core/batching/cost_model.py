@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
+# Factor on a sample's weight for each later one. About twenty samples count, so that a change of speed is noticed.
 _MEMORY = 0.95
-"""Factor on a sample's weight for each later one. About twenty samples count, so that a change of speed is noticed."""
+# Prior: the share of a batch's time that grows with its cost; the rest is overhead.
 _PRIOR_SLOPE = 0.5
-"""Prior: the share of a batch's time that grows with its cost; the rest is overhead."""
+# Weight of the prior, in samples whose spread equals the mean cost.
 _PRIOR_WEIGHT = 0.1
-"""Weight of the prior, in samples whose spread equals the mean cost."""
 
 
 @dataclass(slots=True)
@@ -26,6 +27,8 @@ class CostModel:
     _seconds: float = 0.0
     _cost_cost: float = 0.0
     _cost_seconds: float = 0.0
+    _overhead: float = 0.0
+    _price: float = 0.0
 
     def record(self, cost: int, seconds: float) -> None:
         """Record that a batch of `cost` units ran for `seconds`."""
@@ -34,16 +37,19 @@ class CostModel:
         self._seconds = self._seconds * _MEMORY + seconds
         self._cost_cost = self._cost_cost * _MEMORY + float(cost) * cost
         self._cost_seconds = self._cost_seconds * _MEMORY + cost * seconds
-
-    def predict(self, cost: int) -> float | None:
-        """Predict the seconds of a batch of `cost` units; None before the first measurement."""
-        if self._weight == 0.0:
-            return None
         mean, mean_seconds = self._cost / self._weight, self._seconds / self._weight
         variance = max(0.0, self._cost_cost / self._weight - mean * mean)
         covariance = self._cost_seconds / self._weight - mean * mean_seconds
         most = mean_seconds / mean
         prior = _PRIOR_WEIGHT / self._weight * mean * mean
         price = (covariance + prior * _PRIOR_SLOPE * most) / (variance + prior)
-        price = min(most, max(0.0, price))
-        return mean_seconds + price * (cost - mean)
+        self._price = min(most, max(0.0, price))
+        self._overhead = mean_seconds - self._price * mean
+
+    def predict(self, cost: float) -> float | None:
+        """Predict the seconds of a batch of `cost` units; None before the first measurement."""
+        return self._overhead + self._price * cost if self._weight else None
+
+    def within(self, seconds: float) -> float:
+        """Return the cost of a batch that takes `seconds`; infinity where cost takes no time that was measured."""
+        return (seconds - self._overhead) / self._price if self._price else inf

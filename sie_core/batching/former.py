@@ -1,29 +1,36 @@
 """The default batch policy: which units run together, and when.
 
-Units queue in lanes, one for each inference key. The lane with the oldest unit is served first, from its front, so no
-unit starves. Adding, dropping or taking a unit costs O(log n).
+The flow whose turn it is gives a batch its inference key; it is filled with units of that key, in the fair order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from heapq import heapify, heappop, heappush
+from math import inf
 from operator import attrgetter
 
 from sie_core.batching.cost_model import CostModel
-from sie_core.batching.lane import Lane
+from sie_core.batching.fair_queue import FairQueue, Lane
+from sie_core.batching.flow import Flow
 from sie_core.contracts import Batch, BatchLimits, QueuedUnit
 
+# The heap is rebuilt when its outdated entries outnumber the valid ones by more than this.
 _SLACK = 64
-"""A heap is rebuilt when its outdated entries outnumber the valid ones by more than this."""
 
+# A batch may always take this many times the time of its first unit. Where every run has a large overhead, a time
+# limit below it would otherwise run each unit alone and pay the overhead for each.
 _LONGER = 2.0
-"""A batch may always take this many times the time of its first unit. Where every run has a large overhead, a time
-limit below it would otherwise run each unit alone and pay the overhead for each."""
 
+# With a time limit, a batch of several units may cost this many times the largest measured one. The very first run is
+# slow at any cost, and the runs after it then make cost look free.
 _GROWTH = 8
-"""With a time limit, a batch of several units may cost this many times the largest measured one. The very first run is
-slow at any cost, and the runs after it then make cost look free."""
+
+# The share of a batch that a request may fill in one turn where others wait.
+_TURN = 0.25
+
+# Predictions drop late requests only while batches run that correct them: a wrong one must not drop all there is.
+_TRUSTED_S = 1.0
 
 _cost = attrgetter("unit.cost")
 
@@ -38,159 +45,150 @@ class BatchFormer:
         self._limits = limits
         self._cost_model = CostModel()
         self._largest_measured = 0
-        self._lanes: dict[Hashable, Lane] = {}
-        self._heads: list[tuple[int, Lane]] = []
-        """A heap of lanes by the ticket of their first unit; an entry is outdated when that unit is gone."""
-        self._of_request: dict[Hashable, dict[int, Lane]] = {}
-        """The lanes of each request's queued units, by ticket."""
-        self._deadlines: list[tuple[float, int, Hashable]] = []
-        """A heap of the units' deadlines; an entry is outdated when its unit is gone."""
-        self._next_ticket = 0
-        self._queued_cost = 0
-        self._queued_units = 0
+        self._queue = FairQueue()
+        # A heap of the deadlines of flows, by their numbers; an entry is outdated when its flow is gone.
+        self._deadlines: list[tuple[float, int, Flow]] = []
+        self._last_taken = -inf
 
     @property
     def queued_cost(self) -> int:
         """Cost units queued."""
-        return self._queued_cost
+        return self._queue.cost
 
     @property
     def queued_units(self) -> int:
         """Units queued."""
-        return self._queued_units
+        return self._queue.units
 
     def add(self, units: Sequence[QueuedUnit]) -> None:
         """Queue units in this order."""
-        for queued in units:
-            ticket = self._next_ticket
-            self._next_ticket += 1
-            lane = self._lanes.get(queued.unit.key)
-            if lane is None:
-                lane = self._lanes[queued.unit.key] = Lane(queued.unit.key)
-            lane.add(ticket, queued)
-            self._announce(lane)
-            self._of_request.setdefault(queued.request, {})[ticket] = lane
-            self._queued_cost += queued.unit.cost
-            self._queued_units += 1
-            if queued.deadline is not None:
-                heappush(self._deadlines, (queued.deadline, ticket, queued.request))
+        for flow in self._queue.add(units, self._quantum()):
+            if flow.deadline is not None:
+                heappush(self._deadlines, (flow.deadline, flow.number, flow))
         self._tidy()
 
     def cancel(self, request: Hashable) -> int:
         """Drop every queued unit of `request`; return how many. Dropped units never run."""
-        tickets = dict(self._of_request.get(request, {}))
-        for ticket, lane in tickets.items():
-            self._remove(ticket, lane)
-        for lane in set(tickets.values()):
-            self._announce(lane)
+        dropped = self._queue.remove(request)
         self._tidy()
-        return len(tickets)
+        return dropped
 
     def expire(self, now: float) -> set[Hashable]:
-        """Drop the queued units of every request with a unit whose deadline is past; return those requests."""
+        """Drop the requests whose deadline is past, and those next in turn that would be answered after it."""
         expired: set[Hashable] = set()
         while self._deadlines and self._deadlines[0][0] <= now:
-            _, ticket, request = heappop(self._deadlines)
-            if ticket in self._of_request.get(request, ()):
-                expired.add(request)
-                self.cancel(request)
+            self._drop(heappop(self._deadlines)[2], expired)
+        while now - self._last_taken <= _TRUSTED_S and (flow := self._queue.next(now)) is not None:
+            whole: float = flow.cost
+            if not flow.started and flow.cost > self._quantum():
+                whole = min(self._queue.cost, flow.cost * self._queue.time.weight * flow.pace)
+            predicted = self._cost_model.predict(whole) or 0.0
+            if flow.deadline is None or now + predicted <= flow.deadline:
+                break
+            self._drop(flow, expired)
+        self._tidy()
         return expired
 
-    def take(self, now: float, device_busy: bool) -> Batch | None:
+    def take(self, now: float, device_busy: bool, most_s: float | None = None) -> Batch | None:
         """Form the next batch, or None where nothing is queued or, with a busy device, waiting may fill it further."""
-        lane = self._oldest_lane()
-        if lane is None or (device_busy and self._ready_at(lane, now) > now):
+        flow = self._queue.next(now)
+        if flow is None:
+            return None
+        key = flow.key()
+        lane = self._queue.lanes[key]
+        if device_busy and self._ready_at(flow, lane, now) > now:
             return None
         taken: list[QueuedUnit] = []
-        requests: set[Hashable] = set()
-        cost = 0
-        while lane.units:
-            ticket, queued = lane.head()
-            if taken and not self._fits(queued, cost, requests, first=taken[0].unit.cost):
+        flows: dict[Hashable, Flow] = {}
+        cost, end_by, quantum = 0, inf, self._quantum()
+        while flow is not None:
+            queued = flow.units[key][0][1]
+            total, new = cost + queued.unit.cost, queued.request not in flows
+            deadline = inf if flow.deadline is None else flow.deadline
+            if taken and not self._fits(total, len(flows) + new, taken[0].unit.cost, self._limit_s(flow, most_s)):
                 break
-            taken.append(queued)
-            requests.add(queued.request)
-            cost += queued.unit.cost
-            self._remove(ticket, lane)
-        self._announce(lane)
+            if taken and deadline != end_by and self._end(total, now) > end_by:
+                break  # the others in it would be answered too late
+            if taken and new and self._end(cost + flow.cost, now) > deadline:
+                break  # it would be
+            flows[queued.request] = flow
+            end_by, cost = min(end_by, deadline), total
+            taken.append(self._queue.take(flow, key, quantum))
+            flow = lane.turns.first(self._queue.time.now)
+        self._queue.served(list(flows.values()), cost, now)
+        self._last_taken = now
+        self._tidy()
         taken.sort(key=_cost)
-        return Batch(tuple(taken), lane.key, cost, self._cost_model.predict(cost), len(requests))
+        return Batch(tuple(taken), key, cost, self._cost_model.predict(cost), len(flows))
 
     def ready_at(self, now: float) -> float | None:
         """Return when `take` with a busy device gives a batch if nothing else comes; None where nothing is queued."""
-        lane = self._oldest_lane()
-        return None if lane is None else self._ready_at(lane, now)
+        flow = self._queue.next(now)
+        return None if flow is None else self._ready_at(flow, self._queue.lanes[flow.key()], now)
 
     def oldest(self) -> float | None:
-        """Return when the oldest queued unit was queued; None where nothing is."""
-        lane = self._oldest_lane()
-        return None if lane is None else lane.head()[1].enqueued_at
+        """Return when the unit was queued that has waited longest for a turn; None where nothing is."""
+        flow = self._queue.longest_unserved()
+        return None if flow is None else flow.units[flow.key()][0][1].enqueued_at
 
     def record(self, batch: Batch, seconds: float) -> None:
         """Learn how long a batch ran."""
         self._cost_model.record(batch.cost, seconds)
         self._largest_measured = max(self._largest_measured, batch.cost)
 
-    def _fits(self, queued: QueuedUnit, cost: int, requests: set[Hashable], *, first: int) -> bool:
-        cost += queued.unit.cost
+    def _full(self) -> float:
+        # The cost of the largest batch there may be.
+        limit = self._limits.max_run_s
+        return self._limits.max_cost if limit is None else min(self._limits.max_cost, self._cost_model.within(limit))
+
+    def _quantum(self) -> float:
+        # The cost that a turn may take.
+        return max(1.0, _TURN * self._full())
+
+    def _end(self, cost: int, now: float) -> float:
+        return now + (self._cost_model.predict(cost) or 0.0)
+
+    def _fits(self, cost: int, requests: int, first: int, limit_s: float) -> bool:
         return (
             cost <= self._limits.max_cost
-            and (queued.request in requests or len(requests) < self._limits.max_requests)
-            and not self._too_long(cost, first)
+            and requests <= self._limits.max_requests
+            and not self._too_long(cost, first, limit_s)
         )
 
-    def _too_long(self, cost: int, first: int) -> bool:
+    def _limit_s(self, flow: Flow, most_s: float | None) -> float:
+        limit_s = self._limits.max_run_s or inf
+        # Only a request of several batches holds up others for long. Batches of smaller ones are as full as ever: cut
+        # to `most_s`, they would cost a fifth of the throughput where all clients send one text of any length.
+        return limit_s if most_s is None or flow.largest <= self._full() else min(limit_s, most_s)
+
+    def _too_long(self, cost: int, first: int, limit_s: float) -> bool:
         """Whether a batch of `cost` may take too long; its first unit, of cost `first`, is always allowed."""
-        limit = self._limits.max_run_s
-        if limit is None or cost <= first:
+        if limit_s == inf or cost <= first:
             return False
         alone, predicted = self._cost_model.predict(first), self._cost_model.predict(cost)
         if alone is None or predicted is None or cost > _GROWTH * self._largest_measured:
             return True
-        return predicted > max(limit, _LONGER * alone)
+        return predicted > max(limit_s, _LONGER * alone)
 
-    def _ready_at(self, lane: Lane, now: float) -> float:
+    def _ready_at(self, flow: Flow, lane: Lane, now: float) -> float:
         full = (
             lane.cost >= self._limits.max_cost
-            or len(lane.requests) >= self._limits.max_requests
-            or self._too_long(lane.cost, lane.head()[1].unit.cost)
+            or len(lane.turns.flows) >= self._limits.max_requests
+            or self._too_long(lane.cost, flow.units[flow.key()][0][1].unit.cost, self._limits.max_run_s or inf)
         )
-        return now if full else max(now, lane.head()[1].enqueued_at + self._limits.max_wait_s)
+        oldest = self.oldest()
+        return now if full or oldest is None else max(now, oldest + self._limits.max_wait_s)
 
-    def _oldest_lane(self) -> Lane | None:
-        while self._heads:
-            ticket, lane = self._heads[0]
-            if ticket in lane.units:
-                return lane
-            heappop(self._heads)
-        return None
-
-    def _remove(self, ticket: int, lane: Lane) -> None:
-        queued = lane.remove(ticket)
-        self._queued_cost -= queued.unit.cost
-        self._queued_units -= 1
-        tickets = self._of_request[queued.request]
-        del tickets[ticket]
-        if not tickets:
-            del self._of_request[queued.request]
-        if not lane.units:
-            del self._lanes[lane.key]
-        if not self._lanes:  # outdated entries would keep the last requests, and the LoRA adapters in their keys, alive
-            self._heads.clear()
-            self._deadlines.clear()
-
-    def _announce(self, lane: Lane) -> None:
-        """Push the lane onto the heap again where its first unit has changed."""
-        if lane.units and (first := next(iter(lane.units))) != lane.announced:
-            lane.announced = first
-            heappush(self._heads, (first, lane))
+    def _drop(self, flow: Flow, expired: set[Hashable]) -> None:
+        if flow.units:
+            expired.add(flow.request)
+            self._queue.remove(flow.request)
 
     def _tidy(self) -> None:
-        """Rebuild a heap with too many outdated entries, so that memory shrinks with the queue."""
-        if len(self._heads) > 2 * len(self._lanes) + _SLACK:
-            self._heads = [(next(iter(lane.units)), lane) for lane in self._lanes.values()]
-            heapify(self._heads)
-        if len(self._deadlines) > 2 * self._queued_units + _SLACK:
-            queued = self._of_request
-            self._deadlines = [entry for entry in self._deadlines if entry[1] in queued.get(entry[2], ())]
+        # Memory shrinks with the queue.
+        if not self._queue.units:
+            self._deadlines.clear()
+        elif len(self._deadlines) > 2 * len(self._queue.flows) + _SLACK:
+            flows = self._queue.flows.values()
+            self._deadlines = [(each.deadline, each.number, each) for each in flows if each.deadline is not None]
             heapify(self._deadlines)

@@ -9,11 +9,11 @@ from sie_core.cache.chain import (
     hold_weights,
     weight_request,
 )
-from sie_core.cache.cluster import CLUSTER_TIER, ClusterTier
-from sie_core.cache.disk import DiskCache, DiskLimits, cache_folder
-from sie_core.cache.hub import HUB_TIER, HubTier
-from sie_core.cache.local import LOCAL_TIER, LocalTier
+from sie_core.cache.disk.cache import DiskCache, DiskLimits, cache_folder
+from sie_core.cache.disk.tier import LOCAL_TIER, LocalTier
+from sie_core.cache.hub.tier import HUB_TIER, HubTier
 from sie_core.cache.packages import PACKAGES_TIER, PackagesTier
+from sie_core.cache.store.tier import CLUSTER_TIER, ClusterTier
 
 __all__ = [
     "CLUSTER_TIER",

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Self
 
-from sie_core.cache.disk import DiskCache, disk_cache
-from sie_core.cache.formats import broken_safetensors, holds_pickles, holds_safetensors, no_safetensors
-from sie_core.cache.leases import Lease
+from sie_core.cache.disk.cache import DiskCache, disk_cache
+from sie_core.cache.disk.leases import Lease
+from sie_core.cache.formats import broken_safetensors, holds, holds_pickles, no_weights
 from sie_core.contracts import (
     ModelConfig,
     ModelLoadError,
@@ -23,7 +25,7 @@ from sie_core.contracts import (
     WeightTier,
     WeightTierFactory,
 )
-from sie_core.contracts.weights import FillableTier, PeekingTier, PicklesMissing, Progress
+from sie_core.contracts.model.weights import SAFETENSORS, FillableTier, PeekingTier, PicklesMissing, Progress
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings, SettingsError
 
@@ -62,13 +64,20 @@ class WeightChain:
         cache: The local cache, which removes nothing that is held; None if it never removes anything.
         report: Called when a tier breaks its contract, with its name, what it did and the exception.
             Returns what it and its plugin are called.
+        others: Patterns of the files with weights, beside safetensors, that some family reads. They are asked for
+            where a repository has no safetensors.
     """
 
     def __init__(
-        self, tiers: Sequence[WeightTier], cache: DiskCache | None = None, report: Report | None = None
+        self,
+        tiers: Sequence[WeightTier],
+        cache: DiskCache | None = None,
+        report: Report | None = None,
+        others: tuple[str, ...] = (),
     ) -> None:
         self.tiers = tuple(tiers)
         self.cache = cache
+        self.others = others
         self._report = report or _log
         self._fills: list[threading.Thread] = []
 
@@ -91,7 +100,7 @@ class WeightChain:
         # No lock file for a repository that does not exist: clients choose ids too, and lock files are never removed.
         there = self.cache is not None and self.cache.has(request.repo_id)
         lease = self.cache.use(request.repo_id) if self.cache is not None and there else None
-        held = HeldWeights(self._ask(request), lease)
+        held = HeldWeights(self._ask_twice(request), lease)
         if self.cache is None or not held.folder.is_relative_to(self.cache.folder):
             held.release()
         elif lease is None:
@@ -99,6 +108,22 @@ class WeightChain:
             if not held.folder.is_dir():
                 return self.hold(request)
         return held
+
+    def _ask_twice(self, request: WeightRequest) -> Path:
+        """Ask for safetensors, or what else is requested; for other formats where there are no safetensors."""
+        try:
+            return self._ask(request)
+        except ModelLoadError as error:
+            if not self._has_others(request):
+                raise
+            # A tier that cannot be reached now is not asked again at once.
+            near = self if error.failure in ("CONFIG", "NOT_FOUND") else self.peeking()
+            with contextlib.suppress(ModelLoadError):
+                return near._ask(replace(request, weights=self.others))
+            raise
+
+    def _has_others(self, request: WeightRequest) -> bool:
+        return bool(self.others) and request.weights == SAFETENSORS
 
     def _ask(self, request: WeightRequest) -> Path:
         said: list[tuple[str, ModelLoadError | None]] = []
@@ -167,14 +192,15 @@ class WeightChain:
     def peeking(self) -> WeightChain:
         """Return a chain of only those tiers that answer at once, for regular looks at every model."""
         peeking = [tier for tier in self.tiers if isinstance(tier, PeekingTier) and tier.peeks]
-        return WeightChain(peeking, report=self._report)
+        return WeightChain(peeking, report=self._report, others=self.others)
 
     def find(self, request: WeightRequest) -> tuple[str, Path] | None:
         """Return the tier and the folder that hold the weights on this machine already; never downloads."""
-        peek = WeightRequest(request.repo_id, request.revision, peek=True)
-        for tier in self.tiers:
+        peek = WeightRequest(request.repo_id, request.revision, peek=True, weights=request.weights)
+        asked = [peek, replace(peek, weights=self.others)] if self._has_others(request) else [peek]
+        for each, tier in product(asked, self.tiers):
             try:
-                folder = self._fetch(tier, peek)
+                folder = self._fetch(tier, each)
             except ModelLoadError:
                 continue
             if folder is not None:
@@ -191,7 +217,7 @@ def build_chain(settings: Settings, plugins: PluginSet) -> WeightChain:
     context = TierContext(settings, plugins.weight_packages, plugins.object_stores)
     factories = sorted(plugins.weight_tiers, key=lambda factory: (factory.order, factory.name))
     tiers = [tier for factory in factories if (tier := _create(factory, context, plugins)) is not None]
-    return WeightChain(tiers, disk_cache(settings), partial(plugins.faulty, HOOK))
+    return WeightChain(tiers, disk_cache(settings), partial(plugins.faulty, HOOK), plugins.other_weights)
 
 
 def _create(factory: WeightTierFactory, context: TierContext, plugins: PluginSet) -> WeightTier | None:
@@ -221,10 +247,15 @@ def fetch_weights(config: ModelConfig, chain: WeightChain) -> Path | None:
         return held.folder
 
 
-def hold_weights(config: ModelConfig, chain: WeightChain, progress: Progress | None = None) -> HeldWeights | None:
+def hold_weights(
+    config: ModelConfig,
+    chain: WeightChain,
+    progress: Progress | None = None,
+    weights: tuple[str, ...] = SAFETENSORS,
+) -> HeldWeights | None:
     """Return a model's weights, held: its own `weights_path`, else what the chain gives; None if weightless.
 
-    `progress` is called during a download.
+    `progress` is called during a download; `weights` are patterns of the files that hold them.
 
     Raises:
         ModelLoadError: `NOT_FOUND` where the named folder is missing, `CONFIG` where it holds pickled weights only,
@@ -233,12 +264,12 @@ def hold_weights(config: ModelConfig, chain: WeightChain, progress: Progress | N
     if config.weightless:
         return None
     if config.weights_path is None:
-        return chain.hold(replace(weight_request(config), progress=progress))
+        return chain.hold(replace(weight_request(config), progress=progress, weights=weights))
     folder = Path(config.weights_path)
     if not folder.is_dir():
         raise ModelLoadError("NOT_FOUND", f"The `weights_path` of {config.id} is not a folder on this machine.")
-    if holds_pickles(folder) and not holds_safetensors(folder):
-        raise ModelLoadError("CONFIG", no_safetensors(f"The `weights_path` of {config.id}", pickled=True) + ".")
+    if holds_pickles(folder) and not holds(folder, (*weights, *chain.others)):
+        raise ModelLoadError("CONFIG", no_weights(f"The `weights_path` of {config.id}", pickled=True) + ".")
     for file in sorted(folder.rglob("*.safetensors")):
         if fault := broken_safetensors(file):
             name = file.relative_to(folder).as_posix()

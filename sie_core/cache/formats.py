@@ -6,10 +6,12 @@ Files are told apart by their names, and safetensors are checked by their header
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from sie_core.contracts import is_pickled
+from sie_core.contracts.model.weights import SAFETENSORS, holds_weights
 
 _HEADER_LIMIT = 100_000_000
 """The longest header safetensors allows, in bytes."""
@@ -34,9 +36,10 @@ def is_described(folder: Path) -> bool:
     return any(describes(file.name) and file.is_file() for file in folder.glob("*.json"))
 
 
-def holds_safetensors(folder: Path) -> bool:
-    """Whether any file of the folder is a safetensors file."""
-    return any(file.is_file() for file in folder.rglob("*.safetensors"))
+def holds(folder: Path, weights: Iterable[str] = SAFETENSORS) -> bool:
+    """Whether any file of the folder is one of `weights`, patterns of names."""
+    names = (file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
+    return any(holds_weights(name, weights) for name in names)
 
 
 def holds_pickles(folder: Path) -> bool:
@@ -44,8 +47,10 @@ def holds_pickles(folder: Path) -> bool:
     return any(is_pickled(file.name) for file in folder.rglob("*"))
 
 
-def no_safetensors(name: str, pickled: bool) -> str:
-    """Make the message for a model without safetensors, with the remedy."""
+def no_weights(name: str, pickled: bool, weights: tuple[str, ...] = SAFETENSORS) -> str:
+    """Make the message for a model without `weights`, with the remedy."""
+    if weights != SAFETENSORS:
+        return f"{name} has no {' or '.join(weights)}, which its family reads"
     held = "holds pickled weights only, which can run code when they are read" if pickled else "holds no weights"
     return (
         f"{name} {held}; safetensors are needed. Take a revision that has them (many repositories offer one as "

@@ -10,8 +10,10 @@ from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 
-from sie_core.cache.proofs import state_of
+from sie_core.cache.disk.proofs import state_of
+from sie_core.cache.formats import holds, no_weights
 from sie_core.contracts import ModelLoadError, TierContext, WeightPackage, WeightRequest, WeightTierFactory
+from sie_core.contracts.model.weights import SAFETENSORS
 
 
 class PackagesTier:
@@ -49,6 +51,9 @@ class PackagesTier:
                 f"the distribution {package.distribution} carries revision {package.revision or 'unknown'}, and "
                 f"{request.revision} is asked for",
             )
+        if request.weights != SAFETENSORS and not holds(folder, request.weights):
+            carried = f"the distribution {package.distribution}"
+            raise ModelLoadError("NOT_FOUND", no_weights(carried, pickled=False, weights=request.weights))
         if not request.peek:
             for name, expected in package.sha256:
                 self._verify(package, folder / name, expected)

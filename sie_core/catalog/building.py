@@ -64,7 +64,10 @@ def build_catalog(
     configs = {**shipped, **_read(folder.files(), problems, last)}
     for config in folder.weights():
         _add_folder(configs, config, problems)
-    for config in (*packaged_models(plugins.weight_packages), *cached_models(cache_folder(settings))):
+    for config in (
+        *packaged_models(plugins.weight_packages),
+        *cached_models(cache_folder(settings), plugins.other_weights),
+    ):
         configs.setdefault(config.id, config)
     epoch = 1 if before is None else before.epoch + 1
     catalog = make_catalog(epoch, configs.values(), problems, absent=_absent(plugins))

@@ -1,13 +1,23 @@
-"""Chooses the family that serves a model: config over device fit over declared priority over name."""
+"""Chooses the family that serves a model (config, device fit, declared priority, name)."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 from sie_core.catalog.wording import did_you_mean
-from sie_core.contracts import Claim, Device, ModelCard, ModelFamily, ModelLoadError, ResolvedModel
+from sie_core.contracts import (
+    Claim,
+    Device,
+    ModelCard,
+    ModelFamily,
+    ModelLoadError,
+    ResolvedModel,
+)
 from sie_core.plugins import PluginSet
 from sie_core.plugins.calls import HungError
+
+log = logging.getLogger(__name__)
 
 CLAIM_LIMIT_S = 5.0
 """How long a family may take to read a card, which is in memory; one that hangs is asked again once it returned."""
@@ -57,6 +67,22 @@ def choose_family(plugins: PluginSet, resolved: ResolvedModel, card: ModelCard |
         raise _nobody(plugins, resolved, card, device, candidates)
     winner = candidates[0]
     return FamilyChoice(plugins.families[winner.family], _why(candidates) + hint, tuple(candidates))
+
+
+def choose_next(plugins: PluginSet, resolved: ResolvedModel, choice: FamilyChoice, unfit: str) -> FamilyChoice:
+    """Choose the family that claims the weights next, where the chosen one found them `unfit`.
+
+    Raises:
+        ModelLoadError: `CONFIG`: no other family claims them, or the model's config names the one that was chosen.
+    """
+    wanted, family = resolved.profile.adapter_path, choice.family.id
+    if wanted is not None and not _is_class_path(wanted):
+        raise ModelLoadError("CONFIG", f"{unfit} The config names the family {family} (`adapter_path`).")
+    others = [each for each in choice.candidates[1:] if each.serves_device]
+    if not others:
+        raise ModelLoadError("CONFIG", f"{unfit} No other installed family claims it.{_broken(plugins)}")
+    reason = f"{others[0].reason}; with higher priority {family} claimed it and found it unfit: {unfit}"
+    return FamilyChoice(plugins.families[others[0].family], reason, tuple(others))
 
 
 def _is_class_path(adapter_path: str) -> bool:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
-from collections.abc import Iterable
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from sie_core.cache import WeightChain, find_weights
 from sie_core.catalog.cards import read_card
 from sie_core.catalog.families import choose_family
+from sie_core.concurrency.threads import on_thread
 from sie_core.contracts import Device, ModelCard, ModelFacts, ModelLoadError, ResolvedModel, is_pickled
 from sie_core.plugins import PluginSet
 from sie_core.plugins.calls import HungError
+
+log = logging.getLogger(__name__)
 
 PREVIEW_LIMIT_S = 10.0
 """How long a preview may take; the first of a family imports it."""
@@ -64,6 +70,71 @@ def see(
         return Sighting(tier, folder)  # a load will say what is wrong with them
     usable = any(name.endswith(".safetensors") for name in card.files) or not any(map(is_pickled, card.files))
     return Sighting(tier, folder, _preview(model, card, plugins, device, preview_s)) if usable else None
+
+
+class Sightings:
+    """The result of the last look at the weights on this machine. Looks again without holding up requests.
+
+    Used on the event loop alone.
+
+    Args:
+        look: Returns what is here of every model; called on a thread of its own.
+        tell: Called after each look with the ids of the models whose weights are here.
+        fresh_s: How long the result of a look is used: other processes add and remove weights without notice.
+        wait_s: How long `settled` waits at most: a disk may hang.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        look: Callable[[], Mapping[str, Sighting]],
+        tell: Callable[[frozenset[str]], None],
+        fresh_s: float,
+        wait_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._look, self._tell = look, tell
+        self._fresh_s, self._wait_s = fresh_s, wait_s
+        self._clock = clock
+        self._seen: Mapping[str, Sighting] = {}
+        self._looked_at: float | None = None
+        self._wanted = False
+        self._looking: asyncio.Task[None] | None = None
+
+    def of(self, model: str) -> Sighting | None:
+        """Return what was last seen of a model; None where its weights are elsewhere."""
+        return self._seen.get(model)
+
+    def refresh(self) -> None:
+        """Start another look where the last one is no longer fresh. Returns at once."""
+        if self._looked_at is not None and self._clock() - self._looked_at > self._fresh_s:
+            self.again()
+
+    def again(self) -> None:
+        """Start a look; where one is under way, another follows it."""
+        self._wanted = True
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._until_fresh())
+
+    async def settled(self) -> None:
+        """Wait until no look is under way, for a bounded time."""
+        if self._looking is not None:
+            await asyncio.wait([self._looking], timeout=self._wait_s)
+
+    def close(self) -> None:
+        """Cancel the look under way."""
+        if self._looking is not None:
+            self._looking.cancel()
+
+    async def _until_fresh(self) -> None:
+        while self._wanted:
+            self._wanted = False
+            try:
+                self._seen = await on_thread("sie-sightings", self._look)
+            except Exception:
+                log.exception("the weights on this machine could not be looked at; what was seen before is told")
+            self._looked_at = self._clock()
+            self._tell(frozenset(self._seen))
 
 
 def _preview(

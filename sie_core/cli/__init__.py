@@ -1,4 +1,4 @@
-"""The command `sie`: the composition root, one file a command, each imported when it is called.
+"""The command `sie`: the composition root, a file or folder a command, each imported when it is called.
 
 Importing this package loads click and nothing of the engine.
 """
@@ -13,12 +13,16 @@ from sie_core import __version__
 
 COMMANDS = {
     "cache": "List, pull, verify and remove the weights of the local cache.",
+    "cluster": "Run a whole cluster on this machine.",
+    "gateway": "Serve the HTTP API over a queue; workers run the models.",
     "models": "List the models of the catalog and say which family serves each.",
     "plugins": "List the installed plugins, what they register and why one is broken or fails.",
     "serve": "Serve models over HTTP.",
+    "sidecar": "Pull work from the queue, have the adapter process on this machine do it, and answer.",
     "verify": "Compare what the engine returns for MODEL with a reference library.",
+    "worker": "Run models for the sidecar on this machine, which pulls their work from the queue.",
 }
-"""Command to its line in the help. The module `sie_core.cli.<name>` holds it as `command`."""
+"""Command to its line in the help. The module or package `sie_core.cli.<name>` holds it as `command`."""
 
 
 class LazyGroup(click.Group):

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 import click
 
-from sie_core.cli.checkup import try_out
-from sie_core.cli.compose import find_plugins, read_settings
+from sie_core.cli.composition.checkup import try_out
+from sie_core.cli.composition.compose import find_plugins, read_settings
 from sie_core.logs import configure_logging
 from sie_core.plugins import PluginReport
 from sie_core.plugins.output import stdout_to_stderr

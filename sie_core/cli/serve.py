@@ -6,21 +6,24 @@ Importing it loads no server: threads are counted out before any numeric library
 from __future__ import annotations
 
 import logging
-import os
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from sie_core.cli.compose import BadSettings, find_plugins, read_settings, warn_of_unknown_variables
+from sie_core.cli.composition.compose import (
+    LEVELS,
+    BadSettings,
+    announce,
+    find_plugins,
+    read_settings,
+    warn_of_unknown_variables,
+)
 from sie_core.cpu_budget import cpu_budget, set_thread_environment
 from sie_core.logs import configure_logging
 
 log = logging.getLogger("sie_core.server")
-
-LEVELS = click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False)
 
 
 @click.command("serve")
@@ -42,7 +45,6 @@ def command(**options: Any) -> None:
     """
     settings = read_settings(**options)
     configure_logging(settings.log_level, as_json=settings.log_json)
-    warn_of_unknown_variables()
     budget = cpu_budget()
     threads = set_thread_environment(budget)
     log.info("CPU budget: %s; %s", budget, threads)
@@ -52,22 +54,11 @@ def command(**options: Any) -> None:
     from sie_core.settings import SettingsError
 
     try:
-        serve(settings, find_plugins(settings), on_ready=partial(_announce, as_json=settings.log_json))
+        plugins = find_plugins(settings)
+        warn_of_unknown_variables(plugins)
+        serve(settings, plugins, on_ready=partial(announce, as_json=settings.log_json))
     except SettingsError as error:
         raise BadSettings(str(error)) from None
     except (ListenError, PluginError) as error:
         raise click.ClickException(str(error)) from None
     end_process()
-
-
-def _announce(url: str, *, as_json: bool) -> None:
-    """Say on stdout that the server is ready; in the log where every line is JSON, or where stdout takes nothing."""
-    if as_json:
-        log.info("SIE serves on %s", url)
-        return
-    try:
-        click.echo(f"SIE serves on {url}")
-    except OSError as error:
-        log.warning("SIE serves on %s; stdout cannot be written to (%s)", url, error.strerror)
-        # What it holds of this line would be written again at the end, and fail the process.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,7 +10,7 @@ import sys
 
 import click
 
-from sie_core.cli.compose import BadSettings, find_plugins, read_settings, tell_problems
+from sie_core.cli.composition.compose import BadSettings, find_plugins, read_settings, tell_problems
 from sie_core.cpu_budget import cpu_budget, set_thread_environment
 from sie_core.logs import configure_logging
 

@@ -1,1 +1,1 @@
-"""Threads beside the event loop: one call on a thread of its own, or a pool with a queue."""
+"""Threads beside the event loop, and what they share: calls, pools, leases, room for what is prepared."""

@@ -3,14 +3,46 @@
 This package imports the standard library, NumPy, `sie_sdk.wire` and `sie_sdk.errors` only.
 """
 
-from sie_core.contracts.adapter import Adapter, LabelUse, LoadContext, ModelFacts, Similarity, Truncation, Unit
-from sie_core.contracts.backend import Health, InferenceBackend, InferenceReply, ModelInfo, ModelState, Timing, Usage
-from sie_core.contracts.batching import Batch, BatchLimits, BatchPolicy, QueuedUnit
-from sie_core.contracts.card import ModelCard, ModuleCard
-from sie_core.contracts.device import Device, DeviceMemory, DeviceProbe
-from sie_core.contracts.device_faults import device_errors, device_fault
+from sie_core.contracts.backend.inference import (
+    Health,
+    InferenceBackend,
+    InferenceReply,
+    ModelInfo,
+    ModelState,
+    Timing,
+    Usage,
+)
+from sie_core.contracts.backend.requests import (
+    InferenceRequest,
+    InputType,
+    Item,
+    LoadWait,
+    Media,
+    Operation,
+    OutputType,
+    Priority,
+    ReplyForm,
+    Task,
+    Truncate,
+)
+from sie_core.contracts.backend.status import (
+    EngineStatus,
+    FleetBackend,
+    LoadStatus,
+    ModelStatus,
+    StageStatus,
+    WatchableBackend,
+    WorkerInfo,
+)
+from sie_core.contracts.backend.tokens import DecodeRequest, DecodingBackend, Token, TokenizeRequest, TokenizingBackend
+from sie_core.contracts.device.batching import Batch, BatchLimits, BatchPolicy, QueuedUnit
+from sie_core.contracts.device.devices import Device, DeviceMemory, DeviceProbe
+from sie_core.contracts.device.faults import device_errors, device_fault
+from sie_core.contracts.device.memory import HeldModel, MemoryLimits, MemoryManager, Room
+from sie_core.contracts.device.processor import Processor, processor
 from sie_core.contracts.errors import (
     DeviceLost,
+    FamilyUnfitError,
     InferenceError,
     InvalidInput,
     LoadFailure,
@@ -18,13 +50,18 @@ from sie_core.contracts.errors import (
     OutOfDeviceMemory,
     PluginError,
 )
-from sie_core.contracts.families import Claim, ModelFamily, Option, Stage, claim_architectures
-from sie_core.contracts.images import MAX_IMAGE_ASPECT, MAX_IMAGE_PIXELS, MAX_REQUEST_PIXELS
-from sie_core.contracts.lora import Lora, LoraConfig
-from sie_core.contracts.memory import HeldModel, MemoryLimits, MemoryManager, Room
-from sie_core.contracts.model import ModelConfig, Profile, ResolvedModel
-from sie_core.contracts.object_stores import ObjectStore, ObjectStoreError, ObjectStoreFactory, StoredObject
-from sie_core.contracts.outputs import (
+from sie_core.contracts.family.adapter import Adapter, LabelUse, LoadContext, ModelFacts, Similarity, Truncation, Unit
+from sie_core.contracts.family.choices import KeptChoice, KeptChoices
+from sie_core.contracts.family.families import Claim, ModelFamily, Option, Stage, claim_architectures
+from sie_core.contracts.family.images import (
+    MAX_IMAGE_ASPECT,
+    MAX_IMAGE_PARTS,
+    MAX_IMAGE_PIXELS,
+    MAX_IMAGE_SCANS,
+    MAX_REQUEST_PIXELS,
+)
+from sie_core.contracts.family.lora import Lora, LoraConfig
+from sie_core.contracts.family.outputs import (
     Box,
     Classification,
     DetectedObject,
@@ -34,13 +71,13 @@ from sie_core.contracts.outputs import (
     Span,
     SparseVector,
 )
-from sie_core.contracts.postprocess import Converter, OutputDtype, Postprocessor
-from sie_core.contracts.reference import COMPARED, Compared, NoReferenceError, Reference, ReferenceModel
-from sie_core.contracts.requests import InferenceRequest, InputType, Item, Media, Operation, OutputType, Task, Truncate
-from sie_core.contracts.runners import RunnerSpec
-from sie_core.contracts.status import EngineStatus, LoadStatus, ModelStatus, StageStatus, WatchableBackend
-from sie_core.contracts.tokens import DecodeRequest, DecodingBackend, Token, TokenizeRequest, TokenizingBackend
-from sie_core.contracts.weights import (
+from sie_core.contracts.family.postprocess import Converter, OutputDtype, Postprocessor
+from sie_core.contracts.family.reference import COMPARED, Compared, NoReferenceError, Reference, ReferenceModel
+from sie_core.contracts.family.runners import RunnerSpec
+from sie_core.contracts.model.card import ModelCard, ModuleCard
+from sie_core.contracts.model.config import ModelConfig, Profile, ResolvedModel
+from sie_core.contracts.model.object_stores import ObjectStore, ObjectStoreError, ObjectStoreFactory, StoredObject
+from sie_core.contracts.model.weights import (
     PinnedFile,
     TierContext,
     WeightPackage,
@@ -49,6 +86,26 @@ from sie_core.contracts.weights import (
     WeightTierFactory,
     is_pickled,
 )
+from sie_core.contracts.queue import (
+    ConnectionState,
+    ConsumerSettings,
+    Delivery,
+    Entry,
+    KeyValue,
+    LocalBroker,
+    Message,
+    OnStored,
+    Pull,
+    QueueError,
+    QueueFailure,
+    QueueSettings,
+    QueueTransport,
+    QueueTransportFactory,
+    Role,
+    Subscription,
+    Work,
+)
+from sie_core.contracts.settings import PluginSetting
 
 CONTRACT_VERSION = 1
 """The version of these contracts. A plugin states the one it was built for; another one is refused by name."""
@@ -57,7 +114,9 @@ __all__ = [
     "COMPARED",
     "CONTRACT_VERSION",
     "MAX_IMAGE_ASPECT",
+    "MAX_IMAGE_PARTS",
     "MAX_IMAGE_PIXELS",
+    "MAX_IMAGE_SCANS",
     "MAX_REQUEST_PIXELS",
     "Adapter",
     "Batch",
@@ -67,9 +126,12 @@ __all__ = [
     "Claim",
     "Classification",
     "Compared",
+    "ConnectionState",
+    "ConsumerSettings",
     "Converter",
     "DecodeRequest",
     "DecodingBackend",
+    "Delivery",
     "DetectedObject",
     "Device",
     "DeviceLost",
@@ -77,6 +139,9 @@ __all__ = [
     "DeviceProbe",
     "EngineStatus",
     "Entity",
+    "Entry",
+    "FamilyUnfitError",
+    "FleetBackend",
     "Health",
     "HeldModel",
     "InferenceBackend",
@@ -87,15 +152,21 @@ __all__ = [
     "InvalidInput",
     "Item",
     "ItemOutput",
+    "KeptChoice",
+    "KeptChoices",
+    "KeyValue",
     "LabelUse",
     "LoadContext",
     "LoadFailure",
     "LoadStatus",
+    "LoadWait",
+    "LocalBroker",
     "Lora",
     "LoraConfig",
     "Media",
     "MemoryLimits",
     "MemoryManager",
+    "Message",
     "ModelCard",
     "ModelConfig",
     "ModelFacts",
@@ -109,6 +180,7 @@ __all__ = [
     "ObjectStore",
     "ObjectStoreError",
     "ObjectStoreFactory",
+    "OnStored",
     "Operation",
     "Option",
     "OutOfDeviceMemory",
@@ -116,13 +188,24 @@ __all__ = [
     "OutputType",
     "PinnedFile",
     "PluginError",
+    "PluginSetting",
     "Postprocessor",
+    "Priority",
+    "Processor",
     "Profile",
+    "Pull",
+    "QueueError",
+    "QueueFailure",
+    "QueueSettings",
+    "QueueTransport",
+    "QueueTransportFactory",
     "QueuedUnit",
     "Reference",
     "ReferenceModel",
     "Relation",
+    "ReplyForm",
     "ResolvedModel",
+    "Role",
     "Room",
     "RunnerSpec",
     "Similarity",
@@ -131,6 +214,7 @@ __all__ = [
     "Stage",
     "StageStatus",
     "StoredObject",
+    "Subscription",
     "Task",
     "TierContext",
     "Timing",
@@ -146,8 +230,11 @@ __all__ = [
     "WeightRequest",
     "WeightTier",
     "WeightTierFactory",
+    "Work",
+    "WorkerInfo",
     "claim_architectures",
     "device_errors",
     "device_fault",
     "is_pickled",
+    "processor",
 ]

@@ -89,5 +89,16 @@ class ModelLoadError(Exception):
         return self.failure in PERMANENT_FAILURES
 
 
+class FamilyUnfitError(ModelLoadError):
+    """A family cannot serve the weights that it claimed; the message, which an operator reads, says why.
+
+    The family that claims them next is asked. Where none does, or the model's config names the one that raised it, the
+    load fails with it, as `CONFIG`.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__("CONFIG", message)
+
+
 class PluginError(Exception):
     """The installed plugins cannot be used together, or a chosen one is missing; stops the start."""

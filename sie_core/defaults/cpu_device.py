@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import psutil
 
-from sie_core.contracts import CONTRACT_VERSION, Device, DeviceMemory, DeviceProbe
+from sie_core.contracts import CONTRACT_VERSION, Device, DeviceMemory, DeviceProbe, processor
 from sie_core.hookspecs import hookimpl
 
 __all__ = ["CONTRACT_VERSION", "CpuProbe", "sie_device_probes"]
@@ -54,7 +53,7 @@ class CpuProbe:
 
     def devices(self) -> list[Device]:
         """Return the one CPU device."""
-        return [Device("cpu", name=self._name())]
+        return [Device("cpu", name=processor(self._root / "proc/cpuinfo").name)]
 
     def memory(self, device: Device) -> DeviceMemory:
         """Measure memory in bytes. Page cache that no process maps counts as free: the kernel drops it when asked.
@@ -72,13 +71,6 @@ class CpuProbe:
 
     def free_caches(self, device: Device) -> None:
         """Do nothing: the engine itself trims the C library's heap."""
-
-    def _name(self) -> str:
-        for line in _lines(self._root / "proc/cpuinfo"):
-            key, _, value = line.partition(":")
-            if key.strip() == "model name":
-                return value.strip()
-        return platform.processor() or platform.machine()
 
     def _groups(self) -> Iterator[DeviceMemory]:
         """Yield the limit and use of each cgroup of the process that has a limit."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sie_core.contracts import CONTRACT_VERSION
-from sie_core.contracts.memory import MemoryManagerFactory
+from sie_core.contracts.device.memory import MemoryManagerFactory
 from sie_core.hookspecs import hookimpl
 from sie_core.memory import LeastRecentlyUsed
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from sie_core.contracts import CONTRACT_VERSION, Postprocessor
 from sie_core.hookspecs import hookimpl
-from sie_core.postprocess.muvera import MUVERA
-from sie_core.postprocess.smve import SMVE
+from sie_core.postprocess.derived.muvera import MUVERA
+from sie_core.postprocess.derived.smve import SMVE
 
 __all__ = ["CONTRACT_VERSION", "sie_postprocessors"]
 

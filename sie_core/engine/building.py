@@ -11,24 +11,25 @@ from sie_core.batching.checked import make_policy
 from sie_core.cache import WeightChain, build_chain
 from sie_core.catalog import Catalog, build_catalog, look
 from sie_core.catalog.configs.snapshot import listed_id
+from sie_core.catalog.sightings import Sightings
 from sie_core.contracts import Device, MemoryLimits
 from sie_core.cpu_budget import compute_threads, cpu_budget
-from sie_core.engine.device.selection import choose_device, require_attention_backend
+from sie_core.engine.device.selection import choose_device, require_attention_backend, require_runner
 from sie_core.engine.engine import Engine, Parts
 from sie_core.engine.metrics import EngineMetrics
 from sie_core.engine.models.record import Registry
-from sie_core.engine.models.sightings import Sightings
-from sie_core.engine.pipeline.pipeline import Pipeline
+from sie_core.engine.pipeline.pipeline import Pipeline, Sizes
 from sie_core.engine.requests.admission import Admission
 from sie_core.engine.residency.lifecycle import Lifecycle
 from sie_core.engine.residency.loader import Loader
-from sie_core.engine.residency.memory import DeviceMemoryMeter, Estimates, MemoryThread
 from sie_core.engine.residency.preload import Preload
 from sie_core.engine.residency.residency import Residency
-from sie_core.engine.residency.residents import Unloader
 from sie_core.engine.residency.rollout import Rollout
+from sie_core.engine.residency.unloader import Unloader
 from sie_core.engine.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from sie_core.memory.checked import make_manager
+from sie_core.memory.estimates import Estimates
+from sie_core.memory.meter import DeviceMemoryMeter, MemoryThread
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings
 
@@ -63,12 +64,13 @@ def build_engine(
         clock: Monotonic seconds.
 
     Raises:
-        PluginError: No such device, batch policy, memory manager or attention backend; names those there are.
+        PluginError: No such device, batch policy, memory manager, attention backend or runner; names those there are.
         SettingsError: The catalog cannot be built.
     """
     faulty_probe = partial(plugins.faulty, "sie_device_probes")
     device = choose_device(settings.device, plugins.device_probes, faulty_probe)
     require_attention_backend(settings.attention_backend, plugins.runners, device)
+    require_runner(settings.runner, plugins.runners)
     plugins.batch_policy(settings.batch_policy)  # one that is not there stops the start, not the first load
     catalog = build_catalog(settings, plugins) if catalog is None else catalog
     chain = build_chain(settings, plugins) if weights is None else weights
@@ -100,7 +102,8 @@ def build_engine(
         sightings=Sightings(
             lambda: look(engine.catalog.models(), chain.peeking(), plugins, device, timeouts.preview_s),
             lambda models: engine.remember_here(models),
-            timeouts,
+            timeouts.sightings_fresh_s,
+            timeouts.first_look_s,
             clock,
         ),
         pressure=pressure,
@@ -126,4 +129,5 @@ def _pipeline(
         "device %s (%s), %d threads a CPU stage, %d for images, CPU budget %s",
         device, device.name, threads, image_threads, budget,
     )  # fmt: skip
-    return Pipeline(device, threads, image_threads, max_queued_cost, free_memory, timeouts, clock)
+    sizes = Sizes(threads, image_threads, settings.max_batch_cost, max_queued_cost)
+    return Pipeline(device, sizes, free_memory, timeouts, clock)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from sie_core.catalog import Catalog
+from sie_core.catalog.info import describe
+from sie_core.catalog.sightings import Sightings
+from sie_core.concurrency.leases import Lease
 from sie_core.concurrency.threads import on_thread
 from sie_core.contracts import (
     DecodeRequest,
@@ -19,16 +22,14 @@ from sie_core.contracts import (
     InferenceError,
     InferenceReply,
     InferenceRequest,
+    LoadWait,
     ModelInfo,
     ResolvedModel,
     TokenizeRequest,
 )
 from sie_core.engine.metrics import EngineMetrics
-from sie_core.engine.models.info import describe
-from sie_core.engine.models.lease import Lease
 from sie_core.engine.models.loaded import LoadedModel
 from sie_core.engine.models.record import Registry
-from sie_core.engine.models.sightings import Sightings
 from sie_core.engine.pipeline.pipeline import Pipeline
 from sie_core.engine.pipeline.tokenizing import Tokens
 from sie_core.engine.requests.admission import Admission
@@ -39,13 +40,12 @@ from sie_core.engine.residency.preload import Preload
 from sie_core.engine.residency.residency import Residency
 from sie_core.engine.residency.rollout import Rollout
 from sie_core.engine.timeouts import Timeouts
+from sie_core.memory.neighbours import crowding
 from sie_core.plugins import PluginSet
 
 log = logging.getLogger(__name__)
 
-Words = TypeVar("Words", TokenizeRequest, DecodeRequest)
 AnyRequest = InferenceRequest | TokenizeRequest | DecodeRequest
-Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ class Parts:
     rollout: Rollout
     preload: Preload
     sightings: Sightings
+    # The share of the device in use from which models are evicted.
     pressure: float
-    """The share of the device in use from which models are evicted."""
     timeouts: Timeouts
     clock: Callable[[], float]
 
@@ -71,12 +71,8 @@ class Parts:
 class Engine:
     """Loads models when they are first asked for and answers requests to them; `build_engine` makes one.
 
-    Every method but the constructor is called on one event loop. `start` first, `close` last.
-
-    Args:
-        parts: What it is put together from.
-        plugins: What the plugins registered.
-        catalog: The models that are served.
+    Every method but the constructor is called on one event loop: `start` first, `close` last. A method that is given a
+    model's name raises `InferenceError` `MODEL_NOT_FOUND`, naming near matches, where there is none.
     """
 
     def __init__(self, parts: Parts, plugins: PluginSet, catalog: Catalog) -> None:
@@ -145,11 +141,7 @@ class Engine:
         self.metrics.unfollowed.set(problem is not None)
 
     async def infer(self, request: InferenceRequest) -> InferenceReply:
-        """Answer `request`; cancelling the call, or its deadline, drops its queued work.
-
-        Raises:
-            InferenceError: Every way a request can fail, with its code.
-        """
+        """Answer `request`, or raise the `InferenceError` that says why not; a cancelled call drops its queued work."""
         model, outcome = "", "ok"
         try:
             resolved = self._catalog.resolve(request.model)
@@ -166,35 +158,21 @@ class Engine:
             self.metrics.requests.labels(request.operation, model, outcome).inc()
 
     async def tokenize(self, request: TokenizeRequest) -> Tokens:
-        """List the tokens of texts, by the model's own tokenizer.
-
-        Raises:
-            InferenceError: As `infer`; `INVALID_INPUT` where the model's family shows no tokens.
-        """
-        return await self._by_tokenizer(request, self._pipeline.tokenize)
+        """List the tokens of texts, by the model's own tokenizer; `INVALID_INPUT` where its family shows none."""
+        tokens: Tokens = await self._ask_tokenizer(request)
+        return tokens
 
     async def decode(self, request: DecodeRequest) -> Sequence[str]:
-        """Write the texts of tokens, by the model's own tokenizer.
-
-        Raises:
-            InferenceError: As `infer`; `INVALID_INPUT` where the model's family has no way back from tokens.
-        """
-        return await self._by_tokenizer(request, self._pipeline.decode)
+        """Write the texts of tokens; `INVALID_INPUT` where the model's family has no way back from tokens."""
+        texts: Sequence[str] = await self._ask_tokenizer(request)
+        return texts
 
     async def load(self, model: str) -> None:
-        """Load a model now, whatever failed before; return when it is loaded.
-
-        Raises:
-            InferenceError: `MODEL_NOT_FOUND`, `MODEL_LOAD_FAILED`.
-        """
+        """Load a model now, whatever failed before; return when it is loaded, or raise `MODEL_LOAD_FAILED`."""
         await self._lifecycle.load(self._catalog.resolve(model))
 
     async def unload(self, model: str) -> bool:
-        """Unload a model once its requests are answered; False where it is in use all the while.
-
-        Raises:
-            InferenceError: `MODEL_NOT_FOUND`.
-        """
+        """Unload a model once its requests are answered; False where it is in use all the while."""
         return await self._lifecycle.unload(self._catalog.resolve(model), self._timeouts.asked_unload_s)
 
     def models(self) -> list[ModelInfo]:
@@ -204,20 +182,12 @@ class Engine:
         return sorted(listed, key=lambda model: not model.available)
 
     def model(self, model: str) -> ModelInfo:
-        """Describe one model.
-
-        Raises:
-            InferenceError: `MODEL_NOT_FOUND`, naming near matches.
-        """
+        """Describe one model."""
         self._sightings.refresh()
         return self._describe(self._catalog.resolve(model))
 
     def accepts_token_ids(self, model: str) -> bool:
-        """Whether the model's config takes token ids in place of text.
-
-        Raises:
-            InferenceError: `MODEL_NOT_FOUND`, naming near matches.
-        """
+        """Whether the model's config takes token ids in place of text."""
         return self._catalog.resolve(model).config.accept_token_ids
 
     def plugins(self) -> list[Mapping[str, Any]]:
@@ -229,18 +199,22 @@ class Engine:
         live = self._pipeline.problem() or self._residency.problem()
         policies = self._pipeline.device.health.policy_problem()
         ready = live or self._admission.closed_because or self._preload.problem or policies
-        notes = [note for note in (self._note, self._catalog.note) if note]
+        crowded = crowding(self._residency.measured, self._pressure)
+        notes = [note for note in (self._note, self._catalog.note, crowded) if note]
         failing = [f"{model}: {problem}" for model, problem in self._failing().items()]
         return Health(live, ready, (*notes, *failing, *self._lifecycle.notes(), *self._pipeline.notes()))
 
     def status(self) -> EngineStatus:
         """Tell the state of the device, of every queue, model and load; waits for nothing."""
+        cost, nbytes = self._pipeline.held()
         return EngineStatus(
             device=self.device,
             memory=self._residency.measured,
             threshold=self._pressure,
             in_flight=self._admission.in_flight,
             queued=self._pipeline.device.queue.queued_by_model(),
+            prepared_cost=cost,
+            prepared_bytes=nbytes,
             models=self._registry.status(),
             loads=self._residency.loads.status(),
             stages={**self._pipeline.stages(), "measure": self._residency.stage()},
@@ -251,27 +225,36 @@ class Engine:
         self.metrics.config_problems.set(len(catalog.problems))
 
     def _describe(self, resolved: ResolvedModel) -> ModelInfo:
-        record = self._registry.known(resolved.id)
-        info = describe(resolved, record, self._plugins.postprocessors, self._sightings.of(resolved.id))
-        failing = self._pipeline.device.health.model_problem(record.loaded) if record and record.loaded else None
+        record, seen = self._registry.known(resolved.id), self._sightings.of(resolved.id)
+        loaded = None if record is None else record.loaded
+        facts = loaded.facts if loaded else seen.facts if seen else None
+        available = seen is not None or resolved.config.weightless
+        info = describe(resolved, facts, self._plugins.postprocessors, available=available)
+        info = self._registry.described(info)
+        failing = self._pipeline.device.health.model_problem(loaded) if loaded else None
         return info if failing is None else replace(info, notes={**info.notes, "failing": failing})
 
     def _failing(self) -> dict[str, str]:
-        """Say of each loaded model that fails one request after the other that it does."""
+        # Say of each loaded model that fails one request after the other that it does.
         loaded = [record.loaded for record in self._registry if record.loaded is not None]
         return {model.id: problem for model in loaded if (problem := self._pipeline.device.health.model_problem(model))}
 
-    async def _by_tokenizer(self, request: Words, ask: Callable[[Words, LoadedModel], Awaitable[Answer]]) -> Answer:
+    async def _ask_tokenizer(self, request: TokenizeRequest | DecodeRequest) -> Any:
         resolved = self._catalog.resolve(request.model)
         with self._admission.admitted():
             model, lease = await self._acquire(resolved, request)
             with lease:
-                return await ask(request, model)
+                return await self._pipeline.ask_tokenizer(request, model)
 
     async def _acquire(self, resolved: ResolvedModel, request: AnyRequest) -> tuple[LoadedModel, Lease]:
-        """Return the loaded model and a lease on it, after as much of a load as the request waits for."""
+        # Return the loaded model and a lease on it, after as much of a load as the request waits for.
         with _deadline_first(request, self._clock):
-            return await self._lifecycle.acquire(resolved, _wait_s(request, self._clock()))
+            return await self._lifecycle.acquire(resolved, self._wait(request))
+
+    def _wait(self, request: AnyRequest) -> LoadWait:
+        # How long a request waits for a load: no longer than until its deadline.
+        wait, deadline = request.load_wait, request.deadline
+        return wait if deadline is None else replace(wait, seconds=min(wait.seconds, deadline - self._clock()))
 
     async def _answer(self, request: InferenceRequest, resolved: ResolvedModel) -> InferenceReply:
         arrived = self._clock()
@@ -283,16 +266,11 @@ class Engine:
 
     async def _run(self, request: InferenceRequest, model: LoadedModel, asked: Asked, arrived: float) -> InferenceReply:
         if asked.lora is None:
-            return await self._pipeline.answer(request, model, asked.task, asked.leaving, arrived)
+            return await self._pipeline.answer(request, model, asked.task, asked.plan, arrived)
         with _deadline_first(request, self._clock):
-            lora, lease = await model.loras.acquire(asked.lora, _wait_s(request, self._clock()))
+            lora, lease = await model.loras.acquire(asked.lora, self._wait(request))
         with lease:
-            return await self._pipeline.answer(request, model, replace(asked.task, lora=lora), asked.leaving, arrived)
-
-
-def _wait_s(request: AnyRequest, now: float) -> float:
-    # How long a request waits for a load.
-    return request.load_wait_s if request.deadline is None else min(request.load_wait_s, request.deadline - now)
+            return await self._pipeline.answer(request, model, replace(asked.task, lora=lora), asked.plan, arrived)
 
 
 @contextmanager

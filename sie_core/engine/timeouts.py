@@ -28,6 +28,12 @@ class Timeouts:
     drain_s: float = 30.0
     # How long a load waits for room at all.
     room_s: float = 60.0
+    # How long a load waits at least before the memory manager is asked again: each time the device is measured.
+    ask_again_s: float = 0.02
+    # How much later than they were told clients come back: one is not exact, and a request takes a while to arrive.
+    return_s: float = 0.5
+    # How long after its load a model is kept at most for clients that were told to come back: they may never do so.
+    longest_return_s: float = 2.0
     # How long a load may work on the device before it counts as hung: nothing else can be loaded meanwhile.
     load_s: float = 600.0
     # How long measuring the device, or freeing its caches, may take: a driver that hangs must not hold up loads.

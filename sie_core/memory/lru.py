@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from sie_core.contracts import DeviceMemory, HeldModel, MemoryLimits, Room
+from sie_core.memory.neighbours import is_theirs
 
-ASK_AGAIN_S = 0.25
-"""How long a waiting load pauses before the manager is asked again."""
+ASK_AGAIN_S = 0.05
+"""How long a waiting load pauses before the manager is asked again: a model that must stay may be used no more."""
+IDLE_SHARE = 0.25
+"""The share of the time a model must stay after which it may go where nobody uses it."""
+GROW_S = 2.0
+"""The pause between two loads where other processes hold so much that the device is above the threshold."""
+UNUSED_S = 60.0
+"""How long a model must be unused to go for what other processes hold: one that comes back would go again."""
 
 
 class LeastRecentlyUsed:
@@ -18,30 +25,32 @@ class LeastRecentlyUsed:
 
     Before a load, models are evicted until the new one fits below the pressure threshold, or, where that is impossible,
     into the device at all. A model in use counts as used now, so it is evicted last, after its requests are answered. A
-    model stays at least as long as its load took: two models that do not fit together take turns, and loading takes at
-    most half of the time.
+    model that is used stays at least as long as its load took: two models that do not fit together take turns, and
+    loading takes at most half of the time. One that nobody has used for a quarter of that time may go, and one that
+    clients were told to come back for is kept until then.
 
     With no load waiting, only unused models are evicted: idle ones, and under pressure the longest unused. The one used
     last stays, because the pressure then comes from elsewhere and the model would only be loaded again.
 
+    Where this process alone would be below the threshold, the pressure is that of others, and no eviction ends it. Then
+    models may fill half of what is left above the threshold, or all where others hold the first half too; one is loaded
+    every `GROW_S` seconds, and only models unused for `UNUSED_S` go in the background.
+
     Args:
         limits: The operator's.
-        unserved_s: How long a model stays that no request has used yet: clients that were told to retry come back after
-            its load.
         longest_stay_s: The longest time for which a model stays because its load took long.
     """
 
-    def __init__(self, limits: MemoryLimits, *, unserved_s: float = 10.0, longest_stay_s: float = 10.0) -> None:
+    def __init__(self, limits: MemoryLimits, *, longest_stay_s: float = 10.0) -> None:
         self._limits = limits
-        self._unserved_s = unserved_s
         self._longest_stay_s = longest_stay_s
 
     def make_room(self, wanted: int, memory: DeviceMemory, models: Sequence[HeldModel], now: float) -> Room:
         """Choose the longest unused model as long as the load would exceed the pressure threshold."""
         loose = [model for model in models if not model.pinned]
-        lacking = memory.used + wanted - self._threshold(memory)
+        lacking = memory.used + wanted - self._most(wanted, memory, loose)
         if lacking <= 0:
-            return Room()
+            return self._slowly(wanted, memory, models, now)
         if memory.used + wanted - sum(model.memory_bytes for model in loose) > memory.total:
             return Room(fits=False)
         if not loose:
@@ -59,6 +68,8 @@ class LeastRecentlyUsed:
         gone = [model for model in unused if idle_s is not None and now - model.last_used >= idle_s]
         excess = memory.used - self._threshold(memory) - sum(model.memory_bytes for model in gone)
         latest = max((model.last_used for model in models), default=now)
+        if is_theirs(memory, self._limits.pressure):
+            latest = min(latest, now - UNUSED_S)
         free = [model for model in _worth_it(unused) if model not in gone and model.last_used < latest]
         return [model.id for model in (*gone, *_needed(free, excess))]
 
@@ -67,6 +78,22 @@ class LeastRecentlyUsed:
         free = _worth_it([model for model in models if self._may_go(model, now)])
         return next((model.id for model in _longest_unused(free, now)), None)
 
+    def _most(self, wanted: int, memory: DeviceMemory, loose: Sequence[HeldModel]) -> int:
+        """Return the bytes of the device that may be in use after a load."""
+        threshold = self._threshold(memory)
+        if not is_theirs(memory, self._limits.pressure, wanted):
+            return threshold
+        between = (threshold + memory.total) // 2
+        least = memory.used + wanted - sum(model.memory_bytes for model in loose)
+        return between if least <= between else memory.total
+
+    def _slowly(self, wanted: int, memory: DeviceMemory, models: Sequence[HeldModel], now: float) -> Room:
+        """Let a load go ahead; beside other processes that hold much, a while after the last one."""
+        newest = max((model.loaded_at for model in models), default=-GROW_S)
+        left_s = newest + GROW_S - now
+        slow = left_s > 0 and is_theirs(memory, self._limits.pressure, wanted)
+        return Room(wait_s=left_s) if slow else Room()
+
     def _threshold(self, memory: DeviceMemory) -> int:
         return int(memory.total * self._limits.pressure)
 
@@ -74,10 +101,10 @@ class LeastRecentlyUsed:
         return not model.pinned and not model.uses and self._stayed(model) <= now
 
     def _stayed(self, model: HeldModel) -> float:
-        """Return when a model has stayed as long as it must."""
-        if not model.served:
-            return model.loaded_at + self._unserved_s
-        return model.loaded_at + min(model.load_s, self._longest_stay_s)
+        """Return when a model has stayed as long as it must, if it is not used meanwhile."""
+        stay_s = min(model.load_s, self._longest_stay_s)
+        idle = float("inf") if model.uses else max(model.last_used, model.loaded_at) + IDLE_SHARE * stay_s
+        return max(model.kept_until, min(model.loaded_at + stay_s, idle))
 
 
 def _longest_unused(models: Iterable[HeldModel], now: float) -> list[HeldModel]:

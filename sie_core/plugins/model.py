@@ -13,14 +13,17 @@ from sie_core.contracts import (
     ObjectStoreFactory,
     OutputDtype,
     PluginError,
+    PluginSetting,
     Postprocessor,
+    QueueTransportFactory,
     Reference,
     RunnerSpec,
     WeightPackage,
     WeightTierFactory,
 )
-from sie_core.contracts.batching import BatchPolicyFactory
-from sie_core.contracts.memory import MemoryManagerFactory
+from sie_core.contracts.device.batching import BatchPolicyFactory
+from sie_core.contracts.device.memory import MemoryManagerFactory
+from sie_core.contracts.model.weights import SAFETENSORS
 from sie_core.plugins.calls import Calls
 from sie_core.plugins.faults import Fault, Faults
 from sie_core.plugins.registration import REGISTRATIONS
@@ -68,9 +71,11 @@ class PluginSet:
     weight_tiers: tuple[WeightTierFactory, ...] = ()
     weight_packages: tuple[WeightPackage, ...] = ()
     object_stores: Mapping[str, ObjectStoreFactory] = field(default_factory=dict)
+    queue_transports: Mapping[str, QueueTransportFactory] = field(default_factory=dict)
     postprocessors: Mapping[str, Postprocessor] = field(default_factory=dict)
     output_dtypes: Mapping[str, OutputDtype] = field(default_factory=dict)
     references: tuple[Reference, ...] = ()
+    settings: tuple[PluginSetting, ...] = ()
     faults: Faults = field(default_factory=Faults, compare=False, repr=False)
     """Failures since discovery."""
     calls: Calls = field(default_factory=Calls, compare=False, repr=False)
@@ -80,6 +85,12 @@ class PluginSet:
     def broken(self) -> tuple[PluginReport, ...]:
         """The reports of the broken plugins, each with its cause."""
         return tuple(report for report in self.reports if report.state == "broken")
+
+    @property
+    def other_weights(self) -> tuple[str, ...]:
+        """Patterns of the files with weights, beside safetensors, that some family reads."""
+        patterns = {pattern for family in self.families.values() for pattern in family.weights}
+        return tuple(sorted(patterns.difference(SAFETENSORS)))
 
     def reports_now(self) -> tuple[PluginReport, ...]:
         """The reports, including failures since discovery."""

@@ -18,15 +18,20 @@ from sie_core.contracts import (
     Option,
     OutputDtype,
     OutputType,
+    PluginSetting,
     Postprocessor,
+    QueueTransportFactory,
     Reference,
     RunnerSpec,
     WeightPackage,
     WeightTierFactory,
 )
+from sie_core.contracts.model.weights import may_run_code
+from sie_core.settings import PREFIX, core_variables
 
 _TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.\-]*")
+_VARIABLE = re.compile(PREFIX + "[A-Z0-9_]+")
 _NAME = re.compile(r"[A-Za-z0-9][\w.\-]*")
 
 Check = Callable[[Any], Iterable[str]]
@@ -56,9 +61,9 @@ class Registration:
     """Whether `PluginSet` holds them by name."""
 
 
-def _target(value: Any, what: str) -> Iterable[str]:
+def _target(value: Any, what: str, form: str = "module:Class") -> Iterable[str]:
     if not (isinstance(value, str) and _TARGET.fullmatch(value)):
-        yield f"{what} is {value!r}, not a string like 'module:Class'"
+        yield f"{what} is {value!r}, not a string like {form!r}"
 
 
 def _named(value: Any, what: str) -> Iterable[str]:
@@ -75,11 +80,20 @@ def _family(family: ModelFamily) -> Iterable[str]:
     yield from _named(family.id, "id")
     if "." in str(family.id):
         yield f"id is {family.id!r}; a '.' would make it a class path in a model config's adapter_path"
-    yield from _target(family.adapter, "adapter")
+    yield from _target(family.load, "load", "module:function")
     yield from _callable(family.claims, "claims")
+    yield from _patterns(family.weights)
     if isinstance(family.devices, str):
         yield f"devices is the string {family.devices!r}; make it frozenset({{{family.devices!r}}})"
     yield from _options(family.options, "options")
+
+
+def _patterns(weights: tuple[str, ...]) -> Iterable[str]:
+    if not (isinstance(weights, tuple) and weights and all(isinstance(each, str) and each for each in weights)):
+        yield f"weights is {weights!r}, not a tuple of patterns like ('*.onnx',)"
+        return
+    for pattern in filter(may_run_code, weights):
+        yield f"weights holds {pattern!r}: pickles can run code when they are read, and are fetched for nobody"
 
 
 def _options(options: Iterable[object], what: str) -> Iterable[str]:
@@ -126,10 +140,10 @@ def _package(package: WeightPackage) -> Iterable[str]:
             yield f"{attribute} is {getattr(package, attribute)!r}, no string"
 
 
-def _store(store: ObjectStoreFactory) -> Iterable[str]:
-    if not _SCHEME.fullmatch(str(store.scheme)):
-        yield f"scheme is {store.scheme!r}, not a URL scheme in lower case such as 's3'"
-    yield from _callable(store.create, "create")
+def _by_scheme(factory: ObjectStoreFactory | QueueTransportFactory) -> Iterable[str]:
+    if not _SCHEME.fullmatch(str(factory.scheme)):
+        yield f"scheme is {factory.scheme!r}, not a URL scheme in lower case such as 's3'"
+    yield from _callable(factory.create, "create")
 
 
 def _dtype(dtype: OutputDtype) -> Iterable[str]:
@@ -158,6 +172,17 @@ def _reference(reference: Reference) -> Iterable[str]:
         yield f"gives names {', '.join(map(repr, unknown))}, and there are {', '.join(COMPARED)}"
 
 
+def _setting(setting: PluginSetting) -> Iterable[str]:
+    if not _VARIABLE.fullmatch(str(setting.variable)):
+        yield f"variable is {setting.variable!r}, not a name in capitals that begins with {PREFIX}"
+    elif setting.variable in core_variables():
+        yield f"variable is {setting.variable!r}, a setting of the core"
+    if isinstance(setting.allowed, str):
+        yield f"allowed is the string {setting.allowed!r}; make it a tuple"
+    elif setting.allowed and setting.default not in setting.allowed:
+        yield f"default is {setting.default!r}, which allowed does not hold"
+
+
 def _factory(item: tuple[Any, Any]) -> Iterable[str]:
     yield from _named(item[0], "name")
     yield from _callable(item[1], "factory")
@@ -181,7 +206,15 @@ REGISTRATIONS: Mapping[str, Registration] = {
         "weight_packages", "weight package", WeightPackage, lambda it: it.repo_id, _package, exclusive=False
     ),
     "sie_object_stores": Registration(
-        "object_stores", "object store", ObjectStoreFactory, lambda it: str(it.scheme), _store, by_name=True
+        "object_stores", "object store", ObjectStoreFactory, lambda it: str(it.scheme), _by_scheme, by_name=True
+    ),
+    "sie_queue_transports": Registration(
+        "queue_transports",
+        "queue transport",
+        QueueTransportFactory,
+        lambda it: str(it.scheme),
+        _by_scheme,
+        by_name=True,
     ),
     "sie_postprocessors": Registration(
         "postprocessors", "postprocessor", Postprocessor, lambda it: it.name, _postprocessor, by_name=True
@@ -190,6 +223,7 @@ REGISTRATIONS: Mapping[str, Registration] = {
         "output_dtypes", "output dtype", OutputDtype, lambda it: it.name, _dtype, by_name=True
     ),
     "sie_references": Registration("references", "reference", Reference, lambda it: str(it.name), _reference),
+    "sie_settings": Registration("settings", "setting", PluginSetting, lambda it: str(it.variable), _setting),
 }
 """Every hook of `sie_core.hookspecs`."""
 

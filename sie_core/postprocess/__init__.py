@@ -1,10 +1,9 @@
 """The last steps of an output: derived outputs, Matryoshka sizes, dtypes, encoding."""
 
+from sie_core.postprocess.checks import require_finite, require_form
 from sie_core.postprocess.dtypes import OUTPUT_DTYPES
 from sie_core.postprocess.encoding import encode_item
 from sie_core.postprocess.extraction import encode_extraction, encode_score
-from sie_core.postprocess.finite import require_finite
-from sie_core.postprocess.form import require_form
 from sie_core.postprocess.matryoshka import shorten
 from sie_core.postprocess.similarity import similarity
 

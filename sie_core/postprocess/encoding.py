@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from sie_sdk.wire import pack
 
 from sie_core.contracts import ItemOutput, OutputDtype, SparseVector, Truncation
+from sie_core.postprocess.checks import non_finite
 from sie_core.postprocess.extraction import truncation
-from sie_core.postprocess.finite import non_finite
 
 
 def encode_item(

@@ -37,7 +37,10 @@ def encode_extraction(output: ItemOutput, item_id: str | None = None, truncated:
 
 def truncation(truncated: Truncation | None) -> dict[str, Any]:
     """Return the field `truncated` of an item that was cut; empty for any other."""
-    return {} if truncated is None else {"truncated": {"tokens": truncated.tokens, "kept": truncated.kept}}
+    if truncated is None:
+        return {}
+    floor = {"at_least": True} if truncated.at_least else {}
+    return {"truncated": {"tokens": truncated.tokens, "kept": truncated.kept, **floor}}
 
 
 def _entity(entity: Entity) -> dict[str, Any]:

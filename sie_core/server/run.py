@@ -46,13 +46,13 @@ def serve(settings: Settings, plugins: PluginSet, on_ready: OnReady = lambda url
         SettingsError: The models folder cannot be read, a setting names what is not there, or no folder for temporary
             files can be written to.
     """
-    _require_temporary_folder()
+    require_temporary_folder()
     gc.set_threshold(*COLLECT_EVERY)
     with contextlib.closing(listen(settings.http_host, settings.http_port)) as listener:
         run_loop(_serve(settings, plugins, listener, on_ready))
 
 
-def _require_temporary_folder() -> None:
+def require_temporary_folder() -> None:
     """Refuse the start where no model could be loaded: torch wants a temporary folder as soon as it is imported."""
     try:
         tempfile.gettempdir()

@@ -52,13 +52,14 @@ def _check_widths(model: LoadedModel, items: Items) -> None:
 def every_item_gives_units(model: LoadedModel, items: Items) -> None:
     """Each item gives at least one unit, in order, with a cost of at least 1 and a key that can be hashed."""
     for task in model.tasks():
-        units = model.adapter.prepare(items, task)
+        units = list(model.adapter.prepare(items, task))
         positions = [unit.item for unit in units]
         assert sorted(set(positions)) == list(range(len(items))), f"items {positions} of the units are not those given"
         assert positions == sorted(positions), f"units come in the order {positions}, not in the items'"
         for unit in units:
             assert isinstance(unit.cost, int), f"cost {unit.cost!r} is no int"
             assert unit.cost >= 1, f"cost {unit.cost} of item {unit.item} is below 1"
+            assert unit.nbytes >= 0, f"nbytes {unit.nbytes} of item {unit.item} is below 0"
             assert unit.tokens >= 0, f"tokens {unit.tokens} of item {unit.item} is below 0"
             hash(unit.key)
 
@@ -185,7 +186,7 @@ def prepare_may_run_on_several_threads(model: LoadedModel, items: Items) -> None
     for task in model.tasks():
         expected = [_visible(unit) for unit in model.adapter.prepare(items, task)]
         with ThreadPoolExecutor(8) as pool:
-            for units in pool.map(lambda _, task=task: model.adapter.prepare(items, task), range(32)):
+            for units in pool.map(lambda _, task=task: list(model.adapter.prepare(items, task)), range(32)):
                 assert [_visible(unit) for unit in units] == expected, "prepare gives other units on another thread"
 
 
@@ -211,7 +212,7 @@ def only_run_options_keep_requests_apart(model: LoadedModel, items: Items) -> No
 
 
 def _prepared(model: LoadedModel, items: Items, task: Task, labels: tuple[str, ...]) -> Sequence[Unit]:
-    return model.adapter.prepare(items, replace(task, labels=labels))
+    return list(model.adapter.prepare(items, replace(task, labels=labels)))
 
 
 def _check_key(model: LoadedModel, item: Item, option: Option, task: Task) -> None:
@@ -227,7 +228,7 @@ def _keys_with(model: LoadedModel, item: Item, option: Option, task: Task) -> It
     for values in ({}, *({option.name: value} for value in _values(option))):
         options = {name: value for name, value in task.options.items() if name != option.name}
         try:
-            units = model.adapter.prepare([item], replace(task, options={**options, **values}))
+            units = list(model.adapter.prepare([item], replace(task, options={**options, **values})))
         except InvalidInput:  # this value does not suit the sample
             continue
         yield units[0].key
@@ -263,7 +264,7 @@ def refusals_are_typed(model: LoadedModel, items: Items) -> None:
 
 def _refusal(model: LoadedModel, items: Items, task: Task, what: str) -> InvalidInput:
     try:
-        model.adapter.prepare(items, task)
+        list(model.adapter.prepare(items, task))
     except InvalidInput as error:
         return error
     except Exception as error:
@@ -284,7 +285,7 @@ def long_texts_are_cut_and_say_so(model: LoadedModel, items: Items) -> None:
 
 
 def _check_cut(model: LoadedModel, short: Item, long: Item, task: Task, limit: int) -> None:
-    units = model.adapter.prepare([short, long], task)
+    units = list(model.adapter.prepare([short, long], task))
     cuts = [unit.truncated for unit in units if unit.item == 1 and unit.truncated is not None]
     if task.operation == "extract" and not cuts and sum(unit.item == 1 for unit in units) > 1:
         return

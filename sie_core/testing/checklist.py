@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 from sie_core.cache import build_chain, find_weights
 from sie_core.catalog import build_catalog, choose_family, read_card
-from sie_core.contracts import Adapter, Item, ModelFamily, PluginError, ResolvedModel
+from sie_core.contracts import Item, ModelFamily, PluginError, ResolvedModel
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import PluginReport, PluginSet, discover
 from sie_core.settings import Settings, load_settings
@@ -27,6 +27,7 @@ from sie_core.testing.loading import LoadedModel, find_device, fitting, load_mod
 from sie_core.testing.memory_checks import MEMORY_CHECKS
 from sie_core.testing.part_checks import DTYPE_CHECKS, POSTPROCESSOR_CHECKS, PROBE_CHECKS
 from sie_core.testing.policy_checks import POLICY_CHECKS
+from sie_core.testing.queue_checks import QUEUE_CHECKS
 
 HEAVY = ("torch", "transformers", "sentence_transformers", "tensorflow", "jax", "onnxruntime")
 """Libraries that discovery must not import: they take seconds, and `sie plugins` must take none."""
@@ -52,6 +53,7 @@ def checks_of(
     models_dir: Path | None = None,
     items: Sequence[Item] | None = None,
     device: str = "cpu",
+    queue_url: str | None = None,
 ) -> list[Check]:
     """List the checks of all that an installed distribution registers.
 
@@ -62,6 +64,8 @@ def checks_of(
         models_dir: A folder of model configs, or of folders of weights, beside those that the plugins ship.
         items: What the models are asked; None asks texts of several lengths and scripts, and images of those that see.
         device: The kind of device models are loaded on.
+        queue_url: The broker that its queue transports are checked with; None needs one that is reached by
+            `SCHEME://conformance`, as a broker inside the process is.
 
     Raises:
         PluginError: No such distribution registers a plugin, or its plugin is broken; names the cause.
@@ -69,7 +73,7 @@ def checks_of(
     settings = load_settings() if models_dir is None else load_settings(models_dir=models_dir)
     plugins = discover(settings, BUILTINS)
     reports = _reports_of(distribution, plugins)
-    kit = _Kit(plugins, settings, device, items, models_dir)
+    kit = _Kit(plugins, settings, device, items, models_dir, queue_url)
     checks = [
         Check(f"distribution {distribution}", _name(discovery_stays_light), partial(discovery_stays_light, reports))
     ]
@@ -105,12 +109,13 @@ class _Kit:
     device: str
     items: Sequence[Item] | None
     models_dir: Path | None = None
+    queue_url: str | None = None
 
     def parts(self, report: PluginReport) -> Iterator[Check]:
         """Check each thing one plugin registers, but its models."""
         for name in report.registers.get("sie_model_families", ()):
             family = self.plugins.families[name]
-            yield Check(f"family {name}", "the adapter can be imported", partial(_adapter_is_there, family))
+            yield Check(f"family {name}", "its `load` can be imported", partial(_load_is_there, family))
         for name in report.registers.get("sie_batch_policies", ()):
             yield from _all(f"batch policy {name}", POLICY_CHECKS, self.plugins.batch_policies[name])
         for name in report.registers.get("sie_memory_managers", ()):
@@ -119,6 +124,11 @@ class _Kit:
             yield from _all(f"postprocessor {name}", POSTPROCESSOR_CHECKS, self.plugins.postprocessors[name])
         for name in report.registers.get("sie_output_dtypes", ()):
             yield from _all(f"output dtype {name}", DTYPE_CHECKS, self.plugins.output_dtypes[name])
+        for scheme in report.registers.get("sie_queue_transports", ()):
+            url = self.queue_url or f"{scheme}://conformance"
+            if url.startswith(f"{scheme}://"):
+                connect = partial(self.plugins.queue_transports[scheme].create, url, {})
+                yield from _all(f"queue transport {scheme}", QUEUE_CHECKS, connect)
         kinds = report.registers.get("sie_device_probes", ())
         for probe in self.plugins.device_probes:
             if probe.kind in kinds:
@@ -140,7 +150,10 @@ class _Kit:
         folders += () if self.models_dir is None else (str(self.models_dir),)
         families = {name for report in reports for name in report.registers.get("sie_model_families", ())}
         for resolved in build_catalog(self.settings, self.plugins).models():
-            if resolved.config.source.startswith(folders) and self._family(resolved) in families:
+            config = resolved.config
+            # A folder of weights that no config names has no file of its own to be its source.
+            places = (config.source, config.weights_path or "")
+            if any(each.startswith(folders) for each in places) and self._family(resolved) in families:
                 yield resolved.id
 
     def _family(self, resolved: ResolvedModel) -> str | None:
@@ -188,12 +201,9 @@ def _unloads(load: Callable[[], LoadedModel], load_again: Callable[[], LoadedMod
     again.adapter.unload()
 
 
-def _adapter_is_there(family: ModelFamily) -> None:
-    adapter = resolve_name(family.adapter)
-    assert isinstance(adapter, type), f"{family.adapter} is {adapter!r}, not a class"
-    assert issubclass(adapter, Adapter), f"{family.adapter} is no subclass of sie_core.contracts.Adapter"
-    missing = ", ".join(sorted(adapter.__abstractmethods__))
-    assert not missing, f"{family.adapter} does not implement {missing}"
+def _load_is_there(family: ModelFamily) -> None:
+    load = resolve_name(family.load)
+    assert callable(load), f"{family.load} is {load!r}, which cannot be called"
 
 
 def _no_model(distribution: str) -> None:
@@ -216,4 +226,5 @@ def discovery_stays_light(reports: Sequence[PluginReport]) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, f"discovery fails in a process of its own: {done.stderr}"
     loaded = done.stdout.strip()
-    assert not loaded, f"the plugin imports {loaded} before a model is loaded; name classes by 'module:Class' instead"
+    remedy = "name functions and classes by 'module:name' instead"
+    assert not loaded, f"the plugin imports {loaded} before a model is loaded; {remedy}"

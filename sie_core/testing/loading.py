@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from pkgutil import resolve_name
 
-from sie_core.cache import WeightChain, build_chain, fetch_weights
-from sie_core.catalog import build_catalog, check_profile, choose_family, read_card, resolve_options
+from sie_core.cache import WeightChain, build_chain
+from sie_core.catalog import build_catalog, resolve_options
+from sie_core.catalog.fetching import fetch_model
+from sie_core.catalog.loading import load_adapter
 from sie_core.contracts import (
     Adapter,
     Device,
@@ -77,21 +78,20 @@ def load_model(model: str, plugins: PluginSet, settings: Settings, device: str =
     """
     resolved = build_catalog(settings, plugins).resolve(model)
     chain = build_chain(settings, plugins)
-    weights = fetch_weights(resolved.config, chain)
-    card = None if weights is None else read_card(weights)
     where = find_device(device, plugins)
-    family = choose_family(plugins, resolved, card, where).family
-    check_profile(family, resolved.profile, plugins.postprocessors)
+    fetched = fetch_model(resolved, chain, plugins, where)
     context = LoadContext(
         model=resolved,
         device=where,
         precision=resolved.profile.compute_precision or "float32",
-        weights=weights,
-        card=card,
+        weights=None if fetched.weights is None else fetched.weights.folder,
+        card=fetched.card,
         attention_backend=settings.attention_backend,
+        runner=settings.runner,
         runners=plugins.runners,
     )
-    return LoadedModel(resolve_name(family.adapter).load(context), family, resolved, _loras(resolved.config, chain))
+    adapter, fetched = load_adapter(fetched, context, plugins)
+    return LoadedModel(adapter, fetched.choice.family, resolved, _loras(resolved.config, chain))
 
 
 def _loras(config: ModelConfig, chain: WeightChain) -> dict[str, Path]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from itertools import product
 
 from sie_core.contracts import DeviceMemory, HeldModel, MemoryLimits, MemoryManager, Room
-from sie_core.contracts.memory import MemoryManagerFactory
+from sie_core.contracts.device.memory import MemoryManagerFactory
 
 LIMITS = MemoryLimits(pressure=0.8, idle_s=60.0)
 NOW = 10_000.0

@@ -11,7 +11,7 @@ from itertools import count
 from random import Random
 
 from sie_core.contracts import Batch, BatchLimits, BatchPolicy, QueuedUnit, Unit
-from sie_core.contracts.batching import BatchPolicyFactory
+from sie_core.contracts.device.batching import BatchPolicyFactory
 from sie_core.plugins.calls import Calls, HungError
 
 CHECK_LIMIT_S = 60.0
@@ -131,7 +131,7 @@ def an_idle_device_never_waits(factory: BatchPolicyFactory) -> None:
     assert ready <= 5.0 + LIMITS.max_wait_s, f"ready_at lets a unit wait {ready - 5.0:.3f} s, above the limit"
     assert policy.take(ready, device_busy=True) is not None, "ready_at is past and take gives no batch"
     policy.add([unit])
-    assert policy.take(5.0, device_busy=False) is not None, "the device is idle and take waits"
+    assert policy.take(5.0, False, most_s=0.0) is not None, "the device is idle and take waits"
 
 
 def nothing_starves(factory: BatchPolicyFactory) -> None:

@@ -17,6 +17,7 @@ from sie_core.contracts import (
     InferenceReply,
     InferenceRequest,
     ItemOutput,
+    LoadWait,
     Relation,
     SparseVector,
 )
@@ -54,9 +55,9 @@ async def ask(infer: Infer, model: str, question: Question) -> Answers:
 
 async def _ask(infer: Infer, model: str, question: Question) -> Answers:
     async def call(number: str, items: Sequence[Any]) -> list[ItemOutput]:
-        request = replace(question.request(model, number, items), load_wait_s=LOAD_WAIT_S)
+        request = replace(question.request(model, number, items), load_wait=LoadWait(LOAD_WAIT_S))
         reply = await infer(request)
-        return [output_of(cast("Mapping[str, Any]", unpack(item))) for item in reply.items]
+        return [output_of(cast("Mapping[str, Any]", unpack(item, longest=None))) for item in reply.items]
 
     together = await call("all", question.items)
     alone = [output for item in question.items for output in await call(str(item.id), [item])]

@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 from sie_core.cache import WeightChain, fetch_weights
 from sie_core.catalog import Catalog, read_card, resolve_options
+from sie_core.catalog.options.outputs import PREFERENCE
 from sie_core.contracts import (
     Compared,
     Device,
@@ -23,7 +24,6 @@ from sie_core.contracts import (
 )
 from sie_core.cpu_budget import compute_threads, cpu_budget
 from sie_core.engine import Engine, build_engine
-from sie_core.engine.requests.task import PREFERENCE
 from sie_core.plugins import PluginSet
 from sie_core.postprocess.converters import turned_on
 from sie_core.settings import Settings

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sie_core.batching import CostModel
@@ -58,6 +58,7 @@ def test_a_machine_that_became_slower_is_noticed():
 
 
 @given(SAMPLES, st.integers(1, 10**6))
+@settings(deadline=None)
 def test_predictions_are_never_negative_and_never_fall_with_cost(samples, cost):
     model = learned(samples)
     assert -1e-9 <= model.predict(cost) <= model.predict(cost + 1) * (1 + 1e-9) + 1e-9

@@ -6,8 +6,8 @@ from sie_core.batching import BatchFormer
 from sie_core.contracts import BatchLimits, QueuedUnit, Unit
 
 
-def queued(cost=1, request="a", key="k", at=0.0, deadline=None):
-    return QueuedUnit(Unit(item=0, cost=cost, key=key, payload=None), request, at, deadline)
+def queued(cost=1, request="a", key="k", at=0.0, deadline=None, **fields):
+    return QueuedUnit(Unit(item=0, cost=cost, key=key, payload=None), request, at, deadline, **fields)
 
 
 def former(max_cost=100, max_requests=64, max_run_s=None, max_wait_s=0.01):
@@ -73,10 +73,16 @@ def test_units_run_cheapest_first_and_equals_in_the_order_they_came():
     assert [unit.request for unit in batch.units] == ["d", "b", "a", "c"]
 
 
-def test_the_key_of_the_oldest_unit_is_served_first():
+def test_the_oldest_unit_of_whose_turn_it_is_chooses_the_key():
     batches = former()
     batches.add([queued(key="x", request=1), queued(key="y", request=2), queued(key="x", request=3)])
     assert [(batch.key, batch.requests) for batch in drain(batches)] == [("x", 2), ("y", 1)]
+
+
+def test_one_request_runs_in_the_order_of_its_units_but_for_the_company_of_their_keys():
+    batches = former(max_cost=3)
+    batches.add([queued(key=key) for key in "xyxxxyy"])
+    assert [(batch.key, len(batch.units)) for batch in drain(batches)] == [("x", 3), ("y", 3), ("x", 1)]
 
 
 def test_an_oversized_unit_runs_alone():
@@ -87,8 +93,8 @@ def test_an_oversized_unit_runs_alone():
 
 def test_units_of_one_request_count_as_one_request():
     batches = former(max_requests=2)
-    batches.add([queued(request=name) for name in "aaabbc"])
-    assert [(len(batch.units), batch.requests) for batch in drain(batches)] == [(5, 2), (1, 1)]
+    batches.add([queued(request=name) for name in "abbccc"])
+    assert [(len(batch.units), batch.requests) for batch in drain(batches)] == [(3, 2), (3, 1)]
 
 
 def test_a_request_larger_than_a_batch_is_split():
@@ -108,8 +114,9 @@ def test_cancelling_drops_every_queued_unit_of_the_request_and_says_how_many():
 
 def test_a_request_past_its_deadline_is_dropped_whole_even_when_some_of_it_ran():
     batches = former(max_cost=2)
-    batches.add([queued(cost=2, request="a", deadline=1.0) for _ in range(3)] + [queued(request="b", deadline=9.0)])
+    batches.add([queued(cost=2, request="a", deadline=1.0) for _ in range(3)])
     assert len(batches.take(0.0, device_busy=False).units) == 1
+    batches.add([queued(request="b", deadline=9.0)])
     assert batches.expire(0.999) == set()
     assert batches.expire(1.0) == {"a"}
     assert [unit.request for batch in drain(batches) for unit in batch.units] == ["b"]
@@ -207,7 +214,15 @@ def test_cancelled_and_expired_work_leaves_no_memory_behind():
     for number in range(10_000):
         batches.add([queued(request=number, key=number, deadline=1e6 + number)])
         batches.cancel(number)
-    internals = [batches._lanes, batches._heads, batches._deadlines, batches._of_request]
+    queue = batches._queue
+    internals = [
+        queue.lanes,
+        queue._turns._begun,
+        queue._turns._later,
+        queue.flows,
+        queue._unserved,
+        batches._deadlines,
+    ]
     assert sum(len(part) for part in internals) < 1_000
     assert batches.queued_units == 1
 
@@ -229,3 +244,78 @@ def test_forming_a_batch_touches_its_own_units_and_not_the_queue():
         return Counted.reads
 
     assert reads_for_one_batch(10_000) == reads_for_one_batch(100)
+
+
+def run(batches, batch, seconds):
+    batches.record(batch, seconds)
+    return batch
+
+
+def test_a_request_that_cannot_be_answered_in_time_is_dropped_before_it_runs():
+    batches = former(max_cost=100)
+    for at in range(3):
+        batches.add([queued(cost=10, request=at)])
+        run(batches, batches.take(0.0, device_busy=False), seconds=1.0)
+    batches.add([queued(cost=10, request="late", at=0.5, deadline=1.4), queued(cost=10, request="early", deadline=1.6)])
+    assert batches.expire(0.5) == {"late"}
+    assert batches.take(0.5, device_busy=False).units[0].request == "early"
+
+
+def test_a_prediction_drops_nothing_where_no_batch_has_run_of_late_that_could_mend_it():
+    batches = former(max_cost=100)
+    batches.add([queued(cost=10, request=0)])
+    run(batches, batches.take(0.0, device_busy=False), seconds=30.0)  # an import, perhaps: the next one is fast
+    batches.add([queued(cost=10, request=1, at=60.0, deadline=62.0)])
+    assert batches.expire(60.0) == set()
+    assert batches.take(60.0, device_busy=False).requests == 1
+
+
+def test_company_does_not_make_a_request_late():
+    batches = former(max_cost=1000)
+    for cost in (10, 100) * 5:
+        batches.add([queued(cost=cost)])
+        run(batches, batches.take(0.0, device_busy=False), seconds=0.01 * cost)
+    batches.add([queued(cost=50, request="urgent", deadline=0.7), queued(cost=60, request="bulk")])
+    assert [batch.requests for batch in drain(batches)] == [1, 1]
+    batches.add([queued(cost=50, request="patient", deadline=1.7), queued(cost=60, request="bulk")])
+    assert [batch.requests for batch in drain(batches)] == [2]
+
+
+def test_what_a_request_has_queued_beyond_the_batch_makes_nobody_in_it_late():
+    batches = former(max_cost=5)
+    batches.add([queued(cost=1, request="first")])
+    run(batches, batches.take(0.0, device_busy=False), seconds=0.0625)
+    batches.add([queued(cost=1, request="large", key="y"), queued(cost=30, request="large", key="x")])
+    batches.add([queued(cost=1, request="urgent", key="y", deadline=1.0)])
+    assert batches.take(0.0, device_busy=False).requests == 2  # though both and all of the large one would take 1.03 s
+
+
+def test_a_request_that_would_be_late_as_a_whole_joins_no_batch():
+    batches = former(max_cost=5)
+    batches.add([queued(cost=1, request="first")])
+    run(batches, batches.take(0.0, device_busy=False), seconds=0.0625)
+    batches.add([queued(cost=1, request="patient")])
+    batches.add([queued(cost=1, request="late", deadline=1.0) for _ in range(31)])
+    assert batches.take(0.0, device_busy=False).requests == 1
+
+
+def measured_former():
+    batches = former(max_cost=1000)
+    for cost in (10, 100) * 5:
+        batches.add([queued(cost=cost)])
+        run(batches, batches.take(0.0, device_busy=False), seconds=0.01 + 0.001 * cost)
+    return batches
+
+
+def test_a_request_of_several_batches_runs_in_short_ones_while_it_would_hold_up_others():
+    batches = measured_former()
+    batches.add([queued(cost=10) for _ in range(120)])
+    assert len(batches.take(0.0, False, most_s=0.065).units) == 5
+    assert len(batches.take(0.0, False).units) > 60
+    assert len(batches.take(0.0, False, most_s=0.065).units) == 5  # to its end
+
+
+def test_batches_of_requests_that_fit_into_one_are_full_whoever_waits():
+    batches = measured_former()
+    batches.add([queued(cost=10, request=request) for request in range(4) for _ in range(20)])
+    assert batches.take(0.0, False, most_s=0.065).requests == 4

@@ -6,16 +6,16 @@ import sys
 from collections.abc import Callable
 
 from tests.bench import blocks
+from tests.bench.clients.turns import take_turns
 from tests.bench.hardware import describe
 from tests.bench.options import Options, parse
-from tests.bench.picture import draw
-from tests.bench.reference import reference
-from tests.bench.results import Results
-from tests.bench.servers import SERVERS
-from tests.bench.tables import render
-from tests.bench.texts import KINDS, make_texts
-from tests.bench.turns import take_turns
-from tests.bench.verdicts import OURS
+from tests.bench.page.picture import draw
+from tests.bench.page.results import Results
+from tests.bench.page.tables import render
+from tests.bench.page.verdicts import OURS
+from tests.bench.processes.servers import SERVERS
+from tests.bench.workload.reference import reference
+from tests.bench.workload.texts import KINDS, make_texts
 
 NOTE = "Written by `make bench`; every figure of one run on one machine.\n\n![Texts a second](throughput.svg)\n\n"
 
@@ -35,14 +35,20 @@ def main() -> int:
 
 def measure(options: Options) -> Results:
     """Run the parts asked for."""
-    prepare(options)
-    results = Results(hardware=describe(options.threads), texts={kind: _facts(kind, options) for kind in KINDS})
+    compared = not set(options.parts) <= {"cluster", "fairness"}  # which ask no other server
+    if compared:
+        prepare(options)
+    texts = {kind: _facts(kind, options) for kind in KINDS if compared}
+    results = Results(hardware=describe(options.threads), texts=texts)
     steps: dict[str, Callable[[Results, Options], None]] = {
         "commands": blocks.command_line,
         "load": blocks.load,
         "in-process": blocks.in_process,
         "runner": blocks.runner,
+        "kernels": blocks.kernels,
         "operations": blocks.operations,
+        "cluster": blocks.cluster,
+        "fairness": blocks.fairness,
     }
     for part, step in steps.items():
         if part in options.parts:

@@ -1,4 +1,4 @@
-"""The blocks that need no server, or only SIE's own, each put into the results. It must not know how they are shown."""
+"""The blocks that need no server, or only SIE's own, each put into the results."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ from dataclasses import asdict
 from typing import Any
 
 from sie_core.cpu_budget import CpuBudget, set_thread_environment
-from tests.bench import accuracy, commands, scaling
-from tests.bench.children import ask
-from tests.bench.environments import INFINITY
-from tests.bench.in_process import padding_waste
-from tests.bench.load_ceiling import requests_a_second
-from tests.bench.onnx_graph import build_graph
+from tests.bench.clients.load_ceiling import requests_a_second
+from tests.bench.cluster import measuring as of_cluster
+from tests.bench.fairness import siege
+from tests.bench.fairness.table import row
+from tests.bench.kernels import measuring as of_kernels
 from tests.bench.operations import measuring
 from tests.bench.operations.measuring import Plan
 from tests.bench.options import Options
-from tests.bench.reference import reference
-from tests.bench.results import Results
-from tests.bench.running import serving
-from tests.bench.servers import SERVERS, weights
-from tests.bench.texts import KINDS, make_texts
+from tests.bench.page.results import Results
+from tests.bench.processes.children import ask
+from tests.bench.processes.environments import INFINITY
+from tests.bench.processes.running import serving
+from tests.bench.processes.servers import SERVERS, weights
+from tests.bench.without_server import accuracy, commands, scaling
+from tests.bench.without_server.in_process import padding_waste
+from tests.bench.without_server.onnx_graph import build_graph
+from tests.bench.workload.reference import reference
+from tests.bench.workload.texts import KINDS, make_texts
 
 BASE64_BYTES = 2246
 """Of SIE's answer to one text."""
@@ -74,13 +78,30 @@ def runner(results: Results, options: Options) -> None:
     results.runner = ask("runner_speed", job, options.threads, variables=variables)
 
 
+def kernels(results: Results, options: Options) -> None:
+    """Measure what the compiled kernels are worth beside the loop, on this processor and on AVX2 alone."""
+    results.kernels = of_kernels.measure(of_kernels.Plan(options.threads, options.repeats, options.quick))
+
+
 def operations(results: Results, options: Options) -> None:
-    """Measure score, sparse, multi-vector and extract beside their libraries."""
+    """Measure score, sparse, multi-vector, extract and large embedders beside their libraries."""
     plan = Plan(options.threads, options.repeats, options.quick)
     results.operations = measuring.measure(plan)
     for name, found in results.operations.items():
         if found["wrong"]:
             results.problems.append(f"{SERVERS['sie'].title}, {name}: other answers than {found['library']}'s")
+
+
+def cluster(results: Results, options: Options) -> None:
+    """Measure what a cluster adds, on the fake family."""
+    results.cluster = of_cluster.measure(of_cluster.Plan(options.repeats, options.quick))
+
+
+def fairness(results: Results, options: Options) -> None:
+    """Measure what attacks inside every limit do to others and to the memory."""
+    outcomes = siege.measure(options.threads, 3.0 if options.quick else 15.0, 0.1 if options.quick else 1.0)
+    results.fairness = [row(outcome) for outcome in outcomes]
+    results.problems += [f"{SERVERS['sie'].title}, {each.name}: {why}" for each in outcomes for why in each.problems]
 
 
 def own_server(results: Results, options: Options) -> None:

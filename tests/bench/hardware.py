@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from tests.bench.environments import BETTERTRANSFORMER, INFINITY, ROOT, Environment
+from tests.bench.processes.environments import BETTERTRANSFORMER, INFINITY, ROOT, Environment
 
 FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16")
 OURS = ("torch", "transformers", "sentence-transformers", "gliner", "numpy", "uvicorn", "fastapi")

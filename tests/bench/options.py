@@ -1,4 +1,4 @@
-"""The command line of the bench. It must not know how anything is measured."""
+"""The command line of the bench."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sie_core.cpu_budget import cpu_budget
-from tests.bench.environments import ROOT
-from tests.bench.servers import SERVERS
-from tests.bench.texts import KINDS
-from tests.bench.workloads import Cell, grid, quick_grid
+from tests.bench.processes.environments import ROOT
+from tests.bench.processes.servers import SERVERS
+from tests.bench.workload.texts import KINDS
+from tests.bench.workload.workloads import Cell, grid, quick_grid
 
-PARTS = ("commands", "load", "in-process", "runner", "grid", "formats", "accuracy", "scaling", "operations")
+PARTS = (
+    *("commands", "load", "in-process", "runner", "kernels", "grid", "formats"),
+    *("accuracy", "scaling", "operations", "cluster", "fairness"),
+)
 
 
 DEFAULT_SERVERS = ("sie", "infinity")

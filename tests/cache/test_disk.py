@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from sie_core.cache import DiskCache, DiskLimits, LocalTier, WeightChain
-from sie_core.cache.disk import disk_cache
-from sie_core.cache.hub_layout import repo_folder
+from sie_core.cache.disk.cache import disk_cache
+from sie_core.cache.disk.hub_layout import repo_folder
 from sie_core.contracts import ModelLoadError, WeightRequest
 from sie_core.settings import Settings
 

@@ -13,9 +13,9 @@ import huggingface_hub.constants
 import pytest
 
 from sie_core.cache import HUB_TIER, HubTier, LocalTier, WeightChain
-from sie_core.cache.hub_retries import HubRetries
+from sie_core.cache.hub.retries import HubRetries
 from sie_core.contracts import ModelLoadError, TierContext, WeightRequest
-from sie_core.contracts.weights import PicklesMissing
+from sie_core.contracts.model.weights import PicklesMissing
 from sie_core.settings import Settings
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -68,7 +68,7 @@ def test_the_hub_is_asked_for_the_model_and_nothing_else(hub: Any, tmp_path: Pat
     """In a process of its own: the client asks for what is not of the model once a process, or once a day."""
     script = (
         "import sys; from pathlib import Path; from sie_core.cache import HubTier; from sie_core.contracts import *;"
-        "from sie_core.cache.hub import ask_commit; request = WeightRequest('org/m');"
+        "from sie_core.cache.hub.tier import ask_commit; request = WeightRequest('org/m');"
         "ask_commit(request, sys.argv[2]); HubTier(Path(sys.argv[1]), sys.argv[2]).fetch(request)"
     )
     environ = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}

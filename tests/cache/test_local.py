@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sie_core.cache import LocalTier
-from sie_core.cache.hub_layout import repositories, wanted
+from sie_core.cache.disk.hub_layout import repositories, wanted
 from sie_core.contracts import ModelLoadError, WeightRequest, is_pickled
 
 OLDER = "f" * 40

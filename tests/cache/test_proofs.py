@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sie_core.cache import DiskCache, HubTier, LocalTier, WeightChain, fetch_weights
-from sie_core.cache.proofs import Proofs, expectations, read_record
+from sie_core.cache.disk.proofs import Proofs, expectations, read_record
 from sie_core.contracts import ModelConfig, ModelLoadError, WeightRequest
 from tests.cache.conftest import make_read_only
 from tests.cache.fake_hub import TENSORS, FakeHub
@@ -90,7 +90,7 @@ def test_a_file_is_hashed_once_even_by_another_process(cached: Write, monkeypatc
     snapshot = cached()
     assert Proofs().faults(snapshot) == {}
     hashed: list[Path] = []
-    monkeypatch.setattr("sie_core.cache.proofs.digest", lambda file, like: hashed.append(file))
+    monkeypatch.setattr("sie_core.cache.disk.proofs.digest", lambda file, like: hashed.append(file))
     assert Proofs().faults(snapshot) == {}
     assert hashed == []
     assert Proofs().faults(snapshot, again=True) != {}, "asked to, it hashes again"
@@ -121,7 +121,7 @@ def test_a_read_only_cache_serves_and_finds_damage(
     with pytest.raises(ModelLoadError) as raised:
         chain.fetch(WeightRequest("org/bad"))
     assert raised.value.failure == "CORRUPT"
-    monkeypatch.setattr("sie_core.cache.proofs.digest", None)
+    monkeypatch.setattr("sie_core.cache.disk.proofs.digest", None)
     assert chain.fetch(REQUEST) == whole, "what cannot be noted down is remembered"
 
 

@@ -17,8 +17,8 @@ import pytest
 from safetensors.numpy import save
 
 from sie_core.cache import DiskCache, DiskLimits, HubTier, LocalTier, WeightChain
-from sie_core.cache.disk import PULLS_AT_ONCE
-from sie_core.cache.hub_retries import HubRetries
+from sie_core.cache.disk.cache import PULLS_AT_ONCE
+from sie_core.cache.hub.retries import HubRetries
 from sie_core.contracts import ModelLoadError, WeightRequest
 from tests.cache.conftest import make_read_only
 from tests.cache.fake_hub import COMMIT, FILES, FakeHub

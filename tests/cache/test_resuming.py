@@ -14,7 +14,7 @@ from filelock import FileLock
 from safetensors.numpy import save
 
 from sie_core.cache import DiskCache, HubTier
-from sie_core.cache.hub_retries import HubRetries
+from sie_core.cache.hub.retries import HubRetries
 from sie_core.contracts import ModelLoadError, WeightRequest
 from tests.cache.fake_hub import FakeHub, blob_name
 
@@ -70,7 +70,7 @@ def test_a_process_that_is_killed_leaves_what_the_next_goes_on_with(hub: FakeHub
     hub.cut = NAME
     script = (
         "import os, signal, sys; from pathlib import Path; from sie_core.cache import HubTier\n"
-        "from sie_core.cache.hub_retries import HubRetries; from sie_core.contracts import WeightRequest\n"
+        "from sie_core.cache.hub.retries import HubRetries; from sie_core.contracts import WeightRequest\n"
         "die = lambda pause: os.kill(os.getpid(), signal.SIGKILL)\n"
         "HubTier(Path(sys.argv[1]), sys.argv[2], HubRetries(sleep=die)).fetch(WeightRequest('org/m'))"
     )

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sie_core.cache.hub import ask_commit
-from sie_core.cache.revisions import is_commit, resolve_revision
+from sie_core.cache.hub.revisions import is_commit, resolve_revision
+from sie_core.cache.hub.tier import ask_commit
 from sie_core.contracts import ModelLoadError, WeightRequest
 from sie_core.settings import Settings
 

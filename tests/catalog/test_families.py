@@ -34,7 +34,7 @@ def card(write_weights: Callable[..., Path], tmp_path: Path) -> ModelCard:
 
 
 def family(name: str, *, priority: int = 0, devices: tuple[str, ...] = (), claims: str = "BertModel") -> ModelFamily:
-    return ModelFamily(name, "x:Y", claim_architectures(claims, priority=priority), devices=frozenset(devices))
+    return ModelFamily(name, "x:load", claim_architectures(claims, priority=priority), devices=frozenset(devices))
 
 
 def plugins(*families: ModelFamily, reports: tuple[PluginReport, ...] = ()) -> PluginSet:
@@ -108,7 +108,7 @@ def test_a_device_nobody_serves_is_named(card: ModelCard) -> None:
 
 
 def test_a_weightless_model_needs_a_weightless_family_by_name(card: ModelCard) -> None:
-    weightless = ModelFamily("fake", "x:Y", lambda card: Claim("everything", 99), weightless=True)
+    weightless = ModelFamily("fake", "x:load", lambda card: Claim("everything", 99), weightless=True)
     known = plugins(weightless, family("a"))
     assert choose_family(known, model("fake", weightless=True), None, CPU).family.id == "fake"
     assert choose_family(known, model(), card, CPU).family.id == "a"
@@ -122,7 +122,7 @@ REPORT = PluginReport("odd", "sie-odd", "1.2", "sie_odd", "active", registers={"
 
 
 def bad(claims: Callable[[ModelCard], Claim | None]) -> ModelFamily:
-    return ModelFamily("bad", "x:Y", claims)
+    return ModelFamily("bad", "x:load", claims)
 
 
 def claims_hang(card: ModelCard) -> Claim | None:

@@ -14,7 +14,7 @@ from sie_core.contracts import InvalidInput, ModelConfig, ModelFamily, ModelLoad
 
 FAMILY = ModelFamily(
     "demo",
-    "x:Y",
+    "x:load",
     lambda card: None,
     options=(
         Option("pooling", "load", str, "How tokens become one vector.", choices=("mean", "cls")),

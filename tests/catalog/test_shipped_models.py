@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from sie_pytorch.prompts import Prompts
+from sie_text.prompts import Prompts
 
 from sie_core.catalog import check_profile, choose_family, read_config
 from sie_core.catalog.configs.snapshot import make_catalog
@@ -21,8 +23,10 @@ from sie_core.settings import Settings
 PLUGINS = Path(__file__).parents[2] / "plugins"
 FILES = sorted(file for file in PLUGINS.glob("*/*/models/*.yaml") if "sie-fake" not in file.parts)
 
-NO_FACTS = {"sie_id", "hf_id", "sources", "adapter_path"}
-"""Fields that name the config, its sources and a family of ours."""
+SOURCES = Path(__file__).parents[2] / "docs" / "model-sources.md"
+
+NO_FACTS = {"sie_id", "hf_id", "adapter_path"}
+"""Fields that name the config and a family of ours."""
 
 WEB_SEARCH = "Given a web search query, retrieve relevant passages that answer the query"
 
@@ -40,12 +44,17 @@ SIZES_LEFT_OUT = {
     "google/siglip2-base-patch16-224",
     "lightonai/LateOn-Code-edge",
     "lightonai/ModernColBERT-embed-base",
-    "lightonai/Reason-ModernColBERT",
-    "thenlper/gte-base-zh",
+    "minishlab/potion-base-32M",
+    "minishlab/potion-retrieval-32M",
 }
 """Models whose public sources contradict one another or say nothing of the size: the weights' files tell it."""
 
-MAKES = {" → Pooling(": {"dense"}, "sentence-transformers may load": {"dense"}, "scores a pair": {"score", "extract"}}
+MAKES = {
+    " → Pooling(": {"dense"},
+    "sentence-transformers may load": {"dense"},
+    "vectors looked up by token": {"dense"},
+    "scores a pair": {"score", "extract"},
+}
 """What the families here make of weights, by the words of their claims."""
 
 
@@ -56,6 +65,12 @@ def stated(value: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...
             yield from stated(below, (*path, name))
     else:
         yield path
+
+
+def sources() -> Iterator[tuple[str, list[str], str]]:
+    """Yield each row of the table of sources: the model, its facts, the source's name."""
+    for row in re.finditer(r"(?m)^\| (\S+/\S+) \| (.+) \| \[(.+)\] \|$", SOURCES.read_text(encoding="utf-8")):
+        yield row[1], row[2].split(", "), row[3]
 
 
 def load(file: Path) -> dict[str, Any]:
@@ -131,14 +146,43 @@ def test_a_model_that_is_asked_for_and_cannot_be_served_names_some_that_are(conf
         assert len([served for served in catalog.entries if served in reason]) == 2
 
 
-def test_every_fact_has_a_source() -> None:
+def test_every_fact_has_a_source_in_the_table_and_none_in_the_file() -> None:
+    rows = list(sources())
     without = []
     for file in FILES:
         data = load(file)
-        sources = [tuple(fact.split(".")) for fact in data["sources"]]
+        assert "sources" not in data, file.name
+        known = [tuple(fact.split(".")) for model, facts, _ in rows if model == data["sie_id"] for fact in facts]
         facts = (path for path in stated(data) if not NO_FACTS & set(path))
-        without += [(file.name, ".".join(path)) for path in facts if not any(path[: len(s)] == s for s in sources)]
+        without += [(file.name, ".".join(path)) for path in facts if not any(path[: len(k)] == k for k in known)]
     assert without == []
+
+
+def test_the_table_of_sources_names_only_models_that_ship_and_facts_that_they_state() -> None:
+    shipped = {data["sie_id"]: data for data in map(load, FILES)}
+    rows = list(sources())
+    unstated = [
+        (model, fact)
+        for model, facts, _ in rows
+        for fact in facts
+        if not any(path[: fact.count(".") + 1] == tuple(fact.split(".")) for path in stated(shipped.get(model, {})))
+    ]
+    assert unstated == []
+    twice = [
+        each
+        for each, times in Counter((model, fact) for model, facts, _ in rows for fact in facts).items()
+        if times > 1
+    ]
+    assert twice == []
+
+
+def test_a_source_of_the_table_is_a_public_page_that_stands_once() -> None:
+    rows = list(sources())
+    pages = re.findall(r"(?m)^\[(.+)\]: (\S+)$", SOURCES.read_text(encoding="utf-8"))
+    assert {source for _, _, source in rows} == {name for name, _ in pages}
+    assert all(re.fullmatch(r"https://\S+", page) for _, page in pages)
+    assert len({page for _, page in pages}) == len({name.lower() for name, _ in pages}) == len(pages)
+    assert len({(model, source) for model, _, source in rows}) == len(rows)
 
 
 def test_sizes_of_vectors_are_stated_but_where_no_source_is_sure(configs: list[ModelConfig]) -> None:
@@ -148,7 +192,10 @@ def test_sizes_of_vectors_are_stated_but_where_no_source_is_sure(configs: list[M
         stated[config.id] = [output.get("dim") for output in outputs.values() if output is not None]
     assert {name for name, dims in stated.items() if None in dims} == SIZES_LEFT_OUT
     assert all(
-        dim in {96, 128, 384, 512, 768, 1024, 1152, 2560, 4096} for dims in stated.values() for dim in dims if dim
+        dim in {64, 96, 128, 256, 384, 512, 768, 1024, 1152, 2560, 4096}
+        for dims in stated.values()
+        for dim in dims
+        if dim
     )
 
 

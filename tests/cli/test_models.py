@@ -13,6 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from sie_core.cache.choices import kept_choices
+from sie_core.contracts import KeptChoice
+from sie_core.defaults import BUILTINS
+from sie_core.plugins import discover
+from sie_core.settings import load_settings
+
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 Sie = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -60,6 +66,19 @@ def test_show_tells_the_operations_a_model_answers_and_an_option_is_of(sie: Sie)
     shown = sie("models", "show", "sie-fake/media").stdout
     assert "answers   encode (dense), score, extract" in shown
     assert "threshold (float from 0 to 1; read in finish of extract)" in shown
+
+
+def test_show_prints_what_a_load_on_this_machine_measured_and_chose(sie: Sie, tmp_path: Path) -> None:
+    cache = {"SIE_LOCAL_CACHE": str(tmp_path / "cache")}
+    found = json.loads(sie("models", "show", MINILM, "--json", **cache).stdout)
+    assert found["choices"] == []
+    settings = load_settings(local_cache=tmp_path / "cache")
+    kept = kept_choices(settings, discover(settings, BUILTINS), Path(found["weights"]["folder"]))
+    kept.keep(KeptChoice("runner", "packed", "loop 2 ms and 40 ms, packed 1 ms and 20 ms", {"threads": "2"}))
+    shown = sie("models", "show", MINILM, **cache).stdout
+    assert "  runner    packed: loop 2 ms and 40 ms, packed 1 ms and 20 ms\n" in shown
+    assert "measured with threads 2" in shown
+    assert json.loads(sie("models", "show", MINILM, "--json", **cache).stdout)["choices"][0]["chosen"] == "packed"
 
 
 def test_show_names_weights_winner_reason_candidates_and_options(sie: Sie) -> None:

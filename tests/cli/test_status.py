@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sie_core.cli.status import table
+from sie_core.cli.models.status import table
 
 SIE = Path(sys.executable).with_name("sie")
 

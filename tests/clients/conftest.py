@@ -182,3 +182,10 @@ def _or_skip(name: str, *command: str) -> None:
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no word of why"])[-1]
         pytest.skip(f"the environment of {name} cannot be built ({' '.join(command[1:4])}): {last}")
+
+
+@pytest.fixture(scope="session", params=["fake_server", "cluster_server"])
+def served_fakes(request: pytest.FixtureRequest) -> str:
+    """The URL of the fakes: those of one server, then those of a cluster."""
+    url: str = request.getfixturevalue(request.param)
+    return url

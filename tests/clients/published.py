@@ -1,4 +1,4 @@
-"""The published client in a process of its own, called as our own client is. It must not know what is right."""
+"""The published client in a process of its own, called as our own client is."""
 
 from __future__ import annotations
 

@@ -43,16 +43,16 @@ def test_both_clients_embed_texts_as_the_native_route_does(other_apis, minilm_se
         assert answer["texts"] == TEXTS
 
 
-def test_many_texts_sizes_and_roles(other_apis, fake_server):
+def test_many_texts_sizes_and_roles(other_apis, served_fakes):
     texts = [f"text number {place}" for place in range(300)]
     base = {"model": FAKE, "texts": texts, "input_type": "search_query", "output_dimension": 16}
-    (answer,) = other_apis.run("cohere_embed.py", url=fake_server, calls=[["2", base]])
-    with SIEClient(fake_server) as client:
+    (answer,) = other_apis.run("cohere_embed.py", url=served_fakes, calls=[["2", base]])
+    with SIEClient(served_fakes) as client:
         results = client.encode(FAKE, texts, is_query=True, options={"dimensions": 16})
     np.testing.assert_allclose(answer["embeddings"]["float"], [each["dense"] for each in results], atol=1e-5)
 
 
-def test_pictures_and_mixed_inputs(other_apis, fake_server):
+def test_pictures_and_mixed_inputs(other_apis, served_fakes):
     uri = "data:image/png;base64," + base64.b64encode(PICTURE).decode()
     content = [{"type": "text", "text": "a fox"}, {"type": "image_url", "image_url": {"url": uri}}]
     calls = [
@@ -60,20 +60,20 @@ def test_pictures_and_mixed_inputs(other_apis, fake_server):
         ["2", {"model": MEDIA, "images": [uri], "input_type": "image", "embedding_types": ["float"]}],
         ["2", {"model": MEDIA, "inputs": [{"content": content}], "input_type": "search_document"}],
     ]
-    *pictures, mixed = other_apis.run("cohere_embed.py", url=fake_server, calls=calls)
+    *pictures, mixed = other_apis.run("cohere_embed.py", url=served_fakes, calls=calls)
     seen = {"data": PICTURE, "format": "png"}
     for answer in pictures:
-        expected = native(fake_server, MEDIA, [{"images": [seen]}])
+        expected = native(served_fakes, MEDIA, [{"images": [seen]}])
         np.testing.assert_allclose(answer["embeddings"]["float"], expected, atol=1e-5)
-    expected = native(fake_server, MEDIA, [{"text": "a fox", "images": [seen]}], input_type="document")
+    expected = native(served_fakes, MEDIA, [{"text": "a fox", "images": [seen]}], input_type="document")
     np.testing.assert_allclose(mixed["embeddings"]["float"], expected, atol=1e-5)
 
 
-def test_refusals_are_errors_the_client_can_read(other_apis, fake_server):
+def test_refusals_are_errors_the_client_can_read(other_apis, served_fakes):
     base = {"model": FAKE, "texts": ["x"], "input_type": "search_query"}
     changes = [{"model": "no/such"}, {"texts": []}, {"output_dimension": 7}, {"input_type": "clustering"}]
     calls = [["2", base | change] for change in changes]
-    refused = other_apis.run("cohere_embed.py", url=fake_server, calls=calls)
+    refused = other_apis.run("cohere_embed.py", url=served_fakes, calls=calls)
     assert [each["raised"] for each in refused] == ["NotFoundError"] + ["BadRequestError"] * 3
     for answer, says in zip(refused, ("no/such", "texts", "8, 16, 32", "input_type"), strict=True):
         assert says in answer["body"]["message"]

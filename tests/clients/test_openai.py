@@ -87,10 +87,10 @@ def test_usage_counts_what_the_model_sees_of_a_long_text(openai_clients, minilm_
     assert answer["usage"]["prompt_tokens"] == 256 + token_counts(["short"])[0]
 
 
-def test_declared_sizes_are_given_and_others_refused_with_the_allowed_ones(openai_clients, fake_server):
+def test_declared_sizes_are_given_and_others_refused_with_the_allowed_ones(openai_clients, served_fakes):
     base = {"model": FAKE, "input": TEXTS[:2], "encoding_format": "float"}
     asked = [base | {"dimensions": size} for size in (32, 16, 7)]
-    full, half, refused = openai_clients.run("openai_embeddings.py", url=fake_server, calls=asked)["answers"]
+    full, half, refused = openai_clients.run("openai_embeddings.py", url=served_fakes, calls=asked)["answers"]
     assert [len(vector) for vector in full["vectors"] + half["vectors"]] == [32, 32, 16, 16]
     for long, short in zip(full["vectors"], half["vectors"], strict=True):
         cut = np.float32(long)[:16]

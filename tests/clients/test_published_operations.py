@@ -16,14 +16,14 @@ pytestmark = [pytest.mark.client, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
-def told(published_sdk, fake_server):
+def told(published_sdk, served_fakes):
     ask = {"query": QUERY, "documents": DOCUMENTS, "text": TEXT, "png": IMAGE.hex()}
-    return published_sdk.run("published_operations.py", url=fake_server, **ask)
+    return published_sdk.run("published_operations.py", url=served_fakes, **ask)
 
 
 @pytest.fixture(scope="module")
-def own(fake_server):
-    with SIEClient(fake_server) as client:
+def own(served_fakes):
+    with SIEClient(served_fakes) as client:
         yield client
 
 

@@ -32,15 +32,15 @@ DTYPES = ["float32", "float16", "int8", "uint8", "binary", "ubinary"]
 MODEL = "sie-fake/tokens"
 
 
-def test_it_gets_every_dtype_and_what_is_made_of_a_multivector(published_sdk, fake_server):
+def test_it_gets_every_dtype_and_what_is_made_of_a_multivector(published_sdk, served_fakes):
     text = "a red fox"
-    told = published_sdk.run("published_multivector.py", url=fake_server, model=MODEL, text=text, dtypes=DTYPES)
+    told = published_sdk.run("published_multivector.py", url=served_fakes, model=MODEL, text=text, dtypes=DTYPES)
 
     def same(theirs, ours):
         assert theirs["dtype"] == str(ours.dtype)
         np.testing.assert_allclose(theirs["values"], ours.astype(float), atol=1e-6)
 
-    with SIEClient(fake_server) as own:
+    with SIEClient(served_fakes) as own:
         for dtype in DTYPES:
             ours = own.encode(MODEL, text, output_types=["multivector"], output_dtype=dtype)
             same(told["multivector"][dtype], ours["multivector"])

@@ -36,12 +36,12 @@ def test_the_cohere_client_reranks_with_embeddings(other_apis, minilm_server):
     assert every["id"]
 
 
-def test_the_cohere_client_cuts_documents_and_reads_refusals(other_apis, fake_server):
+def test_the_cohere_client_cuts_documents_and_reads_refusals(other_apis, served_fakes):
     base = {"model": FAKE, "query": "red fox", "documents": ["a red fox", "fox"]}
     changes = [
         {"max_tokens_per_doc": 2, "priority": 3}, {"model": "no/such"}, {"documents": []}, {"top_n": 0}
     ]  # fmt: skip
-    cut, *refused = other_apis.run("cohere_rerank.py", url=fake_server, calls=[base | each for each in changes])
+    cut, *refused = other_apis.run("cohere_rerank.py", url=served_fakes, calls=[base | each for each in changes])
     assert cut["results"] == [[0, 0.5], [1, 0.5]]
     assert [each["raised"] for each in refused] == ["NotFoundError"] + ["BadRequestError"] * 2
     for answer, says in zip(refused, ("no/such", "documents", "top_n"), strict=True):

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import sie_core
+from sie_core.concurrency.leases import Leases
 from sie_core.concurrency.loop import call_soon
 from sie_core.concurrency.threads import on_thread
-from sie_core.engine.models.lease import Leases
 
 BOUND_S = 30.0
 

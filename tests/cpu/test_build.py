@@ -54,7 +54,7 @@ def test_a_compiler_with_a_launcher_before_it_is_called(script: ModuleType, monk
     monkeypatch.setenv("CXX", "env g++")
     app, data = build(script)
     assert not app.warnings
-    assert all((script.PACKAGE / library).exists() for library in script.BUILDS)
+    assert {file.name for file in script.PACKAGE.glob("*.so")} == set(script.BUILDS["x86_64"])
     assert data["tag"].startswith("py3-none-")
 
 
@@ -64,6 +64,6 @@ def test_a_compiler_that_is_not_there_costs_the_kernels_and_not_the_installation
     monkeypatch.setenv("CXX", "no-such-compiler")
     (script.PACKAGE / "kernels_avx2.so").write_bytes(b"of an older source")
     app, _ = build(script)
-    assert len(app.warnings) == len(script.BUILDS)
+    assert len(app.warnings) == len(script.BUILDS["x86_64"])
     assert "no-such-compiler" in app.warnings[0]
     assert not list(script.PACKAGE.glob("*.so"))

@@ -12,10 +12,10 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from sentence_transformers.sentence_transformer import modules as st
-from sie_cpu.kernels import BUILDS, processor_flags
+from sie_cpu.builds import BUILDS, processor_flags
 from sie_cpu.plugin import sie_runners
-from sie_pytorch.adapter import TextEncoder
-from sie_pytorch.scoring.adapter import PairModel
+from sie_pytorch.families.encode.loading import load as load_encoder
+from sie_pytorch.families.pairs.loading import load as load_pairs
 
 from sie_core.contracts import Adapter, LoadContext
 from tests.pytorch import encoders
@@ -24,7 +24,7 @@ from tests.pytorch.heads.bge_m3 import save_bge_m3
 from tests.pytorch.heads.colbert import save_colbert
 from tests.pytorch.heads.splade import save_splade
 from tests.pytorch.models import HIDDEN, write_checkpoint
-from tests.pytorch.scoring import support as pairs
+from tests.pytorch.pairs import support as pairs
 
 HALF = next(build for build in BUILDS if build.precision == "bfloat16")
 TEXTS = make_texts(8, 12, seed=4)
@@ -41,10 +41,10 @@ def calm(folder: Path) -> Path:
     return folder
 
 
-def both(context: LoadContext, adapter: type[Adapter]) -> tuple[Adapter, Adapter]:
+def both(context: LoadContext, load: Callable[[LoadContext], Adapter]) -> tuple[Adapter, Adapter]:
     """Load a model in half precision and in float32, on the kernels."""
     context = replace(context, runners=tuple(sie_runners()))
-    half, full = (adapter.load(replace(context, precision=precision)) for precision in ("float16", "float32"))
+    half, full = (load(replace(context, precision=precision)) for precision in ("float16", "float32"))
     assert [each.facts.notes["runner"] for each in (half, full)] == ["cpu-kernels"] * 2
     assert [each.facts.precision for each in (half, full)] == ["bfloat16", "float32"]
     return half, full
@@ -73,7 +73,7 @@ def rows(adapter: Adapter, output: Any) -> NDArray[np.float32]:
 def test_vectors_keep_their_direction(save: Callable[..., Any], outputs: list[str], tmp_path: Path) -> None:
     base = calm(write_checkpoint("bert", tmp_path / "base"))
     save(base, tmp_path / "model")
-    half, full = both(encoders.context(tmp_path / "model"), TextEncoder)
+    half, full = both(encoders.context(tmp_path / "model"), load_encoder)
     for output in outputs:
         ours, expected = rows(half, output), rows(full, output)
         cosines = (ours * expected).sum(1) / (np.linalg.norm(ours, axis=1) * np.linalg.norm(expected, axis=1))
@@ -83,6 +83,6 @@ def test_vectors_keep_their_direction(save: Callable[..., Any], outputs: list[st
 
 def test_scores_stay_close(tmp_path: Path) -> None:
     folder = calm(pairs.write_classifier("bert", tmp_path))
-    half, full = both(pairs.context(folder), PairModel)
+    half, full = both(pairs.context(folder), load_pairs)
     ours, expected = pairs.score(half), pairs.score(full)
     assert 0 < np.abs(ours - expected).max() <= 0.02 * max(1, np.abs(expected).max())

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 import torch
 from sie_cpu.packing import Packer
-from sie_cpu.table import KERNEL_ROWS
-from sie_pytorch.runners import RunnerUnfitError
-from transformers import BertConfig, BertModel
+from sie_pytorch.forward import Feature, LayerStack, RunnerUnfitError
+from transformers import BertConfig, BertModel, Qwen3Config, Qwen3Model
 
-from tests.pytorch.models import ENCODER
+from tests.pytorch.models import DECODER, ENCODER
 
 
 class _Kernels(SimpleNamespace):
@@ -27,30 +26,60 @@ def linear(out_features: int, in_features: int) -> torch.nn.Linear:
     return torch.nn.Linear(in_features, out_features)
 
 
-FAULTS: dict[str, Callable[[Any], None]] = {
+def pack(model: Any) -> None:
+    stack = LayerStack(model, frozenset(Feature))
+    packer = Packer(_Kernels(), stack)
+    for layer, norms in zip(stack.modules, stack.norms(), strict=True):
+        packer.layer(layer, norms)
+
+
+BERT_FAULTS: dict[str, Callable[[Any], None]] = {
     "keys wider than queries": lambda layer: setattr(layer.attention.self, "key", linear(64, 32)),
     "another hidden size": lambda layer: setattr(layer.attention.output, "dense", linear(48, 32)),
     "narrowed from elsewhere": lambda layer: setattr(layer.output, "dense", linear(32, 64)),
     "a norm of another size": lambda layer: setattr(layer.output, "LayerNorm", torch.nn.LayerNorm(16)),
 }
+QWEN_FAULTS: dict[str, Callable[[Any], None]] = {
+    "as many keys as queries": lambda layer: setattr(layer.self_attn, "k_proj", linear(32, 32)),
+    "a gate wider than what it gates": lambda layer: setattr(layer.mlp, "gate_proj", linear(64, 32)),
+    "a norm of queries of another size": lambda layer: setattr(layer.self_attn.q_norm, "weight", parameter(16)),
+    "a norm of another size": lambda layer: setattr(layer.post_attention_layernorm, "weight", parameter(16)),
+}
+CASES = [
+    *((BertModel, BertConfig(**ENCODER), fault) for fault in BERT_FAULTS.values()),
+    *((Qwen3Model, Qwen3Config(**DECODER), fault) for fault in QWEN_FAULTS.values()),
+]
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_layer_whose_parts_do_not_fit_is_refused(fault: str) -> None:
-    row, (_, layer, *_) = KERNEL_ROWS["bert"], BertModel(BertConfig(**ENCODER)).encoder.layer
-    packer = Packer(_Kernels(), row, 4)
-    packer.layer(layer, layer.output.LayerNorm)
-    FAULTS[fault](layer)
+def parameter(size: int) -> torch.nn.Parameter:
+    return torch.nn.Parameter(torch.ones(size))
+
+
+def layers_of(model: Any) -> Any:
+    return model.encoder.layer if isinstance(model, BertModel) else model.layers
+
+
+@pytest.mark.parametrize(("of", "config", "fault"), CASES, ids=[*BERT_FAULTS, *QWEN_FAULTS])
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_layer_whose_parts_do_not_fit_is_refused(
+    of: Any, config: Any, fault: Callable[[Any], None], number: int
+) -> None:
+    model = of(config)
+    pack(model)
+    fault(layers_of(model)[number])
     with pytest.raises(RunnerUnfitError, match="sizes"):
-        packer.layer(layer, layer.output.LayerNorm)
+        pack(model)
 
 
 def test_a_layer_of_other_sizes_than_the_first_is_refused() -> None:
-    row = KERNEL_ROWS["bert"]
-    first, other = (
-        BertModel(BertConfig(**{**ENCODER, "intermediate_size": inner})).encoder.layer[0] for inner in (48, 96)
-    )
-    packer = Packer(_Kernels(), row, 4)
-    packer.layer(first, first.output.LayerNorm)
+    model, other = (BertModel(BertConfig(**{**ENCODER, "intermediate_size": inner})) for inner in (48, 96))
+    layers_of(model)[1] = layers_of(other)[1]
     with pytest.raises(RunnerUnfitError, match="sizes"):
-        packer.layer(other, other.output.LayerNorm)
+        pack(model)
+
+
+def test_norms_of_two_epsilons_are_refused() -> None:
+    model = BertModel(BertConfig(**ENCODER))
+    layers_of(model)[1].output.LayerNorm.eps = 0.5
+    with pytest.raises(RunnerUnfitError, match=r"epsilons, 1e-12 and 0\.5"):
+        pack(model)

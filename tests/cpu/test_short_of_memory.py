@@ -6,17 +6,19 @@ import subprocess
 import sys
 
 import pytest
-from sie_cpu.kernels import BUILDS, FOLDER, processor_flags
+from sie_cpu.builds import BUILDS, processor_flags
 
-RUNNABLE = [build.library for build in BUILDS if build.flags <= processor_flags() and (FOLDER / build.library).exists()]
+RUNNABLE = [build.library for build in BUILDS if build.flags <= processor_flags() and build.path.exists()]
 SCRIPT = """
 import ctypes, resource, sys
 import torch
-from sie_cpu.kernels import BUILDS, Encoder, Kernels, Layer
+from sie_cpu.builds import BUILDS
+from sie_cpu.kernels import Kernels
+from sie_cpu.structures import Encoder, Layer
 from sie_core.contracts import OutOfDeviceMemory, device_errors
 
 layers = (Layer * 1)()
-encoder = Encoder(layers, 1, 64, 1, 64, 1)
+encoder = Encoder(layers, 1, hidden=64, heads=1, key_heads=1, head_size=64, head_width=64, activation=1)
 offsets = torch.arange(4_000_000) * 100  # each a chunk of the plan, which is more than the limit below leaves
 
 def wanted(kernels, sequences):

@@ -13,8 +13,8 @@ import yaml
 
 from sie_core.catalog import parameters_of, parse_config
 from sie_core.postprocess import OUTPUT_DTYPES
-from sie_core.postprocess.muvera import MUVERA, MuveraParameters
-from sie_core.postprocess.smve import SMVE, SmveParameters
+from sie_core.postprocess.derived.muvera import MUVERA, MuveraParameters
+from sie_core.postprocess.derived.smve import SMVE, SmveParameters
 
 PAGE = (Path(__file__).parents[2] / "docs/outputs.md").read_text(encoding="utf-8")
 (EXAMPLE,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)

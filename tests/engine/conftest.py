@@ -18,7 +18,7 @@ import yaml
 from sie_fake.record import RECORD
 from sie_sdk.wire import unpack
 
-from sie_core.contracts import InferenceReply, InferenceRequest, Item, ModelStatus
+from sie_core.contracts import InferenceReply, InferenceRequest, Item, LoadWait, ModelStatus
 from sie_core.defaults import BUILTINS
 from sie_core.engine import Engine, build_engine
 from sie_core.engine.timeouts import DEFAULT_TIMEOUTS, Timeouts
@@ -30,7 +30,7 @@ BOUND_S = 30.0
 ENCODE: Mapping[str, Any] = {
     "encode": {"dense": {"dim": 8, "matryoshka_dims": [4, 8]}, "sparse": {"dim": 100}, "multivector": {"dim": 4}}
 }
-HURRIED = partial(LeastRecentlyUsed, unserved_s=0.0, longest_stay_s=0.0)
+HURRIED = partial(LeastRecentlyUsed, longest_stay_s=0.0)
 _numbers = itertools.count()
 
 
@@ -48,7 +48,7 @@ async def bounded(awaitable: Awaitable[Any]) -> Any:
 
 def request(model: str, *texts: str, **fields: Any) -> InferenceRequest:
     """Make a request that waits for the model's load."""
-    fields = {"load_wait_s": BOUND_S, **fields}
+    fields = {"load_wait": LoadWait(fields.pop("load_wait_s", BOUND_S)), **fields}
     items = fields.pop("items", None) or [Item(text=text) for text in texts]
     return InferenceRequest(model, "encode", items, request_id=f"r{next(_numbers)}", **fields)
 

@@ -54,8 +54,11 @@ class _Selector(selectors.DefaultSelector):  # type: ignore[misc]
         self._loop = loop
 
     def select(self, timeout: float | None = None) -> Any:
+        # Whether threads are at work is asked first: one that calls back and ends in between has called back by then.
+        at_work = self._loop.threads_at_work()
         events = super().select(0)
-        while not events and timeout != 0 and self._loop.threads_at_work():
+        while not events and timeout != 0 and at_work:
+            at_work = self._loop.threads_at_work()
             events = super().select(0.001)
         if not events and timeout:
             self._loop.now += timeout

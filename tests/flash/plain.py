@@ -10,7 +10,7 @@ from itertools import pairwise
 import torch
 from sie_flash.kernels import Bounds, Kernel, Window
 from sie_flash.runners import VarlenRunner
-from sie_pytorch.runners import RunnerContext
+from sie_pytorch.forward import RunnerContext
 
 
 def attend(

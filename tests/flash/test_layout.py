@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 from sie_flash.layout import VarlenLayout, lay_out
-from sie_pytorch.runners import RunnerUnfitError
-from sie_pytorch.runners.layout import PackedLayout, runs_of
-from sie_pytorch.transfers import Transfers
+from sie_pytorch.forward import RunnerUnfitError
+from sie_pytorch.forward.layout import PackedLayout, runs_of
+from sie_pytorch.forward.transfers import Transfers
 
 from tests.flash.plain import PLAIN
 

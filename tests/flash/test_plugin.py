@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from sie_flash import plugin
-from sie_pytorch.runners import INTERFACE
+from sie_pytorch.forward import INTERFACE
 
 from sie_core.cli import main
 from sie_core.contracts import ModelLoadError
@@ -20,7 +20,7 @@ from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover
 from sie_core.settings import Settings
 from sie_core.testing import conformance
-from tests.pytorch.runners.support import PACKED, build
+from tests.pytorch.forward.support import PACKED, build
 
 Checkpoint = Callable[[str], Path]
 WITHOUT = pytest.mark.skipif(plugin.FLASH_ATTN in plugin.sie_runners(), reason="flash-attn is installed")

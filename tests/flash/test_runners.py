@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 import torch
 from sie_flash.layout import VarlenLayout
-from sie_pytorch.runners import INTERFACE
+from sie_pytorch.forward import INTERFACE
 
 from sie_core.contracts import RunnerSpec
-from tests.pytorch.models import ARCHITECTURES
-from tests.pytorch.runners.support import (
+from tests.pytorch.forward.support import (
     PACKED,
     TOLERANCE,
     batch_for,
@@ -25,6 +24,7 @@ from tests.pytorch.runners.support import (
     padded_states,
     reference_model,
 )
+from tests.pytorch.models import ARCHITECTURES
 
 PLAIN = RunnerSpec("plain", INTERFACE, "tests.flash.plain:PlainRunner", priority=30)
 NAMES = [name for name, architecture in ARCHITECTURES.items() if architecture.packed]

@@ -14,14 +14,14 @@ import pytest
 import torch
 import transformers as tf
 from sie_flash.runners import TorchVarlenRunner
-from sie_pytorch.pooling import POOLERS, find_spans, pool
-from sie_pytorch.runners import RunnerContext, RunnerUnfitError
-from sie_pytorch.runners.packed import PackedRunner
-from sie_pytorch.transfers import Transfers
+from sie_pytorch.forward import RunnerContext, RunnerUnfitError
+from sie_pytorch.forward.packed import PackedRunner
+from sie_pytorch.forward.transfers import Transfers
+from sie_pytorch.heads.pooling import POOLERS, find_spans, pool
 
 from sie_core.contracts import ModelCard
+from tests.pytorch.forward.support import PackedBatch, batch_for, filled_up, forward
 from tests.pytorch.models import ARCHITECTURES, HIDDEN
-from tests.pytorch.runners.support import PackedBatch, batch_for, filled_up, forward
 
 META = torch.device("meta")
 NAMES = [name for name, architecture in ARCHITECTURES.items() if architecture.packed]

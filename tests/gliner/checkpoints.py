@@ -1,4 +1,7 @@
-"""Tiny GLiNER checkpoints with random weights, one for every kind served, saved as the library saves them."""
+"""Tiny GLiNER checkpoints with random weights, one for every kind served, saved as the library saves them.
+
+What is written is written in gliner's environment; its kinds are known here too.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gliner import GLiNER
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
@@ -59,6 +61,8 @@ SPAN_MODES: Mapping[str, Mapping[str, Any]] = {
 
 def write_checkpoint(folder: Path, kind: str, encoder: str = "bert", **config: Any) -> Path:
     """Save a checkpoint of `kind` whose weights have a standard deviation of 0.3 and more."""
+    from gliner import GLiNER
+
     tokenizer = tokenizer_of(PIECES)
     tokenizer.save_pretrained(folder / "encoder")
     tokenizer.save_pretrained(folder / "labels")

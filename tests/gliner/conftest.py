@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.gliner.checkpoints import write_checkpoint
+from tests.gliner.library import library
 from tests.gliner.loading import load
 
 Checkpoint = Callable[..., Path]
@@ -22,7 +22,7 @@ def _one_thread() -> None:
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     """Give the folder of a tiny checkpoint by its kind and encoder; tests must not write to it."""
-    return cache(lambda kind, encoder="bert": write_checkpoint(tmp_path_factory.mktemp(kind), kind, encoder))
+    return cache(lambda kind, encoder="bert": library().write(tmp_path_factory.mktemp(kind), kind, encoder))
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Our adapter driven as the engine does, without one; and gliner itself on the same files."""
+"""Our adapter driven as the engine does, without one."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gliner import GLiNER
-from sie_gliner.adapter import GlinerExtractor
+from sie_gliner.loading import load as load_gliner
+from sie_pytorch.forward.specs import RUNNERS
 
 from sie_core.catalog import read_card
 from sie_core.contracts import Device, Item, ItemOutput, LoadContext, ModelConfig, Profile, ResolvedModel, Task, Unit
@@ -24,11 +24,7 @@ def load(
 ) -> Any:
     profile = Profile("default", runtime=runtime or {})
     model = ResolvedModel(MODEL, ModelConfig(MODEL, weights_path=str(folder), **config), profile)
-    return GlinerExtractor.load(LoadContext(model, Device(device), precision, folder, read_card(folder)))
-
-
-def reference(folder: Path) -> Any:
-    return GLiNER.from_pretrained(str(folder), local_files_only=True)
+    return load_gliner(LoadContext(model, Device(device), precision, folder, read_card(folder), runners=RUNNERS))
 
 
 def asking(labels: Sequence[str], **fields: Any) -> Task:
@@ -46,7 +42,7 @@ def answer(adapter: Any, units: Sequence[Unit]) -> list[ItemOutput]:
 
 
 def extract(adapter: Any, texts: Sequence[str], task: Task) -> list[ItemOutput]:
-    return answer(adapter, adapter.prepare([Item(text=text) for text in texts], task))
+    return answer(adapter, list(adapter.prepare([Item(text=text) for text in texts], task)))
 
 
 def spans(entities: Any) -> list[tuple[int, int, str, str]]:

@@ -62,10 +62,52 @@ def test_a_tensor_that_is_missing_is_not_made_up(copied: Callable[..., Path]) ->
     assert "span_rep_layer.span_rep_layer.out_project.0.weight" in str(error)
 
 
-def test_tensors_that_nothing_uses_are_told(copied: Callable[..., Path]) -> None:
+@pytest.mark.parametrize("name", ["extra", "scorer.proj_token.weight", "token_rep_layer.projection.weight"])
+def test_a_tensor_that_nothing_would_use_is_refused_by_name(copied: Callable[..., Path], name: str) -> None:
     folder = copied()
-    save_file(load_file(folder / "model.safetensors") | {"extra": torch.ones(2)}, folder / "model.safetensors")
-    assert "such as extra" in load(folder).facts.notes["unused tensors"]
+    save_file(load_file(folder / "model.safetensors") | {name: torch.ones(2)}, folder / "model.safetensors")
+    error = failure(folder)
+    assert error.failure == "CORRUPT"
+    assert f"does not use: {name}" in str(error)
+
+
+def test_a_tensor_of_another_shape_is_refused_by_name(copied: Callable[..., Path]) -> None:
+    error = failure(copied("mlp", max_width=9))
+    assert error.failure == "CORRUPT"
+    assert "span_rep_layer.span_rep_layer.mlp.bias has the shape" in str(error)
+
+
+@pytest.mark.parametrize("name", ["encoder.layer.1.output.dense.weight", "embeddings.word_embeddings.weight"])
+def test_a_tensor_of_an_encoder_that_is_missing_is_not_made_up(copied: Callable[..., Path], name: str) -> None:
+    folder = copied("bi-span")
+    tensors = load_file(folder / "model.safetensors")
+    del tensors[f"token_rep_layer.labels_encoder.model.{name}"]
+    save_file(tensors, folder / "model.safetensors")
+    error = failure(folder)
+    assert error.failure == "CORRUPT"
+    assert name in str(error)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "told"),
+    [
+        ("span", {"max_len": "many"}, "max_len is 'many'"),
+        ("span", {"span_mode": "markerV9"}, "span_mode is 'markerV9', and must be one of cat, conv_conv"),
+        ("span", {"subtoken_pooling": "median"}, "must be one of first, last, mean, max"),
+        ("span", {"words_splitter_type": "runes"}, "must be one of whitespace"),
+        ("span", {"words_splitter_type": "jieba"}, "pip install jieba3"),
+        ("span", {"span_encoder_config": {"model_type": "gpt2"}}, "must have one of deberta-v2, modernbert, rnn"),
+        ("span", {"ent_token": "<<NEW>>"}, "class_token_index is"),
+        ("relex", {"relations_layer": "guess"}, "relations_layer is 'guess'"),
+        ("relex", {"triples_layer": "Guess"}, "triples_layer is 'Guess', and must be one of ComplEx"),
+    ],
+)
+def test_a_config_that_is_not_understood_is_refused_by_its_field(
+    copied: Callable[..., Path], kind: str, changes: dict[str, Any], told: str
+) -> None:
+    error = failure(copied(kind, **changes))
+    assert error.failure in {"CONFIG", "DEPENDENCY"}
+    assert told in str(error)
 
 
 @pytest.mark.parametrize("part", ["encoder_config", "labels_encoder_config"])
@@ -78,6 +120,7 @@ def test_code_that_comes_with_weights_is_not_run_unasked(copied: Callable[..., P
     error = failure(folder)
     assert error.failure == "CONFIG"
     assert "trust_remote_code" in str(error)
+    assert str(failure(folder, trust_remote_code=True)) == str(error)
 
 
 @pytest.mark.parametrize(
@@ -123,12 +166,6 @@ def test_a_profile_whose_options_cannot_be_served_is_refused_at_load(copied: Cal
 def test_the_model_s_config_may_shorten_windows(copied: Callable[..., Path]) -> None:
     adapter = load(copied(), max_sequence_length=40)
     assert "40 tokens" in adapter.facts.notes["window"]
-
-
-def test_half_precision_is_for_gpus_and_says_so(copied: Callable[..., Path]) -> None:
-    facts = load(copied(), "bfloat16").facts
-    assert facts.precision == "float32"
-    assert "bfloat16" in facts.notes["precision"]
 
 
 def test_facts_say_what_the_model_does(copied: Callable[..., Path]) -> None:

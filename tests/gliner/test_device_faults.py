@@ -6,12 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gliner
 import pytest
 import torch
-from sie_gliner import building
-from sie_gliner.batches import OnHost
+from sie_gliner import loading
 from sie_gliner.forward import Forward
+from sie_pytorch.forward import HostCopy
 
 from sie_core.contracts import DeviceLost, OutOfDeviceMemory
 from tests.gliner.loading import asking, extract, load
@@ -31,7 +30,7 @@ def failing(said: str) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize(("said", "raised"), FAULTS)
-@pytest.mark.parametrize(("where", "what"), [(gliner.GLiNER, "from_pretrained"), (building, "place")])
+@pytest.mark.parametrize(("where", "what"), [(loading, "load_encoders"), (loading, "_placed")])
 def test_a_load_tells_what_the_device_did(
     where: Any, what: str, said: str, raised: type[Exception], checkpoint: Callable[..., Path], monkeypatch: Any
 ) -> None:
@@ -48,7 +47,7 @@ def test_a_run_tells_it_and_the_next_one_works(
     texts, task = ["Wei Novak saw the otter of"], asking(["person"])
     before = extract(extractor, texts, task)
     with monkeypatch.context() as patch:
-        patch.setattr(Forward, "__call__", failing(said))
+        patch.setattr(Forward, "answer", failing(said))
         with pytest.raises(raised):
             extract(extractor, texts, task)
     assert extract(extractor, texts, task) == before
@@ -59,4 +58,4 @@ def test_a_lost_device_shows_where_its_results_are_waited_for() -> None:
         synchronize = staticmethod(failing("CUDA error: device-side assert triggered"))
 
     with pytest.raises(DeviceLost, match="device-side assert"):
-        OnHost({"grid": torch.zeros(1)}, Event()).wait()  # type: ignore[arg-type]
+        HostCopy(torch.zeros(1), Event()).wait()  # type: ignore[arg-type]

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sie_gliner.reading import read
-from sie_gliner.tally import MOST, Tally
+from sie_gliner.answers.reading import read
+from sie_gliner.text.tally import MOST, Tally
 
 from sie_core.contracts import InvalidInput, Item
 from tests.gliner.checkpoints import MAX_WIDTH
@@ -24,7 +24,7 @@ def adapter(checkpoint: Callable[..., Path]) -> Any:
 
 def many(adapter: Any, **options: Any) -> Any:
     """Ask every label of every word of a long text; one output a window, read from probabilities that are above 0."""
-    units = adapter.prepare([Item(text="river " * 1000)], asking(LABELS, threshold=0.0, **options))
+    units = list(adapter.prepare([Item(text="river " * 1000)], asking(LABELS, threshold=0.0, **options)))
     outputs = []
     for unit in units:
         grid = np.random.default_rng(len(outputs)).random((1, unit.payload.words, MAX_WIDTH, len(LABELS)), np.float32)
@@ -51,7 +51,7 @@ def owned(unit: Any, output: Any) -> int:
 
 def test_what_neighbours_share_and_what_is_read_again_counts_once(adapter: Any) -> None:
     texts, labels = [Item(text="river " * 60)], asking(LABELS, threshold=0.5, multi_label=True)
-    units = adapter.prepare(texts, labels)
+    units = list(adapter.prepare(texts, labels))
     assert len(units) > 2
     shares = [
         np.full((1, unit.payload.words, MAX_WIDTH, len(LABELS)), 0.9, np.float32) * (np.arange(MAX_WIDTH) == 0)[:, None]

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from sie_gliner.merging import Found, merge
+from sie_gliner.answers.merging import Found, merge
 
 from sie_core.contracts import Entity
 

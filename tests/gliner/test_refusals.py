@@ -21,7 +21,7 @@ def adapters(checkpoint: Callable[..., Path]) -> dict[str, Any]:
 
 def refusal(adapter: Any, item: Item, labels: list[str], **fields: Any) -> InvalidInput:
     with pytest.raises(InvalidInput) as refused:
-        adapter.prepare([Item(text="old river"), item], asking(labels, **fields))
+        list(adapter.prepare([Item(text="old river"), item], asking(labels, **fields)))
     return refused.value
 
 
@@ -88,7 +88,7 @@ def test_relation_labels_are_held_to_the_same_rules(adapters: dict[str, Any]) ->
 def test_an_instruction_nobody_reads_is_refused(extractor: Any) -> None:
     task = replace(asking(["city"]), instruction="only large ones")
     with pytest.raises(InvalidInput) as refused:
-        extractor.prepare([Item(text="a")], task)
+        list(extractor.prepare([Item(text="a")], task))
     assert refused.value.param == "instruction"
 
 
@@ -101,7 +101,7 @@ def test_markers_in_a_text_are_words_like_others(adapters: dict[str, Any]) -> No
 
 def test_a_word_longer_than_a_window_is_cut_and_said_so_or_refused(extractor: Any) -> None:
     text = "the " + "東京" * 2 * TOKENS + " saw Wei Novak of"
-    units = extractor.prepare([Item(text="the otter of"), Item(text=text)], asking(["person"]))
+    units = list(extractor.prepare([Item(text="the otter of"), Item(text=text)], asking(["person"])))
     cuts = [unit.truncated for unit in units]
     assert [cut is not None for cut in cuts] == [False, True] + [False] * (len(cuts) - 2)
     assert cuts[1].kept < TOKENS + 8 < 4 * TOKENS < cuts[1].tokens
@@ -113,5 +113,5 @@ def test_a_word_longer_than_a_window_is_cut_and_said_so_or_refused(extractor: An
 
 
 def test_a_text_of_many_windows_is_not_cut(adapters: dict[str, Any]) -> None:
-    units = adapters["span"].prepare([Item(text="old river " * 500)], asking(["city"], truncate="error"))
+    units = list(adapters["span"].prepare([Item(text="old river " * 500)], asking(["city"], truncate="error")))
     assert all(unit.truncated is None for unit in units)

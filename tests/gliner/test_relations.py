@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sie_gliner.relations import merge_relations
+from sie_gliner.answers.relations import merge_relations
 
 from sie_core.contracts import Entity, InvalidInput, Item, Relation
-from tests.gliner.loading import asking, extract, load, reference, spans
+from tests.gliner.library import library
+from tests.gliner.loading import asking, extract, load, spans
 from tests.gliner.test_reference import CLOSE, write
 
 LABELS = ("person", "city", "old place")
@@ -18,8 +19,8 @@ ASKED = {"relation_labels": ["name of", "river"], "threshold": 0.5, "relation_th
 
 
 @pytest.fixture(scope="session")
-def pair(checkpoint: Callable[..., Path]) -> Callable[[str], tuple[Any, Any]]:
-    return cache(lambda kind: (load(checkpoint(kind)), reference(checkpoint(kind))))
+def pair(checkpoint: Callable[..., Path]) -> Callable[[str], tuple[Any, Path]]:
+    return cache(lambda kind: (load(checkpoint(kind)), checkpoint(kind)))
 
 
 def named(relations: Sequence[Relation]) -> list[tuple[Any, ...]]:
@@ -36,14 +37,15 @@ def theirs(relations: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_relations_are_those_of_gliner(pair: Any, kind: str) -> None:
-    adapter, model = pair(kind)
+    adapter, folder = pair(kind)
     count = 0
     for seed in range(8):
         text = write(seed, 60)
         (output,) = extract(adapter, [text], asking(LABELS, **ASKED))
-        (entities,), (relations,) = model.inference(
-            [text],
-            list(LABELS),
+        entities, relations = library().relations(
+            folder,
+            text,
+            LABELS,
             relations=ASKED["relation_labels"],
             threshold=0.5,
             relation_threshold=0.4,
@@ -62,7 +64,7 @@ def test_entities_do_not_depend_on_whether_relations_are_asked_for(pair: Any) ->
     adapter, _ = pair("relex-pairs")
     (alone,) = extract(adapter, [write(2, 60)], asking(LABELS))
     assert alone.relations is None
-    assert adapter.prepare([Item(text="a")], asking(LABELS, threshold=0.1))[0].key == "entities"
+    assert next(adapter.prepare([Item(text="a")], asking(LABELS, threshold=0.1))).key == "entities"
 
 
 def test_each_relation_of_a_long_text_comes_once_between_entities_that_stayed(pair: Any) -> None:
@@ -96,17 +98,17 @@ def test_a_text_without_entities_has_no_relations(pair: Any, kind: str) -> None:
 @pytest.mark.parametrize("labels", [["a", " "], [7]])
 def test_a_relation_label_that_is_none_is_refused(pair: Any, labels: list[Any]) -> None:
     with pytest.raises(InvalidInput, match="must be a text") as refused:
-        pair("relex")[0].prepare([Item(text="a")], asking(LABELS, relation_labels=labels))
+        list(pair("relex")[0].prepare([Item(text="a")], asking(LABELS, relation_labels=labels)))
     assert refused.value.param == "options.relation_labels"
 
 
 def test_a_threshold_that_would_pair_everything_is_refused(pair: Any) -> None:
     with pytest.raises(InvalidInput, match="at least 0") as refused:
-        pair("relex")[0].prepare([Item(text="a")], asking(LABELS, relation_labels=["of"], threshold=0.05))
+        list(pair("relex")[0].prepare([Item(text="a")], asking(LABELS, relation_labels=["of"], threshold=0.05)))
     assert refused.value.param == "options.threshold"
 
 
 def test_a_checkpoint_without_relations_refuses_to_look_for_some(checkpoint: Callable[..., Path]) -> None:
     with pytest.raises(InvalidInput, match="trained on no relations") as refused:
-        load(checkpoint("span")).prepare([Item(text="a")], asking(LABELS, relation_labels=["of"]))
+        list(load(checkpoint("span")).prepare([Item(text="a")], asking(LABELS, relation_labels=["of"])))
     assert refused.value.param == "options.relation_labels"

@@ -13,7 +13,7 @@ from sie_sdk import RequestError, SIEClient
 from sie_sdk.types import Item as SdkItem
 from sie_sdk.wire import unpack
 
-from sie_core.contracts import InferenceError, InferenceRequest, Item
+from sie_core.contracts import InferenceError, InferenceRequest, Item, LoadWait
 from sie_core.defaults import BUILTINS
 from sie_core.engine import Engine, build_engine
 from sie_core.plugins import discover
@@ -45,7 +45,7 @@ async def engine(models_dir: Path, tmp_path: Path) -> AsyncIterator[Engine]:
 async def extract(engine: Engine, *texts: str, labels: tuple[str, ...] = LABELS, **fields: Any) -> list[dict[str, Any]]:
     items = [Item(text=text) for text in texts]
     asked = InferenceRequest(
-        MODEL, "extract", items, request_id=f"r{next(_numbers)}", labels=labels, load_wait_s=BOUND_S, **fields
+        MODEL, "extract", items, request_id=f"r{next(_numbers)}", labels=labels, load_wait=LoadWait(BOUND_S), **fields
     )
     return [unpack(item) for item in (await asyncio.wait_for(engine.infer(asked), BOUND_S)).items]
 

@@ -1,18 +1,17 @@
 """What is chosen from probabilities is what gliner's decoders choose, and any threshold is answered soon."""
 
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from gliner.config import GLiNERConfig
-from gliner.decoding import SpanDecoder, TokenDecoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sie_gliner.spans import Candidates, choose, from_grid, from_listed, from_words
+from sie_gliner.answers.spans import Candidates, choose, from_grid, from_listed, from_words
+
+from tests.gliner.library import library
 
 WORDS, WIDTHS, CLASSES = 9, 4, 3
-NAMES = {number + 1: str(number) for number in range(CLASSES)}
 ASKED = {
     "seed": st.integers(0, 10**6),
     "threshold": st.sampled_from([0.0, 0.1, 0.35, 0.5, 0.8]),
@@ -26,8 +25,8 @@ def logits(seed: int, *shape: int) -> torch.Tensor:
     return torch.randint(-6, 7, shape, generator=torch.Generator().manual_seed(seed)).float() / 3
 
 
-def theirs(spans: Sequence) -> list[tuple[int, int, int, float]]:
-    return sorted((each.start, each.end, int(each.entity_type), each.score) for each in spans)
+def theirs(decoder: str, words: int, tensors: dict[str, Any], **choice: Any) -> list[tuple[int, int, int, float]]:
+    return sorted(library().decode(decoder, words, CLASSES, tensors, **choice))
 
 
 def ours(candidates: Candidates, flat: bool, multi_label: bool) -> list[tuple[int, int, int, float]]:
@@ -39,44 +38,35 @@ def ours(candidates: Candidates, flat: bool, multi_label: bool) -> list[tuple[in
 @settings(max_examples=150, deadline=None)
 @given(**ASKED)
 def test_spans_of_a_grid_are_those_of_gliner_s_decoder(seed, threshold, flat, multi_label):
-    scores = logits(seed, 1, WORDS, WIDTHS, CLASSES)
-    tokens = [["w"] * WORDS]
-    (expected,) = SpanDecoder(GLiNERConfig()).decode(
-        tokens, [NAMES], scores, flat_ner=flat, threshold=threshold, multi_label=multi_label
+    scores = logits(seed, WORDS, WIDTHS, CLASSES)
+    expected = theirs(
+        "grid", WORDS, {"model_output": scores}, flat_ner=flat, threshold=threshold, multi_label=multi_label
     )
-    found = from_grid(torch.sigmoid(scores[0]).numpy(), threshold)
-    assert ours(found, flat, multi_label) == theirs(expected)
+    found = from_grid(torch.sigmoid(scores).numpy(), threshold)
+    assert ours(found, flat, multi_label) == expected
 
 
 @settings(max_examples=150, deadline=None)
 @given(**ASKED)
 def test_spans_of_words_are_those_of_gliner_s_decoder(seed, threshold, flat, multi_label):
-    scores = logits(seed, 1, WORDS, CLASSES, 3) + 1
-    (expected,) = TokenDecoder(GLiNERConfig()).decode(
-        [["w"] * WORDS], [NAMES], scores, flat_ner=flat, threshold=threshold, multi_label=multi_label
+    scores = logits(seed, WORDS, CLASSES, 3) + 1
+    expected = theirs(
+        "words", WORDS, {"model_output": scores}, flat_ner=flat, threshold=threshold, multi_label=multi_label
     )
-    found = from_words(torch.sigmoid(scores[0]).numpy(), threshold)
-    assert ours(found, flat, multi_label) == theirs(expected)
+    found = from_words(torch.sigmoid(scores).numpy(), threshold)
+    assert ours(found, flat, multi_label) == expected
 
 
 @settings(max_examples=100, deadline=None)
 @given(**ASKED)
 def test_listed_spans_are_those_of_gliner_s_decoder(seed, threshold, flat, multi_label):
-    scores = logits(seed, 1, 12, CLASSES)
-    first = logits(seed + 1, 1, 12).abs().long()
-    ends = torch.stack((first, first + logits(seed + 2, 1, 12).abs().long()), dim=-1)
-    (expected,) = TokenDecoder(GLiNERConfig()).decode(
-        [["w"] * WORDS],
-        [NAMES],
-        span_logits=scores,
-        span_idx=ends,
-        span_mask=torch.ones(1, 12, dtype=torch.bool),
-        flat_ner=flat,
-        threshold=threshold,
-        multi_label=multi_label,
-    )
-    found = from_listed(ends[0].numpy(), torch.sigmoid(scores[0]).numpy(), threshold)
-    assert ours(found, flat, multi_label) == theirs(expected)
+    scores = logits(seed, 12, CLASSES)
+    first = logits(seed + 1, 12).abs().long()
+    ends = torch.stack((first, first + logits(seed + 2, 12).abs().long()), dim=-1)
+    listed = {"span_logits": scores, "span_idx": ends, "span_mask": torch.ones(12, dtype=torch.bool)}
+    expected = theirs("words", WORDS, listed, flat_ner=flat, threshold=threshold, multi_label=multi_label)
+    found = from_listed(ends.numpy(), torch.sigmoid(scores).numpy(), threshold)
+    assert ours(found, flat, multi_label) == expected
 
 
 @pytest.mark.timeout(60)

@@ -1,6 +1,6 @@
 """Words to token ids, as the tokenizer that gliner reads gives them."""
 
-from sie_gliner.tokens import Tokens
+from sie_gliner.text.tokens import Tokens
 
 from tests.pytorch.tokenizers import LETTERS, unigram
 

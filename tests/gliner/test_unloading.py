@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gliner.checkpoints import write_checkpoint
+from tests.gliner.library import library
 from tests.gliner.loading import asking, extract, load
 
 HEAVY = ("sie_gliner.", "tokenizers.", "torch.")
@@ -15,7 +15,7 @@ HEAVY = ("sie_gliner.", "tokenizers.", "torch.")
 
 @pytest.mark.parametrize("kind", ["span", "bi-span"])
 def test_nothing_of_an_unloaded_extractor_waits_for_the_garbage_collector(tmp_path: Path, kind: str) -> None:
-    folder = write_checkpoint(tmp_path, kind)
+    folder = library().write(tmp_path, kind)
 
     def use() -> None:
         adapter = load(folder)

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sie_gliner.windows import Window, WindowSize, split
+from sie_gliner.text.windows import Window, WindowSize, split
 
 
 @st.composite

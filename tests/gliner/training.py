@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gliner import GLiNER
 
 from tests.gliner.checkpoints import encoder_config, save, tokenizer_of
 from tests.gliner.planting import LABELS, WORDS, plant
@@ -26,6 +25,8 @@ TOKENS = 160
 
 def train(folder: Path) -> Path:
     """Save a checkpoint that finds what `plant` plants; its tokenizer gives marks and joiners no token."""
+    from gliner import GLiNER
+
     torch.set_num_threads(1)  # several would sum in another order
     torch.manual_seed(3)
     chance = random.Random(3)

@@ -9,8 +9,8 @@ import torch
 from sie_flash import plugin
 from sie_flash.kernels import Kernel, flash_attn, torch_varlen
 from sie_flash.runners import FlashAttnRunner, TorchVarlenRunner
-from sie_pytorch.runners import Runner, RunnerContext
-from sie_pytorch.runners.packed import PackedRunner
+from sie_pytorch.forward import Runner, RunnerContext
+from sie_pytorch.forward.packed import PackedRunner
 
 DEVICE = torch.device("cuda")
 THERE = torch.cuda.is_available()

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 from sie_flash import plugin
-from sie_pytorch.adapter import TextEncoder
-from sie_pytorch.runner_specs import RUNNERS
-from sie_pytorch.transfers import HostCopy, Transfers
+from sie_pytorch.families.encode.loading import load
+from sie_pytorch.forward.specs import RUNNERS
+from sie_pytorch.forward.transfers import HostCopy, Transfers
 
 from sie_core.contracts import Adapter, Device, Item, Task, Unit
 from tests.gpu.device import DEVICE, NEEDS_GPU
@@ -34,7 +34,7 @@ def encoder(folder: Path) -> tuple[Adapter, list[Unit]]:
     on_gpu = replace(
         context(folder, precision="float16"), device=Device("cuda"), runners=(*plugin.sie_runners(), *RUNNERS)
     )
-    adapter = TextEncoder.load(on_gpu)
+    adapter = load(on_gpu)
     units = list(adapter.prepare([Item(text=text) for text in TEXTS], Task("encode", ("dense",))))
     adapter.finish(units, adapter.run(units))
     return adapter, units

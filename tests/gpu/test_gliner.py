@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from sie_core.contracts import Item
+from tests.gliner.library import library
 from tests.gliner.loading import asking, extract, load
 from tests.gliner.planting import LABELS, plant
-from tests.gliner.training import train
 from tests.gpu.device import NEEDS_GPU
 
 pytestmark = NEEDS_GPU
@@ -20,7 +20,7 @@ pytestmark = NEEDS_GPU
 
 @pytest.fixture(scope="module")
 def adapters(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
-    folder: Path = train(tmp_path_factory.mktemp("trained"))
+    folder: Path = library().train(tmp_path_factory.mktemp("trained"))
     return cache(lambda device, precision: load(folder, precision, device=device))
 
 
@@ -46,7 +46,7 @@ def test_scores_are_those_of_a_cpu(adapters: Any) -> None:
 
 def test_run_returns_before_the_results_are_on_the_host(adapters: Any) -> None:
     adapter = adapters("cuda", "float32")
-    units = adapter.prepare([Item(text=plant(4, characters=200).text)], asking(LABELS))
+    units = list(adapter.prepare([Item(text=plant(4, characters=200).text)], asking(LABELS)))
     raws = [adapter.run(units) for _ in range(4)]
     outputs = [adapter.finish(units, raw) for raw in raws]
     assert all(output[0].entities == outputs[0][0].entities for output in outputs)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sie_pytorch.adapter import TextEncoder
+from sie_pytorch.families.encode.loading import load
 from transformers import AutoModelForMaskedLM
 
 from sie_core.contracts import Adapter, Device
@@ -25,7 +25,7 @@ TEXTS = make_texts(40, 20, seed=33)
 
 
 def on_gpu(folder: Path, **arguments: Any) -> Adapter:
-    return TextEncoder.load(context(folder, device=Device("cuda", asynchronous=True), **arguments))
+    return load(context(folder, device=Device("cuda", asynchronous=True), **arguments))
 
 
 @pytest.mark.parametrize("pooling", ["max", "sum"])

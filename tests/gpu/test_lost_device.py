@@ -12,7 +12,7 @@ pytestmark = NEEDS_GPU
 SCRIPT = """
 import torch
 from sie_core.contracts import DeviceLost, device_errors
-from sie_pytorch.transfers import Transfers
+from sie_pytorch.forward.transfers import Transfers
 
 device = torch.device("cuda")
 table, place = torch.zeros(4, 8, device=device), torch.tensor([7], device=device)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import torch
-from sie_pytorch.nvml import DriverMemory
-from sie_pytorch.probes import CudaProbe
+from sie_pytorch.devices.nvml import DriverMemory
+from sie_pytorch.devices.probes import CudaProbe
 
 from sie_core.contracts import Device
 from tests.gpu.device import NEEDS_GPU

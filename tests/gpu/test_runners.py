@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 import torch
 from sie_flash import plugin
-from sie_pytorch.runner_specs import RUNNERS as OURS
-from sie_pytorch.runners import RunnerContext, build_runner
-from sie_pytorch.runners.checkpoint import load_model
-from sie_pytorch.runners.packed import PackedRunner
-from sie_pytorch.runners.proof import Probe, relative_error, states_alone
+from sie_pytorch.forward import RunnerContext, build_runner, relative_error
+from sie_pytorch.forward.checkpoint.reading import load_model
+from sie_pytorch.forward.choice.probes import Probe
+from sie_pytorch.forward.choice.proof import states_alone
+from sie_pytorch.forward.packed import PackedRunner
+from sie_pytorch.forward.specs import RUNNERS as OURS
 
 from sie_core.contracts import Device, ModelCard
 from tests.gpu.device import CAPABLE, DEVICE, HALF, NEEDS_GPU, RUNNERS, MakeRunner
+from tests.pytorch.forward.support import batch_for, forward
 from tests.pytorch.models import ARCHITECTURES
-from tests.pytorch.runners.support import batch_for, forward
 
 pytestmark = NEEDS_GPU
 

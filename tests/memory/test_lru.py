@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sie_core.contracts import DeviceMemory, HeldModel, MemoryLimits, Room
 from sie_core.memory import LeastRecentlyUsed
-from sie_core.memory.lru import ASK_AGAIN_S
+from sie_core.memory.lru import ASK_AGAIN_S, GROW_S, UNUSED_S
 
 NOW = 1000.0
-UNSERVED_S = 10.0
 LRU = LeastRecentlyUsed(MemoryLimits(pressure=0.8, idle_s=None))
 IDLE = LeastRecentlyUsed(MemoryLimits(pressure=0.8, idle_s=60.0))
 
@@ -35,10 +36,10 @@ def test_the_longest_unused_model_goes_first():
 
 def test_a_model_whose_unload_gives_nothing_back_goes_only_where_no_other_may():
     empty, idle = held("empty", 500, memory_bytes=0), held("idle", 5)
-    busy, fresh = held("busy", 5, uses=1), held("fresh", 0, loaded_at=NOW - 1, load_s=1.125)
+    busy, fresh = held("busy", 5, uses=1), held("fresh", 0, loaded_at=NOW - 1, load_s=1.03125)
     assert LRU.make_room(201, of(600), [empty, idle], NOW) == Room(evict="idle")
     assert LRU.make_room(201, of(600), [empty, busy], NOW) == Room(evict="busy")
-    assert LRU.make_room(201, of(600), [empty, fresh], NOW) == Room(wait_s=0.125)
+    assert LRU.make_room(201, of(600), [empty, fresh], NOW) == Room(wait_s=0.03125)
     assert LRU.make_room(201, of(600), [empty], NOW) == Room(evict="empty")
     assert LRU.out_of_memory(of(0), [empty, idle], NOW) == "idle"
     assert LRU.out_of_memory(of(0), [empty, busy], NOW) == "empty"
@@ -72,16 +73,25 @@ def test_a_model_that_cannot_fit_even_alone_unloads_nobody():
 
 
 def test_a_model_stays_at_least_as_long_as_its_load_took():
-    fresh = held("fresh", 0, loaded_at=NOW - 1, load_s=1.125)
-    assert LRU.make_room(300, of(600), [fresh], NOW) == Room(wait_s=0.125)
-    assert LRU.make_room(300, of(600), [fresh], NOW + 0.125) == Room(evict="fresh")
+    fresh = held("fresh", 0, loaded_at=NOW - 1, load_s=1.03125)
+    assert LRU.make_room(300, of(600), [fresh], NOW) == Room(wait_s=0.03125)
+    assert LRU.make_room(300, of(600), [fresh], NOW + 0.03125) == Room(evict="fresh")
     assert LRU.make_room(300, of(600), [fresh, held("old", 3)], NOW) == Room(evict="old")
 
 
-def test_a_model_that_nobody_asked_for_yet_waits_for_those_who_had_it_loaded():
-    fresh = held("fresh", 0, loaded_at=NOW, served=False)
-    assert LRU.make_room(300, of(600), [fresh], NOW) == Room(wait_s=ASK_AGAIN_S)
-    assert LRU.make_room(300, of(600), [fresh], NOW + UNSERVED_S) == Room(evict="fresh")
+def test_a_model_that_clients_were_told_to_come_back_for_is_kept_until_then():
+    awaited = held("awaited", 0, loaded_at=NOW, served=False, kept_until=NOW + 3)
+    assert LRU.make_room(300, of(600), [awaited], NOW) == Room(wait_s=ASK_AGAIN_S)
+    assert LRU.make_room(300, of(600), [awaited], NOW + 3) == Room(evict="awaited")
+
+
+def test_a_model_that_nobody_uses_goes_after_a_quarter_of_the_time_that_one_in_use_stays():
+    fresh = held("fresh", 0, loaded_at=NOW, load_s=4.0)
+    assert LRU.make_room(300, of(600), [fresh], NOW + 0.97) == Room(wait_s=pytest.approx(0.03))
+    assert LRU.make_room(300, of(600), [fresh], NOW + 1) == Room(evict="fresh")
+    busy = replace(fresh, uses=1)
+    assert LRU.make_room(300, of(600), [busy], NOW + 3.9) == Room(wait_s=ASK_AGAIN_S)
+    assert LRU.make_room(300, of(600), [busy], NOW + 4) == Room(evict="fresh")
 
 
 def test_two_models_that_do_not_fit_together_spend_at_most_half_the_time_on_loads():
@@ -111,7 +121,7 @@ def test_under_pressure_the_longest_unused_go_until_it_is_over_but_never_the_las
     assert LRU.relieve(of(1000), models, NOW) == ["b", "c"]
 
 
-@pytest.mark.parametrize("facts", [{"uses": 1}, {"pinned": True}, {"loaded_at": NOW - 1, "load_s": 2.0}])
+@pytest.mark.parametrize("facts", [{"uses": 1}, {"pinned": True}, {"loaded_at": NOW - 1, "load_s": 8.0}])
 def test_a_model_in_use_pinned_or_fresh_does_not_go_in_the_background(facts):
     models = [held("a", 500, **facts), held("b", 5)]
     assert not IDLE.relieve(of(1000), models, NOW)
@@ -132,3 +142,41 @@ def test_what_idle_models_give_back_counts_against_the_pressure():
 
 def test_after_a_failed_allocation_the_longest_unused_goes_whatever_the_numbers_say():
     assert LRU.out_of_memory(of(0), [held("a", 5), held("b", 6)], NOW) == "b"
+
+
+def beside(others: int, own: int) -> DeviceMemory:
+    return DeviceMemory(others + own, 1000, own)
+
+
+def test_beside_others_that_hold_much_a_load_takes_what_is_free_instead_of_another_model():
+    models = [held("a", 5), held("b", 50)]
+    assert LRU.make_room(100, of(800), models, NOW) == Room(evict="b")
+    assert LRU.make_room(100, beside(600, 200), models, NOW) == Room()
+    assert LRU.make_room(101, beside(600, 200), models, NOW) == Room(evict="b")
+    assert LRU.make_room(100, beside(100, 701), [*models, held("c", 5)], NOW) == Room(evict="b"), "its own doing"
+    assert LRU.make_room(50, beside(750, 200), models, NOW) == Room(evict="b"), "without it half of the rest stays free"
+
+
+def test_where_no_eviction_brings_back_what_others_hold_none_is_made():
+    models = [held("a", 5, memory_bytes=10), held("b", 50, memory_bytes=10)]
+    assert LRU.make_room(10, beside(950, 20), models, NOW) == Room()
+    assert LRU.make_room(31, beside(950, 20), models, NOW) == Room(evict="b")
+    assert LRU.make_room(51, beside(950, 20), models, NOW) == Room(fits=False)
+
+
+def test_beside_others_that_hold_much_models_are_loaded_one_after_a_while():
+    fresh = held("fresh", 0, loaded_at=NOW - 0.5)
+    assert LRU.make_room(50, beside(700, 100), [fresh], NOW) == Room(wait_s=GROW_S - 0.5)
+    assert LRU.make_room(50, beside(700, 100), [fresh], NOW + GROW_S) == Room()
+    assert LRU.make_room(50, beside(600, 100), [fresh], NOW) == Room()
+    assert LRU.make_room(50, beside(850, 0), [], NOW) == Room()
+
+
+def test_what_others_hold_unloads_only_models_unused_for_long_and_one_stays():
+    models = [held("a", 5), held("b", UNUSED_S - 1), held("c", UNUSED_S + 1), held("d", UNUSED_S + 2)]
+    assert LRU.relieve(of(1000), models, NOW) == ["d", "c"]
+    assert LRU.relieve(of(1000), models[:2], NOW) == ["b"]
+    assert LRU.relieve(beside(500, 400), models, NOW) == ["d"]
+    assert LRU.relieve(beside(600, 400), models[:2], NOW) == []
+    assert LRU.relieve(beside(900, 99), models, NOW + 999) == ["d", "c"]
+    assert LRU.relieve(beside(900, 99), models[:1], NOW + 999) == []

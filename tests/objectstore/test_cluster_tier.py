@@ -13,7 +13,8 @@ import pytest
 from safetensors.numpy import save
 from sie_objectstore.store import BucketStore
 
-from sie_core.cache import ClusterTier, DiskCache, DiskLimits, HubTier, LocalTier, WeightChain, store_layout
+from sie_core.cache import ClusterTier, DiskCache, DiskLimits, HubTier, LocalTier, WeightChain
+from sie_core.cache.store import layout
 from sie_core.contracts import ModelLoadError, WeightRequest
 from tests.cache.fake_hub import COMMIT, FILES, TENSORS, FakeHub
 from tests.objectstore.conftest import Impatient
@@ -81,7 +82,7 @@ def test_a_fill_that_broke_off_is_not_seen_and_done_again(store: BucketStore, hu
     first = machine(tmp_path / "one", store, hub, fills=True)
     folder = first.fetch(REQUEST)
     first.wait_for_fills()
-    store.delete(store_layout.manifest_key("org/m", COMMIT))
+    store.delete(layout.manifest_key("org/m", COMMIT))
     assert refusal(machine(tmp_path / "two", store)).failure == "NOT_FOUND"
     assert first.fill(REQUEST, folder) == ["cluster"]
     assert first.fill(REQUEST, folder) == [], "it has them"
@@ -141,7 +142,7 @@ def test_refused_credentials_are_for_the_operator(
 def test_a_wrong_file_in_the_store_is_never_served(
     filled: BucketStore, hub: FakeHub, tmp_path: Path, content: bytes
 ) -> None:
-    filled.write(store_layout.file_key("org/m", COMMIT, "model.safetensors"), content)
+    filled.write(layout.file_key("org/m", COMMIT, "model.safetensors"), content)
     assert refusal(machine(tmp_path / "two", filled)).failure == "CORRUPT"
     folder = machine(tmp_path / "three", filled, hub).fetch(REQUEST)
     assert (folder / "model.safetensors").read_bytes() == LARGE, "the Hub has the right one"
@@ -161,7 +162,7 @@ def test_a_wrong_file_in_the_store_is_never_served(
     ],
 )
 def test_a_manifest_that_lies_is_refused(filled: BucketStore, tmp_path: Path, change: dict[str, object]) -> None:
-    key = store_layout.manifest_key("org/m", COMMIT)
+    key = layout.manifest_key("org/m", COMMIT)
     filled.write(key, json.dumps({**json.loads(filled.read(key)), **change}).encode())
     error = refusal(machine(tmp_path / "two", filled))
     assert error.failure == "CORRUPT"
@@ -211,6 +212,17 @@ def test_progress_is_told_up_to_the_last_byte(filled: BucketStore, tmp_path: Pat
     machine(tmp_path / "two", filled).fetch(WeightRequest("org/m", progress=lambda *each: told.append(each)))
     size = len(LARGE) + sum(len(SERVED[name]) for name in SERVED if name != "model.safetensors")
     assert told[-1] == (size, size)
+
+
+def test_files_of_another_format_join_those_of_the_commit(store: BucketStore, hub: FakeHub, tmp_path: Path) -> None:
+    onnx = WeightRequest("org/m", weights=("*.onnx",))
+    first = machine(tmp_path / "one", store, hub, fills=True)
+    first.fetch(REQUEST)
+    first.wait_for_fills()
+    assert "its copy has no *.onnx" in str(refusal(machine(tmp_path / "two", store), onnx))
+    first.fetch(onnx)
+    first.wait_for_fills()
+    assert files_of(machine(tmp_path / "three", store).fetch(onnx)) == {**SERVED, "onnx/model.onnx": b"graph"}
 
 
 @pytest.mark.parametrize(

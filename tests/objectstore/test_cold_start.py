@@ -18,7 +18,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules as st
 from sie_objectstore.store import BucketStore
 
-from sie_core.cache import ClusterTier, DiskCache, store_layout
+from sie_core.cache import ClusterTier, DiskCache
+from sie_core.cache.store import layout
 from sie_core.contracts import WeightRequest
 from sie_core.engine.timeouts import Timeouts
 from tests.objectstore.conftest import Impatient
@@ -135,7 +136,7 @@ def test_a_store_that_is_gone_is_a_502_that_names_it_and_the_server_recovers_whe
 def test_weights_damaged_in_the_store_never_make_a_wrong_vector(
     start: Callable[[], str], store: BucketStore, encoder: Path, expected: np.ndarray
 ) -> None:
-    url, key = start(), store_layout.file_key("org/tiny", COMMIT, "model.safetensors")
+    url, key = start(), layout.file_key("org/tiny", COMMIT, "model.safetensors")
     content = store.read(key)
     for wrong in damaged(content):
         store.write(key, wrong)

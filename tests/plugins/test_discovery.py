@@ -20,7 +20,7 @@ from sie_core.settings import Settings
 HEAD = """
 from pathlib import Path
 from sie_core.contracts import Batch, ModelFamily, Option, OutputDtype, Postprocessor, RunnerSpec
-from sie_core.contracts import ObjectStoreFactory, WeightPackage, WeightTierFactory
+from sie_core.contracts import ObjectStoreFactory, PluginSetting, WeightPackage, WeightTierFactory
 from sie_core.hookspecs import hookimpl
 CONTRACT_VERSION = 1
 def claims(card): return None
@@ -58,12 +58,16 @@ def found(plugins: PluginSet, distribution: str) -> PluginReport:
     return report
 
 
+def setting(arguments: str) -> str:
+    return f"@hookimpl\ndef sie_settings(): return [PluginSetting({arguments})]\n"
+
+
 def postprocessor(arguments: str) -> str:
     return f"@hookimpl\ndef sie_postprocessors(): return [Postprocessor('t', {arguments})]\n"
 
 
 def family(name: str) -> str:
-    return f"@hookimpl\ndef sie_model_families(): return [ModelFamily('{name}', 'm:A', claims)]\n"
+    return f"@hookimpl\ndef sie_model_families(): return [ModelFamily('{name}', 'm:f', claims)]\n"
 
 
 def test_an_active_plugin_is_in_the_set_and_its_report_says_what_it_registers(distribution, tmp_path):
@@ -78,7 +82,7 @@ def test_an_active_plugin_is_in_the_set_and_its_report_says_what_it_registers(di
 
     plugins = discover(Settings(plugins=(name,)))
 
-    assert plugins.families["t-one"].adapter == "m:A"
+    assert plugins.families["t-one"].load == "m:f"
     assert plugins.model_folders == (tmp_path / "configs",)
     assert plugins.batch_policies["t-policy"] is list
     assert [runner.name for runner in plugins.runners] == ["t-runner"]
@@ -117,13 +121,18 @@ def test_an_active_plugin_is_in_the_set_and_its_report_says_what_it_registers(di
         ("@hookimpl\ndef sie_batch_policies(): return {'a': 3}", ["factory is 3, which cannot be called"]),
         (family("a.b"), ["a '.' would make it a class path"]),
         (family("t") + "claims = None", ["claims is None, which cannot be called"]),
-        (family("t").replace("m:A", "m.A"), ["adapter is 'm.A', not a string like 'module:Class'"]),
+        (family("t").replace("m:f", "m.f"), ["load is 'm.f', not a string like 'module:function'"]),
+        (family("t").replace("claims)", "claims, weights='*.onnx')"), ["weights is '*.onnx', not a tuple"]),
+        (family("t").replace("claims)", "claims, weights=('*.pkl',))"), ["weights holds '*.pkl'", "can run code"]),
         (family("t").replace("[Mod", "2 * [Mod"), ["the model family 't' twice"]),
         ("@hookimpl\ndef sie_model_folders(): return [Path('/nowhere')]", ["/nowhere is no folder", "wheel"]),
         ("@hookimpl\ndef sie_device_probes(): return [3]", ["kind is None", "devices is None"]),
         ("@hookimpl\ndef sie_weight_tiers(): return [WeightTierFactory('t', '9', list)]", ["order is '9', no int"]),
         ("@hookimpl\ndef sie_object_stores(): return [ObjectStoreFactory('S3:', list)]", ["scheme is 'S3:'"]),
         ("@hookimpl\ndef sie_output_dtypes(): return [OutputDtype('t', 't', None)]", ["cast is None"]),
+        (setting("'SIE_T', 'a', 't', ('b',)"), ["default is 'a', which allowed does not hold"]),
+        (setting("'T_SIZE', 'a', 't'"), ["'T_SIZE', not a name in capitals that begins with SIE_"]),
+        (setting("'SIE_DEVICE', 'a', 't'"), ["'SIE_DEVICE', a setting of the core"]),
         ("@hookimpl\ndef sie_weight_packages(): return [WeightPackage('r', None, 'm')]", ["distribution is None"]),
         (postprocessor("'tokens', 'dense', list"), ["source is 'tokens', not one of dense, sparse, multivector"]),
         (postprocessor("'dense', 'dense', list"), ["source and target are both 'dense'"]),
@@ -170,7 +179,7 @@ def test_a_strict_start_names_every_broken_plugin(distribution):
 @pytest.mark.parametrize(
     ("hook", "noun"),
     [
-        ("sie_model_families(): return [ModelFamily('same', 'm:A', claims)]", "model family"),
+        ("sie_model_families(): return [ModelFamily('same', 'm:f', claims)]", "model family"),
         ("sie_batch_policies(): return {'same': list}", "batch policy"),
         ("sie_output_dtypes(): return [OutputDtype('same', 's', list)]", "output dtype"),
         ("sie_postprocessors(): return [Postprocessor('same', 'dense', 'sparse', list)]", "postprocessor"),

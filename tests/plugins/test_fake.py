@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from sie_fake import RECORD
 from sie_fake.adapter import FakeAdapter
+from sie_fake.adapter import load as load_fake
 from sie_fake.record import read_journal
 
 from sie_core.contracts import (
@@ -45,7 +46,7 @@ def load(
 ) -> FakeAdapter:
     config = ModelConfig(name, weightless=True, tasks=tasks, inputs=inputs, max_sequence_length=8)
     model = ResolvedModel(name, config, Profile("default", "fake", loadtime=loadtime))
-    return FakeAdapter.load(LoadContext(model, device or Device("cpu"), "float32"))
+    return load_fake(LoadContext(model, device or Device("cpu"), "float32"))
 
 
 def encode(adapter: FakeAdapter, *texts: str, **task) -> list[np.ndarray]:
@@ -78,7 +79,7 @@ def test_a_vector_has_unit_length_and_depends_on_the_text_alone():
 
 
 def test_another_process_gives_the_same_vector():
-    code = "from sie_fake.vectors import dense; print(dense('héllo wörld', 16).tobytes().hex())"
+    code = "from sie_fake.outputs.vectors import dense; print(dense('héllo wörld', 16).tobytes().hex())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
 
     assert done.stdout.strip() == encode(load(), "héllo wörld")[0].tobytes().hex()
@@ -95,7 +96,7 @@ def test_prompts_and_instructions_change_the_vector_and_count_as_tokens():
 
     vectors = [answer_alone(adapter, [item], task)[0].dense for task in tasks]
 
-    assert [adapter.prepare([item], task)[0].tokens for task in tasks] == [2, 3, 3, 4]
+    assert [next(adapter.prepare([item], task)).tokens for task in tasks] == [2, 3, 3, 4]
     for position, vector in enumerate(vectors):
         for other in vectors[:position]:
             assert not np.allclose(vector, other, atol=0.1)
@@ -103,14 +104,14 @@ def test_prompts_and_instructions_change_the_vector_and_count_as_tokens():
 
 def test_a_long_text_is_cut_where_the_task_says_and_reports_it():
     adapter, item = load(), Item(text="0 1 2 3 4 5 6 7 8 9")
-    end, start = (adapter.prepare([item], Task("encode", ("dense",), truncate=t))[0] for t in ("end", "start"))
+    end, start = (next(adapter.prepare([item], Task("encode", ("dense",), truncate=t))) for t in ("end", "start"))
 
     assert end.truncated == start.truncated == Truncation(tokens=10, kept=8)
     assert (end.tokens, end.cost) == (8, 8)
     assert end.payload.text == "0 1 2 3 4 5 6 7"
     assert start.payload.text == "2 3 4 5 6 7 8 9"
     with pytest.raises(InvalidInput, match="10 tokens and test/fake takes 8") as refused:
-        adapter.prepare([item], Task("encode", ("dense",), truncate="error"))
+        list(adapter.prepare([item], Task("encode", ("dense",), truncate="error")))
     assert (refused.value.code, refused.value.param) == ("INPUT_TOO_LONG", "items[0].text")
 
 
@@ -130,7 +131,7 @@ def test_windows_of_a_text_are_units_of_their_own_and_merge_into_one_output():
     adapter, item = load(), Item(text="a b c d e")
     task = Task("encode", ("dense", "sparse", "multivector"), options={"window": 2})
 
-    units = adapter.prepare([item], task)
+    units = list(adapter.prepare([item], task))
     (output,) = answer_shared(adapter, [item], task)
 
     assert [unit.tokens for unit in units] == [2, 2, 1]
@@ -164,7 +165,7 @@ def test_a_text_that_asks_for_nan_gets_it_and_its_neighbours_do_not():
 )
 def test_running_out_of_memory_is_the_contracts_own_error(loadtime, options):
     adapter = load(**loadtime)
-    units = adapter.prepare([Item(text="a b c")], Task("encode", ("dense",), options=options))
+    units = list(adapter.prepare([Item(text="a b c")], Task("encode", ("dense",), options=options)))
 
     with pytest.raises(OutOfDeviceMemory):
         adapter.run(units)
@@ -172,7 +173,7 @@ def test_running_out_of_memory_is_the_contracts_own_error(loadtime, options):
 
 def test_every_second_run_is_out_of_memory():
     adapter = load(oom_every=2)
-    units = adapter.prepare([Item(text="a")], DENSE)
+    units = list(adapter.prepare([Item(text="a")], DENSE))
     outcomes = []
     for _ in range(4):
         try:
@@ -216,7 +217,7 @@ def test_a_config_without_outputs_is_refused_with_the_line_it_lacks():
     model = ResolvedModel("test/none", ModelConfig("test/none", weightless=True), Profile("default", "fake"))
 
     with pytest.raises(ModelLoadError, match=r"tasks: \{encode: \{dense: \{dim: 32\}\}\}") as failed:
-        FakeAdapter.load(LoadContext(model, Device("cpu"), "float32"))
+        load_fake(LoadContext(model, Device("cpu"), "float32"))
     assert failed.value.failure == "CONFIG"
 
 
@@ -224,7 +225,7 @@ def test_a_held_run_waits_until_it_is_let_go(tmp_path):
     hold = tmp_path / "hold"
     hold.touch()
     adapter = load(run_hold=str(hold))
-    units = adapter.prepare([Item(text="a")], DENSE)
+    units = list(adapter.prepare([Item(text="a")], DENSE))
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(adapter.run, units)
         until = time.monotonic() + 30
@@ -238,8 +239,8 @@ def test_a_held_run_waits_until_it_is_let_go(tmp_path):
 
 def test_the_emulated_accelerator_returns_before_it_is_done_and_keeps_the_order():
     adapter = load(device=Device("fake", asynchronous=True))
-    slow = adapter.prepare([Item(text="slow")], Task("encode", ("dense",), options={"latency_ms": 200.0}))
-    fast = adapter.prepare([Item(text="fast")], DENSE)
+    slow = list(adapter.prepare([Item(text="slow")], Task("encode", ("dense",), options={"latency_ms": 200.0})))
+    fast = list(adapter.prepare([Item(text="fast")], DENSE))
 
     first, second = adapter.run(slow), adapter.run(fast)
 
@@ -345,7 +346,7 @@ def test_an_image_costs_one_and_its_bytes_decide_the_vector():
     assert not np.allclose(one, captioned, atol=0.1)
     for data in (b"", b"corrupt"):
         with pytest.raises(InvalidInput) as caught:
-            adapter.prepare([*items, Item(images=(Media(b"x"), Media(data)))], DENSE)
+            list(adapter.prepare([*items, Item(images=(Media(b"x"), Media(data)))], DENSE))
         assert caught.value.param == "items[4].images[1]"
 
 

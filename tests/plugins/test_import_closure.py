@@ -55,3 +55,16 @@ def test_discovery_of_every_installed_plugin_imports_no_model_library():
     assert "sie_fake.plugin" in modules
     assert "sie_fake.adapter" not in modules
     assert not modules & {*MODELS, *WEB}
+
+
+def test_no_public_module_of_sie_text_imports_a_model_library():
+    code = (
+        "import pkgutil, sie_text\n"
+        "from importlib import import_module\n"
+        "names = [each.name for each in pkgutil.iter_modules(sie_text.__path__)]\n"
+        "[import_module(f'sie_text.{name}') for name in names]"
+    )
+    modules = imported_by(code)
+
+    assert {"sie_text.static", "sie_text.encode", "sie_text.plugin", "sie_text.adapter"} <= modules
+    assert not modules & {"torch", "transformers", "sentence_transformers", "huggingface_hub"}

@@ -55,7 +55,7 @@ class ForgetsAnItem(FakeAdapter):
 
 class CostsNothing(FakeAdapter):
     def prepare(self, items, task):
-        units = super().prepare(items, task)
+        units = list(super().prepare(items, task))
         units[0].cost = 0
         return units
 
@@ -107,7 +107,7 @@ class TellsWrongFacts(FakeAdapter):
 
 class KeysEverything(FakeAdapter):
     def prepare(self, items, task):
-        units = super().prepare(items, task)
+        units = list(super().prepare(items, task))
         for unit in units:
             unit.key = (unit.key, tuple(task.options.items()))
         return units
@@ -115,7 +115,7 @@ class KeysEverything(FakeAdapter):
 
 class KeysNothing(FakeAdapter):
     def prepare(self, items, task):
-        units = super().prepare(items, task)
+        units = list(super().prepare(items, task))
         for unit in units:
             unit.key = None
         return units
@@ -124,14 +124,14 @@ class KeysNothing(FakeAdapter):
 class RaisesItsLibrarysError(FakeAdapter):
     def prepare(self, items, task):
         try:
-            return super().prepare(items, task)
+            return list(super().prepare(items, task))
         except InvalidInput as error:
             raise KeyError("text") from error
 
 
 class CutsInSilence(FakeAdapter):
     def prepare(self, items, task):
-        units = super().prepare(items, task)
+        units = list(super().prepare(items, task))
         for unit in units:
             unit.truncated = None
         return units
@@ -147,7 +147,7 @@ class MisplacesEntities(FakeAdapter):
 
 class KeysLabels(FakeAdapter):
     def prepare(self, items, task):
-        units = super().prepare(items, task)
+        units = list(super().prepare(items, task))
         for unit in units:
             unit.key = (unit.key, task.labels)
         return units
@@ -183,7 +183,7 @@ class CountsRequests(FakeAdapter):
 
     def prepare(self, items, task):
         type(self).calls += 1
-        units = super().prepare(items, task)
+        units = list(super().prepare(items, task))
         for unit in units:
             unit.tokens += self.calls
         return units
@@ -308,7 +308,7 @@ class IgnoresRequests(BatchFormer):
 
 
 class DearestFirst(BatchFormer):
-    def take(self, now, device_busy):
+    def take(self, now, device_busy, most_s=None):
         batch = super().take(now, device_busy)
         return batch and Batch(batch.units[::-1], batch.key, batch.cost, batch.predicted_s)
 
@@ -324,7 +324,7 @@ class ForgetsDeadlines(BatchFormer):
 
 
 class WaitsWhileIdle(BatchFormer):
-    def take(self, now, device_busy):
+    def take(self, now, device_busy, most_s=None):
         return super().take(now, True)
 
 
@@ -337,7 +337,7 @@ class LastComeFirstServed:
     def add(self, units):
         self.units += units
 
-    def take(self, now, device_busy):
+    def take(self, now, device_busy, most_s=None):
         unit = self.units.pop()
         return Batch((unit,), unit.unit.key, unit.unit.cost, None)
 
@@ -365,11 +365,12 @@ class MultipliesUnits(BatchFormer):
 
     @property
     def queued_units(self):
-        return 10**9 - self._next_ticket if self._next_ticket else 0
+        added = self._queue._next_ticket
+        return 10**9 - added if added else 0
 
 
 class Hangs(BatchFormer):
-    def take(self, now, device_busy):
+    def take(self, now, device_busy, most_s=None):
         threading.Event().wait()
 
 
@@ -495,7 +496,7 @@ def test_a_probe_that_uses_more_than_there_is_fails():
 def test_the_kit_lists_every_part_of_a_distribution():
     names = [str(check) for check in checks_of("sie-fake")]
 
-    assert "family fake: the adapter can be imported" in names
+    assert "family fake: its `load` can be imported" in names
     assert "device probe fake: memory adds up" in names
     for model in (
         "sie-fake/dense",
@@ -527,7 +528,7 @@ from sie_core.hookspecs import hookimpl
 CONTRACT_VERSION = 1
 @hookimpl
 def sie_model_families():
-    return [ModelFamily("t-alone", "sie_fake.adapter:FakeAdapter", lambda card: None, weightless=True)]
+    return [ModelFamily("t-alone", "sie_fake.adapter:load", lambda card: None, weightless=True)]
 """
 CONFIG = """
 sie_id: test/alone

@@ -23,7 +23,7 @@ def test_a_family_that_equals_it_is_verified(sie, site):
 
 
 def test_one_that_differs_from_it_is_not(sie, site):
-    done = sie("verify", "outside/letters", "--json", site=site, LETTERS_WRONG_BY="0.5", **LISTS)
+    done = sie("verify", "outside/letters", "--json", site=site, SIE_LETTERS_WRONG_BY="0.5", **LISTS)
     assert done.returncode == 1
     report = json.loads(done.stdout)
     assert report["verdict"] == "differs"
@@ -52,5 +52,13 @@ def test_a_family_without_one_is_said_to_have_none(sie):
     assert "no plugin registers a reference for score of the family 'fake'" in done.stdout
 
 
+def test_a_variable_of_its_own_with_a_value_it_does_not_know_stops_the_command(sie, site):
+    done = sie("verify", "outside/letters", site=site, SIE_LETTERS_WRONG_BY="2", **LISTS)
+    assert done.returncode == 2
+    assert "SIE_LETTERS_WRONG_BY='2' is none of 0, 0.5. What is added to every count of a letter." in done.stderr
+
+
 def test_it_is_listed_with_its_plugin(sie, site):
-    assert "    references: counting, absent" in sie("plugins", site=site, **LISTS).stdout
+    listed = sie("plugins", site=site, **LISTS).stdout
+    assert "    references: counting, absent" in listed
+    assert "    settings: SIE_LETTERS_WRONG_BY" in listed

@@ -10,19 +10,24 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-LISTS = ("importlinter:contract:plugins", "importlinter:contract:plugins-of-pytorch")
+LISTS = (
+    "importlinter:contract:plugins",
+    "importlinter:contract:plugins-of-text",
+    "importlinter:contract:plugins-of-pytorch",
+)
 
 PUBLIC = """
 from sie_core.contracts import Adapter, device_errors
 from sie_core.hookspecs import hookimpl
-from sie_pytorch.runners import Runner
+from sie_pytorch.forward import Runner
 from sie_sdk.errors import error_spec
 """
 DEEP = {
-    "sie_core.contracts.adapter": "from sie_core.contracts.adapter import Adapter",
+    "sie_core.contracts.family.adapter": "from sie_core.contracts.family.adapter import Adapter",
     "sie_core.engine.engine": "import sie_core.engine.engine",
     "sie_core.memory": "def load():\n    from sie_core import memory",
-    "sie_pytorch.tokenizer": "from sie_pytorch import tokenizer",
+    "sie_text.recipe.encoders.dense": "from sie_text.recipe.encoders import dense",
+    "sie_pytorch.families": "from sie_pytorch import families",
     "sie_sdk._calls.protocol": "from sie_sdk._calls.protocol import *",
 }
 
@@ -31,6 +36,10 @@ def contracts() -> configparser.ConfigParser:
     parser = configparser.ConfigParser()
     parser.read(ROOT / ".importlinter", encoding="utf-8")
     return parser
+
+
+def packages() -> set[str]:
+    return {folder.name for folder in ROOT.glob("plugins/*/sie_*") if (folder / "__init__.py").exists()}
 
 
 def test_the_page_lists_exactly_the_modules_that_the_import_contracts_allow():
@@ -43,10 +52,45 @@ def test_the_page_lists_exactly_the_modules_that_the_import_contracts_allow():
 
 
 def test_every_plugin_of_this_project_is_held_to_the_list():
-    ours = {folder.name for folder in ROOT.glob("plugins/*/sie_*") if (folder / "__init__.py").exists()}
-    core, pytorch = (set(contracts()[name]["source_modules"].split()) for name in LISTS)
+    ours = packages()
+    core, text, pytorch = (set(contracts()[name]["source_modules"].split()) for name in LISTS)
     assert core == ours
+    assert text == ours - {"sie_text"}
     assert pytorch == ours - {"sie_pytorch"}
+
+
+RUNNERS = "importlinter:contract:runners"
+CYCLES = "importlinter:contract:plugins-without-cycles"
+
+
+def test_runners_stand_on_the_forward_passes_alone_and_no_plugin_has_a_cycle():
+    assert contracts()[RUNNERS]["source_modules"].split() == ["sie_cpu", "sie_flash"]
+    assert contracts()[RUNNERS]["ignore_imports"].split("\n")[1:] == ["** -> sie_pytorch.forward"]
+    assert set(contracts()[CYCLES]["ancestors"].split()) == packages()
+
+
+def test_modules_of_a_folder_that_import_one_another_in_a_circle_break_the_contract(tmp_path):
+    package = tmp_path / "sie_stranger"
+    (package / "forward").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "forward/__init__.py").touch()
+    (package / "forward/runner.py").write_text("def load():\n    from sie_stranger import heads\n")
+    (package / "heads.py").write_text("from sie_stranger.forward import runner\n")
+    config = contracts()
+    config["importlinter"]["root_packages"] += "\nsie_stranger"
+    config[CYCLES]["ancestors"] += "\nsie_stranger"
+    with (tmp_path / "contracts.ini").open("w") as file:
+        config.write(file)
+
+    assert "No cycles are allowed in sie_stranger" in broken(tmp_path, CYCLES)
+
+
+def test_a_reader_finds_at_most_ten_files_side_by_side_in_a_folder_of_a_plugin():
+    folders = [folder for name in packages() for folder in (ROOT / "plugins").glob(f"*/{name}/**/")]
+    assert len(folders) > len(packages())
+    for folder in folders:
+        assert len(list(folder.glob("*.py"))) <= 10, folder
+    assert len([each for each in (ROOT / "plugins/sie-pytorch/sie_pytorch").iterdir() if each.name[:2] != "__"]) <= 9
 
 
 def test_a_plugin_that_imports_anything_else_breaks_the_contract(tmp_path):
@@ -67,10 +111,10 @@ def test_a_plugin_that_imports_anything_else_breaks_the_contract(tmp_path):
     assert set(re.findall(r"sie_stranger(?:\.\w+)? -> ([\w.]+)", told)) == set(DEEP), told
 
 
-def broken(folder: Path) -> str:
-    """Run the two contracts in `folder`, which holds a package beside ours; return what they report."""
+def broken(folder: Path, *lists: str) -> str:
+    """Run these contracts in `folder`, which holds a package beside ours; return what they report."""
     linter = Path(sys.executable).with_name("lint-imports")
-    names = [part for name in LISTS for part in ("--contract", name.rpartition(":")[2])]
+    names = [part for name in lists or LISTS for part in ("--contract", name.rpartition(":")[2])]
     done = subprocess.run(
         [linter, "--config", "contracts.ini", "--no-cache", *names],
         cwd=folder,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from sie_core.contracts import ItemOutput
-from sie_core.postprocess import muvera
-from sie_core.postprocess.muvera import Muvera, MuveraParameters
+from sie_core.postprocess.derived import muvera
+from sie_core.postprocess.derived.muvera import Muvera, MuveraParameters
 
 GOLDEN_TOKENS = np.arange(12).reshape(3, 4) / 10 - 0.5
 GOLDEN_PARAMETERS = MuveraParameters(num_repetitions=2, num_simhash_projections=2, final_projection_dim=8)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from sie_core.contracts import ItemOutput
-from sie_core.postprocess import smve
-from sie_core.postprocess.smve import Smve, SmveParameters
+from sie_core.postprocess.derived import smve
+from sie_core.postprocess.derived.smve import Smve, SmveParameters
 
 TOKENS = np.random.default_rng(2).standard_normal((11, 6)).astype(np.float32)
 

@@ -3,8 +3,8 @@
 from importlib.util import find_spec
 from pathlib import Path
 
-from sie_pytorch.adapter import TextEncoder
-from sie_pytorch.runner_specs import RUNNERS
+from sie_pytorch.families.encode.loading import load
+from sie_pytorch.forward.specs import RUNNERS
 
 from sie_core.catalog import read_card
 from sie_core.contracts import Adapter, Device, LoadContext, ModelConfig, Profile, ResolvedModel
@@ -20,6 +20,6 @@ def minilm() -> Path:
 def load_minilm() -> Adapter:
     profile = Profile("default")
     model = ResolvedModel("minilm", ModelConfig("minilm", profiles={"default": profile}), profile)
-    return TextEncoder.load(
+    return load(
         LoadContext(model, Device("cpu"), "float32", weights=minilm(), card=read_card(minilm()), runners=RUNNERS)
     )

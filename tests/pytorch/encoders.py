@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,14 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules as st
 from sie_pytorch import plugin
-from sie_pytorch.adapter import TextEncoder
-from sie_pytorch.fallback import SentenceTransformersEncoder
+from sie_pytorch.families.encode.loading import load as load_encoder
+from sie_sentence_transformers import plugin as fallback_plugin
+from sie_sentence_transformers.fallback.adapter import load as load_fallback
 
 from sie_core.catalog import read_card
+from sie_core.catalog.families import Candidate, FamilyChoice
+from sie_core.catalog.fetching import FetchedModel
+from sie_core.catalog.loading import load_adapter
 from sie_core.contracts import (
     Adapter,
     Device,
@@ -31,10 +35,11 @@ from sie_core.contracts import (
     Task,
     Unit,
 )
+from sie_core.plugins import PluginSet
 
-ADAPTERS: dict[str, type[Adapter]] = {
-    "pytorch": TextEncoder,
-    "sentence-transformers": SentenceTransformersEncoder,
+LOADS: dict[str, Callable[[LoadContext], Adapter]] = {
+    "pytorch": load_encoder,
+    "sentence-transformers": load_fallback,
 }
 MODEL = "test/model"
 CPU = Device("cpu")
@@ -85,7 +90,14 @@ def context(
 
 
 def serve(folder: Path, family: str = "pytorch", **arguments: Any) -> Adapter:
-    return ADAPTERS[family].load(context(folder, **arguments))
+    """Load as the engine does: by the family, or by the fallback where that one finds the files unfit."""
+    given = context(folder, **arguments)
+    known = {each.id: each for each in (*plugin.sie_model_families(), *fallback_plugin.sie_model_families())}
+    fallback = known["sentence-transformers"]
+    following = family != fallback.id and given.card is not None and fallback.claims(given.card)
+    names = (family, fallback.id) if following else (family,)
+    choice = FamilyChoice(known[family], "", tuple(Candidate(name, "") for name in names))
+    return load_adapter(FetchedModel(given.model, None, given.card, choice, ()), given, PluginSet(families=known))[0]
 
 
 @dataclass(frozen=True)
@@ -119,7 +131,9 @@ def task(output_types: tuple[OutputType, ...] = ("dense",), **fields: Any) -> Ta
 
 def ask(adapter: Adapter, items: Sequence[str | Item], max_cost: int = 4096, **fields: Any) -> Answer:
     """Encode as the engine does: prepare in one call, run cheapest first in batches, finish each."""
-    units = adapter.prepare([Item(text=item) if isinstance(item, str) else item for item in items], task(**fields))
+    units = list(
+        adapter.prepare([Item(text=item) if isinstance(item, str) else item for item in items], task(**fields))
+    )
     outputs: dict[int, ItemOutput] = {}
     batch: list[Unit] = []
     for unit in sorted(units, key=lambda unit: unit.cost):

@@ -18,7 +18,7 @@ from typing import Any
 import sie_cpu.plugin
 import sie_pytorch.plugin
 import torch
-from sie_pytorch.adapter import TextEncoder
+from sie_pytorch.families.encode.loading import load as load_encoder
 
 from sie_core.catalog import read_card
 from sie_core.contracts import Adapter, Device, LoadContext, ModelConfig, Profile, ResolvedModel
@@ -36,7 +36,7 @@ def load(folder: Path, precision: str, runner: str) -> Adapter:
     profile = Profile("default")
     model = ResolvedModel("m", ModelConfig("m", profiles={"default": profile}), profile)
     context = LoadContext(model, Device("cpu"), precision, folder, read_card(folder), runners=tuple(specs))
-    return TextEncoder.load(context)
+    return load_encoder(context)
 
 
 def settle() -> None:

@@ -128,6 +128,12 @@ ARCHITECTURES = {
         _bert_like("electra", "ElectraConfig", {**ENCODER, "embedding_size": 16}),
         _bert_like("albert", "AlbertConfig", {**ENCODER, "embedding_size": 16}),
         _bert_like("ernie", "ErnieConfig", {**ENCODER, "use_task_id": True}),
+        _bert_like("data2vec-text", "Data2VecTextConfig", ROBERTA, tokenizer="roberta"),
+        Architecture(
+            "roformer",
+            lambda: tf.RoFormerConfig(**{**ENCODER, "embedding_size": 16, "max_position_embeddings": 1024}),
+            packed=False,
+        ),
         Architecture("modernbert", _modernbert, window=True),
         Architecture("nomic", lambda: tf.NomicBertConfig(**ENCODER)),
         Architecture(
@@ -152,6 +158,7 @@ ARCHITECTURES = {
         ),
         _decoder("mistral", "MistralConfig", {**DECODER, "sliding_window": WINDOW}, window=True),
         _decoder("llama", "LlamaConfig", DECODER),
+        _decoder("ernie4.5", "Ernie4_5Config", DECODER),
         _decoder("phi3", "Phi3Config", {**DECODER, "sliding_window": WINDOW}, window=True),
         _decoder(
             "gemma3",
@@ -225,10 +232,12 @@ def write_checkpoint(name: str, folder: Path, *, seed: int = 0, loader: Any = No
 
 
 def randomise(model: torch.nn.Module, seed: int) -> None:
-    """Give every weight a deviation of `DEVIATION`; the scales of norms lie around one."""
+    """Give every weight a deviation of `DEVIATION`; the scales of norms lie around one, sines stay what they are."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, weight in model.named_parameters():
+            if not weight.requires_grad:
+                continue
             noise = torch.randn(weight.shape, generator=generator) * DEVIATION
             scale = weight.ndim == 1 and name.endswith("weight")
             weight.copy_(1 + noise if scale and bool((weight == 1).all()) else noise)

@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sie_pytorch.claims import claim_encoder, claim_fallback
+from sie_pytorch.families.encode.claims import claim_encoder
+from sie_sentence_transformers.fallback.claims import claim_fallback
 
 from sie_core.contracts import ModelCard, ModuleCard
 

@@ -9,12 +9,20 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers.sentence_transformer import modules as st
-from sie_pytorch.adapter import TextEncoder
-from sie_pytorch.fallback import SentenceTransformersEncoder
-from sie_pytorch.transfers import HostCopy, Transfers
+from sie_pytorch.forward.transfers import HostCopy, Transfers
+from sie_pytorch.heads.composed.encoder import TextEncoder
 
-from sie_core.contracts import DeviceLost, InvalidInput, LoadFailure, ModelLoadError, OutOfDeviceMemory, device_errors
-from tests.pytorch.encoders import ask, context, save_encoder, serve
+from sie_core.contracts import (
+    Adapter,
+    DeviceLost,
+    InvalidInput,
+    LoadContext,
+    LoadFailure,
+    ModelLoadError,
+    OutOfDeviceMemory,
+    device_errors,
+)
+from tests.pytorch.encoders import LOADS, ask, context, save_encoder, serve
 from tests.pytorch.models import HIDDEN
 
 Checkpoint = Callable[[str], Path]
@@ -89,12 +97,10 @@ def test_a_length_without_room_for_a_token_is_refused(folder: Path) -> None:
     assert failed.value.failure == "CONFIG"
 
 
-@pytest.mark.parametrize("family", [TextEncoder, SentenceTransformersEncoder])
-def test_a_model_without_weights_is_refused(
-    family: type[TextEncoder | SentenceTransformersEncoder], folder: Path
-) -> None:
+@pytest.mark.parametrize("load", LOADS.values(), ids=LOADS)
+def test_a_model_without_weights_is_refused(load: Callable[[LoadContext], Adapter], folder: Path) -> None:
     with pytest.raises(ModelLoadError, match="hf_id"):
-        family.load(replace(context(folder), weights=None, card=None))
+        load(replace(context(folder), weights=None, card=None))
 
 
 @pytest.mark.parametrize(

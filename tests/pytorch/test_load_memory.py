@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 import transformers as tf
-from sie_cpu.kernels import BUILDS, processor_flags
-from sie_pytorch.runners.precision import has_native_bfloat16
+from sie_cpu.builds import BUILDS, processor_flags
+from sie_pytorch.forward.checkpoint.precision import has_native_bfloat16
 
 from tests.pytorch.tokenizers import write_tokenizer
 

@@ -25,21 +25,32 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules as st
 from sie_cpu.plugin import sie_runners
-from sie_pytorch.adapter import TextEncoder
-from sie_pytorch.lora import load_lora
-from sie_pytorch.runner_specs import RUNNERS
-from sie_pytorch.runners import INTERFACE
+from sie_pytorch.families.encode import loading
+from sie_pytorch.forward import INTERFACE
+from sie_pytorch.forward.lora.files import load_lora
+from sie_pytorch.forward.specs import RUNNERS
+from sie_pytorch.heads.composed.encoder import TextEncoder
 from sie_sdk.wire import unpack
 
-from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, Item, LoadContext, Lora, RunnerSpec
+from sie_core.contracts import (
+    InferenceError,
+    InferenceReply,
+    InferenceRequest,
+    Item,
+    LoadContext,
+    LoadWait,
+    Lora,
+    LoraConfig,
+    RunnerSpec,
+)
 from sie_core.defaults import BUILTINS
 from sie_core.engine import Engine, build_engine
 from sie_core.plugins import discover
 from sie_core.settings import load_settings
 from tests.pytorch.corpus import make_texts
 from tests.pytorch.encoders import context, save_encoder
+from tests.pytorch.forward.support import TOLERANCE, batch_for, build, deviation, forward, padded_states
 from tests.pytorch.models import HIDDEN
-from tests.pytorch.runners.support import TOLERANCE, batch_for, build, deviation, forward, padded_states
 
 MODEL = "test/base"
 TEXTS = make_texts(6, 10, seed=3)
@@ -80,11 +91,33 @@ def test_all_linear_adapters_fit_layers_beside_those_of_the_encoder(
 def test_a_model_whose_runner_takes_no_factors_says_that_it_takes_no_adapter(
     checkpoint: Callable[[str], Path],
 ) -> None:
-    target = "tests.pytorch.runners.faulty_runners:NoLinear"
+    target = "tests.pytorch.forward.faulty_runners:WithoutLora"
     given = context(checkpoint("bert"))
     without = replace(given, runners=(RunnerSpec("without", INTERFACE, target),))
-    assert TextEncoder.load(given).facts.takes_lora
-    assert not TextEncoder.load(without).facts.takes_lora
+    assert loading.load(given).facts.takes_lora
+    assert not loading.load(without).facts.takes_lora
+    declared = replace(given.model, config=replace(given.model.config, loras={"l": LoraConfig("l")}))
+    served = loading.load(replace(without, model=declared)).facts
+    assert (served.notes["runner"], served.takes_lora) == ("padded", True)
+
+
+async def test_a_request_for_an_adapter_is_told_which_runner_serves_and_how_another_would(
+    files: tuple[Path, dict[str, Path]], tmp_path: Path
+) -> None:
+    settings = load_settings(models_dir=tmp_path, local_cache=tmp_path / "cache", hf_fallback=False)
+    config = {"sie_id": MODEL, "weights_path": str(files[0])}
+    (tmp_path / "base.yaml").write_text(yaml.safe_dump(config))
+    without = RunnerSpec("without", INTERFACE, "tests.pytorch.forward.faulty_runners:WithoutLora")
+    engine = build_engine(settings, replace(discover(settings, BUILTINS), runners=(without,)))
+    await engine.start()
+    request = InferenceRequest(
+        MODEL, "encode", [Item(text="a")], request_id="r", load_wait=LoadWait(60), options={"lora": "someone/adapter"}
+    )
+    told = r"takes no LoRA adapters; leave the option out\. Its runner, without, applies none\. .*SIE_RUNNER=packed"
+    with pytest.raises(InferenceError, match=told) as caught:
+        await asyncio.wait_for(engine.infer(request), 60)
+    assert (caught.value.code, caught.value.param) == ("INVALID_INPUT", "options.lora")
+    await engine.close()
 
 
 @dataclass
@@ -119,7 +152,7 @@ class World:
             "encode",
             [Item(text=text) for text in texts or TEXTS],
             request_id=f"r{next(_numbers)}",
-            load_wait_s=wait_s,
+            load_wait=LoadWait(wait_s),
             options=options,
         )
         return await asyncio.wait_for(self.engine.infer(request), 60)
@@ -171,7 +204,7 @@ async def worlds(
         },
     }
     (models / "base.yaml").write_text(yaml.safe_dump(config))
-    load, load_adapter = TextEncoder.load, TextEncoder.load_lora
+    load, load_adapter = loading.load, TextEncoder.load_lora
     made: list[TextEncoder] = []
     payloads: dict[str, weakref.ref[Any]] = {}
     engines: list[Engine] = []
@@ -185,7 +218,7 @@ async def worlds(
         payloads[name] = weakref.ref(lora.payload)
         return lora
 
-    monkeypatch.setattr(TextEncoder, "load", load_watched)
+    monkeypatch.setattr(loading, "load", load_watched)
     monkeypatch.setattr(TextEncoder, "load_lora", load_lora_watched)
 
     async def make(clock: Callable[[], float] = time.monotonic, **chosen: Any) -> World:

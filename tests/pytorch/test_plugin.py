@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 import pytest
 from sie_pytorch import plugin
-from sie_pytorch.probes import CudaProbe, MpsProbe
+from sie_pytorch.devices.probes import CudaProbe, MpsProbe
 
 from sie_core.catalog import build_catalog
 from sie_core.contracts import Device
@@ -48,7 +48,7 @@ def test_the_hashes_are_those_of_the_published_package() -> None:
     ("module", "absent"),
     [
         ("sie_pytorch.plugin", {"torch", "transformers", "tokenizers", "safetensors", "sentence_transformers"}),
-        ("sie_pytorch.adapter", {"transformers", "sentence_transformers"}),
+        ("sie_pytorch.heads.composed.encoder", {"transformers", "sentence_transformers"}),
     ],
 )
 def test_a_module_imports_no_more_than_it_needs(module: str, absent: set[str]) -> None:

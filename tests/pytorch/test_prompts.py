@@ -1,15 +1,15 @@
 """Prompts, instructions and templates: which words go around a text."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from sentence_transformers.sentence_transformer import modules as st
-from sie_pytorch.prompts import LONGEST_PROMPT, MOST_ADDED, Prompt, Prompts, fill_template
+from sie_text.prompts import LONGEST_PROMPT, MOST_ADDED, Prompts
 
-from sie_core.contracts import InvalidInput, Item, ModelCard, ModelLoadError
+from sie_core.contracts import InvalidInput, Item, ModelLoadError
 from tests.pytorch.encoders import ask, deviation, save_encoder, serve, task
 from tests.pytorch.models import HIDDEN
 
@@ -51,29 +51,6 @@ def test_a_prompt_is_chosen_by_its_name(checkpoint: Checkpoint, tmp_path: Path) 
     assert deviation(model.encode(TEXTS, prompt_name="other"), model.encode(TEXTS, prompt_name="query")) > 1e-3
 
 
-def test_jina_s_names_of_two_prompts_are_the_weights_own_or_those_of_queries_and_documents() -> None:
-    names = {"retrieval.query": "query", "retrieval.passage": "document"}
-    own = Prompts({"query": "", "document": "", **{name: f"{name}: " for name in names}})
-    plain, template = (
-        Prompts({"query": "q: ", "document": "d: "}),
-        {"query_template": "Q {text}", "doc_template": "D {text}"},
-    )
-    for name, input_type in names.items():
-        asked = {"prompt_name": name}
-        assert own.choose(task(options=asked | template)) == Prompt(f"{name}: ")
-        for given in ({}, template):
-            assert plain.choose(task(options=asked | given)) == plain.choose(task(options=given, input_type=input_type))
-
-
-@pytest.mark.parametrize(("fields", "says"), [({}, "query, document"), ({"instruction": "find"}, "instruction")])
-def test_a_prompt_s_name_is_refused_where_it_is_none_or_not_alone(fields: dict[str, str], says: str) -> None:
-    prompts = Prompts({"query": "", "document": ""})
-    name = "query" if fields else "s2p"
-    with pytest.raises(InvalidInput, match=says) as refused:
-        prompts.choose(task(options={"prompt_name": name}, **fields))
-    assert refused.value.param == "options.prompt_name"
-
-
 def test_a_profile_s_templates_shape_queries_and_all_other_texts(checkpoint: Checkpoint, tmp_path: Path) -> None:
     prompts = {"query": "unused: ", "document": "unused: "}
     model = save_encoder(checkpoint("bert"), tmp_path, st.Pooling(HIDDEN, "mean"), prompts=prompts)
@@ -94,19 +71,6 @@ def test_a_profile_s_templates_shape_queries_and_all_other_texts(checkpoint: Che
         assert deviation(answer.vectors, expected) <= 1e-5
 
 
-def test_a_default_instruction_is_for_queries_alone_without_a_template() -> None:
-    prompts = Prompts({"query": "", "document": ""})
-    options = {"default_instruction": "search"}
-    assert prompts.choose(task(input_type="query", options=options)) == Prompt("search ")
-    assert prompts.choose(task(input_type="query", options=options, instruction="")) == Prompt("")
-    assert prompts.choose(task(input_type="document", options=options)) == Prompt("")
-    assert prompts.choose(task(options=options)) == Prompt("")
-
-
-def test_a_template_may_hold_braces_and_its_instruction_any_text() -> None:
-    assert fill_template('{{"q": "{text}"}} {instruction}', "{text} {x}") == Prompt('{"q": "', '"} {text} {x}')
-
-
 @pytest.mark.parametrize(
     "template", ["no text", "{text} {text}", "{text} {other}", "{text:>9}", "{text!r}", "{text", "{}"]
 )
@@ -120,24 +84,6 @@ def test_a_malformed_template_is_refused(template: str, checkpoint: Checkpoint) 
         assert failed.value.failure == "CONFIG"
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"instruction": "x" * (LONGEST_PROMPT + 1)}, "instruction"),
-        ({"options": {"doc_template": "{text}" + "x" * LONGEST_PROMPT}}, "options.doc_template"),
-        (
-            {"options": {"doc_template": "{instruction:}" * 999 + "{text}"}, "instruction": "x" * 99},
-            "options.doc_template",
-        ),
-    ],
-)
-def test_words_around_a_text_are_bounded(fields: dict[str, Any], param: str) -> None:
-    with pytest.raises(InvalidInput, match=f"{LONGEST_PROMPT} are allowed") as refused:
-        Prompts({}).choose(task(**fields))
-    assert refused.value.param == param
-    assert len(refused.value.message) < 300
-
-
 @pytest.mark.parametrize("family", ["pytorch", "sentence-transformers"])
 def test_words_around_all_texts_of_a_request_are_bounded(family: str, checkpoint: Checkpoint, tmp_path: Path) -> None:
     save_encoder(checkpoint("bert"), tmp_path, st.Pooling(HIDDEN, "mean"))
@@ -145,13 +91,39 @@ def test_words_around_all_texts_of_a_request_are_bounded(family: str, checkpoint
     instruction = "x" * LONGEST_PROMPT
     items = [Item(text="a")] * (MOST_ADDED // LONGEST_PROMPT + 1)
     with pytest.raises(InvalidInput, match="send fewer texts") as refused:
-        encoder.prepare(items, task(instruction=instruction))
+        list(encoder.prepare(items, task(instruction=instruction)))
     assert refused.value.param == "instruction"
     assert Prompts({}).choose(task(instruction=instruction), len(items) - 1).prefix == instruction + " "
 
 
-def test_a_default_prompt_that_is_not_declared_fails_the_load() -> None:
-    card = ModelCard(Path(), {}, sentence_transformers={"prompts": {"a": "b"}, "default_prompt_name": "c"})
-    with pytest.raises(ModelLoadError, match="'c'"):
-        Prompts.of(card)
-    assert json.dumps(Prompts.of(ModelCard(Path(), {})).by_name) == '{"query": "", "document": ""}'
+LONG = "the search engine ranks every document by its embedding and the index keeps what it has read"
+
+
+@pytest.mark.parametrize("pooled", [True, False])
+@pytest.mark.parametrize("truncate", ["start", "end", "error"])
+@pytest.mark.parametrize("room", [-1, 0, 1, 5, 99])
+def test_the_vector_of_a_cut_query_is_the_mean_of_the_prompt_and_the_part_that_is_left(
+    truncate: str, pooled: bool, room: int, checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    """`room`: the tokens of text that the limit leaves beside the prompt and the two special tokens."""
+    prompt = "find the document:"
+    pooling = st.Pooling(HIDDEN, "mean", include_prompt=pooled)
+    model = save_encoder(checkpoint("bert"), tmp_path, pooling, prompts={"query": prompt})
+    before = model.tokenizer(prompt, add_special_tokens=False)["input_ids"]
+    text = model.tokenizer(prompt + LONG, add_special_tokens=False)["input_ids"][len(before) :]
+    limit = len(before) + 2 + min(room, len(text))
+    asked: dict[str, Any] = {"input_type": "query", "truncate": truncate, "options": {"max_seq_length": limit}}
+    if room < 1 or (truncate == "error" and room < len(text)):
+        with pytest.raises(InvalidInput) as refused:
+            ask(serve(tmp_path), [LONG], **asked)
+        field = "items[0].text" if truncate == "error" else "options.max_seq_length"
+        assert refused.value.param == field
+        return
+    kept = text if room > len(text) else text[:room] if truncate == "end" else text[len(text) - room :]
+    ids = [model.tokenizer.cls_token_id, *before, *kept, model.tokenizer.sep_token_id]
+    with torch.inference_mode():
+        states = model[0].model(input_ids=torch.tensor([ids])).last_hidden_state[0]
+    expected = states[0 if pooled else 1 + len(before) :].mean(dim=0).numpy()
+    answer = ask(serve(tmp_path), [LONG], **asked)
+    assert deviation(answer.vectors, expected[None]) <= 1e-5
+    assert (answer.units[0].truncated is not None) == (room < len(text))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sentence_transformers.sentence_transformer import modules as st
 from sie_sdk.wire import unpack
 
-from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, Item
+from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, Item, LoadWait
 from sie_core.defaults import BUILTINS
 from sie_core.engine import Engine, build_engine
 from sie_core.plugins import discover
@@ -61,7 +61,7 @@ async def infer(engine: Engine, model: str, *items: str | Item, **fields: Any) -
         "encode",
         [Item(text=item) if isinstance(item, str) else item for item in items],
         request_id=f"r{next(_numbers)}",
-        load_wait_s=60,
+        load_wait=LoadWait(60),
         **fields,
     )
     return await asyncio.wait_for(engine.infer(request), 60)

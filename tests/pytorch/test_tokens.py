@@ -47,9 +47,9 @@ def test_ids_equal_the_reference_s(style: str, lower: bool, checkpoint: Checkpoi
     edit(tmp_path / "sentence_bert_config.json", do_lower_case=lower)
     model = SentenceTransformer(str(tmp_path), device="cpu", local_files_only=True)
     encoder = serve(tmp_path)
-    units = encoder.prepare([Item(text=text) for text in TEXTS], task())
+    units = list(encoder.prepare([Item(text=text) for text in TEXTS], task()))
     assert ids_of(units) == expected_ids(model, TEXTS)
-    units = encoder.prepare([Item(text=text) for text in TEXTS], task(input_type="query"))
+    units = list(encoder.prepare([Item(text=text) for text in TEXTS], task(input_type="query")))
     assert ids_of(units) == expected_ids(model, TEXTS, prompt="Query: ", task="query")
     assert [unit.cost for unit in units] == [unit.tokens for unit in units] == [len(ids) for ids in ids_of(units)]
     assert [unit.item for unit in units] == list(range(len(TEXTS)))
@@ -74,7 +74,7 @@ def test_pieces_with_equal_scores_are_cut_as_the_reference_cuts_them(checkpoint:
     write_unigram(checkpoint("bert"), tmp_path)
     model = save(tmp_path, tmp_path / "saved")
     texts = [letter * length for letter in LETTERS for length in (2, 3, 5, 8)]
-    units = serve(tmp_path / "saved").prepare([Item(text=text) for text in texts], task())
+    units = list(serve(tmp_path / "saved").prepare([Item(text=text) for text in texts], task()))
     assert ids_of(units) == expected_ids(model, texts)
 
 
@@ -86,7 +86,9 @@ def test_a_tokenizer_without_a_tokenizer_json_is_converted(checkpoint: Checkpoin
     (tmp_path / "vocab.txt").write_text("\n".join(words))
     model = SentenceTransformer(str(tmp_path), device="cpu", local_files_only=True)
     texts = ["A query, short", "document é", "nothing known"]
-    assert ids_of(serve(tmp_path).prepare([Item(text=text) for text in texts], task())) == expected_ids(model, texts)
+    assert ids_of(list(serve(tmp_path).prepare([Item(text=text) for text in texts], task()))) == expected_ids(
+        model, texts
+    )
 
 
 def test_what_transformers_makes_of_the_files_counts_more_than_the_files(
@@ -95,7 +97,7 @@ def test_what_transformers_makes_of_the_files_counts_more_than_the_files(
     model = save(checkpoint("llama"), tmp_path)
     edit(tmp_path / "tokenizer_config.json", tokenizer_class="LlamaTokenizer", add_bos_token=True, add_eos_token=True)
     model = SentenceTransformer(str(tmp_path), device="cpu", local_files_only=True)
-    assert ids_of(serve(tmp_path).prepare([Item(text="a query")], task())) == expected_ids(model, ["a query"])
+    assert ids_of(list(serve(tmp_path).prepare([Item(text="a query")], task()))) == expected_ids(model, ["a query"])
 
 
 def test_the_length_is_the_one_the_files_declare(checkpoint: Checkpoint, tmp_path: Path) -> None:
@@ -169,7 +171,7 @@ def test_lengths_of_queries_and_documents_are_those_of_the_files(checkpoint: Che
     model = SentenceTransformer(str(tmp_path), device="cpu", local_files_only=True)
     encoder = serve(tmp_path)
     for input_type in (None, "query", "document"):
-        units = encoder.prepare([Item(text=LONG)], task(input_type=input_type))
+        units = list(encoder.prepare([Item(text=LONG)], task(input_type=input_type)))
         assert ids_of(units) == expected_ids(model, [LONG], task=input_type)
 
 
@@ -187,13 +189,34 @@ def test_either_end_can_be_cut(checkpoint: Checkpoint, tmp_path: Path) -> None:
     assert whole.truncated is None
 
 
+@pytest.mark.parametrize("prompt", ["", "the query: "])
+def test_a_very_long_text_is_cut_as_if_it_were_read_whole(prompt: str, checkpoint: Checkpoint, tmp_path: Path) -> None:
+    model = save(checkpoint("bert"), tmp_path, length=20)
+    encoder = serve(tmp_path)
+    text = " ".join([*["river old"] * 9_000, "the last words"])
+    fields = {"options": {"query_template": f"{prompt}{{text}}"}, "input_type": "query"} if prompt else {}
+    for side, truncate in (("right", "end"), ("left", "start")):
+        model.tokenizer.truncation_side = side
+        (unit,) = encoder.prepare([Item(text=text)], task(truncate=truncate, **fields))
+        if not prompt:
+            assert ids_of([unit]) == expected_ids(model, [text])
+        assert unit.truncated is not None
+        assert unit.truncated.at_least
+        assert 20 < unit.truncated.tokens < len(model.tokenizer(text)["input_ids"])
+    with pytest.raises(InvalidInput, match=r"has more than \d+ tokens") as refused:
+        list(encoder.prepare([Item(text="a"), Item(text=text)], task(truncate="error", **fields)))
+    assert refused.value.param == "items[1].text"
+
+
 def test_the_weights_files_choose_the_end_where_a_request_says_nothing(checkpoint: Checkpoint, tmp_path: Path) -> None:
     save(checkpoint("bert"), tmp_path, length=20)
     edit(tmp_path / "tokenizer_config.json", truncation_side="left")
     model = SentenceTransformer(str(tmp_path), device="cpu", local_files_only=True)
     encoder = serve(tmp_path)
     assert deviation(ask(encoder, [LONG]).vectors, model.encode([LONG])) <= 1e-5
-    ends = [ids_of(encoder.prepare([Item(text=LONG)], task(truncate=truncate))) for truncate in (None, "start", "end")]
+    ends = [
+        ids_of(list(encoder.prepare([Item(text=LONG)], task(truncate=truncate)))) for truncate in (None, "start", "end")
+    ]
     assert ends[0] == ends[1] != ends[2]
 
 
@@ -202,7 +225,7 @@ def test_a_cut_at_the_start_spares_the_words_before_a_text(checkpoint: Checkpoin
     pooling = st.Pooling(HIDDEN, "mean", include_prompt=False)
     save_encoder(checkpoint("bert"), tmp_path, pooling, length=20, prompts={"query": "the query:"})
     encoder = serve(tmp_path)
-    words = encoder.prepare([Item(text="")], task(input_type="query"))[0].payload.ids[:-1].tolist()
+    words = next(encoder.prepare([Item(text="")], task(input_type="query"))).payload.ids[:-1].tolist()
     (bare,) = encoder.prepare([Item(text=LONG)], task(truncate="start"))
     for fields in ({}, {"options": {"query_template": "the query:{text}"}}):
         (unit,) = encoder.prepare([Item(text=LONG)], task(truncate="start", input_type="query", **fields))
@@ -273,7 +296,7 @@ def test_a_text_without_any_token_is_refused(checkpoint: Checkpoint, tmp_path: P
     bare.pre_tokenizer = pre_tokenizers.Whitespace()
     PreTrainedTokenizerFast(tokenizer_object=bare, pad_token="<unk>").save_pretrained(tmp_path)
     encoder = serve(tmp_path)
-    assert ids_of(encoder.prepare([Item(text="a b")], task())) == [[0, 1]]
+    assert ids_of(list(encoder.prepare([Item(text="a b")], task()))) == [[0, 1]]
     with pytest.raises(InvalidInput, match="no token") as refused:
         ask(encoder, ["a", "  "])
     assert refused.value.param == "items[1].text"
@@ -292,12 +315,12 @@ def test_a_token_the_model_has_no_embedding_of_is_refused(checkpoint: Checkpoint
 
 def test_threads_share_the_tokenizer(checkpoint: Checkpoint) -> None:
     encoder: Adapter = serve(checkpoint("bert"))
-    expected = ids_of(encoder.prepare([Item(text=text) for text in TEXTS], task()))
+    expected = ids_of(list(encoder.prepare([Item(text=text) for text in TEXTS], task())))
 
     def prepare(round_: int) -> bool:
         limits = {"max_seq_length": 5 + round_ % 7}
-        encoder.prepare([Item(text=LONG)], task(options=limits, truncate="start"))
-        return ids_of(encoder.prepare([Item(text=text) for text in TEXTS], task())) == expected
+        list(encoder.prepare([Item(text=LONG)], task(options=limits, truncate="start")))
+        return ids_of(list(encoder.prepare([Item(text=text) for text in TEXTS], task()))) == expected
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(prepare, range(64)))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from sie_pytorch.transfers import Transfers
+from sie_pytorch.forward.transfers import Transfers
 
 CPU = Transfers(torch.device("cpu"))
 

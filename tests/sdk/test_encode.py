@@ -50,6 +50,12 @@ def test_everything_asked_for_travels_where_the_contract_puts_it(rehearsal):
     }
 
 
+@pytest.mark.parametrize("priority", ["interactive", "bulk", None])
+def test_a_priority_travels_in_a_header(rehearsal, priority):
+    rehearsal.encode(rehearsal.vectors(), priority=priority)
+    assert rehearsal.sends[-1].headers.get("X-SIE-Priority") == priority
+
+
 def test_a_call_s_options_go_over_the_client_s(rehearsal):
     client = {"options": {"profile": "slow", "normalize": True}}
     rehearsal.encode(rehearsal.vectors(), client=client, options={"profile": "fast"}, is_query=False)

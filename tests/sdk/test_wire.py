@@ -172,6 +172,22 @@ def test_the_deepest_and_the_longest_allowed_are_read():
     assert len(wire.unpack(msgpack.packb([None] * wire.MAX_LENGTH))) == wire.MAX_LENGTH
 
 
+def test_what_was_packed_is_read_whatever_its_length():
+    """A text may hold more entities than a request may have entries."""
+    for long in ([1] * (wire.MAX_LENGTH + 1), {str(number): None for number in range(wire.MAX_LENGTH + 1)}):
+        assert wire.unpack(wire.pack({"long": long}), longest=None) == {"long": long}
+        with pytest.raises(wire.WireError, match="max_"):
+            wire.unpack(wire.pack({"long": long}))
+    values = np.zeros((wire.MAX_LENGTH + 1, 1), dtype=np.uint8)
+    assert wire.unpack(wire.pack(values)).shape == values.shape
+
+
+def test_a_list_that_claims_more_than_the_message_holds_is_refused_at_once():
+    for claim in (b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xdd\x00\x00\x01\x00" * 100):
+        with pytest.raises(wire.WireError):
+            wire.unpack(claim, longest=None)
+
+
 def test_a_short_body_that_claims_much_costs_little():
     claims = (b"\xdd" + wire.MAX_LENGTH.to_bytes(4, "big")) * 1000 + bytes(wire.MAX_LENGTH)
     script = (

@@ -24,6 +24,7 @@ from sie_core.verification.referring import References
 from sie_core.verification.verifying import Served, ask_engine, compare, find_references, run_engine
 from tests.clients.conftest import ClientEnvironment, published_sdk
 from tests.clients.published import PublishedClient
+from tests.gliner.library import build as gliner_python
 from tests.verification.tiny import Shelf
 
 __all__ = ["published_sdk"]
@@ -93,7 +94,10 @@ def verified(parts: Parts, server: Serving, shelf: Shelf) -> Verify:
         asked = asyncio.run_coroutine_threadsafe(ask_engine(server.engine, name, ()), server.loop)
         served = asked.result(LOAD_AND_ASK_S)
         references = find_references(parts.plugins, parts.catalog.resolve(name), served.info, parts.weights)
-        return Verified(compare(served, references, {}), served, references)
+        with pytest.MonkeyPatch.context() as environment:
+            if served.info.adapter == "gliner":
+                environment.setenv("SIE_GLINER_PYTHON", str(gliner_python()))
+            return Verified(compare(served, references, {}), served, references)
 
     return run
 

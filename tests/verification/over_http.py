@@ -23,7 +23,7 @@ def ask(client: SIEClient | PublishedClient, model: str, question: Question) -> 
         outputs = [ItemOutput(score=scores[str(item.id)]) for item in question.items]
     elif question.operation == "extract":
         found = client.extract(model, items, labels=list(question.labels))
-        outputs = [_extracted(each) for each in _in_order(items, found)]
+        outputs = [extracted(each) for each in _in_order(items, found)]
     else:
         encoded = client.encode(model, items, output_types=list(question.kinds), input_type=question.input_type)
         outputs = [_vectors(each) for each in _in_order(items, encoded)]
@@ -47,7 +47,7 @@ def _vectors(result: Mapping[str, Any]) -> ItemOutput:
     return ItemOutput(result.get("dense"), vector, result.get("multivector"))
 
 
-def _extracted(result: Mapping[str, Any]) -> ItemOutput:
+def extracted(result: Mapping[str, Any]) -> ItemOutput:
     def made(kind: Any, values: Any) -> Any:
         return tuple(
             kind(**{name: tuple(part) if isinstance(part, list) else part for name, part in each.items()})

@@ -7,7 +7,7 @@ import pytest
 from sie_sdk import SIEClient
 
 from sie_core.catalog import see
-from sie_core.engine.models.info import describe
+from sie_core.catalog.info import describe
 from sie_core.verification import Report
 from sie_core.verification.asking import Answers
 from sie_core.verification.referring import References
@@ -48,10 +48,11 @@ def test_what_is_listed_before_a_load_is_what_it_comes_to(model: Verified, parts
     resolved, loaded = parts.catalog.resolve(model.report.model), model.served.info
     seen = see(resolved, parts.weights, parts.plugins, model.served.device)
     assert seen is not None
-    listed = describe(resolved, None, parts.plugins.postprocessors, seen)
+    listed = describe(resolved, seen.facts, parts.plugins.postprocessors, available=True)
     assert (listed.state, listed.available) == ("available", True)
     assert (listed.inputs, listed.outputs, listed.operations) == (loaded.inputs, loaded.outputs, loaded.operations)
     assert (listed.dims, listed.matryoshka_dims) == (loaded.dims, loaded.matryoshka_dims)
+    assert listed.classes == loaded.classes
     if listed.max_sequence_length is not None:
         assert listed.max_sequence_length == loaded.max_sequence_length
 

@@ -9,21 +9,23 @@ import pytest
 import torch
 from PIL import Image
 from sie_gliner import adapter as gliner
-from sie_gliner import reading
-from sie_pytorch import prompts
-from sie_pytorch.adapter import TextEncoder
-from sie_pytorch.heads.dense import DenseHead
-from sie_pytorch.heads.multivector import MultivectorHead
-from sie_pytorch.heads.splade import SpladeHead
-from sie_pytorch.heads.steps import UnitLengthStep
-from sie_pytorch.heads.token_weights import TokenWeightHead
-from sie_pytorch.scoring import adapter as pairs
-from sie_pytorch.scoring.heads import _OddsHead
-from sie_pytorch.scoring.labels import Labels
-from sie_pytorch.scoring.preparation import PairPreparation
-from sie_pytorch.vision import images
-from sie_pytorch.vision.adapter import VisionEncoder
-from sie_pytorch.vision.images import Decoder
+from sie_gliner.answers import reading
+from sie_pytorch.families.pairs import heads as pairs
+from sie_pytorch.families.pairs.heads import _Odds
+from sie_pytorch.families.vision import images
+from sie_pytorch.families.vision.adapter import VisionEncoder
+from sie_pytorch.families.vision.images import Decoder
+from sie_pytorch.heads.composed.encoder import TextEncoder
+from sie_pytorch.heads.logits.classification import ClassificationHead
+from sie_pytorch.heads.sparse.splade import SpladeHead
+from sie_pytorch.heads.sparse.token_weights import TokenWeightHead
+from sie_pytorch.heads.vectors.dense import DenseHead
+from sie_pytorch.heads.vectors.multivector import MultivectorHead
+from sie_pytorch.heads.vectors.steps import UnitLengthStep
+from sie_text import prompts
+from sie_text.labels import Labels
+from sie_text.pairs import PairPreparation
+from sie_text.static.encoder import StaticEncoder
 
 from sie_core.contracts import ItemOutput
 from sie_core.engine.pipeline import scoring
@@ -35,8 +37,10 @@ right: dict[str, Callable[..., Any]] = {
     "weigh": TokenWeightHead.finish,
     "finish": TextEncoder.finish,
     "classify": pairs.classify,
-    "odds": _OddsHead.__call__,
+    "name": ClassificationHead._classes,
+    "odds": _Odds.__call__,
     "decode": Decoder.decode,
+    "look": StaticEncoder._output,
     "see": VisionEncoder.finish,
     "read": reading.read,
     "merge": gliner.merge,
@@ -82,6 +86,11 @@ def turned_round(head: Any, tail: Any, *others: Any) -> Any:
     return right["relate"](tail, head, *others)
 
 
+def unknown_words_counted(encoder: StaticEncoder, sequence: Any) -> ItemOutput:
+    encoder._dropped = None
+    return right["look"](encoder, sequence)
+
+
 FAULTS: dict[str, tuple[str, Any, str, Callable[..., Any]]] = {
     "dense vectors are a thousandth too long": ("dense-bert", DenseHead, "compute", slightly_off),
     "vectors are not scaled": ("dense-roberta", UnitLengthStep, "forward", lambda step, vectors: vectors),
@@ -95,7 +104,7 @@ FAULTS: dict[str, tuple[str, Any, str, Callable[..., Any]]] = {
     "the first token is kept": ("bge-m3-bert", MultivectorHead, "_kept", all_kept),
     "special tokens are weighed": ("bge-m3-xlm-roberta", TokenWeightHead, "finish", special_tokens_weighed),
     "the activation is left out": (
-        "pairs-bert", pairs, "score", lambda logits, asked: float(logits[asked.label]),
+        "pairs-bert", pairs, "score", lambda logits, choice: float(logits[choice.label]),
     ),
     "pairs are turned round": (
         "pairs-roberta", PairPreparation, "_pair",
@@ -103,7 +112,7 @@ FAULTS: dict[str, tuple[str, Any, str, Callable[..., Any]]] = {
     ),
     "answers change places": (
         "answers-qwen3",
-        _OddsHead,
+        _Odds,
         "__call__",
         lambda head, *states: -right["odds"](head, *states),
     ),
@@ -113,8 +122,17 @@ FAULTS: dict[str, tuple[str, Any, str, Callable[..., Any]]] = {
         lambda logits, labels, entailment, **how: right["classify"](logits, labels, 1, **how),
     ),
     "another label is the score": (
-        "labels-roberta", Labels, "asked", lambda self, task, model: pairs.Asked(0, self.activation),
+        "labels-roberta", Labels, "choose", lambda self, task, model: pairs.ScoreChoice(0, self.activation),
     ),
+    "classes change names": (
+        "classes-bert", ClassificationHead, "_classes",
+        lambda head, logits, activation: right["name"](head, logits[::-1], activation),
+    ),
+    "classes are judged each by itself": (
+        "classes-bert", ClassificationHead, "_classes",
+        lambda head, logits, activation: right["name"](head, logits, "sigmoid"),
+    ),
+    "unknown words count": ("model2vec-plain", StaticEncoder, "_output", unknown_words_counted),
     "pictures are turned": (
         "pictures-clip",
         Decoder,

@@ -7,29 +7,34 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import yaml
-from sentence_transformers import CrossEncoder
+from sentence_transformers import CrossEncoder, SparseEncoder
 from sentence_transformers.cross_encoder import modules as cross
 from sentence_transformers.sentence_transformer import modules as st
-from transformers import AutoModelForMaskedLM
+from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
+from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from tests.gliner.checkpoints import KINDS
-from tests.gliner.checkpoints import write_checkpoint as write_gliner
+from tests.gliner.library import library
 from tests.pytorch.encoders import write_encoder
 from tests.pytorch.heads.bge_m3 import save_bge_m3
 from tests.pytorch.heads.colbert import EXPANSION, write_colbert
 from tests.pytorch.heads.splade import write_splade
-from tests.pytorch.models import ARCHITECTURES, HIDDEN, MASKED_LANGUAGE, randomise, write_checkpoint
-from tests.pytorch.scoring.support import NLI, write_classifier, write_language_model
-from tests.pytorch.scoring.test_classifiers import GATHERED
-from tests.pytorch.scoring.test_language_models import ANSWERS, CHAT, DECODERS
+from tests.pytorch.models import ARCHITECTURES, HIDDEN, MASKED_LANGUAGE, VOCABULARY, randomise, write_checkpoint
+from tests.pytorch.pairs.support import NLI, write_classifier, write_language_model
+from tests.pytorch.pairs.test_classifiers import GATHERED
+from tests.pytorch.pairs.test_language_models import ANSWERS, CHAT, DECODERS
 from tests.pytorch.vision.support import WRITERS
+from tests.text.tables import table, write_model2vec, write_static_embedding
 
 PROMPTS = {"query": "query: ", "document": "text: "}
 LENGTH = 72
 """Tokens: the longest text is beyond it, and no slow architecture sees more."""
 TEMPLATE = "<Query>: {query} <Document>: {document} is it so?"
+
+CLASSES = {0: "negative", 1: "neutral", 2: "positive"}
 
 Write = Callable[[Path], object]
 SIMILARITIES = (None, "euclidean", "dot", "manhattan", "cosine")
@@ -78,6 +83,13 @@ def _sparse(name: str) -> Write:
     )
 
 
+def _looked_up(folder: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(str(_base("bert", folder)))
+    weights = torch.randn(VOCABULARY, generator=torch.Generator().manual_seed(5))
+    static = SparseStaticEmbedding(tokenizer, weights)
+    SparseEncoder(modules=[static], device="cpu").save_pretrained(str(folder), create_model_card=False)
+
+
 def _multivector(name: str) -> Write:
     fills = ARCHITECTURES[name].tokenizer != "t5" and name != "convbert"
     return lambda folder: write_colbert(_base(name, folder), folder, expansion=EXPANSION if fills else None)
@@ -87,8 +99,10 @@ def _bge_m3(name: str) -> Write:
     return lambda folder: save_bge_m3(_base(name, folder), folder)
 
 
-def _classifier(name: str, labels: Any) -> Tiny:
-    return Tiny(lambda folder: write_classifier(name, folder, labels=labels), fields={"max_sequence_length": LENGTH})
+def _classifier(name: str, labels: Any, **config: Any) -> Tiny:
+    return Tiny(
+        lambda folder: write_classifier(name, folder, labels=labels, **config), fields={"max_sequence_length": LENGTH}
+    )
 
 
 def _answers(name: str, **arguments: Any) -> Write:
@@ -118,7 +132,7 @@ def _gliner(kind: str, encoder: str = "bert") -> Tiny:
     if kind == "relex-token":
         # With other random weights it finds nothing; these carry the last bit of a sum far into its relations.
         asked, config = {}, {"hidden_size": 48}
-    return Tiny(lambda folder: _moved(write_gliner(folder, kind, encoder, **config), folder), runtime=asked)
+    return Tiny(lambda folder: _moved(library().write(folder, kind, encoder, **config), folder), runtime=asked)
 
 
 def _moved(written: Path, folder: Path) -> None:
@@ -133,6 +147,9 @@ TINY: dict[str, Tiny] = {
     **{f"tiny/bge-m3-{name}": Tiny(_bge_m3(name)) for name, each in ARCHITECTURES.items() if not each.causal},
     **{f"tiny/pairs-{name}": _classifier(name, 1) for name in GATHERED},
     **{f"tiny/labels-{name}": _classifier(name, NLI) for name in ("bert", "roberta", "deberta-v2", "qwen3", "bart")},
+    **{f"tiny/classes-{name}": _classifier(name, CLASSES) for name in GATHERED},
+    "tiny/classes-each-by-itself": _classifier("bert", CLASSES, problem_type="multi_label_classification"),
+    "tiny/classes-numbers": _classifier("bert", CLASSES, problem_type="regression"),
     **{f"tiny/answers-{name}": Tiny(_answers(name), fields={"max_sequence_length": 300}) for name in DECODERS},
     "tiny/chat-qwen3": Tiny(_answers("qwen3", processor_kwargs={"chat_template": CHAT})),
     "tiny/asked-qwen3": Tiny(
@@ -147,6 +164,19 @@ TINY: dict[str, Tiny] = {
         _dense("bert"),
         {"query_template": "Instruct: {instruction}\nQuery: {text}", "default_instruction": "find", "normalize": True},
         fields={"max_sequence_length": 40},
+    ),
+    "tiny/static-plain": Tiny(lambda folder: write_static_embedding(folder, prompts=PROMPTS), {"max_seq_length": 50}),
+    "tiny/static-normalized": Tiny(
+        lambda folder: write_static_embedding(folder, normalize=True, similarity_fn_name="dot"),
+        fields={"max_sequence_length": LENGTH},
+    ),
+    "tiny/static-sparse": Tiny(_looked_up),
+    "tiny/model2vec-plain": Tiny(lambda folder: write_model2vec(folder, normalize=False, max_length=100)),
+    "tiny/model2vec-normalized": Tiny(
+        write_model2vec, {"query_template": "find : {text}"}, fields={"max_sequence_length": LENGTH}
+    ),
+    "tiny/model2vec-bytes": Tiny(
+        lambda folder: write_model2vec(folder, tensors={"embeddings": (table() * 20).astype(np.int8)})
     ),
     **{f"tiny/pictures-{name}": Tiny(write) for name, write in WRITERS.items()},
     **{f"tiny/gliner-{kind}": _gliner(kind) for kind in KINDS},

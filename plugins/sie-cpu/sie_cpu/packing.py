@@ -1,7 +1,4 @@
-"""From a model's layers to the structures the kernels read: weights joined, padded and laid out in panels.
-
-It knows the parts of a layer by the names of a `KernelRow`, and no architecture.
-"""
+"""From a model's layers to the structures the kernels read: weights joined, padded and laid out in panels."""
 
 from __future__ import annotations
 
@@ -10,10 +7,19 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from sie_pytorch.runners import UNMAPPED, Factors, MappedFiles, RunnerUnfitError, outside_heap
+from sie_pytorch.forward import (
+    UNMAPPED,
+    Factors,
+    LayerNorms,
+    LayerStack,
+    MappedFiles,
+    RunnerUnfitError,
+    outside_heap,
+    plain_linear,
+)
 
-from sie_cpu.kernels import Kernels, Layer, LayerLowRank, LowRankMatrix, Matrix
-from sie_cpu.table import KernelRow
+from sie_cpu.kernels import Kernels
+from sie_cpu.structures import Layer, LayerLowRank, LowRankMatrix, Matrix, Norm
 
 OWN_MAPPING = 1 << 18
 """Bytes from which on panels lie outside the heap."""
@@ -39,37 +45,37 @@ class Packer:
     Rows and columns are arranged the same way for a weight and for what low-rank factors add to it.
     """
 
-    def __init__(self, kernels: Kernels, row: KernelRow, heads: int, mapped: MappedFiles = UNMAPPED) -> None:
+    def __init__(self, kernels: Kernels, stack: LayerStack, mapped: MappedFiles = UNMAPPED) -> None:
         """Keep what the layout depends on.
 
         Args:
             kernels: The build that reads the weights.
-            row: Where the parts of a layer are.
-            heads: Of the attention.
+            stack: The layers.
             mapped: The files the weights may be views of: the pages of a layer go back once it is packed.
         """
         self.memory: list[torch.Tensor] = []
         self.widest = 0
         """Columns of the widest low-rank product packed, padded to a panel."""
+        self.epsilon: float | None = None
+        """Of every norm packed."""
         self._kernels = kernels
-        self._row = row
-        self._heads = heads
+        self._stack = stack
+        self._row = stack.row
         self._mapped = mapped
         self._scratch = torch.empty(0)
-        self._sizes: tuple[int, int, int] | None = None
+        self._sizes: tuple[int, int] | None = None
+        self._order = _paired_in_halves(stack)
 
-    def layer(self, module: torch.nn.Module, output_norm: torch.nn.Module) -> Layer:
+    def layer(self, module: torch.nn.Module, norms: LayerNorms) -> Layer:
         """Pack one layer, which sees everything and has the first kind of angles.
 
         Raises:
             RunnerUnfitError: A part is not what the row says.
         """
         row = self._row
-        joined, ups = ([_linear(module, name) for name in names] for names in (row.joined, row.up))
-        output, down = _linear(module, row.attention_output), _linear(module, row.down)
-        self._require_sizes(
-            [*joined, output, *ups, down], len(joined), [module.get_submodule(row.attention_norm), output_norm]
-        )
+        joined, ups = ([plain_linear(module, name) for name in names] for names in (row.joined, row.up))
+        output, down = plain_linear(module, row.attention_output), plain_linear(module, row.down)
+        self._require_sizes(joined, output, ups, down)
 
         def weights(parts: Sequence[torch.nn.Linear]) -> list[torch.Tensor]:
             return [part.weight.detach() for part in parts]
@@ -78,47 +84,80 @@ class Packer:
             return [_bias(part) for part in parts]
 
         packed = Layer(
-            self._matrix(self._join(_thirds(weights(joined))), self._join(_thirds(biases(joined)))),
+            self._matrix(self._join(weights(joined)), self._join(biases(joined))),
             self._matrix(self._from_heads(output.weight.detach()), _plain(_bias(output))),
             self._matrix(self._beside(weights(ups)), self._beside(biases(ups))),
             self._matrix(self._from_inner(down.weight.detach()), _plain(_bias(down))),
-            *self._norm(module.get_submodule(row.attention_norm)),
-            *self._norm(output_norm),
+            *(self.norm(each) for each in (norms.attention, norms.output, norms.attended, norms.narrowed)),
+            *(self._head_norm(module, name) for name in (row.query_norm, row.key_norm)),
         )
         self._mapped.release(module.parameters())
         return packed
 
-    def _require_sizes(self, parts: Sequence[torch.nn.Linear], joined: int, norms: Sequence[torch.nn.Module]) -> None:
+    def _require_sizes(
+        self,
+        joined: Sequence[torch.nn.Linear],
+        output: torch.nn.Linear,
+        ups: Sequence[torch.nn.Linear],
+        down: torch.nn.Linear,
+    ) -> None:
         """Refuse sizes the kernels do not read: they take those of the first layer for all, and check none.
-
-        Args:
-            parts: The linear layers: of queries, keys and values, the attention's output, what widens, what narrows.
-            joined: How many of them are queries, keys and values.
-            norms: Those of the layer.
 
         Raises:
             RunnerUnfitError: Sizes do not fit each other, or those of the layers before.
         """
-        hidden, width, inner = parts[0].in_features, parts[joined].in_features, parts[-1].in_features
-        ups = parts[joined + 1 : -1]
+        stack, hidden, inner = self._stack, joined[0].in_features, down.in_features
+        widths = [count * stack.head_size for count in (stack.heads, stack.key_heads, stack.key_heads)]
         fits = [
-            width % self._heads == 0,
-            all(part.out_features == 3 * width // joined for part in parts[:joined]),
-            all(part.in_features == hidden for part in (*parts[:joined], *ups)),
+            [part.out_features for part in joined] == (widths if len(joined) > 1 else [sum(widths)]),
+            all(part.in_features == hidden for part in (*joined, *ups)),
             all(part.out_features == inner * (1 + self._row.gated) // len(ups) for part in ups),
-            parts[joined].out_features == parts[-1].out_features == hidden,
-            all(getattr(norm, "normalized_shape", (hidden,)) == (hidden,) for norm in norms),
-            self._sizes in (None, (hidden, width, inner)),
+            output.in_features == widths[0],
+            output.out_features == down.out_features == hidden,
+            self._sizes in (None, (hidden, inner)),
         ]
         if not all(fits):
             raise RunnerUnfitError("the sizes of its layers do not fit each other")
-        self._sizes = (hidden, width, inner)
+        self._sizes = (hidden, inner)
+
+    def norm(self, module: torch.nn.Module | None) -> Norm:
+        """Pack a norm of the states; None is none.
+
+        Raises:
+            RunnerUnfitError: It is another norm than the row says, or of another size or epsilon than those before.
+        """
+        if module is None:
+            return Norm()
+        numbers = self._stack.numbers(module)
+        if self._sizes is not None and numbers.weight.shape != self._sizes[:1]:
+            raise RunnerUnfitError("the sizes of its norms do not fit those of its layers")
+        self._keep_epsilon(numbers.epsilon)
+        bias = numbers.bias
+        if bias is None and self._row.norm == "layer":
+            bias = torch.zeros(len(numbers.weight))
+        return Norm(*(None if each is None else self._keep(each.float().clone()) for each in (numbers.weight, bias)))
+
+    def _head_norm(self, module: torch.nn.Module, name: str | None) -> int | None:
+        """Pack a norm of queries or keys, padded and in the order of a head's elements."""
+        if name is None:
+            return None
+        numbers = self._stack.numbers(module.get_submodule(name), of_head=True)
+        if numbers.weight.shape != (self._stack.head_size,):
+            raise RunnerUnfitError("the sizes of its norms do not fit those of its heads")
+        self._keep_epsilon(numbers.epsilon)
+        padding = round_up(self._stack.head_size, self._kernels.lanes) - self._stack.head_size
+        return self._keep(F.pad(numbers.weight.float()[self._order], (0, padding)))
+
+    def _keep_epsilon(self, epsilon: float) -> None:
+        if self.epsilon not in (None, epsilon):
+            raise RunnerUnfitError(f"its norms have different epsilons, {self.epsilon} and {epsilon}")
+        self.epsilon = epsilon
 
     def layer_low_rank(self, factors: Mapping[str, Factors], shapes: Mapping[str, tuple[int, int]]) -> LayerLowRank:
         """Pack what is added to one layer; names and shapes (out, in) are those within the layer."""
         row = self._row
         lowers, uppers = _blocks(row.joined, factors, shapes)
-        joined = self._low_rank(_plain(lowers), self._join(_thirds(uppers)))
+        joined = self._low_rank(_plain(lowers), self._join(uppers))
         lowers, uppers = _blocks([row.attention_output], factors, shapes)
         output = self._low_rank(self._from_heads(lowers), _plain(uppers[0]))
         lowers, uppers = _blocks(row.up, factors, shapes)
@@ -128,7 +167,11 @@ class Packer:
 
     def _join(self, parts: Sequence[torch.Tensor]) -> Arranged:
         """Put the rows of queries, keys and values under each other, those of a head padded to whole vectors."""
-        spread = [self._by_head(part) for part in parts]
+        if len(parts) == 1:
+            size, stack = self._stack.head_size, self._stack
+            parts = torch.split(parts[0], [stack.heads * size, stack.key_heads * size, stack.key_heads * size])
+        query, key, value = parts
+        spread = [self._by_head(query, self._order), self._by_head(key, self._order), self._by_head(value)]
 
         def write(into: torch.Tensor) -> None:
             start = 0
@@ -143,14 +186,14 @@ class Packer:
         spread = self._by_head(weight.T)
         return Arranged((spread.shape[1], spread.shape[0]), lambda into: spread.write(into.T))
 
-    def _by_head(self, rows: torch.Tensor) -> Arranged:
-        width = len(rows) // self._heads
-        size = self._heads * round_up(width, self._kernels.lanes)
+    def _by_head(self, rows: torch.Tensor, order: torch.Tensor | slice = slice(None)) -> Arranged:
+        width = self._stack.head_size
+        heads = len(rows) // width
 
         def write(into: torch.Tensor) -> None:
-            _split(into, self._heads, -1)[:, :width] = _split(rows, self._heads, width)
+            _split(into, heads, -1)[:, :width] = _split(rows, heads, width)[:, order]
 
-        return Arranged((size, *rows.shape[1:]), write)
+        return Arranged((heads * round_up(width, self._kernels.lanes), *rows.shape[1:]), write)
 
     def _beside(self, parts: Sequence[torch.Tensor]) -> Arranged:
         """Arrange the rows of the widening weight; a gate's lie beside those they multiply, half a panel each."""
@@ -207,15 +250,19 @@ class Packer:
         self._kernels.pack(source.data_ptr(), columns, inner, panels.data_ptr())
         return self._keep(panels), columns, inner
 
-    def _norm(self, norm: torch.nn.Module) -> Sequence[int]:
-        if not isinstance(norm, torch.nn.LayerNorm) or norm.weight is None:
-            raise RunnerUnfitError(f"it normalises with {type(norm).__name__}, not LayerNorm with a weight")
-        bias = torch.zeros(len(norm.weight)) if norm.bias is None else norm.bias.detach()
-        return [self._keep(each.float().clone()) for each in (norm.weight.detach(), bias)]
-
     def _keep(self, memory: torch.Tensor) -> int:
         self.memory.append(memory)
         return memory.data_ptr()
+
+
+def _paired_in_halves(stack: LayerStack) -> torch.Tensor | slice:
+    """Give the order of a head's elements in which those turned together are of its halves, as the kernels turn them.
+
+    Queries and keys in one order have the same products as in another, so that no rotation is written twice.
+    """
+    if stack.row.rotary != "interleaved":
+        return slice(None)
+    return torch.arange(stack.head_size).view(-1, 2).T.flatten()
 
 
 def _memory(size: int) -> torch.Tensor:
@@ -248,18 +295,6 @@ def _blocks(
         uppers.append(F.pad(rows, (before, sum(ranks) - before - rank)))
         before += rank
     return lower, uppers
-
-
-def _thirds(parts: list[torch.Tensor]) -> Sequence[torch.Tensor]:
-    """Take queries, keys and values apart where one layer has all three."""
-    return parts[0].chunk(3) if len(parts) == 1 else parts
-
-
-def _linear(module: torch.nn.Module, name: str) -> torch.nn.Linear:
-    part = module.get_submodule(name)
-    if type(part) is not torch.nn.Linear:
-        raise RunnerUnfitError(f"its {name} is a {type(part).__name__}, not a plain linear layer")
-    return part
 
 
 def _bias(linear: torch.nn.Linear) -> torch.Tensor:

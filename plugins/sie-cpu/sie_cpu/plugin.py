@@ -5,11 +5,11 @@ It names a class and imports no torch.
 
 from __future__ import annotations
 
-from sie_pytorch.runner_specs import INTERFACE
+from sie_pytorch.forward import DESCRIBED, INTERFACE
 
-from sie_core.contracts import RunnerSpec
+from sie_core.contracts import PluginSetting, RunnerSpec
 from sie_core.hookspecs import hookimpl
-from sie_cpu.table import KERNEL_ROWS
+from sie_cpu.builds import ISA
 
 CONTRACT_VERSION = 1
 
@@ -22,8 +22,14 @@ def sie_runners() -> list[RunnerSpec]:
             name="cpu-kernels",
             interface=INTERFACE,
             target="sie_cpu.runner:KernelRunner",
-            model_types=frozenset(KERNEL_ROWS),
+            model_types=DESCRIBED,
             devices=frozenset({"cpu"}),
             priority=20,
         )
     ]
+
+
+@hookimpl
+def sie_settings() -> list[PluginSetting]:
+    """Register what narrows the kernels' instruction set."""
+    return [ISA]

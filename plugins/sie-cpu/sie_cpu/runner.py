@@ -1,28 +1,38 @@
-"""The kernel runner: a post-norm encoder's layers in one call to compiled code.
+"""The kernel runner: all layers of a described model in one call to compiled code.
 
-It takes embeddings and rotary angles from the model's own modules and the layers' weights by the table; it knows no
-architecture by name.
+It takes embeddings and rotary angles from the model's own modules, and the layers' weights by the table of
+architectures.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
-from sie_pytorch.loop.entry import Angles, EncoderEntry, activation_of, linear_shapes, row_of
-from sie_pytorch.runners import LowRank, RunnerContext, RunnerUnfitError, weight_bytes
+from sie_pytorch.forward import (
+    Angles,
+    EncoderEntry,
+    Feature,
+    LayerStack,
+    LowRank,
+    PreNorm,
+    RunnerContext,
+    RunnerUnfitError,
+    weight_bytes,
+)
 
-from sie_cpu.kernels import ACTIVATIONS, STAGES, Encoder, Layer, LayerLowRank, RotaryAngles, load_kernels
+from sie_cpu.kernels import ACTIVATIONS, STAGES, kernels_for
 from sie_cpu.packing import Packer, round_up
-from sie_cpu.table import KERNEL_ROWS, KernelRow
+from sie_cpu.structures import Encoder, Layer, LayerLowRank, RotaryAngles
 
 T = TypeVar("T")
 
-SLIDING = "sliding_attention"
+COMPUTES = frozenset(Feature)
+"""All that the table can say."""
 ENTERED_AT_ONCE = 1024
 """Tokens that are embedded together."""
 WORKSPACE_KEPT = 16 << 20
@@ -30,7 +40,7 @@ WORKSPACE_KEPT = 16 << 20
 
 
 class KernelRunner:
-    """Runs the layers of a BERT-like encoder in the compiled kernels."""
+    """Runs the layers of a described model in the compiled kernels."""
 
     def __init__(self, context: RunnerContext) -> None:
         """Pack the weights of `context.model`.
@@ -38,43 +48,47 @@ class KernelRunner:
         Raises:
             RunnerUnfitError: The model is not what its table row says, or no build of the kernels runs here.
         """
-        model, config = context.model, context.model.config
-        row, activation, heads = row_of(config, KERNEL_ROWS), activation_of(config), config.num_attention_heads
-        if activation not in ACTIVATIONS:
-            raise RunnerUnfitError(f"its activation {activation!r} is none of {', '.join(ACTIVATIONS)}")
+        model = context.model
         try:
-            self._kernels = load_kernels(str(context.dtype).removeprefix("torch."))
-        except OSError as error:
-            raise RunnerUnfitError(str(error)) from error
-        packer = Packer(self._kernels, row, heads, context.mapped)
-        try:
+            self._stack = stack = LayerStack(model, COMPUTES)
+            if stack.activation not in ACTIVATIONS:
+                raise RunnerUnfitError(f"its activation {stack.activation!r} is none of {', '.join(ACTIVATIONS)}")
+            self._kernels = kernels_for(str(context.dtype).removeprefix("torch."))
             if (projection := getattr(model, "embeddings_project", None)) is not None:
                 replace(context, dtype=torch.float32).cast(projection)  # what comes before the layers is in float32
-            self._entry = EncoderEntry(model)
-            modules = list(model.get_submodule(row.layers))
-            layers = [packer.layer(*pair) for pair in zip(modules, _norms_after(model, modules, row), strict=True)]
-            self.linear_shapes = {**self._entry.linear_shapes, **linear_shapes(model, row.layers, row.linear)}
+            self._entry = EncoderEntry(model, stack.row)
+            self.linear_shapes = {**self._entry.linear_shapes, **stack.linear_shapes()}
+            packer = Packer(self._kernels, stack, context.mapped)
+            norms = list(stack.norms())
+            layers = [packer.layer(*pair) for pair in zip(stack.modules, norms, strict=True)]
+            first_norm = packer.norm(norms[0].before)
+        except OSError as error:
+            raise RunnerUnfitError(str(error)) from error
         except AttributeError as error:
             raise RunnerUnfitError(f"its layers are not those of its row: {error}") from error
-        head_dim = self.linear_shapes[f"{row.layers}.0.{row.attention_output}"][1] // heads
+        self._hidden: int = model.config.hidden_size
         self._layers = (Layer * len(layers))(*layers)
-        self._config, self._kinds = config, _kinds(config, len(layers))
-        for layer, kind in zip(self._layers, self._kinds, strict=True):
-            layer.angles = self._entry.kinds.index((kind,)) if (kind,) in self._entry.kinds else 0
+        for layer, angles in zip(self._layers, self._entry.angles_of(stack.kinds()), strict=True):
+            layer.angles = angles
         self._encoder = Encoder(
-            self._layers,
-            len(layers),
-            config.hidden_size,
-            heads,
-            round_up(head_dim, self._kernels.lanes),
-            ACTIVATIONS[activation],
-            int(row.gated),
-            int(row.final_norm is not None),
-            model.get_submodule(f"{row.layers}.0.{row.attention_norm}").eps,
-            head_dim**-0.5,
+            layers=self._layers,
+            layer_count=len(layers),
+            hidden=self._hidden,
+            heads=stack.heads,
+            key_heads=stack.key_heads,
+            head_size=stack.head_size,
+            head_width=round_up(stack.head_size, self._kernels.lanes),
+            activation=ACTIVATIONS[stack.activation],
+            gated=stack.row.gated,
+            causal=stack.causal,
+            rms=stack.row.norm != "layer",
+            pre_norm=isinstance(stack.row.norms, PreNorm),
+            entry=first_norm,
+            norm_epsilon=packer.epsilon,
+            scale=stack.scale,
         )
+        self.notes = {"kernels": self._kernels.isa}
         self._weights = packer.memory
-        self._row, self._heads = row, heads
         self.memory_bytes = weight_bytes(self._entry.embeddings) + sum(part.nbytes for part in packer.memory)
         self._low_ranks: WeakKeyDictionary[LowRank, _PackedLowRank] = WeakKeyDictionary()
         self._threads = context.threads
@@ -150,7 +164,7 @@ class KernelRunner:
         low_rank: LowRank | None,
     ) -> tuple[torch.Tensor, list[Angles]]:
         """Embed whole sequences, few tokens at a time: what is computed between stays in the cache, and small."""
-        states = torch.empty(len(ids), self._config.hidden_size)
+        states = torch.empty(len(ids), self._hidden)
         angles: list[list[Angles]] = []
         for start, stop in _spans(cu_seqlens.tolist()):
             segments = None if segment_ids is None else segment_ids[start:stop]
@@ -161,12 +175,9 @@ class KernelRunner:
         return states, [(torch.cat(cosine), torch.cat(sine)) for cosine, sine in cosines_and_sines]
 
     def _set_windows(self) -> None:
-        """Read the width of windows from the config, which the proof at load narrows for a while."""
-        if SLIDING in self._kinds:
-            # transformers counts the tokens on one side, without the token itself.
-            width = self._config.sliding_window + 1
-            for layer, kind in zip(self._layers, self._kinds, strict=True):
-                layer.window = width if kind == SLIDING else 0
+        """Read the windows, which the proof at load narrows for a while."""
+        for layer, window in zip(self._layers, self._stack.windows(), strict=True):
+            layer.window = window or 0
 
     def pack_low_rank(self, low_rank: LowRank) -> int:
         """Pack factors ahead of the first batch with them; see `LowRankPacker`."""
@@ -176,10 +187,10 @@ class KernelRunner:
         """Pack factors once, for as long as they live."""
         packed = self._low_ranks.get(low_rank)
         if packed is None:
-            packer = Packer(self._kernels, self._row, self._heads)
+            packer = Packer(self._kernels, self._stack)
             layers = []
             for number in range(len(self._layers)):
-                prefix = f"{self._row.layers}.{number}."
+                prefix = f"{self._stack.row.layers}.{number}."
                 layers.append(
                     packer.layer_low_rank(_within(low_rank.factors, prefix), _within(self.linear_shapes, prefix))
                 )
@@ -204,22 +215,6 @@ def _spans(bounds: list[int]) -> Iterator[tuple[int, int]]:
         if stop - start >= ENTERED_AT_ONCE or stop == bounds[-1]:
             yield start, stop
             start = stop
-
-
-def _kinds(config: Any, layers: int) -> list[str]:
-    """Name the kind of attention of each layer, in transformers' words."""
-    return list(getattr(config, "layer_types", None) or ["full_attention"] * layers)
-
-
-def _norms_after(model: Any, modules: Sequence[torch.nn.Module], row: KernelRow) -> Iterator[torch.nn.Module]:
-    """Give the norm that follows each layer: its own, or in a pre-norm model the first of the next one."""
-    if row.final_norm is None:
-        yield from (module.get_submodule(row.output_norm) for module in modules)
-        return
-    if not isinstance(modules[0].get_submodule(row.output_norm), torch.nn.Identity):
-        raise RunnerUnfitError("its first layer normalises what the embeddings have normalised")
-    yield from (module.get_submodule(row.output_norm) for module in modules[1:])
-    yield model.get_submodule(row.final_norm)
 
 
 def _within(mapping: Mapping[str, T], prefix: str) -> dict[str, T]:

@@ -1,13 +1,14 @@
 """The adapter of the fake family: the four methods of the contract over hashed vectors, with faults where asked.
 
-Faults live in `sie_fake.faults`, vectors in `sie_fake.vectors`, scores and entities in `sie_fake.reading`; what remains
-is what any family does.
+Faults live in `sie_fake.faults`, vectors, scores and entities in `sie_fake.outputs`; what remains is
+what any family does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -28,13 +29,13 @@ from sie_core.contracts import (
     Token,
     Unit,
 )
-from sie_fake import reading, vectors
 from sie_fake.faults import LoadFaults, RunFaults, crash, exhaust, poison, wait_while_held
+from sie_fake.inputs.rows import Reader, Row, show_words
 from sie_fake.loras import FakeFactors, load_lora
 from sie_fake.memory import Held, allocate
 from sie_fake.options import OPTIONS
+from sie_fake.outputs import reading, vectors
 from sie_fake.record import RECORD, Event
-from sie_fake.rows import Reader, Row, show_words
 
 RUN_OPTIONS = frozenset(option.name for option in OPTIONS if option.stage == "run")
 DEFAULT_LENGTH = 512
@@ -60,22 +61,12 @@ class FakeAdapter(Adapter):
         self._loras: WeakSet[FakeFactors] = WeakSet()
         self._lora_hold = options.get("lora_hold")
         self._prepare_hold = options.get("prepare_hold")
+        self._unit_bytes = options.get("unit_bytes", 0)
         self._bytes_per_cost = options.get("run_bytes_per_cost", 0)
         self._memory = allocate(self.facts.memory_bytes, context.device)
         self._note("load")
 
-    @classmethod
-    def load(cls, context: LoadContext) -> FakeAdapter:
-        """Load in no time, or as slowly and as badly as the options say.
-
-        Raises:
-            ModelLoadError: The config declares no output, or the options ask for a failure.
-            OutOfDeviceMemory: The options ask for it, or there is less memory than they say.
-        """
-        LoadFaults.of(context.model.profile.loadtime).strike(context)
-        return cls(context)
-
-    def prepare(self, items: Sequence[Item], task: Task) -> Sequence[Unit]:
+    def prepare(self, items: Sequence[Item], task: Task) -> Iterator[Unit]:
         """Split texts into words and cut them to the model's length; one unit a text or pair, or one a window.
 
         Raises:
@@ -83,7 +74,8 @@ class FakeAdapter(Adapter):
         """
         wait_while_held(self._prepare_hold)
         query = self._reader.query(task)
-        return [unit for position, item in enumerate(items) for unit in self._units(position, item, task, query)]
+        for position, item in enumerate(items):
+            yield from self._units(position, item, task, query)
 
     def run(self, units: Sequence[Unit]) -> Any:
         """Hash every row; on the emulated accelerator, return before that is done.
@@ -169,9 +161,11 @@ class FakeAdapter(Adapter):
 
     def _units(self, position: int, item: Item, task: Task, query: Sequence[str]) -> list[Unit]:
         rows, truncated = self._reader.rows(item, f"items[{position}]", task, query)
+        if self._unit_bytes:
+            rows = [replace(row, ballast=bytes(self._unit_bytes)) for row in rows]
         run_options = tuple(sorted((n, v) for n, v in task.options.items() if n in RUN_OPTIONS))
         key = (task.operation, task.output_types, run_options)
-        units = [Unit(position, row.cost, key, row, row.tokens) for row in rows]
+        units = [Unit(position, row.cost, key, row, row.tokens, nbytes=self._unit_bytes) for row in rows]
         units[0].truncated = truncated
         return units
 
@@ -203,6 +197,17 @@ class FakeAdapter(Adapter):
         if "multivector" in row.task.output_types:
             output.multivector = vectors.multivector(words, dims["multivector"])
         return output
+
+
+def load(context: LoadContext) -> FakeAdapter:
+    """Load in no time, or as slowly and as badly as the options say.
+
+    Raises:
+        ModelLoadError: The config declares no output, or the options ask for a failure.
+        OutOfDeviceMemory: The options ask for it, or there is less memory than they say.
+    """
+    LoadFaults.of(context.model.profile.loadtime).strike(context)
+    return FakeAdapter(context)
 
 
 def _facts(context: LoadContext, length: int) -> ModelFacts:

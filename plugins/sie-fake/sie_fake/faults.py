@@ -6,6 +6,7 @@ Every fault shows itself as the real one would; nothing here decides when an hon
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from sie_core.contracts import DeviceLost, ItemOutput, LoadContext, LoadFailure, ModelLoadError, OutOfDeviceMemory
 
 HOLD_LIMIT_S = 60.0
+EXIT_STATUS = 70
 
 _failed_loads: Counter[str] = Counter()
 _failed_loads_lock = Lock()
@@ -81,6 +83,7 @@ class RunFaults:
     oom_above_cost: int | None = None
     oom_every: int | None = None
     leak_bytes: int = 0
+    exit_text: str | None = None
     _runs: count[int] = field(default_factory=lambda: count(1))
     _leaked: list[NDArray[np.uint8]] = field(default_factory=list)
 
@@ -92,6 +95,7 @@ class RunFaults:
             options.get("oom_above_cost"),
             options.get("oom_every"),
             options.get("leak_bytes", 0),
+            options.get("exit_text"),
         )
 
     def strike(self, texts: Sequence[str], cost: int, options: Mapping[str, Any]) -> None:
@@ -109,6 +113,8 @@ class RunFaults:
         if self.oom_every and turn % self.oom_every == 0:
             raise OutOfDeviceMemory(f"run {turn}")
         for text in texts:
+            if _contains(text, self.exit_text):
+                os._exit(EXIT_STATUS)
             if _contains(text, options.get("oom_text")):
                 raise OutOfDeviceMemory("a text asks for it")
             if _contains(text, options.get("lost_text")):

@@ -20,7 +20,7 @@ def claims(card: ModelCard) -> Claim | None:
 @hookimpl
 def sie_model_families() -> list[ModelFamily]:
     """Register the family `fake`."""
-    return [ModelFamily("fake", "sie_fake.adapter:FakeAdapter", claims, options=OPTIONS, weightless=True)]
+    return [ModelFamily("fake", "sie_fake.adapter:load", claims, options=OPTIONS, weightless=True)]
 
 
 @hookimpl

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from sie_pytorch.runners import RunnerUnfitError
+from sie_pytorch.forward import RunnerUnfitError
 
 HALF = frozenset({torch.float16, torch.bfloat16})
 Window = tuple[int, int]

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sie_pytorch.runners.layout import PackedLayout, seen_tokens
-from sie_pytorch.transfers import Transfers
+from sie_pytorch.forward import PackedLayout, Transfers, seen_tokens
 
 from sie_flash.kernels import Bounds, Kernel, Window
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-from sie_pytorch.runner_specs import INTERFACE
+from sie_pytorch.forward import INTERFACE
 
 from sie_core.contracts import RunnerSpec
 from sie_core.hookspecs import hookimpl

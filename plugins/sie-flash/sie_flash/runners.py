@@ -1,6 +1,6 @@
 """The runners of this plugin: sie-pytorch's packed runner, attending by a variable-length kernel.
 
-They know what a kernel needs of a device; how a model is driven is the packed runner's affair.
+What a kernel needs of a device is checked here.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ import logging
 from functools import partial
 
 import torch
-from sie_pytorch.runners import RunnerContext, RunnerUnfitError
-from sie_pytorch.runners.packed import PackedRunner
-from sie_pytorch.transfers import Transfers
+from sie_pytorch.forward import PackedRunner, RunnerContext, RunnerUnfitError, Transfers
 
 from sie_core.contracts import ModelLoadError
 from sie_flash.kernels import Kernel, flash_attn, torch_varlen

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
+from sie_pytorch.forward import group_by_length, shares
 
-from sie_core.contracts import Adapter, Item, ItemOutput, LoadContext, ModelFacts, Task, Token, Unit, device_errors
-from sie_gliner.batches import OnHost
-from sie_gliner.building import build
-from sie_gliner.chunks import DEVICE_PASS, chunks, of_equal_words, shares
-from sie_gliner.encoders import packed_encoder
-from sie_gliner.forward import Forward
-from sie_gliner.merging import Found, merge
-from sie_gliner.reading import read
-from sie_gliner.relations import merge_relations
-from sie_gliner.rows import Row, RowMaker
-from sie_gliner.showing import show_tokens
+from sie_core.contracts import Adapter, Item, ItemOutput, ModelFacts, Task, Token, Unit, device_errors
+from sie_gliner.answers.merging import Found, merge
+from sie_gliner.answers.reading import read
+from sie_gliner.answers.relations import merge_relations
+from sie_gliner.forward import Forward, Results
+from sie_gliner.text.rows import Row, RowMaker
+from sie_gliner.text.showing import show_tokens
 
-Pass = tuple[list[int], OnHost]
+Pass = tuple[list[int], Results]
 """The places of the units of a pass, and what it gave."""
+
+DEVICE_PADDING = 2048
+"""Words of padding that cost an accelerator no more than another pass does, which starts some hundred kernels; an
+estimate."""
 
 
 class GlinerExtractor(Adapter):
@@ -31,23 +32,11 @@ class GlinerExtractor(Adapter):
         self._rows = rows
         self._forward = forward
         self._threads = threads
+        # One operation of a pass is too small to be divided among threads.
         self._passes = ThreadPoolExecutor(threads, "sie-gliner", initializer=torch.set_num_threads, initargs=(1,))
         self.facts = facts
 
-    @classmethod
-    def load(cls, context: LoadContext) -> GlinerExtractor:
-        """Load the checkpoint from safetensors, and prove that its rows are those of gliner.
-
-        Raises:
-            ModelLoadError: With the failure's class.
-            OutOfDeviceMemory: The device has no room.
-            DeviceLost: Only a new process gets the device back.
-        """
-        with device_errors():
-            rows, forward, facts = build(context)
-        return cls(rows, forward, facts, context.threads)
-
-    def prepare(self, items: Sequence[Item], task: Task) -> Sequence[Unit]:
+    def prepare(self, items: Sequence[Item], task: Task) -> Iterator[Unit]:
         """Split texts into words and words into tokens; one unit a window.
 
         Labels and thresholds go with each unit, so requests share batches whatever they look for. The thresholds of
@@ -56,18 +45,13 @@ class GlinerExtractor(Adapter):
         Raises:
             InvalidInput: An item, a label or an option is wrong.
         """
-        units = []
         for index, rows in enumerate(self._rows.rows(items, task)):
-            labels = sum(len(label) for label in rows[0][0].prompt.rows)
             for place, (row, truncated) in enumerate(rows):
-                cost = len(row.ids) + (0 if place else labels)
-                units.append(Unit(index, cost, _key(row), row, cost, truncated))
-        return units
+                cost = len(row.ids) + (0 if place else sum(len(label) for label in row.prompt.rows))
+                yield Unit(index, cost, _key(row), row, cost, truncated, row.nbytes)
 
     def run(self, units: Sequence[Unit]) -> list[Pass]:
-        """Run one batch of windows; on a CPU in passes, each on a thread of its own.
-
-        One operation of a pass is too small to be shared between threads, unless there is but one pass.
+        """Run one batch of windows: all through the encoder, then the heads in passes of some.
 
         Raises:
             OutOfDeviceMemory: The device has no room for it.
@@ -77,49 +61,37 @@ class GlinerExtractor(Adapter):
             # A thread that used PyTorch before the load keeps the number it had then.
             torch.set_num_threads(self._threads)
         rows: list[Row] = [unit.payload for unit in units]
-        together = self._together(rows)
-        on_threads = self._forward.device.type == "cpu" and min(len(together), self._threads) > 1
-
-        def run_pass(places: list[int]) -> Pass:
-            return places, self._forward([rows[place] for place in places])
-
         with device_errors():
-            if not on_threads:
-                return [run_pass(places) for places in together]
-            return list(self._passes.map(run_pass, reversed(together)))  # the longest first
+            encoded = self._forward.encode(rows)
+            passes = self._split(rows)
+            run = self._passes.map if self._forward.device.type == "cpu" and len(passes) > 1 else map
+            results = run(lambda places: self._forward.answer(encoded, places), passes)
+            return list(zip(passes, results, strict=True))
 
-    def _together(self, rows: Sequence[Row]) -> list[list[int]]:
-        """Cut a batch into passes: padding costs as much as text does."""
-        groups = of_equal_words(rows) if self._forward.alike else [list(range(len(rows)))]
-        return [
-            [group[place] for place in places]
-            for group in groups
-            for places in self._passes_of([rows[place] for place in group])
-        ]
-
-    def _passes_of(self, rows: Sequence[Row]) -> list[list[int]]:
-        """Cut rows that may be padded to one length into passes."""
-        if self._forward.device.type != "cpu":
-            return list(chunks(rows, DEVICE_PASS))
-        padded = packed_encoder(self._forward.model) is None
-        return list(chunks(rows)) if padded else shares(rows, self._threads)
+    def _split(self, rows: Sequence[Row]) -> list[list[int]]:
+        """Split a batch into passes: on a CPU one thread runs each, elsewhere few words of one are padding."""
+        words = [row.words for row in rows]
+        if self._forward.device.type == "cpu":
+            return shares(words, self._threads)[::-1]  # the longest first
+        return group_by_length(words, free=DEVICE_PADDING)
 
     def await_device(self, units: Sequence[Unit], raw: list[Pass]) -> bool:
         """Wait for the results of every pass."""
         for _, results in raw:
-            results.land()
+            for copy in results.values():
+                copy.land()
         return True
 
     def finish(self, units: Sequence[Unit], raw: list[Pass]) -> Sequence[ItemOutput]:
         """Read each window's entities, at its own threshold."""
         found: dict[int, ItemOutput] = {}
-        for places, waiting in raw:
-            results = waiting.wait()
-            found |= {place: read(units[place].payload, row, results) for row, place in enumerate(places)}
+        for places, results in raw:
+            arrays = {name: copy.wait() for name, copy in results.items()}
+            found |= {place: read(units[place].payload, row, arrays) for row, place in enumerate(places)}
         return [found[place] for place in range(len(units))]
 
     def combine(self, units: Sequence[Unit], outputs: Sequence[ItemOutput]) -> ItemOutput:
-        """Merge the windows of one text; the rule stands in `sie_gliner.merging`."""
+        """Merge the windows of one text; see `sie_gliner.answers.merging`."""
         rows: list[Row] = [unit.payload for unit in units]
         windows = [
             Found(output.entities or (), row.own, int(row.ends[-1])) for row, output in zip(rows, outputs, strict=True)

@@ -1,60 +1,84 @@
-"""Puts a faster forward pass in the place of a checkpoint's encoder, where it proves to be the same.
-
-It knows what a gliner model keeps its encoder in, and probe tokens, no text.
-"""
+"""The encoders of a checkpoint, of texts and of labels: each a runner, as every text encoder's is."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
-from torch import nn
+from sie_pytorch.forward import EncoderPart, RunnerInfo, Transfers, build_runner
+from sie_text.sequences import PackedBatch, TokenSequence
+from sie_text.tokenizer import Ids
 
-from sie_gliner.deberta import PackedDeberta, UnfitError
+from sie_core.contracts import LoadContext, ModelCard
+from sie_gliner.checkpoint.config import GlinerConfig
+from sie_gliner.checkpoint.tensors import CheckpointTensors
+from sie_gliner.fused_layers import FusedLayers
 
-CLOSE = 1e-4
-"""How far a token's states may be from those of the encoder itself, as a part of their norm."""
-LENGTHS = (3, 24, 24)
-"""Tokens of the probe sequences; one more is longer than those distances that have a position of their own."""
-
-
-def replace_encoder(model: Any) -> str | None:
-    """Replace the encoder of a gliner model on a CPU; return why not, or None."""
-    holder = model.token_rep_layer.bert_layer
-    try:
-        if holder.config.fuse_layers:
-            raise UnfitError("the states of all its layers are wanted")
-        holder.model = _proven(holder.model)
-    except UnfitError as reason:
-        return str(reason)
-    return None
+TEXTS = "token_rep_layer.bert_layer."
+LABELS = "token_rep_layer.labels_encoder."
+"""What stands before the names of the tensors of each encoder, and of what sums up its layers."""
 
 
-def packed_encoder(model: Any) -> PackedDeberta | None:
-    """Give the encoder of a gliner model where it takes sequences of any lengths together without padding."""
-    encoder = model.token_rep_layer.bert_layer.model
-    return encoder if isinstance(encoder, PackedDeberta) else None
+class Encoder(Protocol):
+    """A runner with what is known of it."""
+
+    info: RunnerInfo
+
+    def forward(
+        self, ids: torch.Tensor, positions: torch.Tensor, segment_ids: torch.Tensor | None, cu_seqlens: torch.Tensor
+    ) -> torch.Tensor:
+        """Compute the last hidden states; see `sie_pytorch.forward.Runner.forward`."""
+        ...
 
 
-def _proven(encoder: nn.Module) -> PackedDeberta:
-    with torch.inference_mode():
-        packed = PackedDeberta(encoder)
-        ids, mask = _probe(encoder.config)
-        expected = encoder(input_ids=ids, attention_mask=mask).last_hidden_state
-        found = packed(input_ids=ids, attention_mask=mask).last_hidden_state
-        kept = mask.bool()
-        error = (found - expected)[kept].norm(dim=-1) / expected[kept].norm(dim=-1).clamp(min=1e-12)
-    if not error.max() <= CLOSE:
-        raise UnfitError(f"its states differ from transformers' by {float(error.max()):.1e}")
-    with torch.inference_mode():
-        packed.take(encoder)
-    return packed
+@dataclass(frozen=True, slots=True)
+class Encoders:
+    """The encoders of a checkpoint."""
+
+    texts: Encoder
+    labels: Encoder | None
+    """None where labels stand before the text."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """What their weights take."""
+        return sum(each.info.memory_bytes for each in (self.texts, self.labels) if each is not None)
 
 
-def _probe(config: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw random ids for the probe sequences, padded, and their mask; always the same."""
-    farthest = max(config.position_buckets // 2, 0) + 40
-    lengths = torch.tensor([min(length, config.max_position_embeddings) for length in (*LENGTHS, farthest)])
-    mask = torch.arange(int(lengths.max())) < lengths[:, None]
-    ids = torch.randint(config.vocab_size, mask.shape, generator=torch.Generator().manual_seed(0))
-    return ids * mask, mask.long()
+def load_encoders(context: LoadContext, card: ModelCard, config: GlinerConfig, tensors: CheckpointTensors) -> Encoders:
+    """Load the encoders of a checkpoint, and choose what runs each.
+
+    Raises:
+        ModelLoadError: One cannot be served.
+        OutOfDeviceMemory: The device has no room.
+    """
+
+    def load(part: EncoderPart, prefix: str) -> Encoder:
+        if config.fuses_layers:
+            return FusedLayers(context, card, part, tensors, f"{prefix}layers_fuser.")
+        return build_runner(
+            card.path,
+            card,
+            context.device,
+            context.precision,
+            context.attention_backend,
+            context.runners,
+            context.threads,
+            part=part,
+        )
+
+    torch.set_num_threads(context.threads)
+    texts = load(EncoderPart(config.encoder, f"{TEXTS}model."), TEXTS)
+    if config.label_encoder is None:
+        return Encoders(texts, None)
+    return Encoders(texts, load(EncoderPart(config.label_encoder, f"{LABELS}model."), LABELS))
+
+
+def encode(encoder: Encoder, rows: Sequence[Ids], transfers: Transfers) -> tuple[torch.Tensor, Ids]:
+    """Compute the states of the tokens of rows, one after another: `[tokens, hidden]`; also where each row begins."""
+    batch = PackedBatch([TokenSequence(row) for row in rows])
+    ids, positions = transfers.upload([batch.ids, batch.positions])
+    states = encoder.forward(ids, positions, None, torch.from_numpy(batch.cu_seqlens))
+    return states, batch.cu_seqlens[:-1]

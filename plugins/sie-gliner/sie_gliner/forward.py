@@ -1,72 +1,175 @@
-"""One forward pass of gliner's model over rows: tensors in, probabilities on their way to the host out.
-
-It knows tensors and the shapes of gliner's results, no text.
-"""
+"""One forward pass over rows: token ids in, probabilities on their way to the host out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 
+import numpy as np
 import torch
-from torch import nn
+from sie_pytorch.forward import HostCopy, Transfers
+from sie_text.tokenizer import Ids
 
-from sie_gliner.batches import Layout, OnHost, tensors, to_host
-from sie_gliner.grid import EndScorer, scores_ends, sees_padding
-from sie_gliner.rows import Row
+from sie_gliner.checkpoint.config import Pooling
+from sie_gliner.encoders import Encoders, encode
+from sie_gliner.heads.entities import EntityHeads
+from sie_gliner.heads.gathering import Slots, Table, listed_slots, word_slots
+from sie_gliner.heads.relating.heads import RelationHeads
+from sie_gliner.heads.words import found_spans
+from sie_gliner.text.rows import Row
 
-NOTHING = 2.0
-"""A threshold that no span is above: no pair of entities is looked at."""
+Results = Mapping[str, HostCopy]
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """The states of the tokens of some rows, and where they are."""
+
+    rows: Sequence[Row]
+    states: torch.Tensor
+    """`[tokens, hidden]`, of all rows."""
+    firsts: Ids
+    """Where the tokens of each row begin."""
+    labels: torch.Tensor | None
+    """Where labels have an encoder, `[labels, size]`: each distinct one once."""
+    asked: Sequence[Ids]
+    """Which of them each row is searched for."""
 
 
 class Forward:
-    """A model on its device; `relations` says whether it finds them.
+    """The encoders and heads of a checkpoint, on their device."""
 
-    Attributes:
-        alike: Whether the rows of a pass must have equally many words.
-    """
+    def __init__(
+        self,
+        encoders: Encoders,
+        heads: EntityHeads,
+        relations: RelationHeads | None,
+        pooling: Pooling,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        """Keep the parts.
 
-    def __init__(self, model: nn.Module, layout: Layout, device: torch.device, relations: bool) -> None:
-        self.model = model
-        self.layout = layout
+        Args:
+            encoders: From tokens to states.
+            heads: From states to entities.
+            relations: From entities to relations; None where the checkpoint finds none.
+            pooling: Which tokens of a word stand for it.
+            device: Where they are.
+            dtype: What the heads compute in.
+        """
+        self.encoders = encoders
+        self.heads = heads
+        self.relations = relations
         self.device = device
-        self._relations = relations
-        self.alike = sees_padding(model)
-        self.ends = EndScorer(model) if scores_ends(model) else None
+        self._pooling = pooling
+        self._dtype = dtype
+        self._transfers = Transfers(device)
 
-    def release(self) -> None:
-        """Let go of weights that are kept in another layout."""
-        if self.ends is not None:
-            del self.model.span_rep_layer
+    @torch.inference_mode()
+    def encode(self, rows: Sequence[Row]) -> Encoded:
+        """Compute the states of rows, and of their labels where these have an encoder."""
+        states, firsts = encode(self.encoders.texts, [row.ids for row in rows], self._transfers)
+        if self.encoders.labels is None:
+            return Encoded(rows, states, firsts, None, ())
+        distinct: dict[bytes, Ids] = {ids.tobytes(): ids for row in rows for ids in row.prompt.rows}
+        numbers = {each: number for number, each in enumerate(distinct)}
+        asked = [np.array([numbers[ids.tobytes()] for ids in row.prompt.rows], dtype=np.int64) for row in rows]
+        labels, begins = encode(self.encoders.labels, list(distinct.values()), self._transfers)
+        labels = self.heads.project(labels.to(self._dtype), "labels_projection")
+        lengths = np.diff(np.append(begins, len(labels)))
+        (places,) = self._transfers.upload([np.repeat(np.arange(len(lengths)), lengths)])
+        slots = Slots(np.arange(len(labels)), np.repeat(np.arange(len(lengths)), lengths), (len(lengths),))
+        return Encoded(rows, states, firsts, Table.of(labels, slots, places, "mean").states[0], asked)
 
-    def __call__(self, rows: Sequence[Row]) -> OnHost:
-        """Run rows of equal key."""
-        with torch.inference_mode():
-            arguments = tensors(rows, self.layout, self.device)
-            if self.ends is not None:
-                return to_host([("grid", torch.sigmoid(self.ends(arguments).float()))])
-            asked = bool(rows[0].choice.relation_labels)
-            output = self.model(**arguments, **self._thresholds(rows, asked))
-            return to_host(self._results(output, asked))
+    @torch.inference_mode()
+    def answer(self, encoded: Encoded, places: Sequence[int]) -> Results:
+        """Compute the probabilities of the rows at `places`, whose key is one; `answers.reading` says which."""
+        found = self.logits(encoded, places)
+        return {
+            name: self._transfers.download(torch.sigmoid(each.float()) if each.is_floating_point() else each)
+            for name, each in found.items()
+        }
 
-    def _thresholds(self, rows: Sequence[Row], asked: bool) -> dict[str, Any]:
-        """Give what the model selects spans by, before anything is read from them."""
-        if self._relations:
-            threshold = rows[0].choice.threshold if asked else NOTHING
-            return {"threshold": threshold, "adjacency_threshold": threshold}
-        if self.layout.widths is None:
-            own = torch.tensor([row.choice.threshold for row in rows], device=self.device)
-            return {"threshold": own.view(-1, 1, 1)}
-        return {}
+    @torch.inference_mode()
+    def logits(self, encoded: Encoded, places: Sequence[int]) -> dict[str, torch.Tensor]:
+        """Score the rows at `places`, whose key is one."""
+        rows = [encoded.rows[place] for place in places]
+        words, labels, related = self._tables(encoded, rows, places)
+        return dict(self._scored(rows, *self.heads.represent(words, labels), related))
 
-    def _results(self, output: Any, asked: bool) -> Iterator[tuple[str, torch.Tensor]]:
-        yield "grid" if self.layout.widths is not None else "words", torch.sigmoid(output.logits.float())
-        if getattr(output, "span_logits", None) is not None:
-            yield "spans", torch.sigmoid(output.span_logits.float())
-            yield "span_ends", output.span_idx
-            yield "span_mask", output.span_mask
-        if asked:
-            yield "relations", torch.sigmoid(output.rel_logits.float())
-            yield "pairs", output.rel_idx
-            yield "pair_mask", output.rel_mask
-            yield "members", output.entity_spans
+    def run(self, rows: Sequence[Row]) -> torch.Tensor:
+        """Run rows, and give the first of the results: probabilities, on the CPU."""
+        first = next(iter(self.answer(self.encode(rows), range(len(rows))).values()))
+        return torch.from_numpy(first.wait())
+
+    def _tables(self, encoded: Encoded, rows: Sequence[Row], places: Sequence[int]) -> tuple[Table, Table, Table]:
+        """Lay out the states of words, labels and relation labels."""
+        firsts = [int(encoded.firsts[place]) for place in places]
+        begins = [first + row.prompt_begins for first, row in zip(firsts, rows, strict=True)]
+        related = listed_slots([row.prompt.relations + begin for row, begin in zip(rows, begins, strict=True)])
+        if encoded.labels is None:
+            labels = listed_slots([row.prompt.labels + begin for row, begin in zip(rows, begins, strict=True)])
+        else:
+            labels = listed_slots([encoded.asked[place] for place in places])
+        words = word_slots(rows, firsts)
+        arrays = chain.from_iterable((each.states, each.slots) for each in (words, labels, related))
+        at = self._transfers.upload(list(arrays))
+        states = [encoded.states[at[0]], encoded.states[at[4]]]
+        if encoded.labels is None:
+            states.insert(1, encoded.states[at[2]])
+        together = self.heads.project(torch.cat(states).to(self._dtype))
+        projected = list(torch.split(together, [len(each) for each in states]))
+        if encoded.labels is not None:
+            projected.insert(1, encoded.labels[at[2]])
+        return (
+            Table.of(projected[0], words, at[1], self._pooling),
+            Table.of(projected[1], labels, at[3]),
+            Table.of(projected[2], related, at[5]),
+        )
+
+    def _scored(
+        self, rows: Sequence[Row], words: Table, labels: Table, related: Table
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        heads, layer = self.heads, self.heads.span_rep_layer
+        asks = self.relations is not None and bool(rows[0].choice.relation_labels)
+        if heads.scorer is None:
+            assert layer is not None
+            words = layer.contextual(words)
+            grid = layer.logits(words, labels.states)
+            yield "grid", grid
+            if not asks:
+                return
+            spans = _above(torch.sigmoid(grid.float()), words, labels, rows[0].choice.threshold)
+        else:
+            logits = heads.scorer(words.states, labels.states)
+            yield "words", logits
+            if layer is None or not (asks or self.relations is None):
+                return
+            spans = _found(torch.sigmoid(logits.float()), rows)
+            words = layer.contextual(words)
+        vectors = layer.vectors(words, spans)
+        if self.relations is None:
+            yield "spans", labels.products(vectors, spans[:, 0])
+            yield "span_ends", spans
+        else:
+            pairs, scores = self.relations(spans, vectors, related, rows[0].choice.threshold)
+            yield "relations", scores
+            yield "pairs", pairs
+
+
+def _found(probabilities: torch.Tensor, rows: Sequence[Row]) -> torch.Tensor:
+    """List the spans that words make: row, first and last word."""
+    words, labels = [row.words for row in rows], [len(row.labels) for row in rows]
+    return found_spans(probabilities, words, labels, [row.choice.threshold for row in rows])
+
+
+def _above(probabilities: torch.Tensor, words: Table, labels: Table, threshold: float) -> torch.Tensor:
+    """List the spans of a grid that are above a threshold for a label: row, first and last word."""
+    widths = torch.arange(probabilities.shape[2], device=probabilities.device)
+    lasts = torch.arange(probabilities.shape[1], device=probabilities.device)[:, None] + widths
+    inside = lasts < words.lengths[:, None, None]
+    above = (probabilities > threshold) & labels.are_there[:, None, None]
+    row, first, width = (above.any(dim=-1) & inside).nonzero(as_tuple=True)
+    return torch.stack((row, first, first + width), dim=1)

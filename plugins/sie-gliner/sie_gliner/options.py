@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sie_core.contracts import InvalidInput, Option, Task
+from sie_core.contracts import InvalidInput, Option, PluginSetting, Task
 
 THRESHOLD = 0.5
 LONGEST_LABEL = 1_000
 """Characters of a relation label, as of a label by the API: those that were tokenised are kept."""
 LEAST_WITH_RELATIONS = 0.1
 """A model of relations looks at every pair of the entities above the threshold: their number is squared."""
+
+PYTHON = PluginSetting(
+    "SIE_GLINER_PYTHON",
+    "",
+    "Python of an environment that has gliner, which `sie verify` holds GLiNER models against; empty for SIE's own.",
+)
 
 OPTIONS = (
     Option("threshold", "finish", float, "Entities of this score or less are left out; 0.5.", (), 0, 1, ("extract",)),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sie_core.contracts import ModelFamily, Reference
+from sie_core.contracts import ModelFamily, PluginSetting, Reference
 from sie_core.hookspecs import hookimpl
 from sie_gliner.claims import claim_gliner
-from sie_gliner.options import OPTIONS
+from sie_gliner.options import OPTIONS, PYTHON
 
 CONTRACT_VERSION = 1
 
@@ -20,7 +20,7 @@ def sie_model_families() -> list[ModelFamily]:
     return [
         ModelFamily(
             "gliner",
-            "sie_gliner.adapter:GlinerExtractor",
+            "sie_gliner.loading:load",
             claim_gliner,
             DEVICES,
             OPTIONS,
@@ -36,14 +36,19 @@ def sie_model_folders() -> list[Path]:
 
 
 @hookimpl
+def sie_settings() -> list[PluginSetting]:
+    """Register where gliner is."""
+    return [PYTHON]
+
+
+@hookimpl
 def sie_references() -> list[Reference]:
     """Register gliner itself, which the family is held against."""
     return [
         Reference(
             name="gliner",
             families=frozenset({"gliner"}),
-            target="sie_gliner.reference:Windows",
+            target="sie_gliner.reference.windows:Windows",
             gives=frozenset({"entities", "relations"}),
-            requires=("gliner>=0.2.29",),
         )
     ]

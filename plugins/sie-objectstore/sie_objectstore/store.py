@@ -1,7 +1,4 @@
-"""One bucket, or a part of it, as the engine's `ObjectStore`. Large objects are read in ranges by several threads.
-
-It must not know what the objects are.
-"""
+"""One bucket, or a part of it, as the engine's `ObjectStore`. Large objects are read in ranges by several threads."""
 
 from __future__ import annotations
 

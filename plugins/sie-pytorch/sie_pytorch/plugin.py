@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sie_core.contracts import DeviceProbe, ModelFamily, Reference, RunnerSpec, WeightPackage
+from sie_text.options import CLASSIFIER_OPTIONS, ENCODER_OPTIONS
+from sie_text.options import PAIR_OPTIONS as PAIR_OPTIONS
+
+from sie_core.contracts import DeviceProbe, ModelFamily, RunnerSpec, WeightPackage
 from sie_core.hookspecs import hookimpl
-from sie_pytorch.claims import claim_encoder, claim_fallback
-from sie_pytorch.options import FALLBACK_OPTIONS, OPTIONS
-from sie_pytorch.probes import CudaProbe, MpsProbe
-from sie_pytorch.references.specs import REFERENCES
-from sie_pytorch.runner_specs import RUNNERS
-from sie_pytorch.scoring.claims import claim_pairs
-from sie_pytorch.scoring.options import OPTIONS as PAIR_OPTIONS
-from sie_pytorch.vision.claims import claim_vision
-from sie_pytorch.vision.options import OPTIONS as VISION_OPTIONS
+from sie_pytorch.devices.probes import CudaProbe, MpsProbe
+from sie_pytorch.families.classify.claims import claim_classifier
+from sie_pytorch.families.encode.claims import claim_encoder
+from sie_pytorch.families.pairs.claims import claim_pairs
+from sie_pytorch.families.vision.claims import claim_vision
+from sie_pytorch.families.vision.options import OPTIONS as VISION_OPTIONS
+from sie_pytorch.forward.specs import RUNNERS
 
 CONTRACT_VERSION = 1
 
@@ -38,39 +39,39 @@ DEVICES = frozenset({"cpu", "cuda", "mps"})
 
 @hookimpl
 def sie_model_families() -> list[ModelFamily]:
-    """Register the packed text encoders, the models of pairs, those of images and texts, and the fallback."""
+    """Register the packed text encoders, the models of pairs, the classifiers and those of images and texts."""
     return [
         ModelFamily(
             "pytorch",
-            "sie_pytorch.adapter:TextEncoder",
+            "sie_pytorch.families.encode.loading:load",
             claim_encoder,
             DEVICES,
-            OPTIONS,
-            preview="sie_pytorch.previews:preview_encoder",
+            ENCODER_OPTIONS,
+            preview="sie_pytorch.families.previews:preview_encoder",
         ),
         ModelFamily(
             "pytorch-pairs",
-            "sie_pytorch.scoring.adapter:PairModel",
+            "sie_pytorch.families.pairs.loading:load",
             claim_pairs,
             DEVICES,
             PAIR_OPTIONS,
-            preview="sie_pytorch.previews:preview_pairs",
+            preview="sie_pytorch.families.previews:preview_pairs",
+        ),
+        ModelFamily(
+            "pytorch-classify",
+            "sie_pytorch.families.classify.loading:load",
+            claim_classifier,
+            DEVICES,
+            CLASSIFIER_OPTIONS,
+            preview="sie_pytorch.families.classify.claims:preview_classifier",
         ),
         ModelFamily(
             "pytorch-vision",
-            "sie_pytorch.vision.adapter:VisionEncoder",
+            "sie_pytorch.families.vision.loading:load",
             claim_vision,
             DEVICES,
             VISION_OPTIONS,
-            preview="sie_pytorch.previews:preview_vision",
-        ),
-        ModelFamily(
-            "sentence-transformers",
-            "sie_pytorch.fallback:SentenceTransformersEncoder",
-            claim_fallback,
-            DEVICES,
-            FALLBACK_OPTIONS,
-            preview="sie_pytorch.previews:preview_fallback",
+            preview="sie_pytorch.families.previews:preview_vision",
         ),
     ]
 
@@ -97,9 +98,3 @@ def sie_weight_packages() -> list[WeightPackage]:
 def sie_device_probes() -> list[DeviceProbe]:
     """Register NVIDIA and Apple GPUs."""
     return [CudaProbe(), MpsProbe()]
-
-
-@hookimpl
-def sie_references() -> list[Reference]:
-    """Register what the families are held against."""
-    return list(REFERENCES)

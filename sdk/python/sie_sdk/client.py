@@ -121,6 +121,8 @@ class SIEClient:
             truncate: Which end of a long text to cut, `end` or `start`, or `error` to refuse it; what was cut is told
                 in the result's `truncated`.
             timeout_s: The connect and read timeout of each attempt in seconds, in place of the client's.
+            priority: `interactive` for a larger share of the device where others wait, `bulk` for a smaller one; the
+                same share as theirs by default.
 
         Raises:
             RequestError: The server refused the request; `code` and `param` say why.
@@ -175,7 +177,7 @@ class SIEClient:
                 `item-<place in the list>` in the result.
             instruction: What the query is for, where the model takes it.
             options: The model family's own options.
-            gpu, wait_for_capacity, provision_timeout_s, max_oom_retries, timeout_s: As in `encode`.
+            gpu, wait_for_capacity, provision_timeout_s, max_oom_retries, timeout_s, priority: As in `encode`.
             truncate: As in `encode`; of a query and a document read together, the document is cut.
 
         Raises:
@@ -231,7 +233,7 @@ class SIEClient:
             output_schema: A JSON Schema of the result's `data`, for models that take one.
             instruction: What is wanted, in words, for models that take it.
             options: The model family's own options, e.g. `{"threshold": 0.3}`.
-            gpu, wait_for_capacity, provision_timeout_s, max_oom_retries, timeout_s, truncate: As in `encode`.
+            gpu, wait_for_capacity, provision_timeout_s, max_oom_retries, timeout_s, priority, truncate: As in `encode`.
 
         Raises:
             SIEError: As `encode` does.

@@ -41,6 +41,7 @@ ERRORS: Final = _table(
     ErrorSpec("METHOD_NOT_ALLOWED", 405, False, None, "The route does not take this method.", "Use the method of the documentation."),
     ErrorSpec("NOT_ACCEPTABLE", 406, False, None, "The reply cannot be given in any accepted format.", "Accept application/msgpack or application/json."),
     ErrorSpec("PAYLOAD_TOO_LARGE", 413, False, None, "The request body exceeds the server's limit.", "Send fewer items per request."),
+    ErrorSpec("REPLY_TOO_LARGE", 413, False, None, "The reply would exceed the server's limit.", "Send fewer items per request, ask for msgpack or a smaller dtype."),
     ErrorSpec("UNSUPPORTED_MEDIA_TYPE", 415, False, None, "The body's content type is not understood.", "Send application/msgpack or application/json."),
     ErrorSpec("RATE_LIMITED", 429, True, 1.0, "Too many requests from this client.", "Wait and retry."),
     ErrorSpec("CLIENT_CLOSED_REQUEST", 499, False, None, "The client went away before the answer.", "None: nobody reads this answer."),

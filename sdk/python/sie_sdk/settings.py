@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, TypedDict
 
-from sie_sdk.types import InputType, OutputDtype, OutputType, Truncate
+from sie_sdk.types import InputType, OutputDtype, OutputType, Priority, Truncate
 
 
 class LookupSettings(TypedDict, total=False):
@@ -41,12 +41,15 @@ class CallSettings(WaitSettings, total=False):
         truncate: Which end of a long text to cut, `end` or `start`, or `error` to refuse it.
         options: The model family's own options, e.g. `{"profile": "…"}`.
         max_oom_retries: How often to try again after the device ran out of memory.
+        priority: `interactive` for a larger share of the device where others wait, `bulk` for a smaller one; the same
+            share as theirs by default.
     """
 
     instruction: str | None
     truncate: Truncate | None
     options: Mapping[str, Any] | None
     max_oom_retries: int
+    priority: Priority | None
 
 
 class EncodeSettings(CallSettings, total=False):

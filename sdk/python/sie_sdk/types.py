@@ -16,6 +16,7 @@ OutputType = Literal["dense", "sparse", "multivector"]
 OutputDtype = Literal["float32", "float16", "int8", "uint8", "binary", "ubinary"]
 InputType = Literal["query", "document"]
 Truncate = Literal["end", "start", "error"]
+Priority = Literal["interactive", "bulk"]
 WireFormat = Literal["msgpack", "json"]
 
 
@@ -215,7 +216,7 @@ class ExtractResult(TypedDict, total=False):
 
 
 class ModelInfo(TypedDict, total=False):
-    """A model as the server lists it; servers may add keys."""
+    """A model as the server lists it; servers may add keys, and leave out what they do not know."""
 
     name: str
     inputs: list[str]
@@ -226,11 +227,11 @@ class ModelInfo(TypedDict, total=False):
     loaded: bool
     state: Literal["available", "loading", "loaded", "unloading", "failed"]
     last_error: dict[str, Any] | None
-    max_sequence_length: int | None
+    max_sequence_length: int
     profiles: dict[str, dict[str, Any]]
-    revision: str | None
-    memory_bytes: int | None
-    last_used_at: float | None
+    revision: str
+    memory_bytes: int
+    last_used_at: float
     pinned: bool
 
 

@@ -72,6 +72,15 @@ def pack_with_items(head: Mapping[str, object], items: Sequence[bytes], key: str
     Raises:
         WireError: `head` has `key` already, or a part of it has no form on the wire.
     """
+    return b"".join((pack_before_items(head, len(items), key), *items))
+
+
+def pack_before_items(head: Mapping[str, object], count: int, key: str = "items") -> bytes:
+    """Encode what stands before `count` items in the message of `pack_with_items`; they are to follow in order.
+
+    Raises:
+        WireError: As `pack_with_items`.
+    """
     if key in head:
         raise WireError(f"the key {key!r} is in the head already")
     packer = msgpack.Packer()
@@ -79,25 +88,29 @@ def pack_with_items(head: Mapping[str, object], items: Sequence[bytes], key: str
         chain(
             [packer.pack_map_header(len(head) + 1)],
             chain.from_iterable((pack(name), pack(value)) for name, value in head.items()),
-            [pack(key), packer.pack_array_header(len(items))],
-            items,
+            [pack(key), packer.pack_array_header(count)],
         )
     )
 
 
-def unpack(data: bytes | bytearray | memoryview, *, most: int | None = None) -> object:
+def unpack(
+    data: bytes | bytearray | memoryview, *, most: int | None = None, longest: int | None = MAX_LENGTH
+) -> object:
     """Decode one message: its maps are dicts with str keys, its lists are lists, its arrays read-only views.
 
     Args:
         data: The message.
         most: How many values and keys its maps and lists may hold altogether; None for any number. A byte of a message
             may be seventy of memory.
+        longest: How many entries one map or list may have. None reads whatever `pack` writes: for messages of a writer
+            that is trusted, as a list's claimed length is allocated, eight bytes for each byte of the message.
 
     Raises:
         WireError: The bytes are cut short, go on after the message, nest too deep, are too many, in one map or list or
             altogether, hold an extension type, a key that is no string, or an array whose parts contradict each other.
     """
     count = None if most is None or len(data) <= most else _Count(most)
+    length = len(data) if longest is None else longest  # an entry takes a byte at least
     try:
         value: object = msgpack.unpackb(
             data,
@@ -105,8 +118,8 @@ def unpack(data: bytes | bytearray | memoryview, *, most: int | None = None) -> 
             list_hook=None if count is None else count.list,
             ext_hook=_refuse_extension,
             strict_map_key=True,
-            max_array_len=MAX_LENGTH,
-            max_map_len=MAX_LENGTH,
+            max_array_len=length,
+            max_map_len=length,
             max_ext_len=0,
         )
     except WireError:

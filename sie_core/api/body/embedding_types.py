@@ -39,6 +39,20 @@ WRITE: Final[Mapping[EmbeddingType, Callable[[Vector], Any]]] = {
 }
 """Converts a float32 vector to its form in a reply; `base64` holds little-endian float32."""
 
+JSON_FLOAT_BYTES: Final = 12.5
+"""What a float32 of a vector takes in JSON, its comma included: 12.0 to 12.7 with 128 to 4,096 dimensions."""
+JSON_INTEGER_BYTES: Final = 3.6
+"""The same of a byte."""
+FLOAT_BYTES: Final[Mapping[EmbeddingType, float]] = {
+    "float": JSON_FLOAT_BYTES,
+    "base64": 4 * 4 / 3,
+    "int8": JSON_INTEGER_BYTES,
+    "uint8": JSON_INTEGER_BYTES,
+    "binary": JSON_INTEGER_BYTES / 8,
+    "ubinary": JSON_INTEGER_BYTES / 8,
+}
+"""What a float32 of a vector becomes in each form, in bytes."""
+
 
 def of_unit_length(vector: Vector) -> Vector:
     """Scale a vector to unit length; a zero vector stays as it is."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import chain
+from typing import Any, cast
 
 from pydantic import BaseModel
 from sie_sdk import wire
 
-from sie_core.api.body.json_list import dump_with_list
+from sie_core.api.body.json_body import Entries, write_json
 from sie_core.api.body.negotiation import JSON_TYPE
+from sie_core.api.body.pieces import Content, Pieces, in_pieces
 from sie_core.contracts import InferenceReply
 
 
@@ -17,6 +19,8 @@ class TruncationOutput(BaseModel):
 
     tokens: int
     kept: int
+    at_least: bool | None = None
+    """Set where there are more tokens than `tokens`: the middle of a very long text is not read."""
 
 
 class TimingOutput(BaseModel):
@@ -55,9 +59,21 @@ def spent(reply: InferenceReply) -> dict[str, Any]:
     }
 
 
-def items_reply(model: str, reply: InferenceReply, media_type: str) -> bytes:
+def items_reply(model: str, reply: InferenceReply, media_type: str) -> Content:
     """Write a body with the backend's encoded items: unread in msgpack, decoded in JSON."""
     head: dict[str, Any] = {"model": model, **spent(reply)}
-    if media_type != JSON_TYPE:
-        return wire.pack_with_items(head, reply.items)
-    return dump_with_list({**head, "items": None}, "items", map(wire.unpack, reply.items))
+    size = size_of(reply)
+    if media_type == JSON_TYPE:
+        return write_json({**head, "items": Entries(map(read_item, reply.items))}, size)
+    before = wire.pack_before_items(head, len(reply.items))
+    return in_pieces(Pieces(chain((before,), reply.items), len(before) + size), size)
+
+
+def size_of(reply: InferenceReply) -> int:
+    """Return the bytes of the backend's items."""
+    return sum(map(len, reply.items))
+
+
+def read_item(packed: bytes) -> dict[str, Any]:
+    """Decode an item of the backend, with as many entries as it may have."""
+    return cast("dict[str, Any]", wire.unpack(packed, longest=None))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final, cast
+from typing import Final
 
-import orjson
-from sie_sdk import wire
-
-from sie_core.api.body.embedding_types import WRITE, EmbeddingType, Vector
-from sie_core.api.body.json_list import dump_list
+from sie_core.api.body.embedding_types import FLOAT_BYTES, WRITE, EmbeddingType
+from sie_core.api.body.json_body import Entries, write_json
+from sie_core.api.body.pieces import Content
+from sie_core.api.body.reply_body import read_item, size_of
 from sie_core.api.cohere.inputs import field_name, read_inputs
 from sie_core.api.cohere.schema import CohereEmbedBody, CohereEmbedReply
 from sie_core.api.inference.call import Call
@@ -44,29 +43,30 @@ def embed_request(call: Call, body: CohereEmbedBody) -> InferenceRequest:
         dimensions=body.output_dimension,
         demands={"prompt_name": body.input_type} if body.input_type in _PROMPTS else {},
         deadline=call.deadline,
-        load_wait_s=call.load_wait_s,
     )
 
 
-def embed_reply(version: str, call: Call, body: CohereEmbedBody, reply: InferenceReply) -> bytes:
+def embedding_types(body: CohereEmbedBody) -> list[EmbeddingType]:
+    """Return the forms of the vectors that a client wants."""
+    return body.embedding_types or ["float"]
+
+
+def embed_reply(version: str, call: Call, body: CohereEmbedBody, reply: InferenceReply) -> Content:
     """Write the reply of Cohere's API `version`, `1` or `2`."""
-    vectors = [cast("dict[str, Any]", wire.unpack(item))["dense"]["values"] for item in reply.items]
+    vectors = [read_item(item)["dense"]["values"] for item in reply.items]
     plain = version == "1" and body.embedding_types is None
-    types: list[EmbeddingType] = body.embedding_types or ["float"]
-    by_type = {name: _written(vectors, name) for name in types}
-    return orjson.dumps(
+    types = embedding_types(body)
+    by_type = {name: Entries(map(WRITE[name], vectors)) for name in types}
+    return write_json(
         {
             "id": request_fields().request_id,
             "response_type": "embeddings_floats" if plain else "embeddings_by_type",
             "embeddings": by_type["float"] if plain else by_type,
             "texts": body.texts or [],
             "meta": {"api_version": {"version": version}, "tokens": {"input_tokens": reply.usage.input_tokens}},
-        }
+        },
+        size_of(reply),
     )
-
-
-def _written(vectors: list[Vector], name: EmbeddingType) -> orjson.Fragment:
-    return orjson.Fragment(dump_list(map(WRITE[name], vectors)))
 
 
 def _route(version: str, name: str, about: str) -> Route:
@@ -76,7 +76,13 @@ def _route(version: str, name: str, about: str) -> Route:
         about=f"{about}\n\n{_WAITS}",
         body=CohereEmbedBody,
         reply=CohereEmbedReply,
-        operation=Operation(CohereEmbedBody, embed_request, partial(embed_reply, version), field_name),
+        operation=Operation(
+            CohereEmbedBody,
+            embed_request,
+            partial(embed_reply, version),
+            field_name,
+            float_bytes=lambda body: sum(FLOAT_BYTES[each] for each in embedding_types(body)),
+        ),
         errors="cohere",
     )
 

@@ -5,6 +5,7 @@ Codes, statuses and pauses come from the error table; statuses that TEI has othe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -54,6 +55,8 @@ class Envelope:
     body: Callable[[InferenceError], dict[str, Any]]
     status: Callable[[InferenceError], int] = lambda error: error.spec.status
     """The status of an error."""
+    retry_after: Callable[[float], str] = lambda seconds: str(math.ceil(seconds))
+    """The value of `Retry-After`: whole seconds, as HTTP has it."""
 
 
 def envelope_of(scope: Scope) -> Envelope:
@@ -112,7 +115,8 @@ def _ours(error: InferenceError) -> dict[str, Any]:
 
 
 ENVELOPES: Final[dict[EnvelopeName, Envelope]] = {
-    "native": Envelope(error_body),
+    # Its clients read fractions, and a load may take less than a second.
+    "native": Envelope(error_body, retry_after=lambda seconds: f"{math.ceil(seconds * 10) / 10:g}"),
     "openai": Envelope(openai_error_body),
     "cohere": Envelope(cohere_error_body),
     "tei": Envelope(tei_error_body, tei_status),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final
 
@@ -22,11 +21,10 @@ _HTTP_CODES: Final = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
 
 
 def error_response(error: InferenceError, scope: Scope, headers: dict[str, str] | None = None) -> Response:
-    """Render `error` for the client of a request, with `Retry-After` in whole seconds where a retry may help."""
-    headers = dict(headers or {})
+    """Render `error` for the client of a request, with `Retry-After` where a retry may help."""
+    headers, envelope = dict(headers or {}), envelope_of(scope)
     if error.retry_after_s is not None:
-        headers["Retry-After"] = str(math.ceil(error.retry_after_s))
-    envelope = envelope_of(scope)
+        headers["Retry-After"] = envelope.retry_after(error.retry_after_s)
     return Response(orjson.dumps(envelope.body(error), default=str), envelope.status(error), headers, JSON_TYPE)
 
 

@@ -1,13 +1,28 @@
-"""The gate that admits inference requests: it bounds how many are in flight and how large, and closes to drain."""
+"""The gate that admits inference requests: it bounds how many are at work and how large, and closes to drain.
+
+Requests that wait for a model to load have places of their own, so that a load that hangs takes none from the models
+that are loaded.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+import time
+from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager
+from math import exp
+from typing import Final, Protocol
 
 from sie_core.api.http.limits import MOST_BODIES
+from sie_core.api.http.waiting import WaitingPlaces
+from sie_core.batching.sharing.promises import Promises
 from sie_core.contracts import InferenceError
 from sie_core.settings import Settings
+
+# A request that left so many seconds ago tells a third as much of how fast places become free as one that leaves now.
+MEMORY_S: Final = 4.0
+LEAST_RATE: Final = 0.5
+"""Places a second; where fewer become free, nothing is known of when one will."""
 
 
 class Endable(Protocol):
@@ -21,19 +36,26 @@ class Gate:
     """Counts the inference requests in flight, and refuses those beyond the limits or after `close`.
 
     Args:
-        limit: The most requests in flight.
-        most_bytes: The most bytes of all their bodies; None for no limit.
+        limit: The most requests at work, and the most that wait for the load of one model.
+        most_bytes: The most bytes of the bodies of those at work; half of it for those that wait, and a quarter for
+            those of one model. None for no limit.
+        clock: Seconds.
     """
 
-    def __init__(self, limit: int, most_bytes: int | None = None) -> None:
+    def __init__(self, limit: int, most_bytes: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit = limit
         self._most_bytes = most_bytes
         self._bytes = 0
+        self._waiting = WaitingPlaces(limit, None if most_bytes is None else most_bytes / 4)
         self._open = True
         self._in_flight = 0
         self._idle = asyncio.Event()
         self._idle.set()
         self._work: set[Endable] = set()
+        self._clock = clock
+        # Places that become free a second, as of a time.
+        self._rate, self._rate_at = 0.0, clock()
+        self._promises = Promises()
 
     @classmethod
     def of(cls, settings: Settings) -> Gate:
@@ -50,17 +72,23 @@ class Gate:
         """Requests admitted and not yet answered."""
         return self._in_flight
 
-    def enter(self) -> None:
+    def enter(self, sender: Hashable = None) -> None:
         """Admit one request; `leave` must follow.
 
+        Args:
+            sender: What a request that is sent again has in common with itself; others may have it too. One that comes
+                back when it was told to is admitted beyond the limit if need be.
+
         Raises:
-            InferenceError: `QUEUE_UNAVAILABLE` while draining, `QUEUE_FULL` with too many requests in flight.
+            InferenceError: `QUEUE_UNAVAILABLE` while draining, `QUEUE_FULL` with too many requests in flight, with the
+                time to come back where it is known how fast places become free.
         """
         if not self._open:
             raise InferenceError("QUEUE_UNAVAILABLE", "The server is shutting down; retry on another one.")
-        if self._in_flight >= self._limit:
+        at_work = self._in_flight - self._waiting.requests
+        if at_work >= self._limit and (at_work >= 2 * self._limit or not self._promises.keep(sender, self._clock())):
             message = f"{self._limit} requests are in flight already (SIE_MAX_CONCURRENT_REQUESTS); retry shortly."
-            raise InferenceError("QUEUE_FULL", message)
+            raise InferenceError("QUEUE_FULL", message, retry_after_s=self._come_back_s(sender, at_work))
         self._in_flight += 1
         self._idle.clear()
 
@@ -70,8 +98,9 @@ class Gate:
         Raises:
             InferenceError: `QUEUE_FULL`: the requests in flight hold too many bytes already.
         """
-        if self._most_bytes is not None and self._bytes + size > self._most_bytes:
-            message = f"The requests in flight have {self._bytes} bytes of bodies already; retry shortly."
+        held = self._bytes - self._waiting.nbytes
+        if self._most_bytes is not None and held + size > self._most_bytes:
+            message = f"The requests in flight have {held} bytes of bodies already; retry shortly."
             raise InferenceError("QUEUE_FULL", message)
         self._bytes += size
 
@@ -79,8 +108,27 @@ class Gate:
         """Count an admitted request as answered and the `size` bytes of its body as released."""
         self._in_flight -= 1
         self._bytes -= size
+        now = self._clock()
+        self._rate, self._rate_at = self._rate_now(now) + 1 / MEMORY_S, now
         if not self._in_flight:
             self._idle.set()
+
+    def waiting(self, model: str, size: int) -> AbstractContextManager[bool]:
+        """Count an admitted request, with a body of `size` bytes, as waiting for a load; False where it may not wait.
+
+        Afterwards it is at work again, beyond the limit if need be: nobody is refused who was admitted and has waited.
+        """
+        return self._waiting.take(model, size)
+
+    def _rate_now(self, now: float) -> float:
+        return self._rate * exp((self._rate_at - now) / MEMORY_S)
+
+    def _come_back_s(self, sender: Hashable, at_work: int) -> float | None:
+        now = self._clock()
+        rate = self._rate_now(now)
+        if rate < LEAST_RATE:
+            return None
+        return self._promises.make(sender, now + (at_work - self._limit) / rate, 1 / rate, now)
 
     def track(self, work: Endable) -> None:
         """Register the work for a request, for `abandon`; `untrack` must follow."""

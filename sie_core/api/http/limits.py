@@ -11,7 +11,13 @@ from typing import Final
 from sie_sdk import wire
 from sie_sdk.errors import error_spec
 
-from sie_core.contracts.images import MAX_IMAGE_ASPECT, MAX_IMAGE_PIXELS, MAX_REQUEST_PIXELS
+from sie_core.contracts.family.images import (
+    MAX_IMAGE_ASPECT,
+    MAX_IMAGE_PARTS,
+    MAX_IMAGE_PIXELS,
+    MAX_IMAGE_SCANS,
+    MAX_REQUEST_PIXELS,
+)
 from sie_core.serving.bounds import MAX_HEADERS_BYTES, MAX_HEADERS_S
 from sie_core.settings import Settings, variable
 
@@ -43,6 +49,9 @@ MAX_BODY_NUMBERS: Final = 4_200_000
 """The same and the numbers of a JSON body, which take less memory; 2048 inputs of 2048 token ids fit."""
 MAX_JSON_DEPTH: Final = 254
 """Levels of nesting of a JSON body; orjson writes no deeper ones."""
+
+MAX_LOAD_WAIT_S: Final = 600
+"""Seconds that a client may have its request wait for a model to load; a longer `Prefer: wait=N` is cut to it."""
 
 MAX_BODY_S: Final = 600
 """Seconds that a client may take to send a body; its request counts as in flight meanwhile."""
@@ -88,6 +97,7 @@ LIMITS: Final = (
     Limit("request line and headers, bytes", "PAYLOAD_TOO_LARGE", MAX_HEADERS_BYTES),
     Limit("time to send the headers, s", "DEADLINE_EXCEEDED", MAX_HEADERS_S),
     Limit("request body, bytes", "PAYLOAD_TOO_LARGE", setting="max_request_body_bytes"),
+    Limit("reply, bytes", "REPLY_TOO_LARGE", setting="max_reply_bytes"),
     Limit("time to send the body, s", "DEADLINE_EXCEEDED", MAX_BODY_S),
     Limit(
         f"time to send {MIN_BODY_PROGRESS:,} bytes more of it, or its rest, s", "DEADLINE_EXCEEDED", MAX_BODY_PAUSE_S
@@ -110,6 +120,8 @@ LIMITS: Final = (
     Limit("characters of a model id", "INVALID_INPUT", MAX_MODEL_ID_CHARS),
     Limit("pixels of one image", "INVALID_INPUT", MAX_IMAGE_PIXELS),
     Limit("pixels of all images of one request", "INVALID_INPUT", MAX_REQUEST_PIXELS),
+    Limit("scans of a JPEG", "INVALID_INPUT", MAX_IMAGE_SCANS),
+    Limit("segments of a JPEG, chunks of a PNG", "INVALID_INPUT", MAX_IMAGE_PARTS),
     Limit("longer edge of an image, over its shorter one", "INVALID_INPUT", MAX_IMAGE_ASPECT),
     Limit("texts, keys, lists and maps of a body; in msgpack numbers too", "INVALID_INPUT", MAX_BODY_VALUES),
     Limit("those and the numbers of a JSON body", "INVALID_INPUT", MAX_BODY_NUMBERS),
@@ -119,6 +131,14 @@ LIMITS: Final = (
     Limit("requests in flight", "QUEUE_FULL", setting="max_concurrent_requests"),
     Limit("bytes of the bodies of all requests in flight", "QUEUE_FULL", f"{MOST_BODIES} of the largest bodies"),
     Limit("cost units queued", "QUEUE_FULL", setting="max_queued_cost", default="64 batches"),
+    Limit(
+        "wait of native routes for a load that is predicted to end by then, s",
+        "MODEL_LOADING",
+        setting="native_load_wait_s",
+    ),
+    Limit("the same where the client says `Prefer: wait=N`, s", "MODEL_LOADING", MAX_LOAD_WAIT_S),
+    Limit("requests that wait for the load of one model, beside those in flight", "MODEL_LOADING", "as many"),
+    Limit("requests that wait for any load, beside those in flight", "MODEL_LOADING", "twice as many"),
     Limit(
         "wait for a model to load on OpenAI-, Cohere- and TEI-shaped routes, s", "MODEL_LOADING", setting="model_wait_s"
     ),

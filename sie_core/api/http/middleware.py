@@ -6,6 +6,7 @@ import logging
 import random
 import re
 import time
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -122,7 +123,7 @@ class RequestMiddleware:
             if not is_inference:
                 await self._app(exchange.scope, receive, exchange.reply)
                 return
-            self._api.gate.enter()
+            self._api.gate.enter(_sender(exchange.scope, given))
             try:
                 await self._app(exchange.scope, receive, exchange.reply)
             finally:
@@ -184,6 +185,12 @@ def _new_id() -> str:
 
 def _route(scope: Scope) -> str:
     return getattr(scope.get("route"), "path", "unmatched")
+
+
+def _sender(scope: Scope, headers: Headers) -> Hashable:
+    """Return what a request that is sent again has in common with itself, as far as its head tells."""
+    client = scope.get("client")
+    return client and client[0], scope["path"], headers.get("content-length")
 
 
 def _path(scope: Scope) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
+from typing import cast, get_args
 
 from starlette.datastructures import Headers
 
 from sie_core.api.body.negotiation import BodyFormat, body_format, reply_type
 from sie_core.api.context import Api
-from sie_core.contracts import InferenceError, InvalidInput
+from sie_core.api.http.limits import MAX_LOAD_WAIT_S
+from sie_core.contracts import InferenceError, InvalidInput, LoadWait, Priority
 from sie_core.settings import Settings
 
 
@@ -26,10 +28,11 @@ class Call:
     """The media type of the reply."""
     deadline: float | None
     """`time.monotonic()` seconds."""
-    load_wait_s: float
-    """How long to wait for a model that is not loaded."""
+    load_wait: LoadWait
+    """For a model that is not loaded."""
     wait_applied: bool
     """Whether the client chose that wait, and its deadline leaves that much time."""
+    priority: Priority | None
 
     def model(self, named: str | None = None) -> str:
         """Return the model of the path, else the one that the body names, else the default model."""
@@ -46,7 +49,7 @@ def read_call(api: Api, headers: Headers, path_model: str | None, *, msgpack: bo
         headers: Of the request.
         path_model: The model that the path names.
         msgpack: Whether the route speaks msgpack.
-        waits: Whether the server's own wait for a model applies where the client does not say how long.
+        waits: Whether a client that does not say how long waits for any load, or for one that will soon be done.
 
     Raises:
         InferenceError: `INVALID_INPUT`, with the header's name in `param`; `UNSUPPORTED_MEDIA_TYPE`; `NOT_ACCEPTABLE`.
@@ -55,15 +58,17 @@ def read_call(api: Api, headers: Headers, path_model: str | None, *, msgpack: bo
     _check_remote(headers)
     timeout, wait = _timeout(headers), _preferred_wait(headers)
     given = body_format(headers.get("content-type", ""), msgpack=msgpack)
-    own_wait = api.settings.model_wait_s if waits else 0
+    settings = api.settings
+    own_wait = LoadWait(settings.model_wait_s) if waits else LoadWait(settings.native_load_wait_s, if_soon=True)
     return Call(
-        settings=api.settings,
+        settings=settings,
         path_model=path_model,
         body_format=given,
         reply_type=reply_type(headers.get("accept", ""), given, msgpack=msgpack),
         deadline=None if timeout is None else time.monotonic() + timeout,
-        load_wait_s=own_wait if wait is None else wait,
+        load_wait=own_wait if wait is None else LoadWait(wait),
         wait_applied=wait is not None and (timeout is None or timeout >= wait),
+        priority=_priority(headers),
     )
 
 
@@ -102,12 +107,21 @@ def _timeout(headers: Headers) -> float | None:
     return milliseconds / 1000
 
 
+def _priority(headers: Headers) -> Priority | None:
+    """Read `X-SIE-Priority`."""
+    values, known = headers.getlist("x-sie-priority"), get_args(Priority)
+    if values and (len(values) > 1 or values[0] not in known):
+        message = f"X-SIE-Priority is {', '.join(values)[:100]!r}; it takes {' or '.join(known)}, given once."
+        raise InvalidInput(message, param="X-SIE-Priority")
+    return cast("Priority", values[0]) if values else None
+
+
 def _preferred_wait(headers: Headers) -> int | None:
-    """Read `wait=N` of `Prefer` (RFC 7240: whole seconds; unknown preferences are ignored)."""
+    """Read `wait=N` of `Prefer`: whole seconds, at most `MAX_LOAD_WAIT_S`. RFC 7240 ignores unknown preferences."""
     for line in headers.getlist("prefer"):
         for preference in line.split(","):
             name, _, value = preference.partition(";")[0].partition("=")
             value = value.strip().strip('"')
             if name.strip().lower() == "wait" and value.isdecimal() and len(value) < 7:
-                return int(value)
+                return min(int(value), MAX_LOAD_WAIT_S)
     return None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
@@ -11,15 +13,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sie_core.api.body.body import decode_body, read_body
+from sie_core.api.body.embedding_types import JSON_FLOAT_BYTES, JSON_INTEGER_BYTES
+from sie_core.api.body.negotiation import JSON_TYPE
 from sie_core.api.context import Api
 from sie_core.api.http.envelopes import ENVELOPE
 from sie_core.api.http.model_id import ModelId, check_model_id
-from sie_core.api.inference.call import read_call
+from sie_core.api.inference.call import Call, read_call
 from sie_core.api.inference.cancellation import answer
 from sie_core.api.inference.reply_headers import reply_headers
 from sie_core.api.inference.route import Operation, Route
+from sie_core.api.inference.streamed import response
 from sie_core.api.openapi.descriptions import inference
-from sie_core.contracts import InferenceError, InferenceReply
+from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, LoadWait, ReplyForm
 from sie_core.logs import request_fields
 
 Endpoint = Callable[..., Coroutine[Any, Any, Response]]
@@ -73,7 +78,12 @@ async def handle(api: Api, request: Request, route: Route, path_model: str | Non
         body = decode_body(data, call.body_format, operation.body)
         asked = operation.ask(call, body)
         fields.model = check_model_id(asked.model)
-        return body, asked
+        place = partial(api.gate.waiting, asked.model, len(data))
+        wait = LoadWait(call.load_wait.seconds, call.load_wait.if_soon, place)
+        if isinstance(asked, InferenceRequest):
+            form = _reply_form(call, operation, body)
+            return body, replace(asked, load_wait=wait, priority=call.priority, reply=form)
+        return body, replace(asked, load_wait=wait)
 
     body, asked = await api.body_threads.run(len(data), read)
     try:
@@ -85,4 +95,12 @@ async def handle(api: Api, request: Request, route: Route, path_model: str | Non
         raise error.about(named) from None
     content = await api.body_threads.run(operation.size(reply), lambda: operation.write(call, body, reply))
     headers = reply_headers(reply, call) if isinstance(reply, InferenceReply) else {}
-    return Response(content, 200, headers, call.reply_type)
+    return response(content, headers, call.reply_type, api.body_threads)
+
+
+def _reply_form(call: Call, operation: Operation[Any], body: BaseModel) -> ReplyForm:
+    """Tell how many bytes the reply may have, and what its format makes of numbers."""
+    most = call.settings.max_reply_bytes
+    if operation.float_bytes is not None:
+        return ReplyForm(most, operation.float_bytes(body))
+    return ReplyForm(most, JSON_FLOAT_BYTES, JSON_INTEGER_BYTES) if call.reply_type == JSON_TYPE else ReplyForm(most)

@@ -7,7 +7,7 @@ from sie_core.contracts import InferenceReply
 
 
 def reply_headers(reply: InferenceReply, call: Call) -> dict[str, str]:
-    """Write the timings (ms) and, where they apply, truncation, LoRA, ignored options and the wait for a load."""
+    """Write the timings (ms) and, where they apply, truncation, LoRA, ignored options and the waits."""
     timing = reply.timing
     headers = {
         "X-Queue-Time": f"{timing.queue_ms:.2f}",
@@ -17,6 +17,8 @@ def reply_headers(reply: InferenceReply, call: Call) -> dict[str, str]:
     }
     if timing.postprocessing_ms:
         headers["X-Postprocessing-Time"] = f"{timing.postprocessing_ms:.2f}"
+    if timing.transit_ms is not None:
+        headers["X-Queue-Wait-Time"] = f"{timing.transit_ms:.1f}"
     if reply.truncated:
         headers["X-SIE-Truncated"] = str(reply.truncated)
     if reply.lora:
@@ -24,5 +26,5 @@ def reply_headers(reply: InferenceReply, call: Call) -> dict[str, str]:
     if reply.ignored_options:
         headers["X-SIE-Ignored-Options"] = ", ".join(reply.ignored_options)
     if call.wait_applied:
-        headers["Preference-Applied"] = f"wait={call.load_wait_s}"
+        headers["Preference-Applied"] = f"wait={call.load_wait.seconds:g}"
     return headers

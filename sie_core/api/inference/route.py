@@ -8,6 +8,8 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
+from sie_core.api.body.pieces import Content
+from sie_core.api.body.reply_body import size_of
 from sie_core.api.context import Api
 from sie_core.api.http.envelopes import EnvelopeName
 from sie_core.api.inference.call import Call
@@ -32,10 +34,6 @@ def infer_token_ids(refusal: str) -> Callable[[InferenceBackend, Any, InferenceR
     return run
 
 
-def _size_of_items(reply: InferenceReply) -> int:
-    return sum(map(len, reply.items))
-
-
 def _same_name(param: str, body: BaseModel) -> str:
     return param
 
@@ -48,14 +46,16 @@ class Operation(Generic[Body]):
     """The schema of the request's body."""
     ask: Callable[[Call, Body], Any]
     """Makes the request to the backend: an `InferenceRequest`, or another with a `model` that `run` takes."""
-    write: Callable[[Call, Body, Any], bytes]
+    write: Callable[[Call, Body, Any], Content]
     """Writes the reply's body."""
     field_name: Callable[[str, Body], str] = _same_name
     """Gives the body's name for a field of the request, e.g. `documents[3]` for `items[3].text`."""
     run: Callable[[InferenceBackend, Body, Any], Awaitable[Any]] = infer
     """Has the backend answer."""
-    size: Callable[[Any], int] = _size_of_items
+    size: Callable[[Any], int] = size_of
     """About how many bytes the backend's answer has; a large one is written on a thread."""
+    float_bytes: Callable[[Any], float] | None = None
+    """What a float of the backend's vectors becomes in the reply to a body, in bytes, where clients choose its form."""
     envelope: EnvelopeName | None = None
     """The envelope of errors, where it is not that of the path."""
 
@@ -84,6 +84,7 @@ class Route:
     msgpack: bool = False
     """Whether bodies and replies may be msgpack."""
     waits: bool = True
-    """Whether a client that does not ask for a wait waits `SIE_MODEL_WAIT_S` seconds for a model to load."""
+    """Whether a client that does not ask for a wait waits `SIE_MODEL_WAIT_S` seconds for any load, or only for one that
+    is predicted to end within `SIE_NATIVE_LOAD_WAIT_S`."""
     slash_after_model: bool = False
     """Whether a slash after the model in the path is ignored."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sie_core.api.body.pieces import Content
 from sie_core.api.body.reply_body import items_reply
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Operation, Route
@@ -34,11 +35,10 @@ def inference_request(call: Call, body: EncodeBody) -> InferenceRequest:
         dimensions=params.dimensions,
         options=options,
         deadline=call.deadline,
-        load_wait_s=call.load_wait_s,
     )
 
 
-def encode_reply(call: Call, body: EncodeBody, reply: InferenceReply) -> bytes:
+def encode_reply(call: Call, body: EncodeBody, reply: InferenceReply) -> Content:
     """Write the body: the backend's encoded items."""
     return items_reply(call.model(), reply, call.reply_type)
 
@@ -49,8 +49,9 @@ ROUTE = Route(
     about="""\
 Encode items with a model: one map of outputs an item, in the order sent.
 
-A model that is not loaded answers 503 `MODEL_LOADING` at once and starts loading; `Prefer: wait=N` waits up
-to N seconds for it. `X-SIE-Timeout-Ms` sets a deadline for the whole call.
+A model that is not loaded starts loading. A load that is predicted to end within `SIE_NATIVE_LOAD_WAIT_S` is waited
+for, any other answers 503 `MODEL_LOADING` with a `Retry-After`; `Prefer: wait=N` waits up to N seconds for any.
+`X-SIE-Timeout-Ms` sets a deadline for the whole call.
 """,
     body=EncodeBody,
     reply=EncodeReply,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sie_core.api.body.pieces import Content
 from sie_core.api.body.reply_body import items_reply
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Operation, Route
@@ -32,11 +33,10 @@ def inference_request(call: Call, body: ExtractBody) -> InferenceRequest:
         truncate=truncate_of(params.truncate, options, "params."),
         options=options,
         deadline=call.deadline,
-        load_wait_s=call.load_wait_s,
     )
 
 
-def extract_reply(call: Call, body: ExtractBody, reply: InferenceReply) -> bytes:
+def extract_reply(call: Call, body: ExtractBody, reply: InferenceReply) -> Content:
     """Write the body: the backend's encoded items."""
     return items_reply(call.model(), reply, call.reply_type)
 

@@ -36,7 +36,6 @@ def inference_request(call: Call, body: ScoreBody) -> InferenceRequest:
         truncate=truncate_of(body.truncate, options, ""),
         options=options,
         deadline=call.deadline,
-        load_wait_s=call.load_wait_s,
     )
 
 

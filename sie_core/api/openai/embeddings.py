@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, cast
+from typing import Final
 
-from sie_sdk import wire
-
-from sie_core.api.body.embedding_types import WRITE, Vector, of_unit_length
-from sie_core.api.body.json_list import dump_with_list
+from sie_core.api.body.embedding_types import FLOAT_BYTES, WRITE, EmbeddingType, Vector, of_unit_length
+from sie_core.api.body.json_body import Entries, write_json
+from sie_core.api.body.pieces import Content
+from sie_core.api.body.reply_body import read_item, size_of
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Operation, Route, infer_token_ids
 from sie_core.api.openai.embedding_input import FOREIGN_TOKEN_IDS, param_of, read_input
@@ -44,7 +44,6 @@ def embeddings_request(call: Call, body: EmbeddingsBody) -> InferenceRequest:
         wishes=wishes(body),
         demands=demands(body),
         deadline=call.deadline,
-        load_wait_s=call.load_wait_s,
     )
 
 
@@ -55,27 +54,37 @@ def field_name(param: str, body: EmbeddingsBody) -> str:
     return _FIELDS.get(param, param)
 
 
-def embeddings_reply(call: Call, body: EmbeddingsBody, reply: InferenceReply) -> bytes:
+def embedding_type(body: EmbeddingsBody) -> EmbeddingType:
+    """Return the form of the vectors that a client wants."""
+    return body.embedding_type or body.encoding_format or "float"
+
+
+def embeddings_reply(call: Call, body: EmbeddingsBody, reply: InferenceReply) -> Content:
     """Write the body; vectors become numbers or base64 without Python lists in between."""
     tokens = reply.usage.input_tokens
-    write = WRITE[body.embedding_type or body.encoding_format or "float"]
-    vectors: Iterable[Vector] = (cast("dict[str, Any]", wire.unpack(item))["dense"]["values"] for item in reply.items)
+    write = WRITE[embedding_type(body)]
+    vectors: Iterable[Vector] = (read_item(item)["dense"]["values"] for item in reply.items)
     if body.normalized:
         vectors = map(of_unit_length, vectors)
-    fields = {
-        "object": "list",
-        "data": None,
-        "model": call.model(body.model),
-        "usage": {"prompt_tokens": tokens, "total_tokens": tokens, "sie_token_source": "worker"},
-    }
     entries = (
         {"object": "embedding", "index": place, "embedding": write(vector)} for place, vector in enumerate(vectors)
     )
-    return dump_with_list(fields, "data", entries)
+    fields = {
+        "object": "list",
+        "data": Entries(entries),
+        "model": call.model(body.model),
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens, "sie_token_source": "worker"},
+    }
+    return write_json(fields, size_of(reply))
 
 
 EMBEDDINGS = Operation(
-    EmbeddingsBody, embeddings_request, embeddings_reply, field_name, infer_token_ids(FOREIGN_TOKEN_IDS)
+    EmbeddingsBody,
+    embeddings_request,
+    embeddings_reply,
+    field_name,
+    infer_token_ids(FOREIGN_TOKEN_IDS),
+    float_bytes=lambda body: FLOAT_BYTES[embedding_type(body)],
 )
 ROUTE = Route(
     paths=("/v1/embeddings",),

@@ -16,6 +16,11 @@ from sie_core.contracts import InferenceError
 _REQUEST_HEADERS: Final = (
     ("X-SIE-Timeout-Ms", {"type": "number", "exclusiveMinimum": 0}, "Answer 504 when so many milliseconds passed."),
     ("Prefer", {"type": "string", "pattern": r"^wait=[0-9]{1,6}$"}, "`wait=N`: seconds to wait for a model to load."),
+    (
+        "X-SIE-Priority",
+        {"type": "string", "enum": ["interactive", "bulk"]},
+        "A larger or a smaller share of the device where others wait; the same share as theirs without it.",
+    ),
     ("X-SIE-Remote", {"type": "string", "enum": ["forbid"]}, "Only ever answer from this installation."),
 )
 _REPLY_HEADERS: Final = {
@@ -127,7 +132,8 @@ def _errors(
             "content": content,
         }
         if any(row.retry_after_s is not None for row in rows):
-            response["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
+            seconds = {"type": "number" if envelope == "native" else "integer"}
+            response["headers"] = {"Retry-After": {"description": "Seconds.", "schema": seconds}}
         described[status] = response
     described["default"] = {"description": "Any other failure.", "content": content}
     return described

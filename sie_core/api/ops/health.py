@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from typing import Any, Literal
 
 import orjson
@@ -14,14 +15,14 @@ from sie_core import __version__
 from sie_core.api.body.negotiation import JSON_TYPE
 from sie_core.api.context import Api
 from sie_core.api.openapi.descriptions import lookup, probe
-from sie_core.contracts import Health
+from sie_core.contracts import FleetBackend, Health
 
 
 class HealthReply(BaseModel):
     """The server and the models it holds."""
 
-    status: Literal["healthy", "degraded", "unhealthy"]
-    type: Literal["standalone"]
+    status: Literal["healthy", "degraded", "unhealthy", "no_workers"]
+    type: Literal["standalone", "gateway"]
     version: str
     uptime_s: float
     problems: list[str]
@@ -65,20 +66,24 @@ def router(api: Api) -> APIRouter:
 
 
 def describe_health(api: Api) -> dict[str, Any]:
-    """Describe the server in the fields a gateway's `/health` has; it has no workers but itself."""
+    """Describe the server in the fields a gateway's `/health` has; a standalone one has no workers but itself."""
     health = api.backend.health()
     problems = [each for each in (health.live_problem, ready_problem(api, health), *health.notes) if each]
     held = [model for model in api.backend.models() if model.state != "available"]
     loaded = sum(model.state == "loaded" for model in held)
+    workers = list(api.backend.workers()) if isinstance(api.backend, FleetBackend) else None
+    status = "unhealthy" if health.live_problem else "degraded" if problems else "healthy"
+    if workers is not None and not any(worker.healthy for worker in workers):
+        status = "no_workers"
     return {
-        "status": "unhealthy" if health.live_problem else "degraded" if problems else "healthy",
-        "type": "standalone",
+        "status": status,
+        "type": "standalone" if workers is None else "gateway",
         "version": __version__,
         "uptime_s": round(time.time() - api.started_at, 3),
         "problems": list(dict.fromkeys(problems)),
         "requests_in_flight": api.gate.in_flight,
-        "cluster": {"worker_count": 1, "gpu_count": 0, "models_loaded": loaded},
-        "workers": [],
+        "cluster": {"worker_count": 1 if workers is None else len(workers), "gpu_count": 0, "models_loaded": loaded},
+        "workers": [asdict(worker) for worker in workers or ()],
         "models": [{"name": model.id, "state": model.state, "worker_count": 1, "gpu_types": []} for model in held],
         "configured_gpu_types": [],
         "live_gpu_types": [],

@@ -56,7 +56,14 @@ def openai_model(model: ModelInfo, api: Api) -> dict[str, Any]:
 
 
 def model_body(model: ModelInfo, api: Api) -> dict[str, Any]:
-    """Describe a model as SIE does."""
+    """Describe a model as SIE does; what is not known of it is left out."""
+    known = {
+        "max_sequence_length": model.max_sequence_length,
+        "revision": model.revision,
+        "adapter": model.adapter,
+        "memory_bytes": model.memory_bytes,
+        "last_used_at": model.last_used_at,
+    }
     return {
         "name": model.id,
         "inputs": model.inputs,
@@ -66,20 +73,17 @@ def model_body(model: ModelInfo, api: Api) -> dict[str, Any]:
         "loaded": model.state == "loaded",
         "state": model.state,
         "last_error": dict(model.last_error) if model.last_error else None,
-        "max_sequence_length": model.max_sequence_length,
         "profiles": {name: _profile(name, api) for name in model.profiles},
-        "revision": model.revision,
         "capabilities": None,
         "routing": {"policy": None, "upstream_kind": None},
-        "adapter": model.adapter,
         "matryoshka_dims": model.matryoshka_dims,
-        "memory_bytes": model.memory_bytes,
-        "last_used_at": model.last_used_at,
         "pinned": model.pinned,
         "notes": dict(model.notes),
+        "classes": list(model.classes),
         "loras": list(model.loras),
         "load_stages_s": dict(model.load_stages_s),
         "available": model.available,
+        **{name: value for name, value in known.items() if value is not None},
     }
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from sie_core.contracts import ModelState, Operation
+
+LEFT_OUT: Any = Field(default_factory=lambda: None)
+"""Makes a key one that is left out where nothing is known."""
 
 
 class LoadError(BaseModel):
@@ -55,17 +58,18 @@ class ModelBody(BaseModel):
     loaded: bool
     state: ModelState
     last_error: LoadError | None
-    max_sequence_length: int | None
+    max_sequence_length: int = LEFT_OUT
     profiles: dict[str, ProfileBody]
-    revision: str | None
+    revision: str = LEFT_OUT
     capabilities: dict[str, Any] | None
     routing: RoutingBody
-    adapter: str | None
+    adapter: str = LEFT_OUT
     matryoshka_dims: list[int]
-    memory_bytes: int | None
-    last_used_at: float | None
+    memory_bytes: int = LEFT_OUT
+    last_used_at: float = LEFT_OUT
     pinned: bool
     notes: dict[str, str]
+    classes: list[str]
     loras: list[str]
     load_stages_s: dict[str, float]
     available: bool

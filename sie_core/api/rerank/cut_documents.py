@@ -55,7 +55,7 @@ async def _tokens(
             special=False,
             most=most,
             deadline=request.deadline,
-            load_wait_s=request.load_wait_s,
+            load_wait=request.load_wait,
         )
     )
 

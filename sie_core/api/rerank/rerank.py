@@ -47,7 +47,6 @@ def rerank_request(call: Call, body: RankingBody) -> InferenceRequest:
         options=(body.options or {}) if isinstance(body, RerankBody) else {},
         wishes={"activation": "identity" if body.raw_scores else "sigmoid"},
         deadline=call.deadline,
-        load_wait_s=call.load_wait_s,
     )
 
 

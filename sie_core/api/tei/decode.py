@@ -51,7 +51,7 @@ def decode_request(call: Call, body: TeiDecodeBody) -> DecodeRequest:
     """
     special = body.skip_special_tokens is False
     request_id = request_fields().request_id
-    return DecodeRequest(call.model(), _read(body.ids), request_id, special, call.deadline, call.load_wait_s)
+    return DecodeRequest(call.model(), _read(body.ids), request_id, special, call.deadline)
 
 
 def decode(backend: InferenceBackend, body: Any, asked: DecodeRequest) -> Awaitable[Sequence[str]]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Protocol, cast
-
-from sie_sdk import wire
+from typing import Any, Final, Protocol
 
 from sie_core.api.body.embedding_types import of_unit_length
-from sie_core.api.body.json_list import dump_list
+from sie_core.api.body.json_body import Entries, write_json
+from sie_core.api.body.pieces import Content
+from sie_core.api.body.reply_body import read_item, size_of
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Operation, infer_token_ids
 from sie_core.api.openai.embedding_input import param_of, read_input
@@ -58,19 +58,19 @@ def vectors_request(output: OutputType | None, call: Call, body: TeiEncodeBody) 
     return replace(asked, dimensions=body.dimensions, demands=demands)
 
 
-def vectors_reply(output: OutputType | None, call: Call, body: TeiEncodeBody, reply: InferenceReply) -> bytes:
+def vectors_reply(output: OutputType | None, call: Call, body: TeiEncodeBody, reply: InferenceReply) -> Content:
     """Write the vectors; dense ones get unit length, unless the client wants them as they are.
 
     Raises:
         InvalidInput: The model gives vectors of another type.
     """
     unit_length = isinstance(body, TeiEmbedBody) and body.normalize is not False
-    return dump_list(_vectors(reply, output, call.model(), unit_length))
+    return write_json(Entries(_vectors(reply, output, call.model(), unit_length)), size_of(reply))
 
 
 def _vectors(reply: InferenceReply, output: OutputType | None, model: str, unit_length: bool) -> Iterator[object]:
     for packed in reply.items:
-        item = cast("dict[str, Any]", wire.unpack(packed))
+        item = read_item(packed)
         if "dense" in item:
             vector = item["dense"]["values"]
             yield of_unit_length(vector) if unit_length else vector
@@ -99,7 +99,6 @@ def encode_request(call: Call, items: Sequence[Item], output: OutputType | None,
         truncate=truncation(wanted.truncate, wanted.truncation_direction),
         demands={"prompt_name": wanted.prompt_name} if by_name else {},
         deadline=call.deadline,
-        load_wait_s=call.load_wait_s,
     )
 
 

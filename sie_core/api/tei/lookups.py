@@ -55,11 +55,13 @@ def router(api: Api) -> APIRouter:
         """Describe a model."""
         return _info(api, model)
 
+    @routes.head("/ping", include_in_schema=False)
     @routes.get("/ping", **probe("New requests are welcome.", can_fail=False, errors="tei"))
     async def ping() -> Response:
         """Say whether new requests are welcome, as `/readyz` does."""
         return _well(api)
 
+    @routes.head(f"{below}/health", include_in_schema=False)
     @routes.get(f"{below}/health", **probe("Requests to the model are welcome.", can_fail=False, errors="tei"))
     async def model_health(model: ModelId) -> Response:
         """Say whether requests to a model are welcome, loaded or not; 424 where its last load failed."""
@@ -107,5 +109,7 @@ def _model_type(model: ModelInfo) -> dict[str, dict[str, object]]:
     """Say whether it ranks, classifies or embeds; the kind of pooling is known to the adapter alone."""
     kind = {"score": "reranker", "extract": "classifier"}
     if model.operations and "encode" not in model.operations:
-        return {kind[model.operations[0]]: {"id2label": {}, "label2id": {}}}
+        names = {str(number): name for number, name in enumerate(model.classes)}
+        numbers = {name: number for number, name in enumerate(model.classes)}
+        return {kind[model.operations[0]]: {"id2label": names, "label2id": numbers}}
     return {"embedding": {"pooling": "splade" if model.outputs == ("sparse",) else "unknown"}}

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal, cast
 
-import orjson
 from pydantic import BaseModel, Field, RootModel, WithJsonSchema
-from sie_sdk import wire
 
 from sie_core.api.body.body import kind_of
+from sie_core.api.body.json_body import Entries, write_json
+from sie_core.api.body.pieces import Content
+from sie_core.api.body.reply_body import read_item, size_of
 from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS, MAX_LABEL_CHARS, MAX_LABELS
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Operation
@@ -101,24 +102,23 @@ def predict_request(call: Call, body: TeiPredictBody) -> InferenceRequest:
         truncate=truncation(body.truncate, body.truncation_direction),
         demands=_demands(body, parameters),
         deadline=call.deadline,
-        load_wait_s=call.load_wait_s,
     )
 
 
-def predict_reply(call: Call, body: TeiPredictBody, reply: InferenceReply) -> bytes:
+def predict_reply(call: Call, body: TeiPredictBody, reply: InferenceReply) -> Content:
     """Write the classes.
 
     Raises:
         InvalidInput: The model extracts something else.
     """
-    items = [cast("dict[str, Any]", wire.unpack(item)) for item in reply.items]
-    if not any(item["classifications"] for item in items):
-        _refuse_others(call.model(), items)
+    if not any(read_item(item)["classifications"] for item in reply.items):
+        _refuse_others(call.model(), [read_item(item) for item in reply.items])
     most = body.parameters.top_k if body.parameters else None
-    predictions = [
-        [{"score": each["score"], "label": each["label"]} for each in item["classifications"][:most]] for item in items
-    ]
-    return orjson.dumps(predictions if _is_batch(body.inputs) else predictions[0])
+    predictions = (
+        [{"score": each["score"], "label": each["label"]} for each in read_item(item)["classifications"][:most]]
+        for item in reply.items
+    )
+    return write_json(Entries(predictions) if _is_batch(body.inputs) else next(predictions), size_of(reply))
 
 
 def _refuse_others(model: str, items: Sequence[dict[str, Any]]) -> None:

@@ -40,7 +40,6 @@ def ranks_request(call: Call, body: TeiRerankBody) -> InferenceRequest:
         truncate=truncation(body.truncate, body.truncation_direction),
         wishes={"activation": "identity" if body.raw_scores else "sigmoid"},
         deadline=call.deadline,
-        load_wait_s=call.load_wait_s,
     )
 
 

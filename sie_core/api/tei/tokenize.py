@@ -7,7 +7,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, BeforeValidator, Field, RootModel, WithJsonSchema
 
-from sie_core.api.body.json_list import dump_list
+from sie_core.api.body.json_body import Entries, write_json
+from sie_core.api.body.pieces import Content
 from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS, MAX_TOKENIZED_BYTES
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Operation
@@ -84,7 +85,6 @@ def tokenize_request(call: Call, body: TeiTokenizeBody) -> TokenizeRequest:
         request_fields().request_id,
         special=body.add_special_tokens is not False,
         deadline=call.deadline,
-        load_wait_s=call.load_wait_s,
     )
 
 
@@ -93,9 +93,9 @@ def tokenize(backend: InferenceBackend, body: Any, asked: TokenizeRequest) -> Aw
     return tokenizing(backend).tokenize(asked)
 
 
-def tokens_reply(call: Call, body: Any, tokens: Sequence[Sequence[Token]]) -> bytes:
+def tokens_reply(call: Call, body: Any, tokens: Sequence[Sequence[Token]]) -> Content:
     """Write the tokens."""
-    return dump_list(tokens)
+    return write_json(Entries(tokens), _size(tokens))
 
 
 def _size(tokens: Sequence[Sequence[Token]]) -> int:

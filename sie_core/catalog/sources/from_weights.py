@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from sie_core.cache import hub_layout
+from sie_core.cache.disk import hub_layout
 from sie_core.cache.packages import installed_folder
 from sie_core.catalog.cards import holds_model
 from sie_core.catalog.configs.ids import is_model_id
 from sie_core.catalog.configs.snapshot import DEFAULT_PROFILE, FOUND_WEIGHTS
 from sie_core.contracts import ModelConfig, Profile, WeightPackage
+from sie_core.contracts.model.weights import SAFETENSORS
 
 
 def folder_models(models_dir: Path) -> Iterator[ModelConfig]:
@@ -34,11 +35,14 @@ def folder_models(models_dir: Path) -> Iterator[ModelConfig]:
             yield _config(name, weights_path=str(folder.absolute()))
 
 
-def cached_models(cache: Path) -> Iterator[ModelConfig]:
-    """Find the repositories of a Hub cache whose `main` is complete."""
+def cached_models(cache: Path, others: tuple[str, ...] = ()) -> Iterator[ModelConfig]:
+    """Find the repositories of a Hub cache whose `main` is complete, with safetensors or weights of `others`."""
+    formats = (SAFETENSORS, others) if others else (SAFETENSORS,)
     for repo_id in hub_layout.repositories(cache):
         folder = hub_layout.snapshot(cache, repo_id, None) if is_model_id(repo_id) else None
-        if folder is not None and holds_model(folder) and hub_layout.missing(folder) is None:
+        if folder is None or not holds_model(folder):
+            continue
+        if any(hub_layout.missing(folder, weights) is None for weights in formats):
             yield _config(repo_id, hf_id=repo_id)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from sie_core.concurrency.leases import Lease
 from sie_core.contracts import Batch
-from sie_core.engine.models.lease import Lease
 from sie_core.engine.models.loaded import LoadedModel
 from sie_core.engine.requests.inflight import Flight, FlightUnit
 
@@ -29,11 +29,6 @@ class Run:
     # When the stage that is at work on it began; None while it waits for one.
     at_work_since: float | None = None
 
-    def release(self) -> None:
-        """Release the lease."""
-        if self.lease is not None:
-            self.lease.release()
-
     @property
     def units(self) -> tuple[FlightUnit, ...]:
         """The units, cheapest first."""
@@ -41,7 +36,7 @@ class Run:
 
     def flights(self) -> list[Flight]:
         """List the distinct requests with units in the batch."""
-        return list(dict.fromkeys(flight_of(unit) for unit in self.units))
+        return list(dict.fromkeys(map(flight_of, self.units)))
 
     def leave_out_settled(self) -> bool:
         """Leave out the units nobody waits for any more, and count them; return whether any is left."""

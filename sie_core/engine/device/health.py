@@ -1,17 +1,16 @@
-"""What a device tells of itself: whether it makes progress, and which models fail one request after the other.
-
-One model that fails is no reason to restart a process whose other models work, so it is told and liveness stays green.
-"""
+"""Whether a device makes progress, and which models fail one request after the other."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sie_core.engine.device.batch_run import Run
+from sie_core.engine.models.loaded import LoadedModel
 
-# Requests in a row that must fail before a model is told: one client's bad requests come in bursts.
+# Requests in a row that must fail before a model is told: one client's bad requests come in bursts. Liveness stays
+# green, as other models work.
 FAILURES_TOLD = 10
 # Failures of batch policies, with no batch in between, before new requests are unwelcome.
 POLICY_FAILURES = 3
@@ -29,8 +28,6 @@ class DeviceHealth:
     unfinished: set[Run] = field(default_factory=set)
     # When the worker began to ask the batch policies for the next batch; None while it does not.
     choosing_since: float | None = None
-    # Requests that failed in a row, of each loaded model. Several threads finish batches.
-    _streaks: dict[Hashable, int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _policy_failures: int = 0
     _policy_failed_at: float = 0.0
@@ -54,34 +51,16 @@ class DeviceHealth:
             f"batch policies failed {self._policy_failures} times in a row and nothing ran; the server's log says why"
         )
 
-    def model_problem(self, model: Hashable) -> str | None:
+    def model_problem(self, model: LoadedModel) -> str | None:
         """Say that requests to a model fail one after the other."""
-        failed = self._streaks.get(model, 0)
-        if failed < FAILURES_TOLD:
+        if model.failures < FAILURES_TOLD:
             return None
-        return f"the last {failed} requests to it that ran failed; the server's log says why"
+        return f"the last {model.failures} requests to it that ran failed; the server's log says why"
 
-    def add(self, model: Hashable) -> None:
-        """Count the failures of a loaded model."""
-        with self._lock:
-            self._streaks[model] = 0
-
-    def remove(self, model: Hashable) -> None:
-        """Forget an unloaded model; its last batches are not counted."""
-        with self._lock:
-            self._streaks.pop(model, None)
-
-    def model_failed(self, model: Hashable) -> None:
-        """Count a request that failed with no other request beside it in its batch."""
-        with self._lock:
-            if model in self._streaks:
-                self._streaks[model] += 1
-
-    def model_answered(self, model: Hashable) -> None:
-        """End a model's streak: the outputs of a batch were finished."""
-        with self._lock:
-            if model in self._streaks:
-                self._streaks[model] = 0
+    def model_ran(self, model: LoadedModel, *, failed: bool) -> None:
+        """Count a request that failed alone in its batch; a batch that was answered ends the row."""
+        with self._lock:  # several threads finish batches
+            model.failures = model.failures + 1 if failed else 0
 
     def policy_failed(self) -> None:
         """Count a batch policy that raised or broke its contract."""

@@ -8,9 +8,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import cast
 
+from sie_core.batching.sharing.demand import Demand
+from sie_core.batching.sharing.scheduler import PolicyError, Scheduler
 from sie_core.engine.device.batch_run import Run
 from sie_core.engine.device.health import DeviceHealth
-from sie_core.engine.device.scheduler import PolicyError, Scheduler
 from sie_core.engine.models.loaded import LoadedModel
 from sie_core.engine.requests.errors import deadline_exceeded, unavailable
 from sie_core.engine.requests.inflight import Flight, FlightUnit
@@ -21,16 +22,11 @@ LEAST_WAIT_S = 0.001
 
 
 class DeviceQueue:
-    """The queues of all models, and parts of failed batches. Its methods may be called from any thread.
-
-    Args:
-        lost: Called with a model whose queue is lost, with all requests in it.
-        ahead: Batches that may be on the device at once.
-    """
+    """The queues of all models, and parts of failed batches. Its methods may be called from any thread."""
 
     def __init__(
         self,
-        scheduler: Scheduler,
+        scheduler: Scheduler[LoadedModel],
         health: DeviceHealth,
         lost: Callable[[LoadedModel], None],
         clock: Callable[[], float],
@@ -38,9 +34,9 @@ class DeviceQueue:
     ) -> None:
         self._scheduler = scheduler  # only ever touched under the lock
         self._health = health
-        self._lost = lost
+        self._lost = lost  # told of a model whose queue is lost, with all requests in it
         self._clock = clock
-        self._ahead = ahead
+        self._ahead = ahead  # batches that may be on the device at once
         self._wake = threading.Condition()
         self._retries: deque[Run] = deque()
         self._on_device: set[Run] = set()
@@ -57,16 +53,22 @@ class DeviceQueue:
         """Serve a model's queue."""
         with self._wake:
             self._scheduler.add_model(model)
-            self._health.add(model)
 
     def remove_model(self, model: LoadedModel) -> None:
         """Stop serving a model's queue; nothing may wait in it."""
         with self._wake:
             self._scheduler.remove_model(model)
-            self._health.remove(model)
+
+    def admit(self, model: LoadedModel, demand: Demand) -> None:
+        """Raise `QUEUE_FULL` for a request that finds no room, or whose deadline cannot be met."""
+        with self._wake:
+            now = self._clock()
+            left_s = self._scheduler.admission.left_s
+            ahead = sum(left_s(run.model, run.batch, self._since(run), now) for run in self._on_device)
+            self._scheduler.admit(model, demand, now, ahead)
 
     def submit(self, model: LoadedModel, units: Sequence[FlightUnit]) -> None:
-        """Queue the units of one request, or raise `QUEUE_FULL` or `QUEUE_UNAVAILABLE`."""
+        """Queue units of a request that was admitted, or raise `QUEUE_UNAVAILABLE`."""
         with self._wake:
             if self._closed_because is not None:
                 raise unavailable(self._closed_because)
@@ -111,21 +113,28 @@ class DeviceQueue:
         """Wait for the next batch and put it on the device; None once the queue is closed."""
         with self._wake:
             while self._closed_because is None:
-                self._health.choosing_since = now = self._clock()
-                try:
-                    run = self._choose(now)
-                    wait_s = None if run else self._longest_wait(now)
-                except PolicyError as error:
-                    self._policy_failed(error.model, error)
-                    run, wait_s = None, LEAST_WAIT_S
-                self._health.choosing_since = None
+                run, wait_s = self.take()
                 if run is not None:
-                    run.started = run.at_work_since = now
-                    self._on_device.add(run)
-                    self._health.unfinished.add(run)
                     return run
                 self._wake.wait(wait_s)
         return None
+
+    def take(self) -> tuple[Run | None, float | None]:
+        """Put the next batch on the device; return it, or after how many seconds there may be one (None: unknown)."""
+        with self._wake:
+            self._health.choosing_since = now = self._clock()
+            try:
+                run = self._choose(now)
+                wait_s = None if run else self._longest_wait(now)
+            except PolicyError as error:
+                self._policy_failed(cast("LoadedModel", error.model), error)
+                run, wait_s = None, LEAST_WAIT_S
+            self._health.choosing_since = None
+            if run is not None:
+                run.started = run.at_work_since = now
+                self._on_device.add(run)
+                self._health.unfinished.add(run)
+            return run, wait_s
 
     def device_done(self, run: Run) -> None:
         """Note that the device ended a run, and learn how long it took; a second call changes nothing."""
@@ -133,13 +142,13 @@ class DeviceQueue:
             if run not in self._on_device:
                 return
             self._on_device.discard(run)
-            waited = run.started - min((unit.enqueued_at for unit in run.units), default=run.started)
-            # A run that was launched ahead began when the one before it ended.
-            run.started, run.ended = max(run.started, self._last_end), self._clock()
+            oldest = min((unit.enqueued_at for unit in run.units), default=run.started)
+            waited, before = run.started - oldest, self._last_end
+            run.started, run.ended = self._since(run), self._clock()
             self._last_end = run.ended
             seconds = run.ended - run.started
             try:
-                self._scheduler.record(run.model, run.batch, seconds)
+                self._scheduler.record(run.model, run.batch, seconds, run.ended - max(before, oldest))
             except PolicyError:
                 log.exception("the batch policy of %s failed to learn from a batch", run.model.id)
             self._wake.notify()
@@ -148,14 +157,19 @@ class DeviceQueue:
     def done(self, run: Run) -> None:
         """Note that a run's outputs are finished, or that it failed."""
         with self._wake:
-            self._on_device.discard(run)
             self._health.unfinished.discard(run)
-            self._wake.notify()
+            if run in self._on_device:  # else `device_done` has woken the worker
+                self._on_device.discard(run)
+                self._wake.notify()
+
+    def _since(self, run: Run) -> float:
+        # A run that was launched ahead begins when the one before it ends.
+        return max(run.started, self._last_end)
 
     def _choose(self, now: float) -> Run | None:
-        for expired in self._scheduler.expire(now):
-            expired.model.metrics.dropped(deadline_exceeded(), expired.units)
-            for flight in expired.requests:
+        for model, flights, units in self._scheduler.expire(now):
+            model.metrics.dropped(deadline_exceeded(), units)
+            for flight in flights:
                 cast("Flight", flight).fail(deadline_exceeded())
         if not self._may_launch():
             return None
@@ -182,7 +196,7 @@ class DeviceQueue:
     def _policy_failed(self, model: LoadedModel, error: Exception) -> None:
         log.error("the batch policy of %s failed; its queue is lost", model.id, exc_info=error)
         self._health.policy_failed()
-        self._health.model_failed(model)
+        self._health.model_ran(model, failed=True)
         model.policy.lose(error.__cause__ or error)
         # What a policy holds after it raised is not known, so a new one takes its place.
         try:

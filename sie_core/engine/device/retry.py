@@ -1,44 +1,23 @@
-"""What becomes of a batch that failed. Pure: it runs nothing, and its caller tells the requests.
-
-A batch that raised is split by request until the culprit is alone, and only the culprit's request fails. One that
-lacked memory waits once until some was freed; then it is split by unit until its parts fit.
-"""
+"""What becomes of a batch that failed: it is split until the culprit is alone, or its parts fit into memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sie_core.engine.device.batch_run import Run, flight_of, part_of
 from sie_core.engine.requests.errors import OUT_OF_MEMORY
 
 
-@dataclass(frozen=True, slots=True)
-class TryAgain:
-    """These parts run again, before anything that waits."""
+def after_failure(run: Run, error: BaseException, tried: int) -> Sequence[Run] | None:
+    """List the parts to try of a run of `tried` units that raised: `[]` fails its one request, None frees memory first.
 
-    parts: Sequence[Run]
-
-
-@dataclass(frozen=True, slots=True)
-class SetAside:
-    """The whole run waits until somebody tried to free memory, and goes on by `after_freeing`."""
-
-
-@dataclass(frozen=True, slots=True)
-class FailRequest:
-    """There is nothing smaller to try: the run's one request fails."""
-
-
-def after_failure(run: Run, error: BaseException) -> TryAgain | SetAside | FailRequest:
-    """Decide how a run that raised `error` goes on."""
+    What is left of it once settled requests are left out is tried again: the culprit may be among those.
+    """
+    if len(run.units) < tried:
+        return [Run(run.model, run.batch, after_freeing=run.after_freeing)]
     if not isinstance(error, OUT_OF_MEMORY):
-        parts = _halves_by_request(run)
-    elif run.after_freeing:
-        parts = _halves_by_unit(run)
-    else:
-        return SetAside()
-    return TryAgain(parts) if parts else FailRequest()
+        return _halves_by_request(run)
+    return _halves_by_unit(run) if run.after_freeing else None
 
 
 def after_freeing(run: Run, *, freed: bool) -> list[Run]:

@@ -1,35 +1,26 @@
-"""Finds what `SIE_DEVICE` and `SIE_ATTENTION_BACKEND` name among what plugins registered."""
+"""Finds what `SIE_DEVICE`, `SIE_ATTENTION_BACKEND` and `SIE_RUNNER` name among what plugins registered."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 
 from sie_core.contracts import Device, DeviceProbe, PluginError, RunnerSpec
 
-log = logging.getLogger(__name__)
-
 # The attention backends that need no runner which names them.
 OF_EVERY_FAMILY = frozenset({"auto", "sdpa", "eager"})
 
-# Takes the kind of a probe, what it did wrong and the exception.
+# Values of `SIE_RUNNER` that name no runner.
+RUNNER_CHOICES = ("auto", "priority")
+
+# Called with the kind of a probe, what it did wrong and the exception; the probe is passed over.
 Report = Callable[[str, str, Exception], object]
 
 
-def _log(kind: str, problem: str, error: Exception) -> None:
-    log.error("the device probe %r %s", kind, problem, exc_info=error)
-
-
-def choose_device(wanted: str, probes: Sequence[DeviceProbe], report: Report = _log) -> Device:
-    """Return the device `auto`, `kind` or `kind:index` names; a probe that fails is told and passed over.
-
-    `auto` asks the probes from the highest priority down and takes the first device found; a kind alone is its first.
-
-    Raises:
-        PluginError: No such device; the message says what was found.
-    """
+def choose_device(wanted: str, probes: Sequence[DeviceProbe], report: Report) -> Device:
+    """Return the device that `auto`, `kind` or `kind:index` names, or raise `PluginError` with what was found."""
     kind, _, index = wanted.partition(":")
     found: list[Device] = []
+    # `auto` is the first device of the highest priority that has any; a kind alone is its first.
     for probe in sorted(probes, key=lambda probe: (-probe.priority, probe.kind)):
         if wanted == "auto" or probe.kind == kind:
             found += _ask(probe, report)
@@ -44,11 +35,7 @@ def choose_device(wanted: str, probes: Sequence[DeviceProbe], report: Report = _
 
 
 def require_attention_backend(wanted: str, runners: Sequence[RunnerSpec], device: Device) -> None:
-    """Check that a backend which needs a runner of its own has one on `device`.
-
-    Raises:
-        PluginError: It has none; the message lists the backends there are.
-    """
+    """Raise `PluginError` where a backend needs a runner of its own and has none on `device`."""
     if wanted in OF_EVERY_FAMILY:
         return
     named = [spec for spec in runners if wanted in spec.attention_backends]
@@ -64,6 +51,16 @@ def require_attention_backend(wanted: str, runners: Sequence[RunnerSpec], device
     raise PluginError(
         f"SIE_ATTENTION_BACKEND={wanted} needs a device {served}, and this is {device}. Set it to `auto`."
     )
+
+
+def require_runner(wanted: str, runners: Sequence[RunnerSpec]) -> None:
+    """Raise `PluginError` where the runner that is asked for by name is not registered."""
+    there = [*RUNNER_CHOICES, *sorted(spec.name for spec in runners)]
+    if wanted not in there:
+        raise PluginError(
+            f"SIE_RUNNER={wanted} is no registered runner; there are {', '.join(there)}. Install the plugin that has "
+            "it, or set it to `auto`."
+        )
 
 
 def _ask(probe: DeviceProbe, report: Report) -> list[Device]:

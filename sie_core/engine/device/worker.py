@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from sie_core.batching.sharing.scheduler import Scheduler
 from sie_core.concurrency.pool import CpuPool
 from sie_core.contracts import Device, DeviceLost, InferenceError, ItemOutput
 from sie_core.engine.device.batch_run import Run
 from sie_core.engine.device.health import DeviceHealth
 from sie_core.engine.device.queue import DeviceQueue
-from sie_core.engine.device.retry import FailRequest, SetAside, TryAgain, after_failure, after_freeing
-from sie_core.engine.device.scheduler import Scheduler
+from sie_core.engine.device.retry import after_failure, after_freeing
 from sie_core.engine.models.loaded import LoadedModel
 from sie_core.engine.requests.errors import OUT_OF_MEMORY, request_error
 
@@ -29,17 +29,12 @@ class DeviceWorker:
 
     The life of a batch: `step` takes it from the queue and runs it; `_finish` makes its outputs, on a thread of
     `finishing`; where either raised, `_failed` has parts of it tried again, or fails the one request that is left.
-
-    Args:
-        deliver: Called on a thread of `finishing` with a run and its outputs, one a unit.
-        out_of_memory: Called with a run that was set aside; must return at once. Whoever frees memory calls `resume`.
-        lost: Called when a model's queue, or with None every queue, is lost with all requests in it.
     """
 
     def __init__(
         self,
         device: Device,
-        scheduler: Scheduler,
+        scheduler: Scheduler[LoadedModel],
         finishing: CpuPool,
         deliver: Callable[[Run, Sequence[ItemOutput]], None],
         out_of_memory: Callable[[Run], None],
@@ -52,9 +47,9 @@ class DeviceWorker:
         self.health = DeviceHealth(stall_s, clock)
         self.queue = DeviceQueue(scheduler, self.health, lost, clock, LAUNCHED_AHEAD if device.asynchronous else 1)
         self._finishing = finishing
-        self._deliver = deliver
-        self._out_of_memory = out_of_memory
-        self._lost = lost
+        self._deliver = deliver  # gets a run and its outputs, one a unit
+        self._out_of_memory = out_of_memory  # gets a run, returns at once; whoever freed memory calls `resume`
+        self._lost = lost  # gets a model whose queue is lost with all requests in it; None is every model
         self._clock = clock
         self._thread = threading.Thread(target=self._main, name=f"sie-device-{device}", daemon=True)
 
@@ -94,14 +89,14 @@ class DeviceWorker:
             self._end(run)
             return True
         raw, failure = _attempt(run.model.adapter.run, [unit.made for unit in run.units])
-        if failure is not None:
+        if failure is None:
+            if not self.device.asynchronous:
+                self.queue.device_done(run)
+            run.at_work_since = None
+            self._finishing.submit(self._finish, run, raw)
+        else:
             self._failed(run, failure, "its forward pass")
             failure = None  # it and this frame would hold each other, and the requests
-            return True
-        if not self.device.asynchronous:
-            self.queue.device_done(run)
-        run.at_work_since = None
-        self._finishing.submit(self._finish, run, raw)
         return True
 
     def _finish(self, run: Run, raw: Any) -> None:
@@ -115,7 +110,7 @@ class DeviceWorker:
         try:
             self._deliver(run, outputs)
         finally:
-            self.health.model_answered(run.model)
+            self.health.model_ran(run.model, failed=False)
             self._end(run)
 
     def _outputs(self, run: Run, raw: Any) -> Sequence[ItemOutput]:
@@ -128,23 +123,23 @@ class DeviceWorker:
         return outputs
 
     def _failed(self, run: Run, error: BaseException, stage: str) -> None:
+        tried = len(run.units)
         if isinstance(error, DeviceLost):
             self.mark_lost(error)
         elif run.leave_out_settled():
             metrics = run.model.metrics
             (metrics.out_of_memory if isinstance(error, OUT_OF_MEMORY) else metrics.failed_batches).inc()
-            match after_failure(run, error):
-                case TryAgain(parts):
-                    log.warning("a batch of %s failed (%s) and is split", run.model.id, type(error).__name__)
-                    self._try_again(run, parts)
-                    return
-                case SetAside():
-                    log.warning("%s lacks device memory for a batch of cost %d", run.model.id, run.batch.cost)
-                    self.queue.done(run)  # it keeps its lease: its own model must not be evicted for it
-                    self._out_of_memory(run)
-                    return
-                case FailRequest():
-                    self._fail_request(run, error, stage)
+            parts = after_failure(run, error, tried)
+            if parts is None:
+                log.warning("%s lacks device memory for a batch of cost %d", run.model.id, run.batch.cost)
+                self.queue.done(run)  # it keeps its lease: its own model must not be evicted for it
+                self._out_of_memory(run)
+                return
+            if parts:
+                log.warning("a batch of %s failed (%s) and is split", run.model.id, type(error).__name__)
+                self._try_again(run, parts)
+                return
+            self._fail_request(run, error, stage)
         self._end(run)
 
     def _try_again(self, run: Run, parts: Sequence[Run]) -> None:
@@ -155,13 +150,14 @@ class DeviceWorker:
     def _fail_request(self, run: Run, error: BaseException, stage: str) -> None:
         (flight,) = run.flights()
         if not isinstance(error, (InferenceError, *OUT_OF_MEMORY)):
-            self.health.model_failed(run.model)
+            self.health.model_ran(run.model, failed=True)
         flight.fail(request_error(error, stage, flight.request.request_id, run.model.id))
         self.queue.cancel(flight)
 
     def _end(self, run: Run) -> None:
         self.queue.done(run)
-        run.release()
+        if run.lease is not None:
+            run.lease.release()
 
     def _die(self, why: str, error: BaseException) -> None:
         if self.health.death is not None:

@@ -1,1 +1,1 @@
-"""What a loaded model is: its record and state, leases, LoRA adapters, converters."""
+"""What a loaded model is: its record and state, its LoRA adapters, its failed loads."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from sie_core.batching.checked import CheckedPolicy
 from sie_core.cache import HeldWeights
-from sie_core.contracts import Adapter, ModelFacts, ModelFamily, ResolvedModel
+from sie_core.catalog import EffectiveOptions
+from sie_core.concurrency.leases import Leases
+from sie_core.contracts import Adapter, ModelFacts, ModelFamily, Operation, ResolvedModel
 from sie_core.engine.metrics import ModelMetrics
-from sie_core.engine.models.lease import Leases
 from sie_core.engine.models.loras import Loras
 from sie_core.postprocess.converters import Converters
 
@@ -28,9 +29,13 @@ class LoadedModel:
     converters: Converters
     loras: Loras
     notes: dict[str, str] = field(default_factory=dict)
+    # What applies to requests that give no options, by operation; most requests do not.
+    plain_options: dict[Operation, EffectiveOptions] = field(default_factory=dict)
     leases: Leases = field(default_factory=Leases)
     # Keeps the files in the local cache for as long as this object lives.
     weights: HeldWeights | None = None
+    # Requests that failed in a row; written by the device's health.
+    failures: int = 0
     # The queue; guarded by the lock of the device it runs on.
     policy: CheckedPolicy = field(init=False)
 

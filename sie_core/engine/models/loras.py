@@ -12,12 +12,14 @@ import time
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
+from sie_core.concurrency.leases import Lease, Leases
 from sie_core.concurrency.loop import call_soon
-from sie_core.contracts import HeldModel, InferenceError, InvalidInput, Lora, LoraConfig, ModelLoadError
+from sie_core.contracts import InferenceError, InvalidInput, LoadWait, Lora, LoraConfig, ModelLoadError
 from sie_core.contracts.errors import OUT_OF_MEMORY, PERMANENT_FAILURES
-from sie_core.engine.models.lease import Lease, Leases
 from sie_core.engine.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from sie_core.memory.residents import Resident, held_model
 
 log = logging.getLogger(__name__)
 
@@ -56,41 +58,18 @@ class _Entry:
         return self.failure is not None and now >= self.retry_at
 
 
-@dataclass(frozen=True, slots=True)
-class ResidentLora:
-    """A loaded adapter, as a `Resident` that can be evicted for its memory."""
-
-    loras: Loras
-    name: str
-    description: HeldModel
-
-    def held(self) -> HeldModel:
-        """Describe it to a memory manager."""
-        return self.description
-
-    async def evict(self, wait_s: float) -> bool:
-        """Evict it; False where it was evicted before."""
-        return await self.loras.evict(self.name, wait_s)
-
-
 @dataclass(slots=True, eq=False)
 class Loras:
-    """The adapters of one model.
-
-    Args:
-        model: The model's id, for messages.
-        declared: Those its config names.
-        limit: How many stay loaded.
-        load: Loads the adapter of a name.
-        by_id: Whether clients may name adapters that the config does not declare.
-        timeouts: Bounds its waits.
-        clock: Monotonic seconds.
-    """
+    """The adapters of one model."""
 
     model: str
+    # Those that its config names.
     declared: Mapping[str, LoraConfig]
+    # How many stay loaded.
     limit: int
+    # Loads the adapter of a name.
     load: Callable[[str], Awaitable[LoadedLora]]
+    # Whether clients may name adapters that the config does not declare.
     by_id: bool = True
     timeouts: Timeouts = DEFAULT_TIMEOUTS
     clock: Callable[[], float] = time.monotonic
@@ -110,33 +89,24 @@ class Loras:
         """Bytes that the loaded adapters take."""
         return sum(entry.lora.memory_bytes for entry in self._entries.values() if entry.lora is not None)
 
-    def residents(self) -> list[ResidentLora]:
-        """List the loaded adapters."""
-        return [
-            ResidentLora(
-                self,
-                name,
-                HeldModel(
-                    id=f"{self.model}#{name}",  # neither id may contain `#`, so this is no model's id
-                    memory_bytes=entry.lora.memory_bytes,
-                    loaded_at=entry.loaded_at,
-                    load_s=entry.load_s,
-                    last_used=entry.leases.last_used,
-                    uses=entry.leases.count,
-                    served=entry.leases.served,
-                    pinned=False,
-                ),
-            )
-            for name, entry in self._entries.items()
-            if entry.lora is not None
-        ]
+    def residents(self) -> dict[str, Resident]:
+        """Describe the loaded adapters, by an id that is no model's: neither name may contain `#`."""
+        found = {}
+        for name, entry in self._entries.items():
+            if entry.lora is not None:
+                size, at = entry.lora.memory_bytes, entry.loaded_at
+                until = 0.0 if entry.leases.served else at + self.timeouts.lora_unserved_s
+                what = f"{self.model}#{name}"
+                held = held_model(what, entry.leases, size, at, entry.load_s, pinned=False, kept_until=until)
+                found[held.id] = Resident(held, partial(self.evict, name))
+        return found
 
-    async def acquire(self, name: str, wait_s: float) -> tuple[Lora, Lease]:
+    async def acquire(self, name: str, wait: LoadWait) -> tuple[Lora, Lease]:
         """Return the adapter `name` with a lease on it, which the caller releases. Starts its load if needed.
 
         Args:
             name: As the model's config declares it, or the id of a repository.
-            wait_s: How long to wait for its load.
+            wait: How long to wait for its load, however long that is predicted to take.
 
         Raises:
             InferenceError: `LORA_LOADING`; `INVALID_INPUT` where it does not exist or does not fit the model;
@@ -146,9 +116,9 @@ class Loras:
         entry = self._entries.get(name)
         if entry is None or entry.outdated(self.clock()):
             entry = self._start(name)
-        if entry.task is not None and wait_s > 0:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(entry.settled.wait(), wait_s)
+        if entry.task is not None and wait.seconds > 0:
+            with wait.place() as may_wait, contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(entry.settled.wait(), wait.seconds if may_wait else 0)
         if entry.failure is not None:
             raise _afresh(entry.failure)
         if entry.lora is None:
@@ -166,14 +136,9 @@ class Loras:
                 del self._entries[name]
 
     async def evict(self, name: str, wait_s: float) -> bool:
-        """Evict an adapter; requests that hold a lease keep it until they are answered.
+        """Evict an adapter; return whether it was loaded.
 
-        Args:
-            name: The adapter.
-            wait_s: How long to wait for those; they hold its memory.
-
-        Returns:
-            Whether it was loaded.
+        Requests that hold a lease on it keep it, and its memory; they are waited for `wait_s` seconds.
         """
         entry = self._entries.get(name)
         if entry is None or entry.lora is None:
@@ -221,11 +186,8 @@ class Loras:
             entry.settled.set()
 
     def _keep_to_limit(self, arrived: str) -> None:
-        # Evict the least recently used beyond the limit, never the one that just arrived.
-        #
-        # Requests with a lease keep their adapter until they are answered. Adapters that are still awaited are spared,
-        # in half of the places at most: clients that ask for an adapter and never use it must not displace those in
-        # use.
+        # Evict the least recently used beyond the limit, never the one that just arrived. Adapters that are awaited are
+        # spared, in half of the places at most: clients that never use what they ask for must not displace the others.
         now = self.clock()
         others = [name for name in self.loaded if name != arrived]
         awaited = [name for name in others if self._awaited(self._entries[name], now)]
@@ -236,7 +198,7 @@ class Loras:
             log.info("%s: LoRA adapter %s evicted, %d stay", self.model, name, self.limit)
 
     def _awaited(self, entry: _Entry, now: float) -> bool:
-        """Whether nobody used an adapter yet, and the client that had it loaded may still come back for it."""
+        # Whether nobody used an adapter yet, and the client that had it loaded may still come back for it.
         return not entry.leases.served and now - entry.loaded_at < self.timeouts.lora_unserved_s
 
     def _undeclared(self) -> list[str]:

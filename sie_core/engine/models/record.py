@@ -10,16 +10,20 @@ import time
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import NamedTuple
 
-from sie_core.contracts import HeldModel, ModelState, ModelStatus, ResolvedModel
-from sie_core.engine.models.download_progress import DownloadProgress
+from sie_core.cache.progress import DownloadProgress
+from sie_core.contracts import HeldModel, ModelInfo, ModelState, ModelStatus, ResolvedModel
 from sie_core.engine.models.load_failure import FailedLoad
 from sie_core.engine.models.loaded import LoadedModel
 from sie_core.engine.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from sie_core.memory.residents import held_model, left_of
 
-# An overdue load is expected to take this much longer, as a share of its time so far.
-OVERDUE_SHARE = 0.25
-LEAST_RETRY_S = 1.0
+# Seconds to add to the monotonic clock for the time of day. Computed once, so that a moment is always shown alike.
+STARTED_AT = time.time() - time.monotonic()
+LEAST_RETRY_S = 0.1
+# A load that imported its family for longer than this tells nothing of the next one: what is imported stays.
+LONGEST_IMPORT_S = 0.2
 
 
 class State(StrEnum):
@@ -67,6 +71,13 @@ _WIRE: Mapping[State, ModelState] = {
 }
 
 
+class Took(NamedTuple):
+    """Seconds of a load, but for those it waited for its turn and for room."""
+
+    fetch: float
+    work: float
+
+
 @dataclass(slots=True, eq=False)
 class ModelRecord:
     """One model, or one config of it during a rollout. Times are seconds of the monotonic clock."""
@@ -89,8 +100,14 @@ class ModelRecord:
     # Whether it serves its model no longer; another record may.
     retired: bool = False
     load_started: float = 0.0
-    # Seconds of the last load that succeeded.
-    load_s: float | None = None
+    # When its load was last FETCHING, QUEUED or LOADING.
+    stage_started: float = 0.0
+    fetch_s: float = 0.0
+    # The seconds of the last load that tells how long the next one takes.
+    took: Took | None = None
+    # How many clients were told to come back, and have not; until when the last of them is awaited.
+    told: int = 0
+    told_until: float = 0.0
     # Seconds of each finished stage of the last load.
     stages_s: dict[str, float] = field(default_factory=dict)
     loaded_at: float = 0.0
@@ -122,19 +139,24 @@ class ModelRecord:
         """
         if to not in _EDGES[self.state]:
             raise RuntimeError(f"{self.resolved.id} cannot go from {self.state} to {to}")
-        self.state = to
+        self.state, now = to, self.clock()
         self.download = None
         if to is State.FETCHING:
-            self.load_started, self.stages_s = self.clock(), {}
+            self.load_started, self.stages_s = now, {}
             self.download = DownloadProgress(self.timeouts.fetch_s, self.clock)
+        elif to is State.QUEUED:
+            self.fetch_s = now - self.stage_started
         elif to is State.DRAINING:
-            self.evicted = evict
+            self.evicted, self.told = evict, 0
         elif to is State.READY and loaded is not None:
             self.loaded, self.memory_bytes, self.failure = loaded, memory_bytes, None
-            self.loaded_at = self.clock()
-            self.load_s = self.stages_s["total"] = self.loaded_at - self.load_started
+            self.loaded_at = now
+            if self.stages_s.get("import", 0.0) < LONGEST_IMPORT_S:
+                self.took = Took(self.fetch_s, now - self.stage_started)
+            self.stages_s["total"] = now - self.load_started
         elif to is State.FAILED:
             self.failure = failure
+        self.stage_started = now
         if to in RESTING:
             self.task = None
             self.evicted = False
@@ -159,20 +181,35 @@ class ModelRecord:
         loaded, self.loaded = self.loaded, None
         return loaded
 
-    @property
-    def wire_state(self) -> ModelState:
-        """The state as `/v1/models` names it."""
-        return _WIRE[self.state]
-
     def ready(self) -> LoadedModel | None:
         """Return the loaded model where requests may use it."""
         return self.loaded if self.state is State.READY else None
 
-    def remaining_s(self, estimate: float) -> float:
-        """Estimate how many seconds the load under way still takes; `estimate` is the total of a first load."""
-        elapsed = self.clock() - self.load_started
-        expected = estimate if self.load_s is None else self.load_s
-        return max(LEAST_RETRY_S, max(expected, elapsed * (1 + OVERDUE_SHARE)) - elapsed)
+    def remaining_s(self, typical: Took, turn_s: float) -> float:
+        """Predict in how many seconds the model is loaded.
+
+        Args:
+            typical: What a first load is expected to take.
+            turn_s: Until it is its turn, and there is room.
+        """
+        took, elapsed = self.took or typical, self.clock() - self.stage_started
+        if self.state is State.LOADING:
+            left_s = left_of(took.work, elapsed)
+        elif self.state is State.FETCHING:
+            fetch_s = self.download.left_s(elapsed) if self.download is not None else None
+            left_s = max(left_of(took.fetch, elapsed) if fetch_s is None else fetch_s, turn_s) + took.work
+        else:
+            left_s = turn_s + took.work
+        return max(LEAST_RETRY_S, left_s)
+
+    def expect_back(self, in_s: float) -> None:
+        """Keep the model, once it is loaded, for a client that was told to come back in so many seconds."""
+        self.told += 1
+        self.told_until = max(self.told_until, self.clock() + in_s + self.timeouts.return_s)
+
+    def came_back(self) -> None:
+        """Await one client less."""
+        self.told = max(0, self.told - 1)
 
     def used_at(self) -> float | None:
         """Return when the model was last used; None where it never was."""
@@ -197,30 +234,40 @@ class ModelRecord:
             loras=loaded.loras.loaded if loaded is not None else (),
         )
 
+    def described(self, info: ModelInfo) -> ModelInfo:
+        """Add to the description of the model what only a load tells."""
+        loaded, download, used_at = self.loaded, self.download, self.used_at()
+        if loaded is not None:
+            info = replace(
+                info,
+                adapter=loaded.family.id,
+                precision=loaded.facts.precision,
+                notes=dict(loaded.notes),
+                loras=tuple(dict.fromkeys((*info.loras, *loaded.loras.loaded))),
+            )
+        if download is not None:
+            info = replace(info, notes={"fetch": download.problem() or download.describe()})
+        return replace(
+            info,
+            state=_WIRE[self.state],
+            last_error=self.failure.describe() if self.failure else None,
+            memory_bytes=self.memory_held(),
+            last_used_at=None if used_at is None else STARTED_AT + used_at,
+            load_stages_s=dict(self.stages_s),
+            available=info.available or self.memory_bytes is not None,
+        )
+
     def held(self) -> HeldModel | None:
         """Describe the model to a memory manager; None where it is not READY."""
         if (loaded := self.ready()) is None:
             return None
-        return HeldModel(
-            id=self.resolved.id,
-            memory_bytes=self.memory_bytes or 0,
-            loaded_at=self.loaded_at,
-            load_s=self.stages_s.get("load", 0.0),
-            last_used=loaded.leases.last_used,
-            uses=loaded.leases.count,
-            served=loaded.leases.served,
-            pinned=self.pinned,
-        )
+        until = min(self.told_until, self.loaded_at + self.timeouts.longest_return_s) if self.told else 0.0
+        what, size, load_s = self.resolved.id, self.memory_bytes or 0, self.stages_s.get("load", 0.0)
+        return held_model(what, loaded.leases, size, self.loaded_at, load_s, pinned=self.pinned, kept_until=until)
 
 
 class Registry:
-    """The record that serves each model, the standby records, and retired ones that are not unloaded yet.
-
-    Args:
-        pinned: Ids of the models that stay loaded.
-        clock: Monotonic seconds.
-        timeouts: Those of its records.
-    """
+    """The record that serves each model, the standby records, and retired ones that are not unloaded yet."""
 
     def __init__(
         self,
@@ -228,9 +275,8 @@ class Registry:
         clock: Callable[[], float] = time.monotonic,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
     ) -> None:
-        self._pinned = pinned
-        self._clock = clock
-        self._timeouts = timeouts
+        self._pinned = pinned  # ids of the models that are never evicted
+        self._clock, self._timeouts = clock, timeouts
         self._serving: dict[str, ModelRecord] = {}
         self._others: list[ModelRecord] = []
 
@@ -244,10 +290,9 @@ class Registry:
 
     def of(self, resolved: ResolvedModel) -> ModelRecord:
         """Return the record that serves a model; create it on first use."""
-        found = self._serving.get(resolved.id)
-        if found is None:
-            found = self._serving[resolved.id] = self._new(resolved)
-        return found
+        if resolved.id not in self._serving:
+            self._serving[resolved.id] = self._new(resolved)
+        return self._serving[resolved.id]
 
     def known(self, model: str) -> ModelRecord | None:
         """Return the record that serves the model of an id; None where no request has named it yet."""
@@ -257,6 +302,11 @@ class Registry:
         """Describe every record, those that serve first."""
         others = [replace(record.status(), serves=False) for record in self._others]
         return [*(record.status() for record in self._serving.values()), *others]
+
+    def described(self, info: ModelInfo) -> ModelInfo:
+        """Add to the description of a model what is known of it here."""
+        record, info = self.known(info.id), replace(info, pinned=info.id in self._pinned)
+        return info if record is None else record.described(info)
 
     def standby(self, resolved: ResolvedModel) -> ModelRecord:
         """Create a standby record, which does not serve yet."""
@@ -277,10 +327,13 @@ class Registry:
             self._others.append(record)
         return record
 
-    def leaving(self, *, unused: bool) -> list[asyncio.Task[None]]:
-        """List the unloads under way; `unused` leaves out those of models that still drain."""
+    async def something_leaves(self, wait_s: float, *, unused: bool) -> bool:
+        """Wait for an unload under way; False where there is none. `unused` skips models that still drain."""
         states = (State.UNLOADING,) if unused else (State.UNLOADING, State.DRAINING)
-        return [record.task for record in self if record.state in states and record.task is not None]
+        leaving = [record.task for record in self if record.state in states and record.task is not None]
+        if leaving:
+            await asyncio.wait(leaving, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+        return bool(leaving)
 
     def forget(self, record: ModelRecord) -> None:
         """Remove a record that does not serve and is not loaded."""

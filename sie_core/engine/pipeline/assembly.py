@@ -1,80 +1,114 @@
 """Puts the outputs of a request's units back together: unit by unit in, encoded items in request order out.
 
-An item is encoded as soon as its last unit is there, while later batches still run.
+An item is encoded as soon as its last unit is there, while other slices are prepared and other batches run.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from math import inf
 from typing import get_args
 
-from sie_core.contracts import (
-    Adapter,
-    InferenceRequest,
-    ItemOutput,
-    OutputType,
-    Task,
-    Truncation,
-    Unit,
-    Usage,
-)
+from sie_core.contracts import Adapter, InferenceRequest, ItemOutput, OutputType, Task, Truncation, Unit, Usage
 from sie_core.engine.pipeline.scoring import Comparison, encoded_units
-from sie_core.engine.requests.output import Leaving
 from sie_core.postprocess import encode_extraction, encode_item, encode_score, require_finite, require_form, shorten
+from sie_core.postprocess.plan import OutputPlan
+from sie_core.postprocess.reply_size import ReplySize
 
 _OUTPUT_TYPES: tuple[OutputType, ...] = get_args(OutputType)
 _EXTRACTED = ("entities", "relations", "classifications", "objects", "data")
 
 
-def assemble(request: InferenceRequest, task: Task, leaving: Leaving, adapter: Adapter) -> Assembly:
-    """Prepare a request, and make what collects the outputs of its units.
+@dataclass(slots=True, eq=False)
+class ItemParts:
+    """The units of one item until it is encoded, and their outputs."""
 
-    Raises:
-        InvalidInput: A field of the request is wrong.
-        ValueError: The adapter's units do not cover the items; the text is for the log.
-    """
-    if task.operation != "score" or not task.output_types or task.query is None:
-        return Assembly(request, task, leaving, adapter, adapter.prepare(request.items, task))
-    # A task of `score` that names an output asks for scores computed of those vectors.
-    compared = task.output_types[0]
-    comparison = Comparison(compared, adapter.facts.similarity.get(compared))
-    return Assembly(request, task, leaving, adapter, encoded_units(request, task.query, task, adapter), comparison)
+    item: int
+    units: list[Unit] = field(default_factory=list)
+    outputs: list[ItemOutput | None] = field(default_factory=list)
+    missing: int = 0
+    # Whether more units may come.
+    open: bool = True
 
 
 class Assembly:
-    """Collects the outputs of `units`. `deliver` may be called from several threads at once.
+    """Collects the outputs of a request's units. Units are added on one thread at a time, outputs on any."""
 
-    Raises:
-        ValueError: The adapter's units do not cover the items; the text is for the log.
-    """
-
-    def __init__(
-        self,
-        request: InferenceRequest,
-        task: Task,
-        leaving: Leaving,
-        adapter: Adapter,
-        units: Sequence[Unit],
-        comparison: Comparison | None = None,
-    ) -> None:
-        self._request = request
-        self._task = task
-        self._leaving = leaving
-        self._adapter = adapter
-        self.units = units
-        self._outputs: list[ItemOutput | None] = [None] * len(units)
-        # Compares the items with the query, which follows them as the last item.
-        self._comparison = comparison
-        self._positions = _positions(units, len(request.items) + (comparison is not None))
-        self._missing = [len(positions) for positions in self._positions]
+    def __init__(self, request: InferenceRequest, task: Task, plan: OutputPlan, adapter: Adapter) -> None:
+        self._request, self._task, self._plan, self._adapter = request, task, plan, adapter
+        # A task of `score` that names an output asks for scores computed of those vectors. The query is encoded as one
+        # item more than the request has.
+        compared = task.output_types[0] if task.operation == "score" and task.output_types else None
+        self._comparison = None if compared is None else Comparison(compared, adapter.facts.similarity.get(compared))
+        self.size = ReplySize(request, task, plan, adapter.facts)
         self._items: list[bytes] = [b""] * len(request.items)
-        self._items_left = len(self._positions)
+        self._seen = bytearray(len(request.items) + (compared is not None))
+        self._left = len(self._seen)
+        self._adding: ItemParts | None = None
+        self._cuts: dict[int, Truncation] = {}
+        self._tokens = self._query_tokens = 0
         self._lock = threading.Lock()
 
-    def deliver(self, index: int, output: ItemOutput) -> bool:
-        """Take the output of the unit at `index`; return whether it was the last of the request.
+    def prepare(self) -> Iterator[Unit | None]:
+        """Have the adapter prepare the request; a family may do it bit by bit, as the units are asked for.
+
+        Where the units tell whether the reply is too large, all are first made for their number alone, so that nothing
+        is computed of one that is; None stands for each.
+
+        Raises:
+            InferenceError: `REPLY_TOO_LARGE`; what the adapter raises.
+        """
+        if self.size.check():
+            for unit in self._adapter.prepare(self._request.items, self._task):
+                self.size.expect(unit.cost)
+                yield None
+            self.size.forget()
+        if self._comparison is None:
+            yield from self._adapter.prepare(self._request.items, self._task)
+        else:
+            yield from encoded_units(self._request, self._task, self._adapter)
+
+    def add(self, unit: Unit) -> tuple[ItemParts, int]:
+        """Expect a unit's output; return where it belongs, for `deliver`.
+
+        Raises:
+            ValueError: The unit breaks the contract; the text is for the log.
+            InferenceError: `REPLY_TOO_LARGE`.
+        """
+        _check(unit, len(self._seen))
+        self.size.expect(unit.cost)
+        parts = self._adding
+        if parts is None or parts.item != unit.item:
+            self._close()
+            if self._seen[unit.item]:
+                raise ValueError(f"the adapter made another unit of items[{unit.item}] after those of other items")
+            self._seen[unit.item] = True
+            parts = self._adding = ItemParts(unit.item)
+        with self._lock:
+            parts.units.append(unit)
+            parts.outputs.append(None)
+            parts.missing += 1
+            self._tokens += unit.tokens
+            if unit.item == len(self._items):
+                self._query_tokens += unit.tokens
+            if unit.truncated is not None:
+                self._cuts.setdefault(unit.item, unit.truncated)
+            return parts, len(parts.units) - 1
+
+    def end(self) -> bool:
+        """Expect no more units; return whether the request is complete.
+
+        Raises:
+            ValueError: An item has none; the text is for the log.
+        """
+        if not all(self._seen):
+            raise ValueError(f"the adapter made no unit of items[{self._seen.index(0)}]")
+        return self._close()
+
+    def deliver(self, parts: ItemParts, place: int, output: ItemOutput) -> bool:
+        """Take the output of a unit; return whether it was the last of the request.
 
         Raises:
             InferenceError: `NON_FINITE_OUTPUT`, naming the item; what the adapter refused it with.
@@ -85,16 +119,12 @@ class Assembly:
                 raise refused
             finally:
                 del refused  # it and this frame would hold each other
-        item = self.units[index].item
         with self._lock:
-            self._outputs[index] = output
-            self._missing[item] -= 1
-            if self._missing[item]:
+            parts.outputs[place] = output
+            parts.missing -= 1
+            if parts.missing or parts.open:
                 return False
-        self._complete(item)
-        with self._lock:
-            self._items_left -= 1
-            return not self._items_left
+        return self._complete(parts)
 
     def items(self) -> list[bytes]:
         """Return the encoded items, once all are there."""
@@ -102,30 +132,54 @@ class Assembly:
 
     def usage(self) -> Usage:
         """Count what the request consumed."""
-        tokens = sum(unit.tokens for unit in self.units)
         images = sum(len(item.images) for item in self._request.items)
         if self._request.query is not None:
             images += len(self._request.query.images)
-        return Usage(input_tokens=tokens, images=images)
+        return Usage(input_tokens=self._tokens, images=images)
+
+    def query(self) -> Usage:
+        """Count what a query took that was encoded once for all items."""
+        query = self._request.query
+        return Usage() if query is None else Usage(self._query_tokens, len(query.images))
+
+    def query_truncated(self) -> bool:
+        """Say whether such a query was truncated."""
+        return len(self._items) in self._cuts
 
     def truncated(self) -> int:
-        """Count the items that were truncated."""
-        return sum(self._truncation(item) is not None for item in range(len(self._positions)))
+        """Count the items that were truncated, the query included."""
+        return len(self._cuts)
 
-    def _complete(self, item: int) -> None:
-        is_query = item == len(self._request.items)
-        output = self._output(item, "query" if is_query else f"items[{item}]")
-        if self._comparison is None:
-            self._items[item] = self._encode(output, item)
-            return
+    def _close(self) -> bool:
+        # The item that was added to has all its units now; their outputs may have come before.
+        parts, self._adding = self._adding, None
+        if parts is None:
+            return not self._left
+        with self._lock:
+            parts.open = False
+            if parts.missing:
+                return False
+        return self._complete(parts)
+
+    def _complete(self, parts: ItemParts) -> bool:
+        item, is_query = parts.item, parts.item == len(self._request.items)
+        output = self._output(parts, "query" if is_query else f"items[{item}]")
         comparison = self._comparison
-        scores = comparison.add_query(output) if is_query else comparison.add_document(item, output)
-        for place, score in scores.items():
-            require_finite(ItemOutput(score=score), f"items[{place}]")
-            self._items[place] = encode_score(score, self._request.items[place].id, self._truncation(place))
+        if comparison is None:
+            self._items[item] = self._encode(output, item)
+        else:
+            scores = comparison.add_query(output) if is_query else comparison.add_document(item, output)
+            for place, score in scores.items():
+                require_finite(ItemOutput(score=score), f"items[{place}]")
+                self._items[place] = encode_score(score, self._request.items[place].id, self._cuts.get(place))
+        with self._lock:
+            self.size.encoded(len(self._items[item]) if item < len(self._items) else 0)
+            self._left -= 1
+            return not self._left
 
-    def _output(self, item: int, where: str) -> ItemOutput:
-        output = self._combine(item)
+    def _output(self, parts: ItemParts, where: str) -> ItemOutput:
+        outputs = [output for output in parts.outputs if output is not None]
+        output = outputs[0] if len(outputs) == 1 else self._adapter.combine(parts.units, outputs)
         for name in _OUTPUT_TYPES:
             if name not in self._task.output_types:
                 setattr(output, name, None)
@@ -135,7 +189,7 @@ class Assembly:
         require_finite(output, where)
         if output.dense is not None and self._task.dimensions is not None:
             output.dense = shorten(output.dense, self._task.dimensions, output.normalized)
-        return self._leaving.convert(output, self._task.input_type, where)
+        return self._plan.convert(output, self._task.input_type, where)
 
     def _dims(self, output: ItemOutput) -> Mapping[OutputType, int]:
         # An adapter may shorten a dense vector itself.
@@ -144,9 +198,9 @@ class Assembly:
         return {**dims, "dense": wanted} if shortened and wanted else dims
 
     def _encode(self, output: ItemOutput, item: int) -> bytes:
-        item_id, truncated = self._request.items[item].id, self._truncation(item)
+        item_id, truncated = self._request.items[item].id, self._cuts.get(item)
         if self._task.operation == "encode":
-            return encode_item(output, self._leaving.dtype, item, item_id, truncated)
+            return encode_item(output, self._plan.dtype, item, item_id, truncated)
         if self._task.operation == "score":
             if output.score is None:
                 raise ValueError(f"the adapter gave no score for items[{item}]")
@@ -155,31 +209,14 @@ class Assembly:
             raise ValueError(f"the adapter extracted none of {', '.join(_EXTRACTED)} from items[{item}]")
         return encode_extraction(output, item_id, truncated)
 
-    def _combine(self, item: int) -> ItemOutput:
-        positions = self._positions[item]
-        outputs = [output for position in positions if (output := self._outputs[position]) is not None]
-        for position in positions:
-            self._outputs[position] = None
-        if len(positions) == 1:
-            return outputs[0]
-        return self._adapter.combine([self.units[position] for position in positions], outputs)
 
-    def _truncation(self, item: int) -> Truncation | None:
-        cuts = (self.units[position].truncated for position in self._positions[item])
-        return next((cut for cut in cuts if cut is not None), None)
-
-
-def _positions(units: Sequence[Unit], items: int) -> list[list[int]]:
-    positions: list[list[int]] = [[] for _ in range(items)]
-    for position, unit in enumerate(units):
-        if not 0 <= unit.item < items or not 1 <= unit.cost < inf or not 0 <= unit.tokens < inf:  # NaN is none of these
-            made = f"cost {unit.cost} and {unit.tokens} tokens"
-            raise ValueError(f"the adapter made a unit of items[{unit.item}] of {items} with {made}")
-        try:
-            hash(unit.key)  # it would break the queue of all requests
-        except TypeError as error:
-            raise ValueError(f"the adapter made a unit of items[{unit.item}] with a key of {error}") from error
-        positions[unit.item].append(position)
-    if not all(positions):
-        raise ValueError(f"the adapter made no unit of items[{positions.index([])}]")
-    return positions
+def _check(unit: Unit, items: int) -> None:
+    made = f"the adapter made a unit of items[{unit.item}] of {items}"
+    if not 0 <= unit.item < items or not 1 <= unit.cost < inf or not 0 <= unit.tokens < inf:  # NaN is none of these
+        raise ValueError(f"{made} with cost {unit.cost} and {unit.tokens} tokens")
+    if not 0 <= unit.nbytes < inf:
+        raise ValueError(f"{made} that holds {unit.nbytes} bytes")
+    try:
+        hash(unit.key)  # it would break the queue of all requests
+    except TypeError as error:
+        raise ValueError(f"{made} with a key of {error}") from error

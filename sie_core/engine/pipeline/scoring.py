@@ -1,18 +1,18 @@
 """Scores items with a model that only encodes: the query is encoded as a query, the items as documents, and compared.
 
-The adapter sees two `encode` tasks and never learns of it, and their units share batches with anyone's.
+The adapter sees two `encode` tasks, and their units share batches with anyone's.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 
 from sie_core.contracts import (
     Adapter,
     InferenceRequest,
     InvalidInput,
-    Item,
     ItemOutput,
     OutputType,
     Similarity,
@@ -22,15 +22,22 @@ from sie_core.contracts import (
 from sie_core.postprocess import similarity
 
 
-def encoded_units(request: InferenceRequest, query: Item, task: Task, adapter: Adapter) -> list[Unit]:
-    """Prepare the query and the documents of a `score`; the query follows the documents, as the last item."""
+def encoded_units(request: InferenceRequest, task: Task, adapter: Adapter) -> Iterator[Unit]:
+    """Prepare the query and the documents of a `score`; the query comes first, as the item after the documents."""
+    assert task.query is not None
     as_document = replace(task, operation="encode", query=None, instruction=None, input_type="document")
     as_query = replace(as_document, instruction=task.instruction, input_type="query")
-    units = _query_units(adapter, query, as_query)
-    for unit in units:
-        unit.item = len(request.items)
-    units.extend(adapter.prepare(request.items, as_document))
-    return units
+    try:
+        for unit in adapter.prepare([task.query], as_query):
+            unit.item = len(request.items)
+            yield unit
+    except InvalidInput as error:
+        # What is wrong with it is said of `query`, not of the item the adapter takes it for.
+        param = error.param or ""
+        if param.startswith("items[0]"):
+            raise error.about(f"query{param.removeprefix('items[0]')}") from error
+        raise
+    yield from adapter.prepare(request.items, as_document)
 
 
 class Comparison:
@@ -59,14 +66,3 @@ class Comparison:
             self._query = query
             waiting, self._waiting = self._waiting, {}
         return {item: similarity(query, output, self._name, self._by) for item, output in waiting.items()}
-
-
-def _query_units(adapter: Adapter, query: Item, task: Task) -> list[Unit]:
-    try:
-        return list(adapter.prepare([query], task))
-    except InvalidInput as error:
-        # What is wrong with it is said of `query`, not of the item the adapter takes it for.
-        param = error.param or ""
-        if param.startswith("items[0]"):
-            raise error.about(f"query{param.removeprefix('items[0]')}") from error
-        raise

@@ -8,35 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
+from sie_core.concurrency.leases import Lease
 from sie_core.concurrency.loop import call_soon
 from sie_core.contracts import (
     DecodeRequest,
     InferenceError,
     InferenceReply,
     InferenceRequest,
-    ItemOutput,
     QueuedUnit,
     Task,
     Timing,
     TokenizeRequest,
     Unit,
-    Usage,
 )
-from sie_core.engine.models.lease import Lease
 from sie_core.engine.models.loaded import LoadedModel
-from sie_core.engine.requests.output import Leaving
 
 Answer = TypeVar("Answer")
 
 
 class Pending(Generic[Answer]):
     """A request in flight. Created on the event loop; settled from any thread."""
-
-    __slots__ = ("_lock", "_loop", "error", "future", "lease", "model", "request", "settled")
 
     def __init__(
         self, request: InferenceRequest | TokenizeRequest | DecodeRequest, model: LoadedModel, lease: Lease
@@ -54,18 +48,20 @@ class Pending(Generic[Answer]):
 
     def succeed(self, answer: Answer) -> None:
         """Answer with `answer`, unless it is settled already."""
-        if self._settle():
+        if self.settle():
             self._tell(answer, None)
 
     def fail(self, error: InferenceError) -> None:
         """Answer with `error`, unless it is settled already."""
-        if self._settle():
+        if self.settle():
             self.error = InferenceError(error.code, error.message)
             self._tell(None, error)
 
-    def abandon(self) -> bool:
-        """Settle it without an answer, because nobody waits for one; False where it was settled already."""
-        return self._settle()
+    def settle(self) -> bool:
+        """Settle it, without an answer where nobody waits for one; False where it was settled already."""
+        with self._lock:
+            was, self.settled = self.settled, True
+        return not was
 
     def forget(self) -> None:
         """Drop the delivered answer: an exception and this object would otherwise form a reference cycle."""
@@ -73,11 +69,6 @@ class Pending(Generic[Answer]):
             self.future.exception()  # looked at here, should a cancelled call not have
         self.future = self._loop.create_future()
         self.future.cancel()  # another thread may be about to set its result
-
-    def _settle(self) -> bool:
-        with self._lock:
-            was, self.settled = self.settled, True
-        return not was
 
     def _tell(self, answer: Any, error: InferenceError | None) -> None:
         call_soon(self._loop, _resolve, self.future, answer, error)  # with the loop closed nobody waits
@@ -92,33 +83,11 @@ def _resolve(future: asyncio.Future[Any], answer: Any, error: InferenceError | N
         future.set_exception(error)
 
 
-class Assembling(Protocol):
-    """Collects the outputs of a request's units and encodes its reply; implemented by `pipeline.assembly.Assembly`."""
-
-    units: Sequence[Unit]
-
-    def deliver(self, index: int, output: ItemOutput) -> bool:
-        """Take the output of a unit; return whether it was the last of the request."""
-        ...
-
-    def items(self) -> list[bytes]:
-        """Return the encoded items."""
-        ...
-
-    def usage(self) -> Usage:
-        """Count what the request consumed."""
-        ...
-
-    def truncated(self) -> int:
-        """Count the items that were cut."""
-        ...
-
-
 @dataclass(slots=True, eq=False)
 class FlightUnit(QueuedUnit):
     """A queued unit; its `request` is the flight."""
 
-    # Its position among the flight's units.
+    # Its position among the units of its item.
     index: int = field(kw_only=True)
     # The unit as the adapter made it. That of the queue has a key that includes the LoRA adapter.
     made: Unit = field(kw_only=True)
@@ -127,17 +96,6 @@ class FlightUnit(QueuedUnit):
 class Flight(Pending[InferenceReply]):
     """An inference request on its way through the stages. Its times are `time.monotonic()` seconds."""
 
-    __slots__ = (
-        "arrived",
-        "assembly",
-        "first_run",
-        "last_run",
-        "leaving",
-        "prepare_started",
-        "prepared",
-        "submitted",
-        "task",
-    )
     request: InferenceRequest
 
     def __init__(
@@ -146,18 +104,15 @@ class Flight(Pending[InferenceReply]):
         model: LoadedModel,
         lease: Lease,
         task: Task,
-        leaving: Leaving,
         arrived: float,
         now: float,
     ) -> None:
         super().__init__(request, model, lease)
         self.task = task
-        self.leaving = leaving
         self.arrived = arrived
         self.submitted = self.prepare_started = self.prepared = now
         self.first_run: float | None = None
         self.last_run = now
-        self.assembly: Assembling | None = None
 
     def ran(self, started: float, ended: float) -> None:
         """Record the times of a batch with units of this flight."""

@@ -1,4 +1,4 @@
-"""Checks a request against a loaded model, and makes a `Task` for the adapter and the postprocessing of its outputs.
+"""Checks a request against a loaded model, and makes the adapter's `Task` and the plan of its outputs of it.
 
 The client's values override the profile's `runtime`, which overrides the defaults.
 """
@@ -6,30 +6,16 @@ The client's values override the profile's `runtime`, which overrides the defaul
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 from sie_core.catalog import EffectiveOptions, resolve_options
-from sie_core.catalog.wording import short
-from sie_core.contracts import (
-    Converter,
-    InferenceRequest,
-    InvalidInput,
-    Item,
-    ModelFacts,
-    OutputDtype,
-    OutputType,
-    Task,
-)
-from sie_core.engine.models.info import served_operations
+from sie_core.catalog.info import served_operations
+from sie_core.catalog.options.outputs import OutputChoice, listed
+from sie_core.contracts import InferenceRequest, InvalidInput, Item, OutputDtype, Task
 from sie_core.engine.models.loaded import LoadedModel
-from sie_core.engine.requests.output import Leaving
 from sie_core.postprocess.converters import needed
+from sie_core.postprocess.plan import OutputPlan
 
-DEFAULT_DTYPE = "float32"
-DEFAULT_OUTPUT: OutputType = "dense"
-OUTPUT_TYPES: tuple[OutputType, ...] = get_args(OutputType)
-# The vectors that `score` compares where the request names none: the first of these that the model gives.
-PREFERENCE: tuple[OutputType, ...] = ("multivector", "dense", "sparse")
 # The fields of an item, each with its name in `ModelFacts.inputs`.
 MEDIA = (("text", "text"), ("images", "image"), ("audio", "audio"), ("video", "video"), ("document", "document"))
 
@@ -39,7 +25,7 @@ class Asked(NamedTuple):
 
     # For the adapter; without its LoRA adapter, which is loaded afterwards.
     task: Task
-    leaving: Leaving
+    plan: OutputPlan
     # The name of the LoRA adapter.
     lora: str | None
     # Options of the request that only other operations or families read.
@@ -63,27 +49,16 @@ def resolve_task(
     facts = model.facts
     served = served_operations(facts.operations)
     if request.operation not in served:
-        raise _invalid(model, "model", f"serves {_listed(served)}, not {request.operation}")
+        raise _invalid(model, "model", f"serves {listed(served)}, not {request.operation}")
     _check_items(request, model)
-    native = request.operation in facts.operations
-    options = resolve_options(
-        model.family,
-        model.resolved,
-        request.options,
-        request.operation,
-        None if native else "encode",
-        model.converters.postprocessors,
-        request.wishes,
-        request.demands,
-        elsewhere=every_option,
-        takes_lora=facts.takes_lora,
-    )
-    outputs = _outputs(request, options, model, native)
+    options = _options(request, model, every_option)
+    choice = OutputChoice(request, options, model.id, facts, model.notes)
+    outputs = choice.names()
     converters = needed(request, outputs, options, model.id, model.converters)
-    dims = _dimensions(request, options, outputs, model, converters)
+    dims = choice.dimensions(outputs, converters)
     task = Task(
         operation=request.operation,
-        output_types=_of_adapter(outputs, options) if converters else outputs,
+        output_types=choice.of_adapter(outputs) if converters else outputs,
         input_type=request.input_type or options.input_type,
         instruction=request.instruction if request.instruction is not None else options.instruction,
         truncate=request.truncate or options.truncate,
@@ -93,105 +68,37 @@ def resolve_task(
         query=request.query,
         options=options.family,
     )
-    dtype = _dtype(request, options, dtypes)
+    dtype = choice.dtype(dtypes)
     if options.lora is not None and not facts.takes_lora:
-        raise _invalid(model, "options.lora", "takes no LoRA adapters; leave the option out")
-    return Asked(task, Leaving(dtype, outputs, converters), options.lora, options.ignored)
+        why = model.notes.get("lora")
+        problem = "takes no LoRA adapters; leave the option out"
+        raise _invalid(model, "options.lora", f"{problem}. {why.removesuffix('.')}" if why else problem)
+    return Asked(task, OutputPlan(dtype, outputs, converters), options.lora, options.ignored)
 
 
-def _outputs(
-    request: InferenceRequest, options: EffectiveOptions, model: LoadedModel, native: bool
-) -> tuple[OutputType, ...]:
-    # Choose the outputs of `encode`, or the one output that `score` compares for a model without scores of its own.
-    if request.operation == "encode":
-        return _output_types(request, options, model)
-    if not native:
-        return (_compared(request, options, model),)
-    if wrong := [name for name in ("output_types", "dimensions") if request.options.get(name) is not None]:
-        raise _invalid(model, f"options.{wrong[0]}", f"has scores of its own: leave {_listed(wrong)} out")
-    return ()
-
-
-def _output_types(request: InferenceRequest, options: EffectiveOptions, model: LoadedModel) -> tuple[OutputType, ...]:
-    by_option = request.options.get("output_types") is not None
-    asked = options.output_types if by_option else request.output_types or options.output_types
-    have = _allowed(options, model)
-    if asked is None:
-        asked = (DEFAULT_OUTPUT,) if DEFAULT_OUTPUT in have else tuple(have[:1])
-    _require(asked, have, "options.output_types" if by_option else "output_types", model)
-    return tuple(name for name in OUTPUT_TYPES if name in asked)
-
-
-def _compared(request: InferenceRequest, options: EffectiveOptions, model: LoadedModel) -> OutputType:
-    # Where a profile returns derived outputs only (MUVERA), scores compare the outputs they are derived from.
-    have = _allowed(options, model) or list(model.facts.outputs)
-    if request.options.get("output_types") is None or options.output_types is None:
-        found = next((name for name in PREFERENCE if name in have), None)
-        if found is None:
-            raise _invalid(model, "model", "gives no vectors at this profile to compute a score of")
-        return found
-    _require(options.output_types, have, "options.output_types", model)
-    if len(options.output_types) > 1:
-        raise _invalid(model, "options.output_types", f"scores by one output at a time; name one of {_listed(have)}")
-    return options.output_types[0]
-
-
-def _allowed(options: EffectiveOptions, model: LoadedModel) -> list[OutputType]:
-    have = {*model.facts.outputs, *(each.target for each in options.postprocessors)}
-    return [name for name in OUTPUT_TYPES if name in have and name in (options.profile.output_types or have)]
-
-
-def _of_adapter(outputs: Sequence[OutputType], options: EffectiveOptions) -> tuple[OutputType, ...]:
-    # List the outputs to ask the adapter for: a derived output is replaced by its source.
-    sources = {each.target: each.source for each in options.postprocessors}
-    wanted = {sources.get(name, name) for name in outputs}
-    return tuple(name for name in OUTPUT_TYPES if name in wanted)
-
-
-def _require(asked: Sequence[OutputType], have: Sequence[OutputType], param: str, model: LoadedModel) -> None:
-    if wrong := [name for name in asked if name not in have]:
-        why = " ".join(f" {note}" for name in wrong if (note := model.notes.get(name)))
-        raise _invalid(model, param, f"gives {_listed(have)}, not {_listed(wrong)}" + (f".{why}" if why else ""))
-
-
-def _dimensions(
-    request: InferenceRequest,
-    options: EffectiveOptions,
-    outputs: Sequence[OutputType],
-    model: LoadedModel,
-    converters: Mapping[OutputType, Converter],
-) -> int | None:
-    wanted = request.dimensions or options.dimensions
-    said = request.dimensions or request.options.get("dimensions")
-    if wanted is None or ("dense" not in outputs and said is None):
-        return None  # the profile's size is that of dense vectors, and the request asks for other outputs
-    param = "dimensions" if request.dimensions else "options.dimensions"
-    if "dense" not in outputs:
-        raise InvalidInput(
-            f"{param} is {wanted}, and shortens dense vectors only: the request asks {model.id} for none.", param=param
-        )
-    made = converters.get("dense")
-    allowed = {made.dims} if made else {*model.facts.matryoshka_dims, *_native(model.facts)}
-    if wanted not in allowed:
-        there = f"{model.id} gives dense vectors of {_listed(sorted(allowed))} dimensions"
-        raise InvalidInput(f"{param} is {wanted}, and {there}.", param=param)
-    return wanted
-
-
-def _native(facts: ModelFacts) -> tuple[int, ...]:
-    return (facts.dims["dense"],) if "dense" in facts.dims else ()
-
-
-def _dtype(request: InferenceRequest, options: EffectiveOptions, dtypes: Mapping[str, OutputDtype]) -> OutputDtype:
-    name = request.output_dtype or options.output_dtype or DEFAULT_DTYPE
-    if name not in dtypes:
-        param = "output_dtype" if request.output_dtype else "options.output_dtype"
-        raise InvalidInput(f"{param} is {short(name)}; there are {_listed(dtypes)}.", param=param)
-    return dtypes[name]
+def _options(request: InferenceRequest, model: LoadedModel, every_option: Collection[str]) -> EffectiveOptions:
+    gives_any = request.options or request.wishes or request.demands
+    if not gives_any and (plain := model.plain_options.get(request.operation)):
+        return plain
+    facts = model.facts
+    options = resolve_options(
+        model.family,
+        model.resolved,
+        request.options,
+        request.operation,
+        None if request.operation in facts.operations else "encode",
+        model.converters.postprocessors,
+        request.wishes,
+        request.demands,
+        elsewhere=every_option,
+        takes_lora=facts.takes_lora,
+    )
+    if not gives_any:
+        model.plain_options[request.operation] = options
+    return options
 
 
 def _labels(request: InferenceRequest, model: LoadedModel) -> tuple[str, ...]:
-    # Check the labels of `extract`; duplicates are removed.
     facts = model.facts
     if request.labels and facts.takes_labels == "no":
         raise _invalid(model, "labels", "looks for what its weights say and takes no labels; leave them out")
@@ -229,12 +136,8 @@ def _check_query(query: Item | None, refused: Sequence[tuple[str, str]], model: 
 def _check_item(item: Item, refused: Sequence[tuple[str, str]], where: str, model: LoadedModel) -> None:
     for field, kind in refused:
         if getattr(item, field):
-            raise _invalid(model, f"{where}.{field}", f"takes {_listed(model.facts.inputs)}, no {kind}")
+            raise _invalid(model, f"{where}.{field}", f"takes {listed(model.facts.inputs)}, no {kind}")
 
 
 def _invalid(model: LoadedModel, param: str, problem: str) -> InvalidInput:
     return InvalidInput(f"{model.id} {problem}.", param=param)
-
-
-def _listed(names: Mapping[str, object] | Sequence[object]) -> str:
-    return ", ".join(str(name) for name in names) or "nothing"

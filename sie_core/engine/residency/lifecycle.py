@@ -8,112 +8,87 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from statistics import median
 
 from sie_sdk.errors import error_spec
 
+from sie_core.catalog.fetching import FetchedModel
+from sie_core.concurrency.leases import Lease
 from sie_core.concurrency.threads import on_thread
-from sie_core.contracts import InferenceError, ResolvedModel
+from sie_core.contracts import InferenceError, LoadWait, ResolvedModel
 from sie_core.engine.metrics import EngineMetrics
-from sie_core.engine.models.lease import Lease
 from sie_core.engine.models.load_failure import FailedLoad, failed_load
 from sie_core.engine.models.loaded import LoadedModel
-from sie_core.engine.models.record import LEAST_RETRY_S, ON_THE_WAY, RESTING, ModelRecord, Registry, State
+from sie_core.engine.models.record import ON_THE_WAY, RESTING, ModelRecord, Registry, State, Took
 from sie_core.engine.requests.errors import unavailable
-from sie_core.engine.residency.loader import Fetched, Loader
-from sie_core.engine.residency.memory import Estimates, trim_heap
+from sie_core.engine.residency.loader import Loader
 from sie_core.engine.residency.residency import Residency
-from sie_core.engine.residency.residents import Queues, Unloader
+from sie_core.engine.residency.unloader import Queues, Unloader
 from sie_core.engine.timeouts import Timeouts
+from sie_core.memory.estimates import Estimates
 
 log = logging.getLogger(__name__)
 
-LOADS_REMEMBERED = 64
+LOADS_REMEMBERED = 16
+# How much longer a load is waited for than it was predicted to take at most, as a share.
+ERROR_SHARE = 0.25
 
 
+@dataclass(slots=True, eq=False)
 class Lifecycle:
-    """Moves every model of the catalog through its states.
+    """Moves every model of the catalog through its states."""
 
-    Args:
-        registry: The models.
-        loader: Fetches and loads them.
-        residency: Places them on the device.
-        unloader: Unloads them.
-        estimates: Memory that models take.
-        queues: Where a loaded model gets its queue.
-        metrics: Counts loads.
-        timeouts: How long failed loads cool down.
-        clock: Monotonic seconds.
-    """
+    registry: Registry
+    loader: Loader
+    residency: Residency
+    unloader: Unloader
+    estimates: Estimates
+    # Where a loaded model gets its queue.
+    queues: Queues
+    metrics: EngineMetrics
+    timeouts: Timeouts
+    clock: Callable[[], float] = time.monotonic
+    _closed: bool = False
+    # What the latest loads took.
+    _took: deque[Took] = field(default_factory=lambda: deque(maxlen=LOADS_REMEMBERED))
 
-    def __init__(
-        self,
-        registry: Registry,
-        loader: Loader,
-        residency: Residency,
-        unloader: Unloader,
-        estimates: Estimates,
-        queues: Queues,
-        metrics: EngineMetrics,
-        timeouts: Timeouts,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._registry = registry
-        self._loader = loader
-        self._residency = residency
-        self._unloader = unloader
-        self._estimates = estimates
-        self._queues = queues
-        self._metrics = metrics
-        self._timeouts = timeouts
-        self._clock = clock
-        self._closed = False
-        self._loads_s: deque[float] = deque(maxlen=LOADS_REMEMBERED)
-
-    async def acquire(self, resolved: ResolvedModel, wait_s: float) -> tuple[LoadedModel, Lease]:
+    async def acquire(self, resolved: ResolvedModel, wait: LoadWait) -> tuple[LoadedModel, Lease]:
         """Return the loaded model with a lease on it, which the caller releases. Starts the load if needed.
 
         Args:
             resolved: The model.
-            wait_s: How long to wait for a load or an unload.
+            wait: How long to wait for a load or an unload.
 
         Raises:
             InferenceError: `MODEL_LOADING` with the time it will still take, `MODEL_NOT_LOADED` while it is being
                 unloaded, `MODEL_LOAD_FAILED` until a failed load may be tried again; `MODEL_NOT_FOUND` where it was
                 removed meanwhile; `QUEUE_UNAVAILABLE` once closed.
         """
-        record = self._registry.of(resolved)
-        until = self._clock() + wait_s
-        waited = False
-        while True:
-            now = self._clock()
-            if self._closed:
-                raise unavailable("the engine is closed")
-            record = self._current(record)
-            if (loaded := record.ready()) is not None:
-                return loaded, loaded.leases.acquire()
-            if record.state is State.FAILED and record.failure and (waited or not record.failure.may_retry(now)):
-                raise record.failure.error(now)
-            self._start_load(record)
-            if now >= until:
-                raise _not_ready(record, self._typical_load_s())
-            await record.at_rest(until - now)
-            waited = True
+        record = self._current(self.registry.of(resolved))
+        if (loaded := self._ready(record)) is not None:
+            record.came_back()
+            return loaded, loaded.leases.acquire()
+        if wait.if_soon and self._remaining_s(record) > wait.seconds:
+            raise self._not_ready(record)
+        until = self.clock() + wait.seconds * (1 + ERROR_SHARE if wait.if_soon else 1)
+        with wait.place() as may_wait:
+            while may_wait and (left_s := until - self.clock()) > 0:
+                await record.at_rest(left_s)
+                record = self._current(record)
+                if (loaded := self._ready(record, waited=True)) is not None:
+                    return loaded, loaded.leases.acquire()
+        raise self._not_ready(record)
 
     async def load(self, resolved: ResolvedModel) -> None:
-        """Load a model now, whatever failed before; return when it is loaded.
-
-        Raises:
-            InferenceError: `MODEL_LOAD_FAILED`; `MODEL_NOT_FOUND` where it was removed meanwhile.
-        """
-        record = self._registry.of(resolved)
-        while record.ready() is None:
-            if self._closed:
-                raise unavailable("the engine is closed")
+        """Load a model now, whatever failed before; return when it is loaded, or raise as `acquire` does."""
+        record = self.registry.of(resolved)
+        while (record := self._current(record)).ready() is None:
             self._start_load(record)
             await record.at_rest()
-            record = self._current(record)
             if record.state is State.FAILED and record.failure is not None:
-                raise record.failure.error(self._clock())
+                raise record.failure.error(self.clock())
 
     async def load_record(self, record: ModelRecord) -> None:
         """Load a record, unless it is retired or loaded. Afterwards it holds the model, or the failure."""
@@ -127,50 +102,53 @@ class Lifecycle:
             await _cancel(record)  # the device holds nothing of it yet
         while record.state not in RESTING or record.loaded is not None:
             if record.state in RESTING:
-                await self._unloader.unload(record)
+                await self.unloader.unload(record)
             else:
                 await record.at_rest()
-        self._registry.forget(record)
+        self.registry.forget(record)
 
     async def unload(self, resolved: ResolvedModel, wait_s: float | None = None) -> bool:
-        """Unload a model once its last lease is released; new requests are refused meanwhile.
-
-        Args:
-            resolved: The model.
-            wait_s: How long it may stay in use; beyond it the model serves on. None for no limit.
-
-        Returns:
-            Whether it is not loaded now.
-        """
-        record = self._registry.of(resolved)
+        """Unload a model as `Unloader.unload` does; return whether it is not loaded now."""
+        record = self.registry.of(resolved)
         while record.state not in RESTING:
             await record.at_rest()
-        await self._unloader.unload(record, wait_s)
+        await self.unloader.unload(record, wait_s)
         return record.loaded is None
 
     async def close(self) -> None:
         """Unload every model at once; the device has stopped."""
-        self._closed = True
-        records = list(self._registry)
+        self._closed = self.unloader.closed = True
+        records = list(self.registry)
         await asyncio.gather(*(_cancel(record) for record in records))
-        await self._unloader.close(records)
+        await self.unloader.close(records)
 
     def failure(self, resolved: ResolvedModel) -> FailedLoad | None:
         """Return a model's last failed load; None where the last one succeeded, or there was none."""
-        record = self._registry.known(resolved.id)
+        record = self.registry.known(resolved.id)
         return None if record is None else record.failure
 
     def notes(self) -> list[str]:
         """List the loads whose download makes no progress."""
-        downloads = [(record.resolved.id, record.download) for record in self._registry if record.download is not None]
+        downloads = [(record.resolved.id, record.download) for record in self.registry if record.download is not None]
         return [f"{model}: {problem}" for model, download in downloads if (problem := download.problem())]
+
+    def _ready(self, record: ModelRecord, *, waited: bool = False) -> LoadedModel | None:
+        # Return a loaded model, or start its load. A failed load is told to who waited for it, and to all until it
+        # cooled down.
+        now, failure = self.clock(), record.failure
+        if record.state is State.FAILED and failure is not None and (waited or not failure.may_retry(now)):
+            raise failure.error(now)
+        self._start_load(record)
+        return record.ready()
 
     def _current(self, record: ModelRecord) -> ModelRecord:
         # Return a record, or the one that replaced it where the catalog changed meanwhile.
+        if self._closed:
+            raise unavailable("the engine is closed")
         if not record.retired:
             return record
         model = record.resolved.id
-        current = self._registry.known(model)
+        current = self.registry.known(model)
         if current is None:
             raise InferenceError("MODEL_NOT_FOUND", f"The model {model!r} is no longer served here.", param="model")
         return current
@@ -189,75 +167,75 @@ class Lifecycle:
             record.move(State.AVAILABLE)
             raise
         except BaseException as error:
-            failure = failed_load(model, error, record.failure, self._clock(), self._timeouts)
-            self._metrics.loads.labels(model, failure.error_class).inc()
+            failure = failed_load(model, error, record.failure, self.clock(), self.timeouts)
+            self.metrics.loads.labels(model, failure.error_class).inc()
             record.move(State.FAILED, failure=failure)
             return
-        self._queues.add_model(loaded)
+        self.queues.add_model(loaded)
         record.move(State.READY, loaded=loaded, memory_bytes=memory_bytes)
         self._loaded(record)
 
-    async def _fetch(self, record: ModelRecord) -> Fetched:
+    async def _fetch(self, record: ModelRecord) -> FetchedModel:
         download = record.download
         assert download is not None
         resolved, report = record.resolved, record.stages_s.__setitem__
-        return await on_thread(f"sie-fetch-{resolved.id}", lambda: self._loader.fetch(resolved, report, download.moved))
+        return await on_thread(f"sie-fetch-{resolved.id}", lambda: self.loader.fetch(resolved, report, download.moved))
 
-    async def _place(self, record: ModelRecord, fetched: Fetched) -> tuple[LoadedModel, int]:
+    async def _place(self, record: ModelRecord, fetched: FetchedModel) -> tuple[LoadedModel, int]:
         # Load a fetched model once there is room; return it with the bytes it takes.
         record.move(State.QUEUED)
-        asked, model = self._clock(), record.resolved.id
+        asked, model = self.clock(), record.resolved.id
         made: LoadedModel | None = None
 
         async def load() -> LoadedModel:
             nonlocal made
             if record.state is State.QUEUED:
-                record.stages_s["room"] = self._clock() - asked
+                record.stages_s["room"] = self.clock() - asked
                 record.move(State.LOADING)
-            made = await on_thread(f"sie-load-{model}", lambda: self._load_now(record, fetched), _discard)
+            report = record.stages_s.__setitem__
+            made = await on_thread(f"sie-load-{model}", lambda: self.loader.load(fetched, report), _discard)
             return made
 
+        precision = self.loader.precision(fetched.resolved)
+        need = partial(self.estimates.before, fetched.resolved, fetched.card, precision)
         try:
-            placed = await self._residency.place(
-                model, lambda: self._estimates.before(fetched.resolved, fetched.card, fetched.precision), load
-            )
+            placed = await self.residency.place(model, need, load, (record.took or self._typical()).work)
         except asyncio.CancelledError:
             if made is not None:  # it was cancelled while the device was measured after the load
                 threading.Thread(target=_discard, args=(made,), name=f"sie-discard-{model}", daemon=True).start()
             raise
         loaded = placed.result
-        return loaded, self._estimates.after(fetched.resolved, placed.grown, loaded.facts.memory_bytes, placed.need)
-
-    def _load_now(self, record: ModelRecord, fetched: Fetched) -> LoadedModel:
-        try:
-            return self._loader.load(fetched, record.stages_s.__setitem__)
-        finally:
-            trim_heap()
+        return loaded, self.estimates.after(fetched.resolved, placed.grown, loaded.facts.memory_bytes, placed.need)
 
     def _loaded(self, record: ModelRecord) -> None:
-        model, load_s = record.resolved.id, record.load_s or 0.0
-        self._loads_s.append(load_s)
-        self._metrics.loads.labels(model, "ok").inc()
-        self._metrics.model_memory.labels(model).set(record.memory_bytes or 0)
+        model = record.resolved.id
+        if record.took is not None:
+            self._took.append(record.took)
+        self.metrics.loads.labels(model, "ok").inc()
+        self.metrics.model_memory.labels(model).set(record.memory_bytes or 0)
         for stage, seconds in record.stages_s.items():
-            self._metrics.load_seconds.labels(model, stage).set(seconds)
+            self.metrics.load_seconds.labels(model, stage).set(seconds)
         stages = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in record.stages_s.items())
-        log.info("%s loaded in %.2f s: %s", model, load_s, stages)
+        log.info("%s loaded: %s", model, stages)
 
-    def _typical_load_s(self) -> float:
-        # Estimate a first load by the mean of other models' loads, or by the error table's pause.
-        if self._loads_s:
-            return max(LEAST_RETRY_S, sum(self._loads_s) / len(self._loads_s))
-        return error_spec("MODEL_LOADING").retry_after_s or 0.0
+    def _typical(self) -> Took:
+        # Estimate a first load by the median of the latest loads, or by the error table's pause.
+        if not self._took:
+            return Took(0.0, error_spec("MODEL_LOADING").retry_after_s or 0.0)
+        return Took(*map(median, zip(*self._took, strict=True)))
 
+    def _remaining_s(self, record: ModelRecord) -> float:
+        return record.remaining_s(self._typical(), self.residency.loads.turn_s(record.resolved.id))
 
-def _not_ready(record: ModelRecord, typical_s: float) -> InferenceError:
-    model = record.resolved.id
-    leaving = record.state in (State.DRAINING, State.UNLOADING)
-    if leaving and not record.evicted:
-        return InferenceError("MODEL_NOT_LOADED", f"{model} is being unloaded; retry shortly.")
-    left_s = typical_s if leaving else record.remaining_s(typical_s)
-    return InferenceError("MODEL_LOADING", f"{model} is being loaded; retry in {left_s:.0f} s.", retry_after_s=left_s)
+    def _not_ready(self, record: ModelRecord) -> InferenceError:
+        # Make the error of a request that does not wait any longer, and keep the model for it.
+        model = record.resolved.id
+        if record.state in (State.DRAINING, State.UNLOADING) and not record.evicted:
+            return InferenceError("MODEL_NOT_LOADED", f"{model} is being unloaded; retry shortly.")
+        left_s = self._remaining_s(record)
+        record.expect_back(left_s)
+        message = f"{model} is being loaded; retry in {left_s:.1f} s."
+        return InferenceError("MODEL_LOADING", message, retry_after_s=left_s)
 
 
 def _discard(loaded: LoadedModel) -> None:

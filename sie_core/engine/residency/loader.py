@@ -1,184 +1,145 @@
-"""Loads one model on loader threads: finds its weights, card and family, then loads its adapter."""
+"""Loads models, and LoRA adapters onto them: finds their weights, then has the model's family load them."""
 
 from __future__ import annotations
 
-import importlib
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from sie_core.batching.checked import CheckedPolicy
-from sie_core.cache import HeldWeights, WeightChain, hold_weights
-from sie_core.catalog import FamilyChoice, check_profile, choose_family, read_card
+from sie_core.cache import HeldWeights, WeightChain
+from sie_core.cache.choices import kept_choices
+from sie_core.catalog.fetching import FetchedModel, fetch_model
+from sie_core.catalog.loading import StageReport, load_adapter, timed
+from sie_core.concurrency.leases import Leases
+from sie_core.concurrency.threads import on_thread, on_thread_to_its_end
 from sie_core.contracts import (
     Adapter,
     BatchLimits,
     Device,
     LoadContext,
-    ModelCard,
-    ModelFamily,
+    Lora,
+    LoraConfig,
     ModelLoadError,
     ResolvedModel,
+    WeightRequest,
 )
-from sie_core.contracts.weights import Progress
+from sie_core.contracts.model.weights import Progress
 from sie_core.engine.metrics import EngineMetrics, ModelMetrics
-from sie_core.engine.models.lease import Leases
 from sie_core.engine.models.loaded import LoadedModel
-from sie_core.engine.models.loras import Loras
-from sie_core.engine.residency.lora_loader import LoraLoader
+from sie_core.engine.models.loras import LoadedLora, Loras
 from sie_core.engine.residency.residency import Residency
 from sie_core.engine.timeouts import Timeouts
+from sie_core.memory import weight_bytes
+from sie_core.memory.estimates import Need
+from sie_core.memory.meter import trim_heap
 from sie_core.plugins import PluginSet
 from sie_core.postprocess.converters import ConverterFailed, Converters, turned_on
 from sie_core.settings import Settings
 
 log = logging.getLogger(__name__)
 
-StageReport = Callable[[str, float], None]
+# The precision that is assumed of a LoRA adapter before its load: the widest that adapters keep their factors in.
+LORA_PRECISION = "float32"
+# What the load of one is expected to take; those who wait for a model behind it are told a time by it.
+LORA_LOAD_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
-    """A model whose weights were found, and the family that serves it."""
-
-    resolved: ResolvedModel
-    # None for a weightless model.
-    weights: HeldWeights | None
-    card: ModelCard | None
-    choice: FamilyChoice
-    # Options of its profile that its family has not.
-    ignored: tuple[str, ...]
-    # The precision asked for.
-    precision: str
-
-
 class Loader:
-    """Turns a model of the catalog into a loaded one, in two steps.
+    """Turns a model of the catalog into a loaded one, in two steps."""
 
-    Args:
-        device: Where models are loaded to.
-        compute_threads: CPU threads a forward pass may use.
-        residency: Places the LoRA adapters of its models.
-        new_policy: Makes the batch policy of a model.
-        timeouts: Those of LoRA adapters among them.
-        clock: Monotonic seconds.
-    """
+    settings: Settings
+    plugins: PluginSet
+    weights: WeightChain
+    device: Device
+    # CPU threads a forward pass may use.
+    compute_threads: int
+    metrics: EngineMetrics
+    # Places the LoRA adapters of its models.
+    residency: Residency
+    # Makes the batch policy of a model.
+    new_policy: Callable[[BatchLimits], CheckedPolicy]
+    timeouts: Timeouts
+    clock: Callable[[], float] = time.monotonic
 
-    def __init__(
-        self,
-        settings: Settings,
-        plugins: PluginSet,
-        weights: WeightChain,
-        device: Device,
-        compute_threads: int,
-        metrics: EngineMetrics,
-        residency: Residency,
-        new_policy: Callable[[BatchLimits], CheckedPolicy],
-        timeouts: Timeouts,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._settings = settings
-        self._plugins = plugins
-        self._weights = weights
-        self._device = device
-        self._compute_threads = compute_threads
-        self._metrics = metrics
-        self._residency = residency
-        self._new_policy = new_policy
-        self._timeouts = timeouts
-        self._clock = clock
+    def fetch(self, resolved: ResolvedModel, report: StageReport, progress: Progress) -> FetchedModel:
+        """Find the weights and the family, as `fetch_model` does; `report` gets each stage and its seconds."""
+        with timed("fetch", report):
+            return fetch_model(resolved, self.weights, self.plugins, self.device, progress)
 
-    def fetch(self, resolved: ResolvedModel, report: StageReport, progress: Progress) -> Fetched:
-        """Find the weights and the family. Several models may be fetched at once.
+    def precision(self, resolved: ResolvedModel) -> str:
+        """Return the precision that a model's profile asks for, or else the settings."""
+        return resolved.profile.compute_precision or self.settings.default_compute_precision
 
-        Args:
-            resolved: The model.
-            report: Called with each stage and its seconds.
-            progress: Called with the progress of a download.
-
-        Raises:
-            ModelLoadError: With the failure's class.
-        """
-        with _timed("fetch", report):
-            weights = hold_weights(resolved.config, self._weights, progress)
-            card = None if weights is None else read_card(weights.folder)
-        choice = choose_family(self._plugins, resolved, card, self._device)
-        ignored = check_profile(choice.family, resolved.profile, self._plugins.postprocessors)
-        precision = resolved.profile.compute_precision or self._settings.default_compute_precision
-        return Fetched(resolved, weights, card, choice, ignored, precision)
-
-    def load(self, fetched: Fetched, report: StageReport) -> LoadedModel:
+    def load(self, fetched: FetchedModel, report: StageReport) -> LoadedModel:
         """Load a fetched model; `Residency` has one load at a time.
 
         Raises:
             ModelLoadError: With the failure's class.
             OutOfDeviceMemory: The device has no room.
         """
-        with _timed("import", report):
-            adapter_class = _import_adapter(fetched.choice.family)
-        with _timed("load", report):
-            adapter = adapter_class.load(self._context(fetched, report))
         try:
-            loaded = self._loaded(fetched.resolved, fetched.choice, adapter, fetched.ignored)
-        except BaseException:
-            adapter.unload()
-            raise
-        loaded.weights = fetched.weights
-        return loaded
+            adapter, fetched = load_adapter(fetched, self._context(fetched, report), self.plugins, report)
+            try:
+                return self._loaded(fetched, adapter)
+            except BaseException:
+                adapter.unload()
+                raise
+        finally:
+            trim_heap()
 
-    def _context(self, fetched: Fetched, report: StageReport) -> LoadContext:
+    def _context(self, fetched: FetchedModel, report: StageReport) -> LoadContext:
+        weights = None if fetched.weights is None else fetched.weights.folder
         return LoadContext(
             model=fetched.resolved,
-            device=self._device,
-            precision=fetched.precision,
-            weights=None if fetched.weights is None else fetched.weights.folder,
+            device=self.device,
+            precision=self.precision(fetched.resolved),
+            weights=weights,
             card=fetched.card,
-            attention_backend=self._settings.attention_backend,
-            threads=self._compute_threads,
-            runners=self._plugins.runners,
+            attention_backend=self.settings.attention_backend,
+            runner=self.settings.runner,
+            threads=self.compute_threads,
+            runners=self.plugins.runners,
+            choices=None if weights is None else kept_choices(self.settings, self.plugins, weights),
             stage=lambda name, seconds: report(f"load.{name}", seconds),
         )
 
-    def _loaded(
-        self, resolved: ResolvedModel, choice: FamilyChoice, adapter: Adapter, ignored: tuple[str, ...]
-    ) -> LoadedModel:
-        notes = {"family": choice.reason, "precision": adapter.facts.precision, **adapter.facts.notes}
-        report = partial(self._plugins.faulty, "sie_postprocessors")
-        converters = Converters(self._plugins.postprocessors, adapter.facts.dims, report)
+    def _loaded(self, fetched: FetchedModel, adapter: Adapter) -> LoadedModel:
+        resolved, family = fetched.resolved, fetched.choice.family
+        converters = Converters(
+            self.plugins.postprocessors, adapter.facts.dims, partial(self.plugins.faulty, "sie_postprocessors")
+        )
+        notes = {"family": fetched.choice.reason, "precision": adapter.facts.precision, **adapter.facts.notes}
         notes |= self._warm(resolved, converters)
-        if ignored:
-            notes["ignored options"] = ", ".join(ignored)
-            log.warning("%s: the family %s knows no %s", resolved.id, choice.family.id, ", ".join(ignored))
-        log.info("%s is served by %s: %s", resolved.id, choice.family.id, notes)
-        limits, leases = self._limits(resolved), Leases(self._clock)
+        if fetched.ignored:
+            notes["ignored options"] = ", ".join(fetched.ignored)
+            log.warning("%s: the family %s knows no %s", resolved.id, family.id, notes["ignored options"])
+        log.info("%s is served by %s: %s", resolved.id, family.id, notes)
+        leases, declared = Leases(self.clock), resolved.config.loras
+        loras = LoraLoader(resolved.id, adapter, leases, declared, self.weights, self.residency)
+        most, by_id = self.settings.max_loras_per_model, self.settings.lora_by_id
         return LoadedModel(
             resolved=resolved,
-            family=choice.family,
+            family=family,
             adapter=adapter,
             facts=adapter.facts,
-            new_policy=partial(self._new_policy, limits),
-            metrics=ModelMetrics(self._metrics, resolved.id),
+            new_policy=partial(self.new_policy, self._limits(resolved)),
+            metrics=ModelMetrics(self.metrics, resolved.id),
             converters=converters,
-            loras=Loras(
-                resolved.id,
-                resolved.config.loras,
-                self._settings.max_loras_per_model,
-                LoraLoader(resolved.id, adapter, leases, resolved.config.loras, self._weights, self._residency).load,
-                self._settings.lora_by_id,
-                self._timeouts,
-                self._clock,
-            ),
+            loras=Loras(resolved.id, declared, most, loras.load, by_id, self.timeouts, self.clock),
             notes=notes,
             leases=leases,
+            weights=fetched.weights,
         )
 
     def _warm(self, resolved: ResolvedModel, converters: Converters) -> dict[str, str]:
         # Make the converters that the profile turns on; return a note on each.
         notes = {}
-        for each in turned_on(self._plugins.postprocessors.values(), resolved.profile):
+        for each in turned_on(self.plugins.postprocessors.values(), resolved.profile):
             try:
                 made = converters.warm(each, resolved.profile)
             except ConverterFailed as error:
@@ -189,39 +150,68 @@ class Loader:
         return notes
 
     def _limits(self, resolved: ResolvedModel) -> BatchLimits:
-        run_ms = self._settings.max_batch_ms
+        run_ms = self.settings.max_batch_ms
         run_s = None if run_ms is None else run_ms / 1000
-        if run_s is None and self._device.kind == "cpu":
-            run_s = self._timeouts.cpu_batch_s
+        if run_s is None and self.device.kind == "cpu":
+            run_s = self.timeouts.cpu_batch_s
         return BatchLimits(
-            max_cost=resolved.profile.max_batch_cost or self._settings.max_batch_cost,
-            max_requests=self._settings.max_batch_requests,
+            max_cost=resolved.profile.max_batch_cost or self.settings.max_batch_cost,
+            max_requests=self.settings.max_batch_requests,
             max_run_s=run_s,
-            max_wait_s=self._settings.max_batch_wait_ms / 1000,
+            max_wait_s=self.settings.max_batch_wait_ms / 1000,
         )
 
 
-def _import_adapter(family: ModelFamily) -> type[Adapter]:
-    module_name, _, class_name = family.adapter.partition(":")
-    try:
-        adapter = getattr(importlib.import_module(module_name), class_name)
-    except ImportError as error:
-        log.exception("the adapter of the family %s cannot be imported", family.id)
-        missing = f"the module {error.name!r}" if error.name else "a module"
-        raise ModelLoadError(
-            "DEPENDENCY", f"The family {family.id!r} cannot import {missing}; install what its plugin needs."
-        ) from error
-    except AttributeError as error:
-        raise ModelLoadError(
-            "DEPENDENCY", f"The family {family.id!r} names the adapter {family.adapter}, which does not exist."
-        ) from error
-    if not (isinstance(adapter, type) and issubclass(adapter, Adapter)):
-        raise ModelLoadError("DEPENDENCY", f"{family.adapter} of the family {family.id!r} is no `Adapter`.")
-    return adapter
+@dataclass(frozen=True, slots=True)
+class LoraLoader:
+    """Loads the LoRA adapters of one model. Event loop only."""
+
+    model: str
+    adapter: Adapter
+    # The model's. A load at work holds one, so that the model stays even if its clients leave.
+    leases: Leases
+    declared: Mapping[str, LoraConfig]
+    # Where the files of undeclared ones come from.
+    weights: WeightChain
+    residency: Residency
+
+    async def load(self, name: str) -> LoadedLora:
+        """Load the adapter `name`, declared or a repository. Unused models and adapters are evicted for it.
+
+        Raises:
+            ModelLoadError: With the failure's class; `OOM` where no room could be made.
+            OutOfDeviceMemory: The device had no room after all.
+            DeviceLost: The device is lost until a restart; every request is refused.
+        """
+        config = self.declared.get(name) or LoraConfig(name)
+        held, wanted = await on_thread(f"sie-fetch-{name}", lambda: _fetch(config, self.weights))
+        with held:
+            who, need = f"the LoRA adapter {name} of {self.model}", Need(wanted, True)
+            placed = await self.residency.place(
+                who, lambda: need, lambda: self._load(name, held.folder), LORA_LOAD_S, model=self.model
+            )
+            return placed.result
+
+    async def _load(self, name: str, folder: Path) -> LoadedLora:
+        started = time.monotonic()
+        with self.leases.acquire():
+            lora = await on_thread_to_its_end(f"sie-lora-{name}", lambda: self._load_now(name, folder))
+        return LoadedLora(lora, time.monotonic() - started)
+
+    def _load_now(self, name: str, folder: Path) -> Lora:
+        try:
+            return self.adapter.load_lora(name, folder)
+        finally:
+            trim_heap()
 
 
-@contextmanager
-def _timed(stage: str, report: StageReport) -> Iterator[None]:
-    started = time.monotonic()
-    yield
-    report(stage, time.monotonic() - started)
+def _fetch(config: LoraConfig, weights: WeightChain) -> tuple[HeldWeights, int]:
+    # Find the files of an adapter; return them with the bytes it will take.
+    if config.weights_path is None:
+        held = weights.hold(WeightRequest(config.hf_id or config.name, config.hf_revision))
+    elif (folder := Path(config.weights_path)).is_dir():
+        held = HeldWeights(folder, None)
+    else:
+        raise ModelLoadError("NOT_FOUND", f"The `weights_path` of {config.name} is not a folder on this machine.")
+    files = [file.name for file in held.folder.glob("*.safetensors")]
+    return held, weight_bytes(held.folder, files, LORA_PRECISION)

@@ -17,16 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Preload:
-    """The models that readiness waits for.
-
-    A failed load is tried again after its cooldown, and at once when the model's config changes.
-
-    Args:
-        names: The models.
-        catalog: Returns the snapshot in force.
-        lifecycle: Loads them.
-        clock: Monotonic seconds.
-    """
+    """The models that readiness waits for. A failed load is tried again once it cooled down or its config changed."""
 
     def __init__(
         self,
@@ -35,9 +26,7 @@ class Preload:
         lifecycle: Lifecycle,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._clock = clock
-        self._catalog = catalog
-        self._lifecycle = lifecycle
+        self._catalog, self._lifecycle, self._clock = catalog, lifecycle, clock
         self._problems: dict[str, str] = {name: f"{name} is being loaded" for name in names}
         self._changed: dict[str, asyncio.Event] = {name: asyncio.Event() for name in names}
         self._tasks: list[asyncio.Task[None]] = []

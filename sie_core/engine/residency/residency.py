@@ -9,27 +9,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from functools import partial
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from sie_core.contracts import (
-    DeviceLost,
-    DeviceMemory,
-    HeldModel,
-    ModelLoadError,
-    OutOfDeviceMemory,
-    Room,
-    StageStatus,
-)
+from sie_core.contracts import DeviceLost, DeviceMemory, ModelLoadError, OutOfDeviceMemory, Room, StageStatus
 from sie_core.engine.metrics import EngineMetrics
 from sie_core.engine.models.record import Registry
 from sie_core.engine.requests.errors import OUT_OF_MEMORY
-from sie_core.engine.residency.loads import Load, Loads
-from sie_core.engine.residency.memory import UNKNOWN, MemoryThread, Need, growth
-from sie_core.engine.residency.residents import Resident, Unloader
+from sie_core.engine.residency.unloader import Unloader
 from sie_core.engine.timeouts import Timeouts
 from sie_core.memory.checked import CheckedManager
+from sie_core.memory.estimates import Need
+from sie_core.memory.meter import UNKNOWN, MemoryThread, growth
+from sie_core.memory.residents import Load, Loads
 
 log = logging.getLogger(__name__)
 
@@ -48,18 +41,7 @@ class Placed(NamedTuple, Generic[Result]):
 
 
 class Residency:
-    """Makes room on one device: a memory manager decides what is evicted, and this class does it.
-
-    Args:
-        manager: Chooses what is evicted.
-        memory: Measures the device, and frees its caches.
-        registry: The records of all models.
-        unloader: Unloads them.
-        metrics: Counts evictions, and shows what was measured.
-        device_lost: Called when a load finds that the device is lost.
-        timeouts: Bounds its waits.
-        clock: Monotonic seconds.
-    """
+    """Makes room on one device: a memory manager decides what is evicted, and this class does it."""
 
     def __init__(
         self,
@@ -75,10 +57,10 @@ class Residency:
         self._manager, self._memory = manager, memory
         self._registry = registry
         self._residents = partial(unloader.residents, registry)
-        self._metrics, self._device_lost = metrics, device_lost
+        self._metrics = metrics
+        self._device_lost = device_lost  # called when a load finds that the device is lost
         self._timeouts, self._clock = timeouts, clock
-        self._load_lock = asyncio.Lock()
-        self._run_lock = asyncio.Lock()
+        self._load_lock, self._run_lock = asyncio.Lock(), asyncio.Lock()
         self.loads = Loads(clock)
         self._collected_at = self._evicted_for_run_at = -float("inf")
         self._making_room = False
@@ -102,7 +84,13 @@ class Residency:
         self._memory.stop()
 
     async def place(
-        self, who: str, need: Callable[[], Need], load: Callable[[], Awaitable[Result]], *, model: str | None = None
+        self,
+        who: str,
+        need: Callable[[], Need],
+        load: Callable[[], Awaitable[Result]],
+        expected_s: float,
+        *,
+        model: str | None = None,
     ) -> Placed[Result]:
         """Load something onto the device once there is room; evict what the memory manager names for it.
 
@@ -110,6 +98,7 @@ class Residency:
             who: What is loaded, for logs and errors.
             need: Estimates its memory. Called when its turn comes, because loads before it improve the estimate.
             load: Loads it. Called once more where memory lacked and something could be evicted.
+            expected_s: What `load` is expected to take.
             model: For a LoRA adapter, the id of its model, which therefore stays.
 
         Raises:
@@ -117,12 +106,13 @@ class Residency:
             OutOfDeviceMemory: The device had no room after all, even after another model was evicted.
             DeviceLost: The device is lost until a restart.
         """
-        with self.loads.queued(who) as mine:
-            if model is not None and (wanted := need()).sure and await self._fits(wanted):
+        with self.loads.queued(who, expected_s) as mine:
+            if model is not None and (wanted := need()).sure and (await self._ask_for_room(wanted))[1] == Room():
                 return await self._load(mine, model, wanted, load)
             async with self._load_lock:
-                wanted = need()
+                wanted, turn = need(), self._clock()
                 await self._make_room(wanted, keep=model)
+                self.loads.found_room(mine, self._clock() - turn)
                 return await self._load(mine, model or who, wanted, load)
 
     async def free_for_run(self, model: str) -> bool:
@@ -148,9 +138,9 @@ class Residency:
         memory = await self._measure()
         if self._making_room:
             return
-        residents = self._residents()
-        for chosen in self._manager.relieve(memory, _held(residents), self._clock()):
-            await self._evict(residents.get(chosen), "background", 0.0)
+        held = [each.held for each in self._residents().values()]
+        for chosen in self._manager.relieve(memory, held, self._clock()):
+            await self._evict(chosen, "background", 0.0)
 
     def problem(self) -> str | None:
         """Name the load that hangs, if one does."""
@@ -165,26 +155,28 @@ class Residency:
 
     async def _make_room(self, need: Need, keep: str | None) -> None:
         until = self._clock() + self._timeouts.room_s
-        passed_over = {keep}
+        passed_over, freed = {keep}, False
         self._making_room = True
         try:
             while True:
-                memory = await self._measure()
-                residents = {name: each for name, each in self._residents().items() if name not in passed_over}
-                wanted = need.bytes + self.loads.reserved  # an adapter may be loading beside this load
-                room = self._manager.make_room(wanted, memory, _held(residents), self._clock())
+                memory, room = await self._ask_for_room(need, passed_over)
                 if room == Room():
                     return
+                if not freed and not room.fits:
+                    # What the C library, or the device's, keeps of freed memory counts as used until then.
+                    freed = True
+                    await self._memory.collect()
+                    continue
                 left_s = until - self._clock()
-                if left_s > 0 and await self._something_leaves(left_s, unused=room.fits):
+                if left_s > 0 and await self._registry.something_leaves(left_s, unused=room.fits):
                     continue
                 if not room.fits and not need.sure:
                     return  # a guess: only the load tells whether it fits
                 if not room.fits or left_s <= 0:
                     raise ModelLoadError("OOM", _no_room(need.bytes, memory))
                 if room.evict is None:
-                    await asyncio.sleep(max(0.0, room.wait_s or 0.0))
-                elif not await self._evict(residents.get(room.evict), "load", self._timeouts.drain_s):
+                    await asyncio.sleep(max(self._timeouts.ask_again_s, room.wait_s or 0.0))
+                elif not await self._evict(room.evict, "load", self._timeouts.drain_s):
                     passed_over.add(room.evict)
         finally:
             self._making_room = False
@@ -220,16 +212,17 @@ class Residency:
         if spare:
             return False
         memory, residents = await self._measure(), self._residents()
-        models = [each.held() for name, each in residents.items() if name != model and self._registry.known(name)]
-        loras = [each.held() for name, each in residents.items() if self._registry.known(name) is None]
+        models = [each.held for name, each in residents.items() if name != model and self._registry.known(name)]
+        loras = [each.held for name, each in residents.items() if self._registry.known(name) is None]
         chosen = self._manager.out_of_memory(memory, models, self._clock())
         chosen = chosen or self._manager.out_of_memory(memory, loras, self._clock())
-        return chosen is not None and await self._evict(residents.get(chosen), "out_of_memory", 0.0)
+        return chosen is not None and await self._evict(chosen, "out_of_memory", 0.0)
 
-    async def _evict(self, resident: Resident | None, reason: Reason, wait_s: float) -> bool:
-        if resident is None:
+    async def _evict(self, chosen: str, reason: Reason, wait_s: float) -> bool:
+        # Evict a resident; False where it is in use for `wait_s`, or gone meanwhile.
+        if (resident := self._residents().get(chosen)) is None:
             return False
-        held = resident.held()
+        held = resident.held
         unused_s = self._clock() - held.last_used
         if not await resident.evict(wait_s):
             return False
@@ -240,18 +233,11 @@ class Residency:
         log.info("%s was evicted (%s), unused for %.1f s", held.id, reason, unused_s)
         return True
 
-    async def _something_leaves(self, wait_s: float, *, unused: bool) -> bool:
-        # Wait for an unload under way; False where there is none. `unused` skips models that still drain.
-        leaving = self._registry.leaving(unused=unused)
-        if leaving:
-            await asyncio.wait(leaving, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
-        return bool(leaving)
-
-    async def _fits(self, need: Need) -> bool:
-        # Whether a load fits beside those at work without an eviction.
-        memory = await self._measure()
-        wanted = need.bytes + self.loads.reserved
-        return self._manager.make_room(wanted, memory, _held(self._residents()), self._clock()) == Room()
+    async def _ask_for_room(self, need: Need, keep: Container[str | None] = ()) -> tuple[DeviceMemory, Room]:
+        # Ask the memory manager for room beside the loads at work, without the residents of `keep`.
+        memory, wanted = await self._measure(), need.bytes + self.loads.reserved
+        held = [each.held for name, each in self._residents().items() if name not in keep]
+        return memory, self._manager.make_room(wanted, memory, held, self._clock())
 
     async def _measure(self) -> DeviceMemory:
         memory = await self._memory.measure()
@@ -267,10 +253,6 @@ class Residency:
                 await self.relieve()
             except Exception:
                 log.exception("looking after the device's memory failed; it goes on")
-
-
-def _held(residents: dict[str, Resident]) -> list[HeldModel]:
-    return [each.held() for each in residents.values()]
 
 
 def _no_room(wanted: int, memory: DeviceMemory) -> str:

@@ -12,13 +12,13 @@ from typing import Any
 import torch
 
 from sie_core.contracts import Device
-from tests.bench.environments import ROOT
 from tests.bench.gpu.loads import NAMES, make_load
 from tests.bench.gpu.measuring import Found, Plan, measure
 from tests.bench.gpu.page import render
 from tests.bench.gpu.shapes import SHAPES
 from tests.bench.gpu.timing import product_rate
 from tests.bench.hardware import describe
+from tests.bench.processes.environments import ROOT
 
 PRECISION = "bfloat16"
 PRODUCT_SIZE = 8192

@@ -1,4 +1,4 @@
-"""The texts of the GPU bench, cut into batches of a number of tokens. It must not know who encodes them."""
+"""The texts of the GPU bench, cut into batches of a number of tokens."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tests.bench.texts import KINDS
-from tests.bench.words import sentences
+from tests.bench.workload.texts import KINDS
+from tests.bench.workload.words import sentences
 
 LENGTHS = {"16": 16, "128": 128, "512": 512}
 """Tokens of every text, by the name of the kind; `mixed` has the lengths of `make bench`."""

@@ -1,4 +1,4 @@
-"""Everything that is measured of one shape. It must not know how it is shown."""
+"""Everything that is measured of one shape."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 from sie_flash.plugin import sie_runners as kernel_runners
-from sie_pytorch.runner_specs import RUNNERS
+from sie_pytorch.forward.specs import RUNNERS
 
 from sie_core.contracts import Device
 from tests.bench.gpu import passes, whole
@@ -70,7 +70,7 @@ def measure(shape: Shape, plan: Plan, scratch: Path) -> Found:
     found = Found(shape.name, flops_a_token=passes.product_flops(folder))
     ids = {load.kind: passes.tokenize(folder, load.texts) for load in plan.loads}
     for spec in sorted([*kernel_runners(), *RUNNERS], key=lambda spec: -spec.priority):
-        if spec.serves(None, plan.device.kind):
+        if spec.serves(None, plan.device.kind) and spec.name != "padded":
             info, prepare = passes.packed_pass(folder, plan.device, plan.precision, [spec])
             if info.name == spec.name:
                 _time_passes(found, info.name, prepare, ids, plan)

@@ -1,4 +1,4 @@
-"""The page of the GPU bench. It must not know how anything is measured."""
+"""The page of the GPU bench."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Forward passes alone, over the same batches: each runner packed, and transformers' own model padded.
-
-It must not know the engine.
-"""
+"""Forward passes alone, over the same batches: each runner packed, and transformers' own model padded."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers as tf
-from sie_pytorch.runners import RunnerInfo, build_runner
+from sie_pytorch.forward import RunnerInfo, build_runner
 
 from sie_core.catalog import read_card
 from sie_core.contracts import Device, RunnerSpec

@@ -1,7 +1,4 @@
-"""The models measured: published shapes with random weights, written as sentence-transformers does.
-
-It must not know how they are run.
-"""
+"""The models measured: published shapes with random weights, written as sentence-transformers does."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ import torch
 import transformers as tf
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from tests.bench.words import COMMON, RARE
+from tests.bench.workload.words import COMMON, RARE
 
 
 @dataclass(frozen=True, slots=True)

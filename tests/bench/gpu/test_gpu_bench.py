@@ -57,7 +57,7 @@ def test_everything_is_measured_and_shown(tmp_path: Path) -> None:
     assert all(rate > 0 for rates in found.tokens_s.values() for rate in rates.values())
     assert all(set(rates) == set(NAMES) for rates in found.tokens_s.values())
     page = render([found], product_rate(plan.place, plan.dtype, 64, 2), hardware(plan))
-    assert "| SIE, whole engine (`packed`) |" in page
+    assert f"| SIE, whole engine (`{found.served_by}`) |" in page
     assert "| runner `packed` |" in page
     assert "bfloat16" not in page
 

@@ -1,4 +1,4 @@
-"""How long work on a device takes, launched ahead and waited for at the end. It must not know the work."""
+"""How long work on a device takes, launched ahead and waited for at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts in, vectors out: SIE's whole engine, and sentence-transformers. It must not know runners."""
+"""Texts in, vectors out: SIE's whole engine, and sentence-transformers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from sie_core.contracts import InferenceRequest, Item
+from sie_core.contracts import InferenceRequest, Item, LoadWait
 from sie_core.defaults import BUILTINS
 from sie_core.engine import Engine, build_engine
 from sie_core.plugins import discover
@@ -80,7 +80,9 @@ async def _encode(engine: Engine, texts: list[str]) -> float:
     async def one(part: list[str]) -> None:
         async with free:
             items = [Item(text=text) for text in part]
-            request = InferenceRequest(MODEL, "encode", items, request_id=f"b{next(_numbers)}", load_wait_s=LOAD_WAIT_S)
+            request = InferenceRequest(
+                MODEL, "encode", items, request_id=f"b{next(_numbers)}", load_wait=LoadWait(LOAD_WAIT_S)
+            )
             await engine.infer(request)
 
     started = time.perf_counter()

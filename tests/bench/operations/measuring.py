@@ -1,10 +1,8 @@
-"""The sides' turns: SIE, the library at its own batch size, the library at its best one.
-
-It must not know how they work.
-"""
+"""The sides' turns: SIE, the library at its own batch size, the library at its best one."""
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,13 +10,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from sie_core.cpu_budget import CpuBudget, set_thread_environment
-from tests.bench.environments import SCRATCH
 from tests.bench.operations.answers import deviation, read
 from tests.bench.operations.talking import Child, speaking
 from tests.bench.operations.workload import OPERATIONS, Load, Operation, make_load
+from tests.bench.processes.environments import GLINER, SCRATCH
 
 LEAST = 32
-"""Units of a pass of a smoke run."""
+"""Units of a pass of a smoke run, where a whole one has more."""
 FEWEST = 8
 """Units of a pass of tiny models."""
 
@@ -37,7 +35,7 @@ class Plan:
     def count(self, operation: Operation) -> int:
         if self.tiny:
             return FEWEST
-        return LEAST if self.quick else operation.count
+        return min(LEAST, operation.count) if self.quick else operation.count
 
     def sizes(self, operation: Operation) -> list[int]:
         """Give the library's batch sizes, its own first; none beyond the units there are."""
@@ -47,16 +45,32 @@ class Plan:
 
 def measure(plan: Plan, models: Path = SCRATCH / "models") -> dict[str, Any]:
     """Measure every operation: units a second of each side, and how far the answers are apart."""
-    variables: dict[str, str] = {}
+    # Tiny random models score alike what half precision then orders anew.
+    variables = {"SIE_DEFAULT_COMPUTE_PRECISION": "float32"} if plan.tiny else {}
     set_thread_environment(CpuBudget(plan.threads, plan.threads), variables)  # as `sie serve` sets them
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(TemporaryDirectory()))
         ours = stack.enter_context(speaking("operations.ours", plan.threads, variables))
-        theirs = stack.enter_context(speaking("operations.theirs", plan.threads))
-        folders: dict[str, str] = theirs.ask(write=str(models), tiny=plan.tiny)
+        libraries = {}
+        folders: dict[str, str] = {}
+        for python in dict.fromkeys(map(_python, OPERATIONS.values())):
+            child = stack.enter_context(speaking("operations.theirs", plan.threads, python=python))
+            names = [name for name, operation in OPERATIONS.items() if _python(operation) == python]
+            folders |= child.ask(write=str(models), names=names, tiny=plan.tiny)
+            libraries |= dict.fromkeys(names, child)
         ours.ask(folders=folders)
-        sides = Sides(plan, ours, theirs, scratch)
-        return {name: sides.measure(OPERATIONS[name], folder) for name, folder in folders.items()}
+        return {
+            name: Sides(plan, ours, libraries[name], scratch).measure(operation, folders[name])
+            for name, operation in OPERATIONS.items()
+        }
+
+
+def _python(operation: Operation) -> Path:
+    """Give the Python that has an operation's library; gliner's environment is built."""
+    if operation.library != "gliner":
+        return Path(sys.executable)
+    GLINER.build()
+    return GLINER.program("python")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +86,17 @@ class Sides:
         """Load the operation on both sides, warm up, choose a batch size, take turns, compare."""
         load = make_load(operation, self.plan.count(operation))
         self.ours.tell(load=operation.name)
-        self.theirs.tell(load=operation.name, folder=folder, threads=self.plan.threads)
+        self.theirs.tell(load=operation.asked, folder=folder, threads=self.plan.threads)
         runner = self.ours.hear()
         self.theirs.hear()
         sizes = self._chosen(operation, load)
         found: dict[str, Any] = {
-            **{name: getattr(operation, name) for name in ("unit", "model", "library", "default_size")},
+            **{name: getattr(operation, name) for name in ("unit", "model", "library", "default_size", "wanted")},
             **runner, "count": len(load.texts), "sizes_tried": self.plan.sizes(operation), "ours": [],
             "theirs": {str(size): [] for size in sizes},
         }  # fmt: skip
         self._ours(operation, load.first(max(LEAST, len(load.texts) // 2)))
-        files = [self.scratch / f"{operation.name}-{side}.npz" for side in ("ours", "theirs")]
+        files = [self.scratch / f"{operation.name.replace(' ', '-')}-{side}.npz" for side in ("ours", "theirs")]
         for _ in range(self.plan.repeats):
             found["ours"].append(len(load.texts) / self._ours(operation, load, files[0]))
             for size in sizes:

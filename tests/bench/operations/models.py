@@ -2,22 +2,23 @@
 
 The tokenizer, and the weights of what is MiniLM, are those of all-MiniLM-L6-v2; heads and all else are random. Biases
 are set so that heads find about as much as trained ones do: random ones would weigh half the vocabulary and call every
-other span an entity. It must not know who runs them.
+other span an entity.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.bench.operations.decoders import write_gemma, write_qwen3
 from tests.bench.operations.workload import LABELS
-from tests.bench.servers import weights
-from tests.bench.texts import make_texts
+from tests.bench.processes.servers import weights
+from tests.bench.workload.texts import make_texts
 
-VERSION = "3"
+VERSION = "4"
 STAMP = ".written"
 THRESHOLD = "threshold.json"
 """Beside the weights of `extract`: above which probability a span counts as an entity."""
@@ -33,13 +34,13 @@ FULL = {"hidden": 768, "heads": 12, "inner": 3072, "layers": 6}
 """DistilBERT's and DeBERTa-v3-small's."""
 
 
-def write_models(folder: Path, tiny: bool) -> dict[str, str]:
-    """Write the models that are missing; return the folder of each operation's."""
+def write_models(folder: Path, names: Sequence[str], *, tiny: bool) -> dict[str, str]:
+    """Write the models of the named operations that are missing; return the folder of each."""
     import torch
 
     found = {}
-    for name, write in WRITERS.items():
-        target = folder / name
+    for name in names:
+        write, target = WRITERS[name], folder / name.replace(" ", "-")
         stamp = target / STAMP
         if not stamp.is_file() or stamp.read_text() != VERSION:
             shutil.rmtree(target, ignore_errors=True)
@@ -70,6 +71,32 @@ def _score(folder: Path, _: dict[str, int]) -> None:
     torch.nn.init.normal_(model.classifier.weight, std=0.3)
     model.save_pretrained(folder)
     _tokenizer().save_pretrained(folder)
+
+
+def _score_by_deberta(folder: Path, size: dict[str, int]) -> None:
+    """Write a cross-encoder with the layers of DeBERTa-v3-small, as mxbai-rerank and many NLI models have them."""
+    import torch
+    from transformers import DebertaV2Config, DebertaV2ForSequenceClassification
+
+    tokenizer = _tokenizer()
+    config = DebertaV2Config(**_deberta(size, len(tokenizer)), num_labels=1)
+    model = DebertaV2ForSequenceClassification(config).eval()
+    torch.nn.init.normal_(model.classifier.weight, std=0.1)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _deberta(size: dict[str, int], vocabulary: int) -> dict[str, Any]:
+    """Say what DeBERTa-v3-small is, with MiniLM's vocabulary."""
+    # With smaller weights all texts have the same states but for rounding, with larger ones half precision is lost.
+    spread = 1.4 / size["hidden"] ** 0.5
+    return {
+        "vocab_size": vocabulary, "hidden_size": size["hidden"], "num_hidden_layers": size["layers"],
+        "num_attention_heads": size["heads"], "intermediate_size": size["inner"], "relative_attention": True,
+        "position_buckets": 256, "norm_rel_ebd": "layer_norm", "share_att_key": True, "pos_att_type": ["p2c", "c2p"],
+        "position_biased_input": False, "type_vocab_size": 0, "pad_token_id": 0, "max_position_embeddings": 512,
+        "layer_norm_eps": 1e-7, "initializer_range": spread,
+    }  # fmt: skip
 
 
 def _sparse(folder: Path, size: dict[str, int]) -> None:
@@ -126,13 +153,7 @@ def _extract(folder: Path, size: dict[str, int]) -> None:
     base = folder.with_name(f"{folder.name}.base")
     tokenizer = _tokenizer()
     tokenizer.save_pretrained(base)
-    encoder = {
-        "model_type": "deberta-v2", "vocab_size": len(tokenizer), "hidden_size": size["hidden"],
-        "num_hidden_layers": size["layers"], "num_attention_heads": size["heads"], "intermediate_size": size["inner"],
-        "relative_attention": True, "position_buckets": 256, "norm_rel_ebd": "layer_norm", "share_att_key": True,
-        "pos_att_type": ["p2c", "c2p"], "position_biased_input": False, "type_vocab_size": 0, "pad_token_id": 0,
-        "max_position_embeddings": 512, "layer_norm_eps": 1e-7,
-    }  # fmt: skip
+    encoder = {"model_type": "deberta-v2", **_deberta(size, len(tokenizer))}
     fields = {
         "model_name": str(base), "encoder_config": encoder, "hidden_size": min(512, size["hidden"]), "max_width": 12,
         "max_len": 384, "dropout": 0.4,
@@ -178,4 +199,12 @@ def _seen(model: Any, layer: Any, read: Callable[[Any], Any]) -> Any:
     return torch.cat(seen)
 
 
-WRITERS = {"score": _score, "sparse": _sparse, "multivector": _multivector, "extract": _extract}
+WRITERS = {
+    "score": _score,
+    "score by DeBERTa": _score_by_deberta,
+    "sparse": _sparse,
+    "multivector": _multivector,
+    "extract": _extract,
+    "encode by Qwen3": lambda folder, size: write_qwen3(folder, _tokenizer(), tiny=size is TINY),
+    "encode by Gemma": lambda folder, size: write_gemma(folder, _tokenizer(), tiny=size is TINY),
+}

@@ -1,7 +1,4 @@
-"""SIE's engine in process, every stage of it: `python -m tests.bench.operations.ours` obeys orders on stdin.
-
-It must not know the reference libraries.
-"""
+"""SIE's engine in process, every stage of it: `python -m tests.bench.operations.ours` obeys orders on stdin."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ import numpy as np
 import yaml
 from sie_sdk.wire import unpack
 
-from sie_core.contracts import InferenceRequest, Item
+from sie_core.contracts import InferenceRequest, Item, LoadWait
 from sie_core.defaults import BUILTINS
 from sie_core.engine import build_engine
 from sie_core.plugins import discover
@@ -26,7 +23,7 @@ from sie_core.settings import load_settings
 from tests.bench.operations.answers import Answers, save
 from tests.bench.operations.models import THRESHOLD
 from tests.bench.operations.talking import Orders
-from tests.bench.operations.workload import Load
+from tests.bench.operations.workload import OPERATIONS, Load
 
 LOAD_WAIT_S = 240.0
 NOTES = ("runner", "classifier", "checkpoint")
@@ -46,7 +43,7 @@ class Side:
         models.mkdir()
         for name, folder in folders.items():
             config = {"sie_id": _model(name), "weights_path": folder}
-            (models / f"{name}.yaml").write_text(yaml.safe_dump(config))
+            (models / f"{name.replace(' ', '-')}.yaml").write_text(yaml.safe_dump(config))
         settings = load_settings(models_dir=models, local_cache=scratch / "cache", hf_fallback=False)
         plugins = discover(settings, BUILTINS)
         self._folders = folders
@@ -74,27 +71,29 @@ class Side:
         for part in load.parts(size):
             yield InferenceRequest(
                 _model(name), request_id=f"b{next(_numbers)}", items=[Item(text=text) for text in part.texts],
-                load_wait_s=LOAD_WAIT_S, **self._wanted(name, part),
+                load_wait=LoadWait(LOAD_WAIT_S), **self._wanted(name, part),
             )  # fmt: skip
 
     def _wanted(self, name: str, load: Load) -> dict[str, Any]:
-        if name == "score":
+        if OPERATIONS[name].asked == "score":
             return {"operation": "score", "query": Item(text=load.queries[0])}
         if name == "extract":
             threshold = json.loads((Path(self._folders[name]) / THRESHOLD).read_text())
             return {"operation": "extract", "labels": tuple(load.labels), "options": {"threshold": threshold}}
-        return {"operation": "encode", "output_types": (name,), "input_type": "document"}
+        return {"operation": "encode", "output_types": (OPERATIONS[name].asked,), "input_type": "document"}
 
 
 def _model(name: str) -> str:
-    return f"bench/{name}"
+    return f"bench/{name.replace(' ', '-')}"
 
 
 def read_answers(name: str, encoded: Sequence[bytes], load: Load) -> Answers:
     """Read the items of a pass."""
     items: list[Any] = [unpack(each) for each in encoded]
-    if name == "score":
+    if OPERATIONS[name].asked == "score":
         return {"scores": np.array([item["score"] for item in items], np.float32)}
+    if OPERATIONS[name].asked == "dense":
+        return {"vectors": np.stack([item["dense"]["values"] for item in items])}
     if name == "sparse":
         vectors = [item["sparse"] for item in items]
         rows = np.zeros((len(vectors), vectors[0]["dims"]), np.float32)

@@ -1,4 +1,4 @@
-"""The table of the operations, from their results alone. It must not know how they were measured."""
+"""The table of the operations, from their results alone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import Any
 
-from tests.bench.results import ratio_of
+from tests.bench.page.results import ratio_of
 
 HEAD = (
     "operation", "model", "served by", "SIE a second", "library", "its batch size", "its units a second",

@@ -1,4 +1,4 @@
-"""A child that lives and answers one line after another: JSON in, JSON out. It must not know what is said."""
+"""A child that lives and answers one line after another: JSON in, JSON out."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TextIO
 
-from tests.bench.environments import ROOT
-from tests.bench.threads import environment
+from tests.bench.processes.environments import ROOT
+from tests.bench.processes.threads import environment
 
 LIMIT_S = 300.0
 """For one answer; a child that needs longer is killed."""
@@ -65,12 +66,16 @@ class Child:
 
 @contextmanager
 def speaking(
-    module: str, threads: int, variables: Mapping[str, str] | None = None, package: str = "tests.bench"
+    module: str,
+    threads: int,
+    variables: Mapping[str, str] | None = None,
+    package: str = "tests.bench",
+    python: str | Path = sys.executable,
 ) -> Iterator[Child]:
     """Start `python -m <package>.<module>`, and end it at the end."""
     name = f"{package}.{module}"
     process = subprocess.Popen(
-        [sys.executable, "-m", name], cwd=ROOT, env=environment(threads, **(variables or {})),
+        [str(python), "-m", name], cwd=ROOT, env=environment(threads, **(variables or {})),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:

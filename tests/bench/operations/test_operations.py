@@ -9,8 +9,9 @@ from tests.bench.operations.answers import deviation, read, save
 from tests.bench.operations.measuring import Plan, measure
 from tests.bench.operations.table import HEAD, rows
 from tests.bench.operations.workload import OPERATIONS, make_load
-from tests.bench.results import Results
-from tests.bench.verdicts import verdicts
+from tests.bench.page.results import Results
+from tests.bench.page.verdicts import verdicts
+from tests.gliner.library import build
 
 
 def test_a_load_is_cut_into_requests_of_one_query_each() -> None:
@@ -56,6 +57,7 @@ def test_entities_are_compared_by_their_places() -> None:
 
 @pytest.mark.slow
 def test_every_operation_answers_as_its_library_and_has_a_row_and_a_verdict(tmp_path: Path) -> None:
+    build()
     results = Results(operations=measure(Plan(threads=1, repeats=1, quick=True, tiny=True), tmp_path))
     assert results.operations.keys() == OPERATIONS.keys()
     for name, found in results.operations.items():

@@ -1,7 +1,4 @@
-"""The reference libraries, each through its own API: `python -m tests.bench.operations.theirs` obeys orders on stdin.
-
-It must not know SIE.
-"""
+"""The reference libraries through their own APIs: `python -m tests.bench.operations.theirs` obeys orders on stdin."""
 
 from __future__ import annotations
 
@@ -35,6 +32,18 @@ def load_score(folder: str) -> tuple[Ask, Read]:
         return model.predict(pairs, batch_size=size, show_progress_bar=False)
 
     return ask, lambda given, _: {"scores": np.asarray(given, np.float32)}
+
+
+def load_dense(folder: str) -> tuple[Ask, Read]:
+    """SentenceTransformer: a vector a text."""
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(folder, device="cpu", local_files_only=True)
+
+    def ask(load: Load, size: int) -> Any:
+        return model.encode_document(load.texts, batch_size=size, show_progress_bar=False)
+
+    return ask, lambda given, _: {"vectors": np.asarray(given, np.float32)}
 
 
 def load_sparse(folder: str) -> tuple[Ask, Read]:
@@ -84,7 +93,13 @@ def load_extract(folder: str) -> tuple[Ask, Read]:
     return ask, read
 
 
-LOADERS = {"score": load_score, "sparse": load_sparse, "multivector": load_multivector, "extract": load_extract}
+LOADERS = {
+    "score": load_score,
+    "dense": load_dense,
+    "sparse": load_sparse,
+    "multivector": load_multivector,
+    "extract": load_extract,
+}
 
 
 def main() -> None:
@@ -95,7 +110,7 @@ def main() -> None:
     read: Read
     for order in orders:
         if "write" in order:
-            orders.answer(write_models(Path(order["write"]), order["tiny"]))
+            orders.answer(write_models(Path(order["write"]), order["names"], tiny=order["tiny"]))
             continue
         if "load" in order:
             torch.set_num_threads(order["threads"])

@@ -11,9 +11,10 @@ import torch
 from safetensors.numpy import load_file, save_file
 from sentence_transformers import SparseEncoder
 from sentence_transformers.sparse_encoder.modules import Router, SparseStaticEmbedding, SpladePooling, Transformer
-from sie_pytorch.claims import claim_encoder, claim_fallback
-from sie_pytorch.lookup import LookupEncoder, LookupKey
-from sie_pytorch.runners import BuiltRunner
+from sie_pytorch.families.encode.claims import claim_encoder
+from sie_pytorch.forward import BuiltRunner
+from sie_sentence_transformers.fallback.claims import claim_fallback
+from sie_text.static import LookupEncoder, LookupKey
 
 from sie_core.catalog import read_card
 from sie_core.contracts import InvalidInput, ModelLoadError

@@ -199,7 +199,7 @@ STANFORD: dict[str, dict[str, Any] | None] = {
         "attend_to_mask_tokens": False,
         "dim": DIMS,
     },
-    "other settings": {"query_maxlen": 12, "mask_punctuation": False, "attend_to_mask_tokens": True},
+    "other settings": {"query_maxlen": 20, "mask_punctuation": False, "attend_to_mask_tokens": True},
     "no metadata": None,
 }
 

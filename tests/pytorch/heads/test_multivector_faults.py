@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-import sie_pytorch.preparation as preparation
-from sie_pytorch.heads.multivector import MultivectorHead
-from sie_pytorch.heads.steps import UnitLengthStep
-from sie_pytorch.runners import BuiltRunner
+from sie_pytorch.forward import BuiltRunner
+from sie_pytorch.heads.vectors.multivector import MultivectorHead
+from sie_pytorch.heads.vectors.steps import UnitLengthStep
+from sie_text.encode import TextPreparation
 
 from tests.pytorch.encoders import ask, serve
 from tests.pytorch.heads.colbert import EXPANSION, encode, furthest, save_colbert
 from tests.pytorch.heads.test_multivector import BOUND, MANY, TEXTS
 
 right_kept, right_pass = MultivectorHead._kept, BuiltRunner.forward
-right_frame = preparation.Preparation._framed
+right_frame = TextPreparation._framed
 
 
 def nothing_skipped(head: Any, batch: Any) -> Any:
@@ -25,8 +25,8 @@ def nothing_skipped(head: Any, batch: Any) -> Any:
 
 
 def queries_skipped_too(head: Any, batch: Any) -> Any:
-    rows = [replace(row, query=False) for row in batch.rows]
-    return right_kept(head, replace(batch, rows=rows))
+    queries = [replace(sequence, query=False) for sequence in batch.sequences]
+    return right_kept(head, replace(batch, sequences=queries))
 
 
 def not_scaled(step: Any, vectors: Any) -> Any:
@@ -47,7 +47,7 @@ FAULTS: dict[str, tuple[type, str, Callable[..., Any], str]] = {
     "the skip list drops tokens of queries": (MultivectorHead, "_kept", queries_skipped_too, "query"),
     "vectors are not scaled": (UnitLengthStep, "forward", not_scaled, "document"),
     "tokens see the filling": (BuiltRunner, "forward", filling_attended, "query"),
-    "queries are not filled up": (preparation.Preparation, "_framed", not_filled_up, "query"),
+    "queries are not filled up": (TextPreparation, "_framed", not_filled_up, "query"),
 }
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file, save_file
-from sie_pytorch.heads import splade
-from sie_pytorch.heads.masked_language import load_masked_language_head
+from sie_pytorch.heads.own_class.masked_language import load_masked_language_head
+from sie_pytorch.heads.sparse import splade
 
 from sie_core.contracts import InvalidInput, ModelLoadError
 from tests.pytorch.corpus import make_texts

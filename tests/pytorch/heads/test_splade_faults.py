@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from sie_pytorch.heads.masked_language import MaskedLanguageHead
-from sie_pytorch.heads.splade import SpladeHead
+from sie_pytorch.heads.own_class.masked_language import MaskedLanguageHead
+from sie_pytorch.heads.sparse.splade import SpladeHead
 
 from tests.pytorch.encoders import ask, deviation, serve
 from tests.pytorch.heads.splade import save_splade, spelled_out

@@ -20,7 +20,7 @@ SCRIPT = """
 import json, logging, os, sys
 logging.basicConfig(level=logging.INFO, stream=sys.stderr)
 from sie_core.contracts import Device
-from sie_pytorch.probes import CudaProbe
+from sie_pytorch.devices.probes import CudaProbe
 probe, drivers = CudaProbe(), json.loads(os.environ["TEST_DRIVERS"])
 for driver in drivers:
     open(os.environ["TEST_NVML"], "w").write(driver)

@@ -15,7 +15,7 @@ import torch
 import transformers as tf
 from numpy.typing import NDArray
 from PIL import Image
-from sie_pytorch.vision.adapter import VisionEncoder
+from sie_pytorch.families.vision.loading import load
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
@@ -43,16 +43,17 @@ TOWER = {"hidden_size": HIDDEN, "num_hidden_layers": 2, "num_attention_heads": 4
 SIGHT = {**TOWER, "image_size": SIZE, "patch_size": 8}
 
 
-def write_clip(folder: Path, *, dims: int = DIMS, **fields: Any) -> Path:
-    """Write a CLIP as `CLIPModel`, its tokenizer and its image processor save themselves."""
+def write_clip(folder: Path, *, dims: int = DIMS, size: int = SIZE, **fields: Any) -> Path:
+    """Write a CLIP as `CLIPModel`, its tokenizer and its image processor save themselves; it sees `size` pixels."""
     tokenizer = _clip_tokenizer()
     ids = {"eos_token_id": tokenizer.eos_token_id, "bos_token_id": tokenizer.bos_token_id}
     ids["pad_token_id"] = tokenizer.pad_token_id
     text = {**TOWER, "vocab_size": len(tokenizer), "max_position_embeddings": POSITIONS, **ids}
-    config = tf.CLIPConfig(text_config=text, vision_config=SIGHT, projection_dim=dims, **fields)
+    sight = {**SIGHT, "image_size": size, "patch_size": size // 4}
+    config = tf.CLIPConfig(text_config=text, vision_config=sight, projection_dim=dims, **fields)
     _save(tf.CLIPModel(config), folder)
     tokenizer.save_pretrained(folder)
-    CLIPImageProcessorPil(size={"shortest_edge": SIZE}, crop_size={"height": SIZE, "width": SIZE}).save_pretrained(
+    CLIPImageProcessorPil(size={"shortest_edge": size}, crop_size={"height": size, "width": size}).save_pretrained(
         folder
     )
     return folder
@@ -165,14 +166,14 @@ def pictures() -> list[Image.Image]:
 
 
 def serve(folder: Path, **arguments: Any) -> Adapter:
-    return VisionEncoder.load(context(folder, **arguments))
+    return load(context(folder, **arguments))
 
 
 def ask(adapter: Adapter, items: Sequence[str | Item | Image.Image], **fields: Any) -> NDArray[np.float32]:
     """Encode as the engine does: one batch a key."""
     ready = [Item(text=item) if isinstance(item, str) else item for item in items]
     ready = [image_item(item) if isinstance(item, Image.Image) else item for item in ready]
-    units = adapter.prepare(ready, task(**fields))
+    units = list(adapter.prepare(ready, task(**fields)))
     vectors: dict[int, NDArray[np.float32]] = {}
     for key in dict.fromkeys(unit.key for unit in units):
         batch: list[Unit] = sorted((unit for unit in units if unit.key == key), key=lambda unit: unit.cost)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
-from sie_pytorch.vision import loading, pixels
-from sie_pytorch.vision.pixels import PixelReader
+from sie_pytorch.families.vision import loading, pixels
+from sie_pytorch.families.vision.pixels import PixelReader
 
 from sie_core.contracts import ModelLoadError
 from tests.pytorch.encoders import deviation

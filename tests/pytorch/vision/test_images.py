@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sie_core.contracts import MAX_IMAGE_ASPECT, MAX_IMAGE_PIXELS, Adapter, InvalidInput, Item, Media
+from sie_core.contracts import MAX_IMAGE_ASPECT, MAX_IMAGE_PIXELS, MAX_IMAGE_SCANS, Adapter, InvalidInput, Item, Media
 from tests.pytorch.encoders import task
 from tests.pytorch.vision.support import ask, encoded, image_item, picture
 
@@ -24,7 +24,7 @@ def adapter(served: Served) -> Adapter:
 
 def refused(adapter: Adapter, *items: Item) -> InvalidInput:
     with pytest.raises(InvalidInput) as caught:
-        adapter.prepare([Item(text="a text"), *items], task())
+        list(adapter.prepare([Item(text="a text"), *items], task()))
     assert caught.value.code == "INVALID_INPUT"
     assert caught.value.param is not None
     assert caught.value.message.startswith(caught.value.param)
@@ -90,7 +90,7 @@ def test_a_file_with_a_changed_byte_is_read_or_refused_and_never_fails_otherwise
 
 def outcome(adapter: Adapter, data: bytes) -> str | None:
     try:
-        adapter.prepare([image_item(data)], task())
+        list(adapter.prepare([image_item(data)], task()))
     except InvalidInput as error:
         return error.param
     return "read"
@@ -114,9 +114,9 @@ def test_a_bomb_is_refused_by_its_header(adapter: Adapter, monkeypatch: pytest.M
 def test_a_request_of_many_large_images_is_refused_as_a_whole(
     adapter: Adapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sie_pytorch.vision.images.MAX_REQUEST_PIXELS", 3 * 20 * 20)
+    monkeypatch.setattr("sie_pytorch.families.vision.images.MAX_REQUEST_PIXELS", 3 * 20 * 20)
     small = image_item(picture(shape=(20, 20)))
-    assert len(adapter.prepare([small] * 3, task())) == 3
+    assert len(list(adapter.prepare([small] * 3, task()))) == 3
     error = refused(adapter, small, small, small, small)
     assert error.param == "items[4].images[0]"
     assert "split the request" in error.message
@@ -158,8 +158,57 @@ def test_an_item_is_one_text_or_one_image(item: Item, param: str, problem: str, 
 def test_a_text_that_is_refused_is_named_by_its_place_among_all_items(adapter: Adapter) -> None:
     items = [image_item(IMAGE), Item(text="a"), image_item(IMAGE), Item(text="\ud800")]
     with pytest.raises(InvalidInput) as caught:
-        adapter.prepare(items, task())
+        list(adapter.prepare(items, task()))
     assert caught.value.param == "items[3].text"
     with pytest.raises(InvalidInput) as caught:
-        adapter.prepare([image_item(IMAGE), Item(text="a fox and " * 20)], task(truncate="error"))
+        list(adapter.prepare([image_item(IMAGE), Item(text="a fox and " * 20)], task(truncate="error")))
     assert (caught.value.param, caught.value.code) == ("items[1].text", "INPUT_TOO_LONG")
+
+
+def scans(image: Image.Image, count: int) -> bytes:
+    """Write a progressive JPEG and repeat its last scan."""
+    data = encoded(image, "JPEG", progressive=True)
+    last = data.rindex(b"\xff\xda")
+    return data[:last] + data[last:-2] * count + b"\xff\xd9"
+
+
+def with_chunks(data: bytes, count: int) -> bytes:
+    """Put chunks that say nothing behind the header of a PNG."""
+    return data[:33] + (b"\0\0\0\0abCd" + struct.pack(">I", zlib.crc32(b"abCd"))) * count + data[33:]
+
+
+def with_comment(data: bytes, blocks: int) -> bytes:
+    """Put a comment of blocks of one byte before the end of a GIF."""
+    return data[:-1] + b"\x21\xfe" + b"\x01a" * blocks + b"\0;"
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (scans(IMAGE, 6_000), f"more than {MAX_IMAGE_SCANS} scans"),
+        (encoded(IMAGE, "JPEG")[:2] + b"\xff\xfe\0\2" * 70_000 + encoded(IMAGE, "JPEG")[2:], "65,536 segments"),
+        (with_chunks(encoded(IMAGE), 70_000), "65,536 chunks"),
+        (with_comment(encoded(IMAGE, "GIF"), 5_000), "4,096 blocks"),
+    ],
+    ids=["scans", "segments", "chunks", "blocks"],
+)
+def test_a_file_of_very_many_parts_is_refused_before_it_is_decoded(
+    data: bytes, problem: str, adapter: Adapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("it is opened"))
+    error = refused(adapter, image_item(data))
+    assert error.param == "items[1].images[0]"
+    assert problem in error.message
+
+
+@pytest.mark.parametrize(
+    ("data", "form"),
+    [
+        (encoded(picture(shape=(300, 200)), "JPEG", progressive=True, comment=b"\xff\xda" * 200), "JPEG"),
+        (scans(IMAGE, 20), "JPEG"),
+        (with_chunks(encoded(IMAGE), 200), "PNG"),
+        (with_comment(encoded(IMAGE, "GIF"), 200), "GIF"),
+    ],
+)
+def test_a_file_of_as_many_parts_as_encoders_write_is_read(data: bytes, form: str, adapter: Adapter) -> None:
+    assert ask(adapter, [image_item(data, form)]).shape[0] == 1

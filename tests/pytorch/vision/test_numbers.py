@@ -13,6 +13,7 @@ from sie_core.contracts import Adapter, Item
 from tests.pytorch.encoders import deviation, task
 from tests.pytorch.vision.support import (
     POSITIONS,
+    SIZE,
     TEXTS,
     Reference,
     ask,
@@ -97,10 +98,11 @@ def test_a_mask_is_given_where_the_tokenizer_s_files_have_one(tmp_path: Path, vi
     assert deviation(ours, Reference(vision("siglip")).texts(TEXTS)) > 0.01
 
 
-def test_a_text_costs_its_tokens_and_an_image_one(kind: str, served: Served) -> None:
-    units = served(kind).prepare([Item(text=TEXTS[0]), image_item(picture())], task())
+def test_a_text_costs_its_tokens_and_an_image_its_patches(kind: str, served: Served) -> None:
+    units = list(served(kind).prepare([Item(text=TEXTS[0]), image_item(picture())], task()))
     assert units[0].cost == (units[0].tokens if kind == "clip" else POSITIONS)
-    assert (units[1].cost, units[1].tokens) == (1, 0)
+    assert (units[1].cost, units[1].tokens) == ((SIZE // 8) ** 2, 0)
+    assert units[1].nbytes == 3 * SIZE**2
     assert units[0].key != units[1].key
 
 

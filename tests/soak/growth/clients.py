@@ -1,6 +1,6 @@
 """The clients of a soak, a process of their own: reads a job from stdin, writes what was answered.
 
-`python -m tests.soak.growth.clients`. It must not know how the server does.
+`python -m tests.soak.growth.clients`.
 """
 
 from __future__ import annotations

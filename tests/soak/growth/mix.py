@@ -1,7 +1,4 @@
-"""What the clients of a soak do: answered, wrong, failing and abandoned requests, and what each may be answered with.
-
-It must not know sockets, nor how often anything is sent.
-"""
+"""What the clients of a soak do: answered, wrong, failing and abandoned requests, and the answers each may get."""
 
 from __future__ import annotations
 
@@ -14,10 +11,10 @@ import numpy as np
 import orjson
 from sie_sdk import wire
 
-from tests.bench.formats import FORMATS, JSON, MSGPACK
-from tests.bench.servers import MODEL
-from tests.bench.texts import KINDS as LENGTHS
-from tests.bench.words import sentences
+from tests.bench.clients.formats import FORMATS, JSON, MSGPACK
+from tests.bench.processes.servers import MODEL
+from tests.bench.workload.texts import KINDS as LENGTHS
+from tests.bench.workload.words import sentences
 from tests.soak.growth.models import LEAKING
 
 Random = np.random.Generator
@@ -157,7 +154,7 @@ def _one(*expected: str) -> frozenset[str]:
 
 NO_ANSWER = "left"
 """What a request counts as whose client did not wait."""
-LATE = _one(OK, LOADING, "504 DEADLINE_EXCEEDED")
+LATE = _one(OK, LOADING, "504 DEADLINE_EXCEEDED", "503 QUEUE_FULL")
 INVALID = _one("400 INVALID_INPUT")
 
 ANSWERED = (

@@ -1,7 +1,4 @@
-"""The models of a soak: the fakes without their record, and some that are loaded and unloaded all the time.
-
-It must not know what is asked of them.
-"""
+"""The models of a soak: the fakes without their record, and some that are loaded and unloaded all the time."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from tests.bench.servers import MODEL
+from tests.bench.processes.servers import MODEL
 
 HEAVY_BYTES = 384 * 2**20
 LIMIT_BYTES = 1300 * 2**20

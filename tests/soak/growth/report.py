@@ -1,4 +1,4 @@
-"""The page a soak prints. It must not know how anything was measured."""
+"""The page a soak prints."""
 
 from __future__ import annotations
 

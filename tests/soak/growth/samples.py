@@ -1,4 +1,4 @@
-"""What a process holds, measured again and again: memory, open files, threads. It must not know what it does.
+"""What a process holds, measured again and again: memory, open files, threads.
 
 Proportional memory (PSS) is left out: it moves as other processes start and end that share a library.
 """

@@ -1,7 +1,4 @@
-"""Does a series of measurements grow? Theil–Sen's slope, Sen's interval for it, and a judgement. Pure.
-
-It must not know what is measured, nor where.
-"""
+"""Does a series of measurements grow? Theil–Sen's slope, Sen's interval for it, and a judgement. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A soak: a server, clients in a process of their own, and what the server holds meanwhile.
-
-It must not know what is asked, nor how the outcome is shown.
-"""
+"""A soak: a server, clients in a process of their own, and what the server holds meanwhile."""
 
 from __future__ import annotations
 
@@ -15,8 +12,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.bench.operations.talking import Child, speaking
-from tests.bench.running import HOST, Server, serving
-from tests.bench.servers import MODEL, ServerSpec
+from tests.bench.processes.running import HOST, Server, serving
+from tests.bench.processes.servers import MODEL, ServerSpec
 from tests.soak.growth.clients import WARM_UP
 from tests.soak.growth.mix import MOST_BODY_BYTES
 from tests.soak.growth.models import IDLE_S, LEAKING, LIMIT_BYTES, write_models

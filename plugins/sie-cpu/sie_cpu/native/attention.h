@@ -6,9 +6,8 @@
 
 #include <algorithm>
 
+#include "functions.h"
 #include "product.h"
-
-static inline int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 struct Scratch { // a thread's own, for sequences up to the longest
     element *keys, *values, *weights;
@@ -19,13 +18,11 @@ struct Scratch { // a thread's own, for sequences up to the longest
 template <typename Body> static inline void for_panels(int64_t wide, Body &&body) {
     int64_t column = 0;
     for (; column + PANEL <= wide; column += PANEL) body(column, std::integral_constant<int, VECTORS>{});
-    switch ((wide - column) / LANES) {
-    case 1: body(column, std::integral_constant<int, 1>{}); break;
-#if defined(__AVX512F__)
-    case 2: body(column, std::integral_constant<int, 2>{}); break;
-    case 3: body(column, std::integral_constant<int, 3>{}); break;
-#endif
-    default: break;
+    const int64_t left = (wide - column) / LANES;
+    if (left == 1) return body(column, std::integral_constant<int, 1>{});
+    if constexpr (VECTORS == 4) {
+        if (left == 2) return body(column, std::integral_constant<int, 2>{});
+        if (left == 3) return body(column, std::integral_constant<int, 3>{});
     }
 }
 
@@ -76,8 +73,8 @@ static inline void interleave_values(const element *rows, int64_t stride, int64_
     });
 }
 
-// Scores from `key` on, those before `first` and from `last` on as low as counts for nothing. They are blended, not
-// stored where they lie: a vector read right after a part of it was stored waits for that.
+// Scores from `key` on; those before `first` and from `last` on are so low that they weigh nothing. They are blended,
+// not stored where they lie: a vector read right after a part of it was stored waits for that.
 static inline vec seen_scores(const float *scores, int64_t key, int64_t first, int64_t last) {
     const vec found = load(scores + key);
     if (key >= first && key + LANES <= last) return found;
@@ -102,21 +99,30 @@ static inline float softmax(const float *scores, element *weights, int64_t first
     return 1.0f / sum_of(total);
 }
 
-// Attends for one head. `query`, `key` and `value` point at its first token's elements, `stride` apart, `width` wide
-// (a multiple of LANES); the result is written the same way at `output`, `output_stride` apart. Of the `length` tokens
-// the first `keys` are seen. With a `window`, token i sees token j where |i - j| < window; 0 is none. A token that sees
-// nothing gets zeros.
-static inline void attend(const element *query, const element *key, const element *value, int64_t stride,
-                          int64_t length, int64_t keys, int64_t width, int64_t window, float scale,
-                          const Scratch &scratch, element *output, int64_t output_stride) {
-    const int64_t padded = round_up(keys, LANES);
+struct Sight { // which tokens see which: token i sees token j where i - j < behind and j - i < ahead
+    int64_t behind, ahead;
+    Sight(int64_t window, bool causal, int64_t length)
+        : behind(window ? window : length), ahead(causal ? 1 : behind) {}
+};
+
+// Lays the first `keys` tokens of a head's keys and values out in panels; the values' elements are at `value`.
+static inline void lay_out(const element *key, const element *value, int64_t stride, int64_t keys, int64_t width,
+                           const Scratch &scratch) {
     transpose_keys(key, stride, keys, width, scratch.keys);
     interleave_values(value, stride, keys, width, scratch.values);
-    if (!window) window = length;
+}
+
+// Attends for one head, whose keys and values `lay_out` laid out. `query` points at its first token's elements,
+// `stride` apart, `width` wide (a multiple of LANES); the result is written the same way at `output`, `output_stride`
+// apart. Of the `length` tokens the first `keys` are seen. A token that sees nothing gets zeros.
+static inline void attend(const element *query, int64_t stride, int64_t length, int64_t keys, int64_t width,
+                          const Sight &sight, float scale, const Scratch &scratch, element *output,
+                          int64_t output_stride) {
+    const int64_t padded = round_up(keys, LANES);
     for_tiles(length, [&](auto height, int64_t start) {
         // The panels that the first and the last row of the tile see between them.
-        const int64_t low = std::max<int64_t>(0, start - window + 1) / PANEL * PANEL;
-        const int64_t high = std::min(padded, round_up(std::min(keys, start + height() - 1 + window), LANES));
+        const int64_t low = std::max<int64_t>(0, start - sight.behind + 1) / PANEL * PANEL;
+        const int64_t high = std::min(padded, round_up(std::min(keys, start + height() - 1 + sight.ahead), LANES));
         const int64_t seen = std::max<int64_t>(0, high - low);
         for_panels(padded, [&](int64_t first, auto vectors) {
             if (first < low || first >= high) return;
@@ -129,8 +135,8 @@ static inline void attend(const element *query, const element *key, const elemen
         });
         float shares[height()];
         for (int row = 0; row < height(); row++) {
-            const int64_t first = std::max<int64_t>(0, start + row - window + 1) - low;
-            const int64_t last = std::min(keys, start + row + window) - low;
+            const int64_t first = std::max<int64_t>(0, start + row - sight.behind + 1) - low;
+            const int64_t last = std::min(keys, start + row + sight.ahead) - low;
             element *weights = scratch.weights + row * padded;
             shares[row] = 0;
             if (first < last) shares[row] = softmax(scratch.scores + row * padded, weights, first, last, seen, scale);

@@ -5,6 +5,8 @@
 // product between them. The caller owns all memory.
 #include <algorithm>
 #include <chrono>
+#include <iterator>
+#include <new>
 
 #include "layer.h"
 #include "pool.h"
@@ -110,8 +112,15 @@ void run_all(const Batch &batch, const Plan &plan, const Workspace &workspace, i
 #pragma GCC visibility push(default)
 extern "C" {
 
-// Raised with every change of a structure or a signature: a library built before it is refused, not called.
-int64_t sie_interface() { return 4; }
+// Raised with every change of a signature or of what a field means: a library built before it is refused, not called.
+int64_t sie_interface() { return 5; }
+
+// The bytes of the structures that cross this interface, in the order of STRUCTURES in kernels.py; 0 beyond the last.
+int64_t sie_size_of(int64_t structure) {
+    constexpr int64_t sizes[] = {sizeof(Matrix),  sizeof(Norm),         sizeof(Layer),  sizeof(Angles),
+                                 sizeof(LowRank), sizeof(LayerLowRank), sizeof(Encoder)};
+    return structure < (int64_t)std::size(sizes) ? sizes[structure] : 0;
+}
 
 int64_t sie_lanes() { return LANES; }
 int64_t sie_panel() { return PANEL; }

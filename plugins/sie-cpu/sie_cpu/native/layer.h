@@ -1,42 +1,11 @@
 // The stages of an encoder layer over one chunk of packed sequences, each divisible into independent items.
-//
-// It knows neither threads nor the order of chunks.
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 
 #include "attention.h"
-
-struct Layer {
-    Matrix joined, attention_output, up, down; // `joined`: queries, keys, values; `up`: gate beside it where gated
-    const float *attention_norm_weight, *attention_norm_bias, *output_norm_weight, *output_norm_bias;
-    int64_t window; // how far a token sees, see attend(); 0: everything
-    int64_t angles; // which of the rotary angles are its own
-};
-
-struct LowRank {          // what is added to a weight: `upper` times `lower`; nothing where `rank` is 0
-    Matrix lower;         // `[rank padded to PANEL, inner]`, no bias
-    const element *upper; // panels as the weight's own, `rank` inside
-    int64_t rank;         // a multiple of STEP
-};
-
-struct LayerLowRank {
-    LowRank joined, attention_output, up, down;
-};
-
-struct Encoder {
-    const Layer *layers;
-    int64_t layer_count, hidden, heads, head_width; // head_width: a head's elements, padded to LANES
-    int64_t activation, gated;
-    int64_t pre_norm; // normalised states enter products only; the norms of a layer are those that follow its parts
-    float norm_epsilon, scale;
-};
-
-struct Angles { // of rotary positions, `[tokens, width]` each
-    const float *cosine, *sine;
-    int64_t width;
-};
+#include "buffers.h"
+#include "rows.h"
 
 struct Chunk {
     int64_t first, last; // sequences
@@ -49,93 +18,6 @@ struct Range { // the part of a stage that one item of work covers
         return {count * item / items, count * (item + 1) / items};
     }
 };
-
-struct Buffers { // activations of one chunk; the scratch is each thread's own
-    float *states, *sums;
-    element *inputs, *joined, *attended, *inner, *lowered; // lowered: what low rank makes of the input of a product
-};
-
-struct Widths { // row strides of the buffers
-    int64_t hidden, joined, attended, inner;
-    explicit Widths(const Encoder &encoder)
-        : hidden(round_up(encoder.hidden, PANEL)), joined(encoder.layers[0].joined.columns),
-          attended(encoder.layers[0].attention_output.inner), inner(encoder.layers[0].down.inner) {}
-};
-
-class Arena { // hands out aligned pieces of one block; with no block it only counts
-  public:
-    explicit Arena(char *block) : block_(block) {}
-    template <typename T> T *take(int64_t count) {
-        T *piece = block_ ? reinterpret_cast<T *>(block_ + used_) : nullptr;
-        used_ += round_up(count * (int64_t)sizeof(T), 64);
-        return piece;
-    }
-    int64_t used() const { return used_; }
-
-  private:
-    char *block_;
-    int64_t used_ = 0;
-};
-
-static inline Buffers take_buffers(Arena &arena, const Widths &widths, int64_t rows, int64_t lowered) {
-    return {arena.take<float>(rows * widths.hidden),     arena.take<float>(rows * widths.hidden),
-            arena.take<element>(rows * widths.hidden),   arena.take<element>(rows * widths.joined),
-            arena.take<element>(rows * widths.attended), arena.take<element>(rows * widths.inner),
-            arena.take<element>(rows * lowered)};
-}
-
-static inline Scratch take_scratch(Arena &arena, const Encoder &encoder, int64_t longest) {
-    const int64_t padded = round_up(longest, LANES);
-    Scratch scratch;
-    scratch.keys = arena.take<element>(padded * encoder.head_width);
-    scratch.values = arena.take<element>(padded * encoder.head_width);
-    scratch.weights = arena.take<element>(ROWS * padded);
-    scratch.scores = arena.take<float>(ROWS * padded);
-    return scratch;
-}
-
-// LayerNorm of a row of `from` into `to`, and as elements into `input`; zeros up to `stride`.
-static inline void normalise(const float *from, int64_t hidden, int64_t stride, const float *weight, const float *bias,
-                             float epsilon, float *to, element *input) {
-    const int64_t whole = hidden / LANES * LANES;
-    vec total = vec{};
-    for (int64_t i = 0; i < whole; i += LANES) total += load(from + i);
-    float mean = sum_of(total);
-    for (int64_t i = whole; i < hidden; i++) mean += from[i];
-    mean /= hidden;
-    vec squares = vec{};
-    for (int64_t i = 0; i < whole; i += LANES) {
-        const vec centred = load(from + i) - mean;
-        squares += centred * centred;
-    }
-    float variance = sum_of(squares);
-    for (int64_t i = whole; i < hidden; i++) variance += (from[i] - mean) * (from[i] - mean);
-    const float factor = 1.0f / std::sqrt(variance / hidden + epsilon);
-    for (int64_t i = 0; i < whole; i += LANES) {
-        const vec value = (load(from + i) - mean) * factor * load(weight + i) + load(bias + i);
-        store(to + i, value);
-        store(input + i, value);
-    }
-    for (int64_t i = whole; i < hidden; i++) {
-        to[i] = (from[i] - mean) * factor * weight[i] + bias[i];
-        input[i] = to_element(to[i]);
-    }
-    for (int64_t i = hidden; i < stride; i++) to[i] = 0, input[i] = 0;
-}
-
-// Rotates queries and keys of a row, halves paired (arXiv 2104.09864).
-static inline void rotate(element *row, int64_t heads, int64_t head_width, const float *cosine, const float *sine,
-                          int64_t width) {
-    const int64_t half = width / 2;
-    for (int64_t head = 0; head < heads; head++) {
-        element *first = row + head * head_width, *second = first + half;
-        for (int64_t i = 0; i < half; i++) {
-            const float a = to_float(first[i]), b = to_float(second[i]);
-            first[i] = to_element(a * cosine[i] - b * sine[i]);
-            second[i] = to_element(b * cosine[half + i] + a * sine[half + i]);
-        }
-    }
-}
 
 // What every chunk of a batch has in common.
 struct Batch {
@@ -172,9 +54,11 @@ constexpr int64_t KINDS = 9;                                          // with en
 class Stages {
   public:
     explicit Stages(const Batch &batch) : layers_(batch.encoder.layer_count) {
+        const Layer &layer = batch.encoder.layers[0];
+        const bool turns = batch.angles || layer.query_norm || layer.key_norm;
         for (int part = 0; part < PARTS; part++) {
             const bool lowers = part == LOWER_JOINED || part == LOWER_OUTPUT || part == LOWER_UP || part == LOWER_DOWN;
-            if ((batch.low_rank || !lowers) && (batch.angles || part != TURN)) parts_[a_layer_++] = (Part)part;
+            if ((batch.low_rank || !lowers) && (turns || part != TURN)) parts_[a_layer_++] = (Part)part;
         }
     }
     int64_t count() const { return 2 + layers_ * a_layer_; }
@@ -209,21 +93,21 @@ class ChunkRun {
         switch (stages_.part(stage)) {
         case LOWER_JOINED: return lower(low.joined, buffers_.inputs, widths_.hidden, rows);
         case JOIN: return join(layer.joined, low.joined, panels(layer.joined));
-        case TURN: return turn(layer, rows);
+        case TURN: return turn_heads(layer, rows);
         case ATTEND: return attend_heads(layer, Range::part(encoder_.heads, item, items), scratch);
         case LOWER_OUTPUT: return lower(low.attention_output, buffers_.attended, widths_.attended, rows);
         case OUTPUT:
-            return project(layer.attention_output, low.attention_output, buffers_.attended, widths_.attended,
-                           panels(layer.attention_output));
-        case ATTENTION_NORM:
-            return norm(layer.attention_norm_weight, layer.attention_norm_bias, encoder_.pre_norm, rows);
+            return project(layer.attention_output, low.attention_output, layer.attended, buffers_.attended,
+                           widths_.attended, panels(layer.attention_output));
+        case ATTENTION_NORM: return norm(layer.attended, layer.attention, !encoder_.pre_norm, rows);
         case LOWER_UP: return lower(low.up, buffers_.inputs, widths_.hidden, rows);
         case UP: return widen_by_activation(layer.up, low.up, panels(layer.up));
         case LOWER_DOWN: return lower(low.down, buffers_.inner, widths_.inner, rows);
-        case DOWN: return project(layer.down, low.down, buffers_.inner, widths_.inner, panels(layer.down));
+        case DOWN:
+            return project(layer.down, low.down, layer.narrowed, buffers_.inner, widths_.inner, panels(layer.down));
         default:
             const bool last = &layer == encoder_.layers + encoder_.layer_count - 1;
-            return norm(layer.output_norm_weight, layer.output_norm_bias, encoder_.pre_norm && !last, rows);
+            return norm(layer.narrowed, layer.output, !encoder_.pre_norm || last, rows);
         }
     }
 
@@ -235,6 +119,7 @@ class ChunkRun {
             element *input = buffers_.inputs + row * widths_.hidden;
             for (int64_t i = 0; i < encoder_.hidden; i++) to[i] = from[i], input[i] = to_element(from[i]);
             for (int64_t i = encoder_.hidden; i < widths_.hidden; i++) to[i] = 0, input[i] = 0;
+            if (encoder_.entry.weight) normalise(encoder_, encoder_.entry, to, nullptr, input);
         }
     }
 
@@ -271,49 +156,66 @@ class ChunkRun {
                           });
     }
 
-    void turn(const Layer &layer, const Range &rows) const {
-        const Angles &angles = batch_.angles[layer.angles];
+    void turn_heads(const Layer &layer, const Range &rows) const {
+        static const Angles still{};
+        const Angles &angles = batch_.angles ? batch_.angles[layer.angles] : still;
         for (int64_t row = rows.begin; row < rows.end; row++) {
             const int64_t place = (chunk_.start + row) * angles.width;
-            rotate(buffers_.joined + row * widths_.joined, 2 * encoder_.heads, encoder_.head_width,
-                   angles.cosine + place, angles.sine + place, angles.width);
-        }
-    }
-
-    void attend_heads(const Layer &layer, const Range &heads, const Scratch &scratch) const {
-        const int64_t third = encoder_.heads * encoder_.head_width;
-        for (int64_t sequence = chunk_.first; sequence < chunk_.last; sequence++) {
-            const int64_t start = batch_.offsets[sequence] - chunk_.start;
-            const int64_t length = batch_.offsets[sequence + 1] - batch_.offsets[sequence];
-            const int64_t keys = batch_.keys ? std::clamp<int64_t>(batch_.keys[sequence], 0, length) : length;
-            for (int64_t head = heads.begin; head < heads.end; head++) {
-                const element *query = buffers_.joined + start * widths_.joined + head * encoder_.head_width;
-                attend(query, query + third, query + 2 * third, widths_.joined, length, keys, encoder_.head_width,
-                       layer.window, encoder_.scale, scratch,
-                       buffers_.attended + start * widths_.attended + head * encoder_.head_width, widths_.attended);
+            element *first = buffers_.joined + row * widths_.joined;
+            for (int64_t i = 0; i < encoder_.heads + encoder_.key_heads; i++) {
+                const Head head(first + i * encoder_.head_width, i < encoder_.heads ? layer.query_norm : layer.key_norm,
+                                encoder_.head_size, encoder_.head_width, encoder_.norm_epsilon);
+                turn(head, encoder_.head_size, angles.cosine + place, angles.sine + place, angles.width);
             }
         }
     }
 
-    // Adds a product to the states it came from.
-    void project(const Matrix &matrix, const LowRank &low, const element *from, int64_t stride,
-                 const Range &panels) const {
-        for (int64_t panel = panels.begin; panel < panels.end; panel++)
-            panel_product(
-                from, stride, chunk_.rows, matrix, panel, correction(low), [&](int64_t row, vec(&sums)[VECTORS]) {
-                    const int64_t place = row * widths_.hidden + panel * PANEL;
-                    for (int v = 0; v < VECTORS; v++)
-                        store(buffers_.sums + place + v * LANES, sums[v] + load(buffers_.states + place + v * LANES));
-                });
+    void attend_heads(const Layer &layer, const Range &heads, const Scratch &scratch) const {
+        const int64_t width = encoder_.head_width, group = encoder_.heads / encoder_.key_heads;
+        for (int64_t sequence = chunk_.first; sequence < chunk_.last; sequence++) {
+            const int64_t start = batch_.offsets[sequence] - chunk_.start;
+            const int64_t length = batch_.offsets[sequence + 1] - batch_.offsets[sequence];
+            const int64_t keys = batch_.keys ? std::clamp<int64_t>(batch_.keys[sequence], 0, length) : length;
+            const Sight sight(layer.window, encoder_.causal, length);
+            const element *first = buffers_.joined + start * widths_.joined;
+            int64_t laid_out = -1; // heads of a group look at the same keys
+            for (int64_t head = heads.begin; head < heads.end; head++) {
+                if (head / group != laid_out) {
+                    laid_out = head / group;
+                    const element *key = first + (encoder_.heads + laid_out) * width;
+                    lay_out(key, key + encoder_.key_heads * width, widths_.joined, keys, width, scratch);
+                }
+                attend(first + head * width, widths_.joined, length, keys, width, sight, encoder_.scale, scratch,
+                       buffers_.attended + start * widths_.attended + head * width, widths_.attended);
+            }
+        }
     }
 
-    // Normalises the sums into what enters the next product, and into the states unless those keep the sums.
-    void norm(const float *weight, const float *bias, bool keep_sums, const Range &rows) const {
+    // A product into the sums, or, before a norm that only products take, onto the states. What a norm of its own
+    // follows is not added yet.
+    void project(const Matrix &matrix, const LowRank &low, const Norm &own, const element *from, int64_t stride,
+                 const Range &panels) const {
+        float *to = encoder_.pre_norm && !own.weight ? buffers_.states : buffers_.sums;
+        for (int64_t panel = panels.begin; panel < panels.end; panel++)
+            panel_product(from, stride, chunk_.rows, matrix, panel, correction(low),
+                          [&](int64_t row, vec(&sums)[VECTORS]) {
+                              const int64_t place = row * widths_.hidden + panel * PANEL;
+                              for (int v = 0; v < VECTORS; v++) {
+                                  const int64_t at = place + v * LANES;
+                                  store(to + at, own.weight ? sums[v] : sums[v] + load(buffers_.states + at));
+                              }
+                          });
+    }
+
+    // Normalises what a part gave, adds it where it has a norm of its own, and normalises the sum for the next product;
+    // with `stays` that is what the states become.
+    void norm(const Norm &own, const Norm &next, bool stays, const Range &rows) const {
         for (int64_t row = rows.begin; row < rows.end; row++) {
             const int64_t place = row * widths_.hidden;
-            normalise(buffers_.sums + place, encoder_.hidden, widths_.hidden, weight, bias, encoder_.norm_epsilon,
-                      buffers_.states + place, buffers_.inputs + place);
-            if (keep_sums) std::memcpy(buffers_.states + place, buffers_.sums + place, widths_.hidden * sizeof(float));
+            float *states = buffers_.states + place, *sums = buffers_.sums + place;
+            if (own.weight) add_normalised(encoder_, own, sums, states);
+            normalise(encoder_, next, encoder_.pre_norm ? states : sums, stays ? states : nullptr,
+                      buffers_.inputs + place);
         }
     }
 

@@ -5,6 +5,8 @@
 // order: a row's numbers do not depend on the rows beside it. It knows no transformer.
 #pragma once
 
+#include <type_traits>
+
 #include "simd.h"
 
 struct Matrix { // a linear layer's weight in panels, with its bias (zeros where it has none), PANEL-padded
@@ -54,25 +56,24 @@ __attribute__((always_inline)) static inline void product_of(const element *a, i
     multiply<rows, vectors>(correction.rows, correction.stride, correction.panels, correction.inner, sums, nullptr);
 }
 
-// Rows times a panel, and the correction. `ahead`, where given, is what will be read soon. Thirty-two registers hold
-// the sums beside whatever finishes them; of sixteen that takes some away, so that it must not be inlined there.
-#if defined(__AVX512F__)
+// The same out of line. Of sixteen registers whatever finishes the sums would take some away from them.
 template <int rows, int vectors>
-__attribute__((always_inline)) static inline void tile_product(const element *a, int64_t a_stride, const element *panel,
-                                                               int64_t inner, const Correction &correction,
-                                                               const char *ahead, vec (&sums)[rows][vectors]) {
-    product_of<rows, vectors>(a, a_stride, panel, inner, correction, ahead, sums);
-}
-#else
-template <int rows, int vectors>
-__attribute__((noinline)) static void tile_product(const element *a, int64_t a_stride, const element *panel,
-                                                   int64_t inner, const Correction &correction, const char *ahead,
-                                                   vec (&result)[rows][vectors]) {
+__attribute__((noinline)) static void product_apart(const element *a, int64_t a_stride, const element *panel,
+                                                    int64_t inner, const Correction &correction, const char *ahead,
+                                                    vec (&result)[rows][vectors]) {
     vec sums[rows][vectors];
     product_of<rows, vectors>(a, a_stride, panel, inner, correction, ahead, sums);
     std::memcpy(result, sums, sizeof sums);
 }
-#endif
+
+// Rows times a panel, and the correction. `ahead`, where given, is what will be read soon.
+template <int rows, int vectors>
+__attribute__((always_inline)) static inline void tile_product(const element *a, int64_t a_stride, const element *panel,
+                                                               int64_t inner, const Correction &correction,
+                                                               const char *ahead, vec (&sums)[rows][vectors]) {
+    if constexpr (MANY_REGISTERS) product_of<rows, vectors>(a, a_stride, panel, inner, correction, ahead, sums);
+    else product_apart<rows, vectors>(a, a_stride, panel, inner, correction, ahead, sums);
+}
 
 // Calls `tile` with the number of rows as a compile-time constant, over `count` rows in nearly equal tiles.
 template <typename Tile> static inline void for_tiles(int64_t count, Tile &&tile) {

@@ -1,58 +1,57 @@
-"""From a recipe to its heads. It knows each kind of head, and no request."""
+"""From a recipe to what makes its heads: every kind of head that checkpoints' files ask for."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+from functools import partial
 
 import torch
+from sie_text.recipe import MultivectorSettings, PoolingSettings, Recipe, SpladeSettings, TokenWeightSettings
 
-from sie_core.contracts import OutputType
-from sie_pytorch.heads.dense import DenseHead
-from sie_pytorch.heads.multivector import MultivectorHead
-from sie_pytorch.heads.protocol import Head
-from sie_pytorch.heads.token_weights import TokenWeightHead
-from sie_pytorch.recipes.settings import Recipe, SpladeSettings, TokenWeightSettings
-from sie_pytorch.tokenizer import TextTokenizer
-
-if TYPE_CHECKING:
-    from sie_pytorch.heads.splade import SpladeHead
+from sie_pytorch.heads.protocol import Head, HeadContext, HeadMaker
+from sie_pytorch.heads.sparse.token_weights import TokenWeightHead
+from sie_pytorch.heads.vectors.dense import DenseHead
+from sie_pytorch.heads.vectors.multivector import MultivectorHead
 
 
-def build_heads(
-    recipe: Recipe, folder: Path, tokenizer: TextTokenizer, hidden_size: int, precision: str, device: torch.device
-) -> dict[OutputType, Head]:
-    """Load the heads of a recipe onto `device`, by the output each makes.
+def head_makers(recipe: Recipe) -> list[HeadMaker]:
+    """List what makes the heads of a recipe, for `compose`. Each raises `ModelLoadError` where its weights do not fit.
 
     Args:
         recipe: What the files say.
-        folder: Where the transformer's checkpoint lies.
-        tokenizer: Says which tokens count.
-        hidden_size: Of the states.
-        precision: What the transformer computes in; a vocabulary's layer, as large as some transformers, does too.
-        device: Where the states are.
-
-    Raises:
-        ModelLoadError: Weights are missing or do not fit.
     """
-    heads: list[Head] = []
+    makers: list[HeadMaker] = []
     if recipe.pooling is not None:
-        heads.append(DenseHead(recipe.pooling, recipe.head, recipe.truncate_dim, hidden_size, device))
+        makers.append(partial(_dense, recipe, recipe.pooling))
     if isinstance(recipe.sparse, SpladeSettings):
-        heads.append(_splade(recipe.sparse, folder, precision, device))
+        makers.append(partial(_splade, recipe.sparse))
     if isinstance(recipe.sparse, TokenWeightSettings):
-        vocabulary = tokenizer.embedded or tokenizer.vocabulary
-        heads.append(TokenWeightHead(recipe.sparse, hidden_size, vocabulary, sorted(tokenizer.weightless), device))
+        makers.append(partial(_token_weights, recipe.sparse))
     if recipe.multivector is not None:
-        known = map(tokenizer.core.token_to_id, recipe.multivector.skiplist)
-        skipped = [number for number in known if number is not None]
-        heads.append(MultivectorHead(recipe.multivector, skipped, hidden_size, device))
-    return {head.output: head for head in heads}
+        makers.append(partial(_multivector, recipe.multivector))
+    return makers
 
 
-def _splade(settings: SpladeSettings, folder: Path, precision: str, device: torch.device) -> SpladeHead:
+def _dense(recipe: Recipe, pooling: PoolingSettings, context: HeadContext) -> Head:
+    return DenseHead(pooling, recipe.head, recipe.truncate_dim, context.hidden_size, context.device)
+
+
+def _token_weights(settings: TokenWeightSettings, context: HeadContext) -> Head:
+    tokenizer = context.tokenizer
+    vocabulary = tokenizer.embedded or tokenizer.vocabulary
+    return TokenWeightHead(settings, context.hidden_size, vocabulary, sorted(tokenizer.unweighted), context.device)
+
+
+def _multivector(settings: MultivectorSettings, context: HeadContext) -> Head:
+    known = map(context.tokenizer.core.token_to_id, settings.skiplist)
+    skipped = [number for number in known if number is not None]
+    return MultivectorHead(settings, skipped, context.hidden_size, context.device)
+
+
+def _splade(settings: SpladeSettings, context: HeadContext) -> Head:
     # Imports transformers, which takes longer than the other heads' weights.
-    from sie_pytorch.heads.masked_language import load_masked_language_head
-    from sie_pytorch.heads.splade import SpladeHead
+    from sie_pytorch.heads.own_class.masked_language import load_masked_language_head
+    from sie_pytorch.heads.sparse.splade import SpladeHead
 
-    return SpladeHead(settings, load_masked_language_head(folder, getattr(torch, precision), device))
+    # A vocabulary's layer is as large as some transformers: it computes in their precision.
+    dtype = getattr(torch, context.precision)
+    return SpladeHead(settings, load_masked_language_head(context.card.path, dtype, context.device))

@@ -1,86 +1,87 @@
-"""What a head is: the part of a model after its transformer, for one kind of output. It knows no architecture."""
+"""What a head is: the part of a model after its transformer, for one kind of output. It names no architecture."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, Literal, Protocol
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
+from sie_text.sequences import PackedBatch, TokenSequence
+from sie_text.tokenizer import TextTokenizer
 
-from sie_core.contracts import ItemOutput, OutputType, Task
-from sie_pytorch.pooling import Index, Upload
-from sie_pytorch.preparation import TokenRow
+from sie_core.contracts import ItemOutput, ModelCard, OutputType, Task
+from sie_pytorch.heads.pooling import Upload
+
+Output = OutputType | Literal["classifications", "score"]
+"""The field of an `ItemOutput` that a head fills: vectors are those of `encode`, classifications those of `extract`."""
 
 
 @dataclass(frozen=True, slots=True)
-class PackedRows:
-    """The rows of one batch, one after another."""
+class HeadContext:
+    """What a head is made from, once the runner of its states is there."""
 
-    rows: Sequence[TokenRow]
-    cu_seqlens: Index
-    """`[sequences + 1]`: where each starts, the number of all tokens last."""
-
-    @classmethod
-    def of(cls, rows: Sequence[TokenRow]) -> PackedRows:
-        """Lay them out."""
-        lengths = np.array([len(row.ids) for row in rows], dtype=np.int64)
-        return cls(rows, np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(lengths))))
-
-    @property
-    def ids(self) -> Index:
-        """`[total_tokens]`: the ids of all rows."""
-        ids: Index = np.concatenate([row.ids for row in self.rows])
-        return ids
-
-    @property
-    def lengths(self) -> Index:
-        """`[sequences]`: how many tokens each has."""
-        lengths: Index = np.diff(self.cu_seqlens)
-        return lengths
-
-    @property
-    def key_lengths(self) -> Index | None:
-        """`[sequences]`: how many tokens of each are attended to; None where all are."""
-        unseen = [0 if row.attended else row.filled for row in self.rows]
-        return self.lengths - np.array(unseen, dtype=np.int64) if any(unseen) else None
-
-    @property
-    def positions(self) -> Index:
-        """`[total_tokens]`: the place of each token in its row, from 0."""
-        positions: Index = np.arange(self.cu_seqlens[-1]) - np.repeat(self.cu_seqlens[:-1], self.lengths)
-        return positions
+    card: ModelCard
+    """The facts of the checkpoint; its files lie in `card.path`."""
+    tokenizer: TextTokenizer
+    """Says which tokens count."""
+    hidden_size: int
+    """Of the states."""
+    precision: str
+    """`float32`, `bfloat16` or `float16`: what the transformer computes in. Small heads compute in float32."""
+    device: torch.device
+    """Where the states are, and the head's weights belong."""
 
 
 class Head(Protocol):
-    """Makes one kind of output. `lay_out` and `compute` run on the device's thread, the others on CPU threads."""
+    """Makes one kind of output of the states of a packed batch. A head of your own inherits from it.
 
-    output: OutputType
+    `lay_out` and `compute` run on the device's thread, one batch at a time; the others on CPU threads, several at once.
+    """
+
+    output: Output
+    """What it makes."""
     dims: int
-    """Dimensions of a vector; of a sparse one, the entries of its vocabulary."""
+    """Dimensions of a vector; of a sparse one, the entries of its vocabulary; of classifications, the labels."""
     memory_bytes: int
     """What its weights take on the device."""
+    classes: tuple[str, ...] = ()
+    """The names of the labels, in the order of the logits; for `ModelFacts.classes`."""
+    notes: Mapping[str, str] = MappingProxyType({})
+    """What an operator should know of it; joins `ModelFacts.notes`."""
 
     def choose(self, task: Task) -> Hashable:
-        """Read what a request may change of it: its part of the inference key.
+        """Read what a request may change of `compute`: its part of the inference key. None: nothing.
 
         Raises:
             InvalidInput: An option does not suit it.
         """
-        ...
+        return None
 
-    def lay_out(self, batch: PackedRows, upload: Upload) -> Any:
+    @abstractmethod
+    def lay_out(self, batch: PackedBatch, upload: Upload) -> Any:
         """Bring to the device what `compute` needs of a batch, before the states are computed."""
-        ...
 
+    @abstractmethod
     def compute(self, states: torch.Tensor, layout: Any, choice: Any) -> Sequence[torch.Tensor]:
-        """Turn flat states `[total_tokens, hidden]` into tensors on their device."""
-        ...
+        """Turn flat states into tensors on their device, without a wait for it.
 
+        Args:
+            states: `[total_tokens, hidden]`, in the transformer's precision.
+            layout: What `lay_out` made of the batch.
+            choice: What `choose` read; the same for all of the batch.
+        """
+
+    @abstractmethod
     def finish(
-        self, rows: Sequence[TokenRow], layout: Any, arrays: Sequence[NDArray[Any]], choice: Any
+        self, sequences: Sequence[TokenSequence], layout: Any, arrays: Sequence[NDArray[Any]], choice: Any
     ) -> Sequence[ItemOutput]:
-        """Hand each row its part of the tensors, which have reached the host."""
-        ...
+        """Hand each sequence its part of the tensors, which have reached the host as arrays."""
+
+
+HeadMaker = Callable[[HeadContext], Head]
+"""Makes a head: a class that takes a `HeadContext`, or a function. It raises `ModelLoadError` where weights are missing
+or do not fit."""

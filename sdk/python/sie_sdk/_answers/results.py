@@ -201,7 +201,7 @@ def _decoded(response: Response) -> object:
         if "json" in response.headers.get("content-type", ""):
             # A call back into Python for each map: without one, another thread waits until all is read.
             return json.loads(response.body, object_hook=_same)
-        return wire.unpack(response.body)
+        return wire.unpack(response.body, longest=None)
     except (ValueError, RecursionError) as error:
         raise _unreadable(response, str(error)) from error
 

@@ -46,6 +46,7 @@ from sie_sdk.types import (
     HealthInfo,
     ItemLike,
     ModelInfo,
+    Priority,
     ScoreResult,
     Token,
     WireFormat,
@@ -233,16 +234,22 @@ class Protocol:
         lora = chosen.get("lora") or chosen.get("lora_id")
         call = CallFacts(model, said["gpu"] or self.gpu, lora if isinstance(lora, str) else None)
         retries = self._retries(call, said, said["max_oom_retries"])
-        return (yield from self._post(self.writer, url, body, retries, said["timeout_s"]))
+        return (yield from self._post(self.writer, url, body, retries, said["timeout_s"], said["priority"]))
 
     def _retries(self, call: CallFacts, said: WaitSettings, max_oom_retries: int = 0) -> Retries:
         wait, budget_s = said["wait_for_capacity"], said["provision_timeout_s"]
         return Retries(call, self.clock, self.rng, wait, budget_s, max_oom_retries, self.reach)
 
     def _post(
-        self, writer: Writer, url: str, body: Mapping[str, Any], retries: Retries, timeout_s: float | None
+        self,
+        writer: Writer,
+        url: str,
+        body: Mapping[str, Any],
+        retries: Retries,
+        timeout_s: float | None,
+        priority: Priority | None = None,
     ) -> Operation[Response]:
-        headers = writer.headers(retries.call.gpu, with_body=True)
+        headers = writer.headers(retries.call.gpu, priority, with_body=True)
         send = Send("POST", url, headers, writer.body(body), timeout_s)
         return (yield from self._answer(send, retries))
 

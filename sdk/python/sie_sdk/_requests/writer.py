@@ -43,7 +43,7 @@ class Writer:
                 raise ValueError(f"{part!r} is no model id: it must not be empty, nor hold empty, `.` or `..` segments")
         return "/".join([self.base_url, *(quote(part, safe="/:@._-~+") for part in path)])
 
-    def headers(self, gpu: str | None = None, *, with_body: bool) -> dict[str, str]:
+    def headers(self, gpu: str | None = None, priority: str | None = None, *, with_body: bool) -> dict[str, str]:
         """Return the headers of a request; `gpu` is a machine profile, or `pool/profile`."""
         headers = {"X-SIE-SDK-Version": __version__, "Accept": "application/json"}
         if with_body:
@@ -55,6 +55,8 @@ class Writer:
             headers["X-SIE-MACHINE-PROFILE"] = profile if slash else pool
             if slash:
                 headers["X-SIE-Pool"] = pool
+        if priority:
+            headers["X-SIE-Priority"] = priority
         return headers
 
     def body(self, fields: Mapping[str, Any]) -> bytes:

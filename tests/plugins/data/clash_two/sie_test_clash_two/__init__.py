@@ -8,4 +8,4 @@ CONTRACT_VERSION = 1
 
 @hookimpl
 def sie_model_families():
-    return [ModelFamily("clash", "sie_test_clash_two:Adapter", lambda card: None)]
+    return [ModelFamily("clash", "sie_test_clash_two:load", lambda card: None)]

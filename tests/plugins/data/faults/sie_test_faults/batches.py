@@ -5,7 +5,7 @@ from sie_core.hookspecs import hookimpl
 
 
 class Odd(BatchFormer):
-    def take(self, now, device_busy):
+    def take(self, now, device_busy, most_s=None):
         return "a batch"
 
 

@@ -24,7 +24,7 @@ class Raise:
     @staticmethod
     @hookimpl
     def sie_model_families():
-        return [ModelFamily("claims-that-raise", "sie_test_faults:Adapter", raise_it)]
+        return [ModelFamily("claims-that-raise", "sie_test_faults:load", raise_it)]
 
 
 class Hang:
@@ -33,7 +33,7 @@ class Hang:
     @staticmethod
     @hookimpl
     def sie_model_families():
-        return [ModelFamily("claims-that-hang", "sie_test_faults:Adapter", hang)]
+        return [ModelFamily("claims-that-hang", "sie_test_faults:load", hang)]
 
 
 class Junk:
@@ -42,4 +42,4 @@ class Junk:
     @staticmethod
     @hookimpl
     def sie_model_families():
-        return [ModelFamily("claims-of-junk", "sie_test_faults:Adapter", junk)]
+        return [ModelFamily("claims-of-junk", "sie_test_faults:load", junk)]

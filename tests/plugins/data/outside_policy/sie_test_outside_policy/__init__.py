@@ -26,7 +26,7 @@ class OneByOne:
         self._queue = [unit for unit in self._queue if unit.request not in requests]
         return before - len(self._queue)
 
-    def take(self, now, device_busy):
+    def take(self, now, device_busy, most_s=None):
         if not self._queue:
             return None
         unit = self._queue.pop(0)

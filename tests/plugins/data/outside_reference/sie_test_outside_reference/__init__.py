@@ -6,10 +6,11 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from sie_core.contracts import ItemOutput, Reference, ReferenceModel
+from sie_core.contracts import ItemOutput, PluginSetting, Reference, ReferenceModel
 from sie_core.hookspecs import hookimpl
 
 CONTRACT_VERSION = 1
+WRONG_BY = PluginSetting("SIE_LETTERS_WRONG_BY", "0", "What is added to every count of a letter.", ("0", "0.5"))
 
 
 class Counts(ReferenceModel):
@@ -22,7 +23,7 @@ class Counts(ReferenceModel):
     def answer(self, items, task):
         if os.environ.get("LETTERS_RAISES"):
             raise KeyError("letters")
-        wrong = float(os.environ.get("LETTERS_WRONG_BY", "0"))
+        wrong = float(WRONG_BY.value())
         counted = [Counter((item.text or "").lower()) for item in items]
         rows = [[counts[letter] + wrong for letter in ascii_lowercase] for counts in counted]
         return [ItemOutput(dense=np.array(row, dtype=np.float32)) for row in rows]
@@ -35,3 +36,8 @@ def sie_references():
         Reference("counting", frozenset({"letters"}), target, dense),
         Reference("absent", frozenset({"fake"}), target, dense, ("sie-test-absent>=2",)),
     ]
+
+
+@hookimpl
+def sie_settings():
+    return [WRONG_BY]

@@ -1,0 +1,79 @@
+"""The builds of the kernels, and which of them this processor runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from sie_core.contracts import PluginSetting, processor
+
+FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """One build of the kernels: what it multiplies in and which flags a processor must have to run it."""
+
+    isa: str
+    precision: str
+    flags: frozenset[str]
+
+    @property
+    def library(self) -> str:
+        """The file's name."""
+        return f"kernels_{self.isa}.so"
+
+    @property
+    def path(self) -> Path:
+        """Where the file lies, if it was built."""
+        return FOLDER / self.library
+
+
+_AVX512 = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl"})
+BUILDS = (
+    Build("avx512_bf16", "bfloat16", _AVX512 | {"avx512_bf16"}),
+    Build("avx512", "float32", _AVX512),
+    Build("avx2", "float32", frozenset({"avx2", "fma"})),
+    Build("neon", "float32", frozenset({"asimd"})),
+)
+"""Fastest first in each precision."""
+
+
+AUTO = "auto"
+ISA = PluginSetting(
+    "SIE_CPU_ISA",
+    AUTO,
+    "Instruction set that the compiled kernels of sie-cpu use: `avx512_bf16`, `avx512`, `avx2`, `neon`, or `auto`, the "
+    "fastest that the processor has.",
+    (AUTO, *(build.isa for build in BUILDS)),
+)
+
+
+@cache
+def processor_flags() -> frozenset[str]:
+    """Read what this processor can do; empty where the system does not say."""
+    return processor().flags
+
+
+def choose_build(precision: str) -> Build:
+    """Find the fastest build that computes in `precision`, runs on this processor and is allowed by `SIE_CPU_ISA`.
+
+    Raises:
+        OSError: None was built, or none may run here; the message says why.
+    """
+    wanted = ISA.value()
+    allowed = [build for build in BUILDS if build.precision == precision and wanted in (AUTO, build.isa)]
+    if not allowed:
+        raise OSError(f"{ISA.variable}={wanted} has no build for {precision}")
+    fitting = [build for build in allowed if build.flags <= processor_flags()]
+    if not fitting:
+        nearest = min(allowed, key=lambda build: len(build.flags - processor_flags()))
+        lacking = sorted(nearest.flags - processor_flags())
+        raise OSError(f"no build for {precision} runs on this processor, which lacks {', '.join(lacking)}")
+    built = [build for build in fitting if build.path.exists()]
+    if not built:
+        raise OSError(
+            f"{fitting[0].library} was not built: install sie-cpu from a wheel, or again where there is a C++ compiler"
+        )
+    return built[0]

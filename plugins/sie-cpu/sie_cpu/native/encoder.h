@@ -1,0 +1,45 @@
+// The structures of an encoder, field by field those of sie_cpu/kernels.py, which compares their sizes at load.
+#pragma once
+
+#include "product.h"
+
+struct Norm {
+    const float *weight; // null: no norm
+    const float *bias;   // null for RMSNorm
+};
+
+struct Layer {
+    Matrix joined, attention_output, up, down; // `joined`: queries, keys, values; `up`: gate beside it where gated
+    Norm attention, output;                    // of the sums: what the feed-forward part takes, and the next layer
+    Norm attended, narrowed;                   // of what a part gives, before it is added
+    const float *query_norm, *key_norm;        // RMSNorm of a head's elements, zeros where it is padded; or null
+    int64_t window;                            // how far a token sees, see Sight; 0: everything
+    int64_t angles;                            // which of the rotary angles are its own
+};
+
+struct LowRank {          // what is added to a weight: `upper` times `lower`; nothing where `rank` is 0
+    Matrix lower;         // `[rank padded to PANEL, inner]`, no bias
+    const element *upper; // panels as the weight's own, `rank` inside
+    int64_t rank;         // a multiple of STEP
+};
+
+struct LayerLowRank {
+    LowRank joined, attention_output, up, down;
+};
+
+struct Encoder {
+    const Layer *layers;
+    int64_t layer_count, hidden;
+    int64_t heads, key_heads;      // `heads` is a multiple of `key_heads`
+    int64_t head_size, head_width; // a head's elements, and those padded to LANES
+    int64_t activation, gated, causal;
+    int64_t rms;      // whether norms are RMSNorm (arXiv 1910.07467), LayerNorm otherwise
+    int64_t pre_norm; // normalised states enter products only; otherwise they are what is added to
+    Norm entry;       // of what enters the first layer
+    float norm_epsilon, scale;
+};
+
+struct Angles { // of rotary positions, `[tokens, width]` each
+    const float *cosine, *sine;
+    int64_t width;
+};

@@ -1,0 +1,83 @@
+"""The structures that the compiled kernels read, field by field those of native/encoder.h and native/product.h."""
+
+from __future__ import annotations
+
+import ctypes
+
+integer = ctypes.c_int64
+pointer = ctypes.c_void_p
+
+
+class Matrix(ctypes.Structure):
+    """A weight in panels, with its bias."""
+
+    _fields_ = (("panels", pointer), ("bias", pointer), ("inner", integer), ("columns", integer))
+
+
+class Norm(ctypes.Structure):
+    """What a norm multiplies by and adds; no norm without a weight, RMSNorm without a bias."""
+
+    _fields_ = (("weight", pointer), ("bias", pointer))
+
+
+class Layer(ctypes.Structure):
+    """The weights of one layer."""
+
+    _fields_ = (
+        ("joined", Matrix),
+        ("attention_output", Matrix),
+        ("up", Matrix),
+        ("down", Matrix),
+        ("attention", Norm),
+        ("output", Norm),
+        ("attended", Norm),
+        ("narrowed", Norm),
+        ("query_norm", pointer),
+        ("key_norm", pointer),
+        ("window", integer),
+        ("angles", integer),
+    )
+
+
+class RotaryAngles(ctypes.Structure):
+    """Cosines and sines of rotary positions."""
+
+    _fields_ = (("cosine", pointer), ("sine", pointer), ("width", integer))
+
+
+class LowRankMatrix(ctypes.Structure):
+    """What is added to a weight; nothing where the rank is 0."""
+
+    _fields_ = (("lower", Matrix), ("upper", pointer), ("rank", integer))
+
+
+class LayerLowRank(ctypes.Structure):
+    """What is added to the weights of one layer."""
+
+    _fields_ = tuple((name, LowRankMatrix) for name in ("joined", "attention_output", "up", "down"))
+
+
+class Encoder(ctypes.Structure):
+    """All layers, and the numbers they share."""
+
+    _fields_ = (
+        ("layers", ctypes.POINTER(Layer)),
+        ("layer_count", integer),
+        ("hidden", integer),
+        ("heads", integer),
+        ("key_heads", integer),
+        ("head_size", integer),
+        ("head_width", integer),
+        ("activation", integer),
+        ("gated", integer),
+        ("causal", integer),
+        ("rms", integer),
+        ("pre_norm", integer),
+        ("entry", Norm),
+        ("norm_epsilon", ctypes.c_float),
+        ("scale", ctypes.c_float),
+    )
+
+
+STRUCTURES = (Matrix, Norm, Layer, RotaryAngles, LowRankMatrix, LayerLowRank, Encoder)
+"""In the order of `sie_size_of` in native/encoder.cpp."""

@@ -1,0 +1,1 @@
+"""What the fakes make of items before a run."""

@@ -1,0 +1,1 @@
+"""What the fakes give: vectors, scores, extractions."""

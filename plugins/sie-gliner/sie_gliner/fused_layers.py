@@ -1,0 +1,93 @@
+"""An encoder that gives a sum of the states of all its layers, weighed by what the text is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from sie_pytorch.forward import (
+    EncoderPart,
+    PaddedBatches,
+    RunnerContext,
+    RunnerInfo,
+    Transfers,
+    load_model,
+    position_limit,
+    weight_bytes,
+)
+from torch import nn
+
+from sie_core.contracts import LoadContext, ModelCard, OutOfDeviceMemory, device_errors
+from sie_gliner.checkpoint.tensors import CheckpointTensors
+
+NAME = "padded (equal lengths)"
+WHY = "the checkpoint sums up the states of all layers, and a runner gives those of the last"
+
+
+class LayersFuser(nn.Module):
+    """Weighs layers by squeeze and excitation (arXiv 1709.01507)."""
+
+    def __init__(self, layers: int, size: int) -> None:
+        super().__init__()
+        self.squeeze = nn.Linear(size, 1)
+        self.W1, self.W2 = nn.Linear(layers, layers // 2), nn.Linear(layers // 2, layers)
+        self.output_projection = nn.Linear(size, size)
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        """Sum up `[rows, layers, tokens, size]` over the layers; every token of a row counts."""
+        squeezed = self.squeeze(states)[..., 0].mean(dim=2)
+        weights = torch.sigmoid(self.W2(self.W1(squeezed).relu()))
+        result: torch.Tensor = self.output_projection((states * weights[..., None, None]).sum(dim=1))
+        return result
+
+
+class FusedLayers:
+    """Runs such an encoder over sequences of equal length, by transformers' own class."""
+
+    def __init__(
+        self, context: LoadContext, card: ModelCard, part: EncoderPart, tensors: CheckpointTensors, prefix: str
+    ) -> None:
+        """Load the encoder, and what sums up its layers.
+
+        Raises:
+            ModelLoadError: A tensor is missing or misshaped.
+            OutOfDeviceMemory: The device has no room.
+        """
+        device = torch.device(str(context.device))
+        self._transfers = Transfers(device)
+        dtype = torch.float32 if device.type == "cpu" else getattr(torch, context.precision)
+        try:
+            with device_errors(), torch.inference_mode():
+                loaded = load_model(card.path, dtype, device, part)
+                backend, threads = context.attention_backend, context.threads
+                self._model: Any = RunnerContext(loaded, card.path, card, device, dtype, backend, threads).cast_model()
+                size, layers = loaded.config.hidden_size, loaded.config.num_hidden_layers
+                with torch.device("meta"):
+                    fuser = LayersFuser(layers, size)
+                self._fuser = tensors.fill(fuser, prefix).to(device, dtype)
+        except OutOfDeviceMemory as error:
+            raise OutOfDeviceMemory(f"{context.device} has no room for the weights") from error
+        self.info = RunnerInfo(
+            name=NAME,
+            reason=WHY,
+            precision=str(dtype).removeprefix("torch."),
+            model_type=loaded.config.model_type,
+            hidden_size=size,
+            attention_layers=layers,
+            max_sequence_length=position_limit(loaded),
+            memory_bytes=weight_bytes(loaded) + weight_bytes(self._fuser),
+            notes={"runner": NAME, "runner_reason": WHY},
+        )
+
+    @torch.inference_mode()
+    def forward(
+        self, ids: torch.Tensor, positions: torch.Tensor, segment_ids: torch.Tensor | None, cu_seqlens: torch.Tensor
+    ) -> torch.Tensor:
+        """Compute the states; see `sie_pytorch.forward.Runner.forward`."""
+        batches = PaddedBatches.of(cu_seqlens, self._transfers, exact=True)
+        return batches.flatten([self._run(ids[batch.rows]) for batch in batches.batches])
+
+    def _run(self, ids: torch.Tensor) -> torch.Tensor:
+        output = self._model(input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True)
+        states: torch.Tensor = self._fuser(torch.stack(output.hidden_states[1:], dim=1))
+        return states

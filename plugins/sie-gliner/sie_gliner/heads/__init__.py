@@ -1,0 +1,1 @@
+"""What GLiNER computes on an encoder's states: words and labels, spans, relations."""

@@ -1,0 +1,1 @@
+"""Relations: which entities belong together, and by what."""

@@ -1,0 +1,1 @@
+"""gliner itself, in an environment of its own, for `sie verify`."""

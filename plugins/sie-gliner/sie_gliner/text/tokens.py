@@ -1,0 +1,74 @@
+"""Words and labels to token ids through the tokenizer's Rust core, which several threads may use at once.
+
+GLiNER tokenises word by word: the tokens of a word are the same whatever stands beside it, so a row is put together
+from those of its words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sie_text.recipe import NotUnderstoodError, TransformerSettings
+from sie_text.tokenizer import Ids, TextTokenizer, text_tokenizer
+
+from sie_core.contracts import ModelCard, ModelLoadError
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """A tokenizer that neither pads nor cuts."""
+
+    tokenizer: TextTokenizer
+    special: Ids
+    """Tokens that mean something to the model and never come from what a client wrote, ascending."""
+
+    @classmethod
+    def of(cls, tokenizer: Any, markers: Iterable[int] = ()) -> Tokens:
+        """Take the core of a tokenizer of transformers; `markers` are special, whatever its files say of them.
+
+        Raises:
+            ModelLoadError: `CONFIG`: it puts special tokens inside a row. `CORRUPT`: it cannot tokenise.
+        """
+        try:
+            framed = text_tokenizer(tokenizer, ModelCard(Path(), {}), TransformerSettings())
+        except NotUnderstoodError as reason:
+            raise ModelLoadError("CONFIG", f"The tokenizer cannot be used: {reason}.") from reason
+        known = {number for number, token in framed.core.get_added_tokens_decoder().items() if token.special}
+        return cls(framed, np.array(sorted({*known, *markers} - {framed.unknown, -1}), dtype=np.int64))
+
+    @property
+    def framing(self) -> int:
+        """How many special tokens every row gets."""
+        return self.tokenizer.framing
+
+    def words(self, words: Sequence[str]) -> tuple[Ids, Ids]:
+        """Tokenise words: the ids of all, and how many each has."""
+        encoding = self.tokenizer.core.encode(list(words), is_pretokenized=True, add_special_tokens=False)
+        counts = np.bincount(np.array(encoding.word_ids, dtype=np.int64), minlength=len(words))
+        return np.array(encoding.ids, dtype=np.int64), counts.astype(np.int64)
+
+    def ids(self, words: Sequence[str]) -> Ids:
+        """Tokenise words, and forget which is which."""
+        return self.words(words)[0]
+
+    def label(self, label: str) -> Ids:
+        """Tokenise a label that is a row of its own, as a text: it is not split into words first."""
+        encoding = self.tokenizer.core.encode(label, add_special_tokens=False)
+        return np.array(encoding.ids, dtype=np.int64)
+
+    def frame(self, *parts: Ids) -> Ids:
+        """Put the special tokens around a row."""
+        return self.tokenizer.frame(np.concatenate(parts))
+
+    def holds_special(self, ids: Ids) -> bool:
+        """Whether one of the ids would mean something else to the model than the text it came from."""
+        return bool(np.isin(ids, self.special).any())
+
+    def plain(self, ids: Ids) -> Ids:
+        """Replace ids that would mean something else to the model by the unknown one."""
+        unknown = self.tokenizer.unknown
+        return ids if unknown is None else np.where(np.isin(ids, self.special), unknown, ids)

@@ -1,0 +1,276 @@
+"""One connection of nats-py, kept honest: bounded buffers, a watchdog, reconnection without end.
+
+nats-py alone waits for an old socket that still holds unsent bytes before it turns to another server. Its read loop
+ends for good on an exception it did not foresee, while it calls itself connected. The watchdog asks for a round trip
+each second and aborts the socket that does not answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from typing import Any
+
+from nats import errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from sie_core.contracts import ConnectionState, QueueError
+from sie_nats.options import Options
+
+OPEN_S = 5.0
+"""How long the first connection may take."""
+API_S = 5.0
+"""How long the broker may take to answer a question about streams, consumers and stores."""
+STALE_S = 2.0
+"""A connection without a round trip for so long is made anew."""
+CHECK_S = 1.0
+CLOSE_S = 5.0
+MOST_UNSENT = 32 << 20
+"""Bytes handed over and not yet sent; beyond it `UNAVAILABLE`."""
+NOT_FOUND = (10014, 10037, 10059)
+"""JetStream's error codes: no such consumer, message, stream."""
+
+log = logging.getLogger("sie_nats")
+
+
+class Connection:
+    """The connection, and questions to JetStream."""
+
+    def __init__(self, options: Options, inbox_prefix: str = "_INBOX") -> None:
+        self.options = options
+        self._client = Client()
+        self._inbox_prefix = inbox_prefix
+        self._watchdog: asyncio.Task[None] | None = None
+        self._outbox: deque[tuple[str, bytes, str]] = deque()
+        self._sender: asyncio.Task[None] | None = None
+        self._errands: set[asyncio.Task[None]] = set()
+        self._on_state: Callable[[ConnectionState], None] = lambda _: None
+        self._state: ConnectionState = "closed"
+
+    @property
+    def state(self) -> ConnectionState:
+        """Whether messages can be sent now."""
+        return self._state if self._state == "closed" or self._client.is_connected else "reconnecting"
+
+    @property
+    def max_payload(self) -> int:
+        """Bytes of the largest message that the broker takes."""
+        return self._client.max_payload
+
+    async def open(self, on_state: Callable[[ConnectionState], None]) -> None:
+        """Connect.
+
+        Raises:
+            QueueError: `DENIED`, `UNAVAILABLE`.
+        """
+        self._on_state = on_state
+        loop = asyncio.get_running_loop()
+        denied: asyncio.Future[None] = loop.create_future()
+
+        async def failed(error: Exception) -> None:
+            log.debug("the connection to %s: %s", self.options.url, error)
+            if "authorization" in str(error).lower() and not denied.done():
+                denied.set_result(None)
+
+        connecting = loop.create_task(
+            self._client.connect(
+                servers=list(self.options.servers),
+                error_cb=failed,
+                disconnected_cb=self._lost,
+                reconnected_cb=self._found,
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=1,
+                connect_timeout=2,
+                ping_interval=20,
+                inbox_prefix=self._inbox_prefix,
+                # Nothing is collected while there is no connection: whoever sends is told at once.
+                pending_size=0,
+                **self.options.of_client(),
+            )
+        )
+        # The client goes on trying where the broker refuses the user; there is no use in that.
+        await asyncio.wait((connecting, denied), timeout=OPEN_S, return_when=asyncio.FIRST_COMPLETED)
+        if not connecting.done() or connecting.exception() is not None:
+            cause = connecting.exception() if connecting.done() else None
+            connecting.cancel()
+            await asyncio.wait((connecting,))
+            await self._end_client()
+            if denied.done() or "authorization" in str(cause).lower():
+                raise QueueError("DENIED", f"{self.options.url} refuses this user.")
+            raise QueueError("UNAVAILABLE", f"{self.options.url} cannot be reached.") from cause
+        denied.cancel()
+        self._state = "connected"
+        self._watchdog = asyncio.create_task(self._watch())
+        self._on_state("connected")
+
+    async def close(self) -> None:
+        """Send what was handed over, then disconnect."""
+        if self._state == "closed":
+            return
+        self._state = "closed"
+        for task in (self._watchdog, *self._errands):
+            if task is not None:
+                task.cancel()
+        with suppress(TimeoutError, errors.Error, OSError):
+            async with asyncio.timeout(CLOSE_S):
+                if self._sender is not None:
+                    await self._sender
+                await self._client.flush(int(CLOSE_S))
+        await self._end_client()
+        self._on_state("closed")
+
+    async def _end_client(self) -> None:
+        self._abort()
+        with suppress(TimeoutError, errors.Error, OSError):
+            async with asyncio.timeout(CLOSE_S):
+                await self._client.close()
+
+    async def send(
+        self, subject: str, payload: bytes, reply: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Send one message.
+
+        Raises:
+            QueueError: `UNAVAILABLE`, `TOO_LARGE`: nothing was sent.
+        """
+        self._check(payload)
+        try:
+            await self._client.publish(subject, payload, reply, dict(headers) if headers else None)
+        except errors.Error as error:
+            raise QueueError("UNAVAILABLE", f"{self.options.url}: {error}") from None
+
+    def send_soon(self, subject: str, payload: bytes, reply: str = "") -> None:
+        """Send with the loop's next turn; lost where there is no connection then."""
+        self._outbox.append((subject, payload, reply))
+        if self._sender is None or self._sender.done():
+            self._sender = asyncio.create_task(self._send_outbox())
+
+    async def _send_outbox(self) -> None:
+        while self._outbox:
+            with suppress(errors.Error):
+                await self._client.publish(*self._outbox.popleft())
+
+    def run(self, errand: Coroutine[Any, Any, None]) -> None:
+        """Run something beside; it ends with the connection."""
+        task = asyncio.create_task(errand)
+        self._errands.add(task)
+        task.add_done_callback(self._errands.discard)
+
+    async def subscribe(self, subject: str, take: Callable[[Msg], None]) -> Subscription:
+        """Take the messages to a subject; it stays subscribed over reconnections."""
+        self._check(b"")
+
+        async def guarded(message: Msg) -> None:
+            try:
+                take(message)
+            except Exception:
+                log.exception("a callback for %s failed", subject)
+
+        # No bound of the client's own, which drops what exceeds it: credit bounds what comes.
+        return await self._client.subscribe(subject, cb=guarded, pending_msgs_limit=1 << 20, pending_bytes_limit=0)
+
+    async def ask(self, subject: str, question: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Ask JetStream's API; `subject` without its prefix.
+
+        Raises:
+            QueueError: With what failed.
+        """
+        self._check(b"")
+        body = b"" if question is None else json.dumps(question).encode()
+        try:
+            reply = await self._client.request(f"$JS.API.{subject}", body, timeout=API_S)
+        except errors.NoRespondersError:
+            raise QueueError("UNAVAILABLE", f"{self.options.url} has no JetStream, or none has a leader.") from None
+        except (errors.Error, TimeoutError):
+            raise QueueError("UNAVAILABLE", f"{self.options.url} did not answer {subject}.") from None
+        answer: dict[str, Any] = json.loads(reply.data)
+        if "error" in answer:
+            raise api_error(answer["error"], subject)
+        return answer
+
+    def new_inbox(self) -> str:
+        """Return a subject nobody else can guess."""
+        return self._client.new_inbox()
+
+    @property
+    def client(self) -> Client:
+        """The client of nats-py, for its key-value store."""
+        return self._client
+
+    def _check(self, payload: bytes) -> None:
+        if self.state != "connected":
+            raise QueueError("UNAVAILABLE", f"The connection to {self.options.url} is {self.state}.")
+        if len(payload) > self.max_payload:
+            told = f"A message of {len(payload)} bytes is beyond the {self.max_payload} that {self.options.url} takes."
+            raise QueueError("TOO_LARGE", told)
+        if self._client.pending_data_size + len(payload) > MOST_UNSENT or self._unsent() > MOST_UNSENT:
+            raise QueueError(
+                "UNAVAILABLE", f"{self.options.url} does not keep up: {MOST_UNSENT} bytes are not sent yet."
+            )
+
+    async def _lost(self) -> None:
+        if self._state != "closed":
+            log.warning("the connection to %s is lost; it is made again", self.options.url)
+            self._state = "reconnecting"
+            self._on_state("reconnecting")
+
+    async def _found(self) -> None:
+        if self._state != "closed":
+            log.info("connected to %s again", self.options.url)
+            self._state = "connected"
+            self._on_state("connected")
+
+    async def _watch(self) -> None:
+        served = self._writer()
+        while True:
+            await asyncio.sleep(CHECK_S)
+            if self._client.is_reconnecting:
+                # The socket that was lost alone: the next one may be at its handshake.
+                if self._writer() is served:
+                    self._abort()
+                continue
+            served = self._writer()
+            if self._client.is_connected and not await self._round_trip():
+                log.warning("%s does not answer; the connection is cut", self.options.url)
+                self._abort()
+                reading = self._client._reading_task
+                if reading is None or reading.done():
+                    await self._client._process_op_err(errors.StaleConnectionError())
+
+    async def _round_trip(self) -> bool:
+        reading = self._client._reading_task
+        if reading is None or reading.done():
+            return False
+        try:
+            async with asyncio.timeout(STALE_S):
+                await self._client.flush(int(STALE_S))
+        except (TimeoutError, OSError, errors.Error):
+            # A connection lost meanwhile is being made again already.
+            return not self._client.is_connected
+        return True
+
+    def _abort(self) -> None:
+        """Drop the socket with what it has not sent. nats-py would wait for it without end."""
+        if (writer := self._writer()) is not None:
+            writer.transport.abort()
+
+    def _unsent(self) -> int:
+        writer = self._writer()
+        return 0 if writer is None else writer.transport.get_write_buffer_size()
+
+    def _writer(self) -> asyncio.StreamWriter | None:
+        return getattr(self._client._transport, "_io_writer", None)
+
+
+def api_error(error: Mapping[str, Any], subject: str) -> QueueError:
+    """Translate an error of JetStream's API."""
+    described = f"{subject}: {error.get('description', error)}"
+    if error.get("err_code") in NOT_FOUND:
+        return QueueError("NOT_FOUND", described)
+    return QueueError("UNAVAILABLE" if error.get("code", 500) >= 500 else "CONFIG", described)

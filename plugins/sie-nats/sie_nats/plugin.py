@@ -1,0 +1,30 @@
+"""The plugin `nats`: the transport of `nats://` and `tls://` URLs. It imports the client when one is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from sie_core.contracts import LocalBroker, QueueTransport, QueueTransportFactory
+from sie_core.hookspecs import hookimpl
+
+CONTRACT_VERSION = 1
+
+
+@hookimpl
+def sie_queue_transports() -> list[QueueTransportFactory]:
+    """Register JetStream."""
+    return [QueueTransportFactory("nats", _create, _local), QueueTransportFactory("tls", _create)]
+
+
+def _create(url: str, settings: Mapping[str, str]) -> QueueTransport:
+    from sie_nats.options import Options
+    from sie_nats.transport import JetStreamTransport
+
+    return JetStreamTransport(Options.read(url, settings))
+
+
+def _local(folder: Path) -> LocalBroker:
+    from sie_nats.local import local_broker
+
+    return local_broker(folder)

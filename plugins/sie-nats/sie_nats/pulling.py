@@ -1,0 +1,184 @@
+"""Pulling from a consumer by credit: requests that linger at the broker, topped up as their messages come."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from sie_core.contracts import Delivery, QueueError
+from sie_nats.connection import Connection
+from sie_nats.streams import GROUP, nanoseconds
+
+LINGER_S = 30.0
+"""How long a request for messages stays at the broker."""
+HEARTBEAT_S = 1.0
+"""How often the broker says that a request still stands; after three missed ones it is made anew."""
+AGAIN_S = 1.0
+"""Between attempts to make a consumer again."""
+GONE = ("consumer deleted", "no responders")
+
+log = logging.getLogger("sie_nats")
+
+
+class JetStreamDelivery(Delivery):
+    """One message, with the subject that takes its answers."""
+
+    __slots__ = ("_answers", "_connection", "_done", "attempt", "payload", "sequence", "subject")
+
+    def __init__(self, connection: Connection, message: Msg) -> None:
+        self._connection, self._answers, self._done = connection, message.reply, False
+        self.subject, self.payload = message.subject, message.data
+        # $JS.ACK.[domain.account.]stream.consumer.deliveries.sequence.consumer sequence.time.pending[.random]
+        tokens = message.reply.split(".")
+        first = 4 if len(tokens) == 9 else 6
+        self.attempt, self.sequence = int(tokens[first]), int(tokens[first + 1])
+
+    def ack(self) -> None:
+        """Remove the message from the queue."""
+        self._end(b"+ACK")
+
+    def nak(self, delay_s: float = 0.0) -> None:
+        """Have it delivered again, after a delay."""
+        self._end(b"-NAK" if delay_s <= 0 else b'-NAK {"delay": %d}' % nanoseconds(delay_s))
+
+    def in_progress(self) -> None:
+        """Begin the consumer's `ack_wait_s` anew."""
+        if not self._done:
+            self._connection.send_soon(self._answers, b"+WPI")
+
+    def _end(self, answer: bytes) -> None:
+        if not self._done:
+            self._done = True
+            self._connection.send_soon(self._answers, answer)
+
+
+class JetStreamPull:
+    """A standing wish for messages of one consumer."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        queue: str,
+        consumer: str,
+        priority: int,
+        take: Callable[[Delivery], None],
+        declare_again: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._connection, self._take, self._declare_again = connection, take, declare_again
+        self._asks = f"$JS.API.CONSUMER.MSG.NEXT.{queue}.{consumer}"
+        self._consumer, self._priority = consumer, priority
+        self._inbox = connection.new_inbox()
+        self._subscription: Subscription | None = None
+        self._numbers = 0
+        self._most = 0
+        """The largest credit so far: requests are topped up once half of it is missing."""
+        self._requested = 0
+        """Messages asked for at the broker that have not come."""
+        self._heard = 0.0
+        self._check: asyncio.TimerHandle | None = None
+        self.credit = 0
+        self.closed = False
+
+    async def open(self, credit: int) -> None:
+        """Subscribe and ask for the first messages."""
+        self._subscription = await self._connection.subscribe(f"{self._inbox}.*", self._arrived)
+        self.credit = self._most = credit
+        self.top_up()
+        self._listen()
+
+    def add_credit(self, messages: int) -> None:
+        """Take so many more."""
+        if not self.closed:
+            self.credit += messages
+            self._most = max(self._most, self.credit)
+            self.top_up()
+
+    def top_up(self) -> None:
+        """Ask for what is missing, seldom: each request costs the broker as much as a message."""
+        missing = self.credit - self._requested
+        if self.closed or missing <= 0 or (self._requested > 0 and missing < self._most // 2):
+            return
+        if self._requested == 0:
+            self._heard = asyncio.get_running_loop().time()
+        self._numbers += 1
+        self._requested += missing
+        wish = {
+            "batch": missing,
+            "expires": nanoseconds(LINGER_S),
+            "idle_heartbeat": nanoseconds(HEARTBEAT_S),
+            "group": GROUP,
+            "priority": self._priority,
+        }
+        self._connection.send_soon(self._asks, json.dumps(wish).encode(), f"{self._inbox}.{self._numbers}")
+
+    def renew(self) -> None:
+        """Ask anew after a reconnection: the broker dropped what was asked on the old one."""
+        self._requested = 0
+        self.top_up()
+
+    async def close(self) -> None:
+        """Take no more; what is on its way goes back at once."""
+        if self.closed:
+            return
+        self.closed, self.credit = True, 0
+        if self._check is not None:
+            self._check.cancel()
+        if self._subscription is not None and self._connection.state == "connected":
+            # Drains: nothing comes after the broker has seen the end, and all before it is handed back.
+            await self._subscription.drain()  # type: ignore[no-untyped-call]
+
+    def _listen(self) -> None:
+        """Look whether the broker still knows of what was asked: a consumer that ends may lose a request unsaid."""
+        loop = asyncio.get_running_loop()
+        if (
+            self._requested > 0
+            and loop.time() - self._heard > 3 * HEARTBEAT_S
+            and self._connection.state == "connected"
+        ):
+            self._heard = loop.time()
+            self._connection.run(self._come_back())
+        self._check = loop.call_later(HEARTBEAT_S, self._listen)
+
+    def _arrived(self, message: Msg) -> None:
+        self._heard = asyncio.get_running_loop().time()
+        if message.subject.startswith(self._inbox):
+            self._status(message)
+            return
+        delivery = JetStreamDelivery(self._connection, message)
+        self._requested = max(0, self._requested - 1)
+        if self.closed or self.credit <= 0:
+            delivery.nak()
+            return
+        self.credit -= 1
+        self._take(delivery)
+
+    def _status(self, message: Msg) -> None:
+        """A request ended: its time is over, or there is no consumer."""
+        headers = message.headers or {}
+        if headers.get("Status") == "100":
+            return
+        described = f"{headers.get('Status', '')} {headers.get('Description', '')}".strip()
+        self._requested = max(0, self._requested - int(headers.get("Nats-Pending-Messages", self._requested)))
+        if self.closed:
+            return
+        if described.startswith("503") or any(each in described.lower() for each in GONE):
+            self._requested = 0
+            self._connection.run(self._come_back())
+            return
+        if not described.startswith(("404", "408")):
+            log.warning("a pull from the consumer %s ended: %s", self._consumer, described)
+        self.top_up()
+
+    async def _come_back(self) -> None:
+        """Make a consumer that the broker removed again."""
+        try:
+            await self._declare_again()
+        except QueueError as error:
+            log.warning("the consumer %s cannot be made again: %s", self._consumer, error)
+            await asyncio.sleep(AGAIN_S)
+        self.renew()

@@ -1,0 +1,257 @@
+"""The transport over JetStream: work in work-queue streams, inboxes and broadcasts as plain messages."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+from collections.abc import Callable
+from typing import Any
+
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription as NatsSubscription
+from nats.errors import Error
+from nats.js.api import KeyValueConfig, StorageType
+from nats.js.errors import BucketNotFoundError
+
+from sie_core.contracts import (
+    ConnectionState,
+    ConsumerSettings,
+    Delivery,
+    KeyValue,
+    Message,
+    OnStored,
+    QueueError,
+    QueueSettings,
+    QueueTransport,
+    Subscription,
+    Work,
+)
+from sie_nats.connection import Connection, api_error
+from sie_nats.key_values import JetStreamKeyValue
+from sie_nats.options import Options
+from sie_nats.pulling import JetStreamPull
+from sie_nats.streams import consumer_config, differences, stream_config
+
+STORED_S = 5.0
+"""How long the broker may take to say that a message is stored."""
+NO_MESSAGE = 10037
+FULL = ("maximum messages exceeded", "maximum bytes exceeded", "maximum messages per subject exceeded")
+
+log = logging.getLogger("sie_nats")
+
+
+class JetStreamTransport(QueueTransport):
+    """One connection to a broker or a cluster of them."""
+
+    def __init__(self, options: Options) -> None:
+        self.url = options.url
+        self._options = options
+        self._connection = Connection(options)
+        self._on_state: Callable[[ConnectionState], None] | None = None
+        self._answers = ""
+        self._numbers = 0
+        self._unanswered: dict[str, tuple[OnStored, asyncio.TimerHandle]] = {}
+        self._pulls: list[JetStreamPull] = []
+        self._consumers: dict[tuple[str, str], ConsumerSettings] = {}
+
+    @property
+    def max_payload(self) -> int:  # type: ignore[override]
+        """Bytes of the largest message."""
+        return self._connection.max_payload
+
+    @property
+    def state(self) -> ConnectionState:
+        """Whether messages can be sent now."""
+        return self._connection.state
+
+    async def open(self, on_state: Callable[[ConnectionState], None] | None = None) -> None:
+        """Connect."""
+        self._on_state = on_state
+        await self._connection.open(self._changed)
+        self._answers = self._connection.new_inbox()
+        await self._connection.subscribe(f"{self._answers}.*", self._answered)
+
+    async def close(self) -> None:
+        """Send what was handed over, then disconnect."""
+        for pull in self._pulls:
+            await pull.close()
+        await self._connection.close()
+        self._fail_unanswered("closed")
+
+    async def declare_queue(self, settings: QueueSettings) -> None:
+        """Make a queue as described, or change the one of that name to it."""
+        wanted = stream_config(settings, self._options.storage, self._options.replicas)
+        try:
+            there = (await self._connection.ask(f"STREAM.INFO.{settings.name}"))["config"]
+        except QueueError as error:
+            if error.failure != "NOT_FOUND":
+                raise
+            await self._connection.ask(f"STREAM.CREATE.{settings.name}", wanted)
+            return
+        if changed := differences(wanted, there):
+            log.info("the queue %s is changed: %s", settings.name, _told(changed))
+            try:
+                await self._connection.ask(f"STREAM.UPDATE.{settings.name}", wanted)
+            except QueueError as error:
+                told = f"The queue {settings.name!r} differs, and cannot be changed: {_told(changed)} ({error})."
+                raise QueueError(error.failure, told) from None
+
+    async def declare_consumer(self, settings: ConsumerSettings) -> None:
+        """Make a consumer as described, or change the one of that name to it."""
+        config = {"stream_name": settings.queue, "config": consumer_config(settings)}
+        subject = f"CONSUMER.CREATE.{settings.queue}.{settings.name}.{settings.subject}"
+        await self._connection.ask(subject, config)
+        self._consumers[settings.queue, settings.name] = settings
+
+    async def publish(self, work: Work, on_stored: OnStored) -> None:
+        """Hand a message to the broker; `on_stored` takes its answer."""
+        self._numbers += 1
+        number = str(self._numbers)
+        headers = {"Nats-Msg-Id": work.id}
+        if work.ttl_s is not None:
+            headers["Nats-TTL"] = str(max(1, math.ceil(work.ttl_s)))
+        timer = asyncio.get_running_loop().call_later(STORED_S, self._not_answered, number)
+        self._unanswered[number] = (on_stored, timer)
+        try:
+            await self._connection.send(work.subject, work.payload, f"{self._answers}.{number}", headers)
+        except QueueError:
+            self._forget(number)
+            raise
+
+    async def pull(
+        self, queue: str, consumer: str, on_delivery: Callable[[Delivery], None], *, credit: int, priority: int = 0
+    ) -> JetStreamPull:
+        """Pull from a consumer."""
+        await self._connection.ask(f"CONSUMER.INFO.{queue}.{consumer}")
+
+        async def declare_again() -> None:
+            if (settings := self._consumers.get((queue, consumer))) is not None:
+                await self.declare_consumer(settings)
+
+        pull = JetStreamPull(self._connection, queue, consumer, priority, on_delivery, declare_again)
+        await pull.open(credit)
+        self._pulls = [each for each in self._pulls if not each.closed] + [pull]
+        return pull
+
+    async def delete_work(self, queue: str, sequence: int) -> bool:
+        """Remove a message, delivered or not."""
+        try:
+            answer = await self._connection.ask(f"STREAM.MSG.DELETE.{queue}", {"seq": sequence, "no_erase": True})
+        except QueueError as error:
+            if error.failure == "UNAVAILABLE" or not await self.holds_work(queue, sequence):
+                if error.failure == "UNAVAILABLE":
+                    raise
+                return False
+            raise
+        return bool(answer.get("success"))
+
+    async def holds_work(self, queue: str, sequence: int) -> bool:
+        """Whether a message is still there."""
+        try:
+            await self._connection.ask(f"STREAM.MSG.GET.{queue}", {"seq": sequence})
+        except QueueError as error:
+            if error.failure != "NOT_FOUND":
+                raise
+            # A stream that is not there is told otherwise than a message.
+            await self._connection.ask(f"STREAM.INFO.{queue}")
+            return False
+        return True
+
+    async def backlog(self, queue: str, subject: str = ">") -> dict[str, int]:
+        """Count the messages there, by subject."""
+        counts: dict[str, int] = {}
+        while True:
+            question = {"subjects_filter": subject, "offset": len(counts)}
+            answer = await self._connection.ask(f"STREAM.INFO.{queue}", question)
+            page = answer["state"].get("subjects") or {}
+            counts |= page
+            if not page or len(counts) >= answer.get("total", 0):
+                return counts
+
+    async def send(self, subject: str, payload: bytes, reply: str = "") -> None:
+        """Send to whoever is subscribed now."""
+        await self._connection.send(subject, payload, reply)
+
+    async def subscribe(self, subject: str, on_message: Callable[[Message], None]) -> Subscription:
+        """Take every message to a subject or a pattern."""
+        return _Subscription(subject, [await self._connection.subscribe(subject, _taking(on_message))])
+
+    async def inbox(self, on_message: Callable[[Message], None]) -> Subscription:
+        """Make a subject nobody else can guess, and take what is sent to it or below it."""
+        subject, take = self._connection.new_inbox(), _taking(on_message)
+        parts = [await self._connection.subscribe(each, take) for each in (subject, f"{subject}.>")]
+        return _Subscription(subject, parts)
+
+    async def key_value(self, name: str, *, expiry_s: float | None = None) -> KeyValue:
+        """Open a store, made where there is none."""
+        storage = StorageType.FILE if self._options.storage == "file" else StorageType.MEMORY
+        stream = self._connection.client.jetstream()
+        try:
+            try:
+                return JetStreamKeyValue(await stream.key_value(name))
+            except BucketNotFoundError:
+                config = KeyValueConfig(name, ttl=expiry_s, storage=storage, replicas=self._options.replicas)
+                return JetStreamKeyValue(await stream.create_key_value(config))
+        except (Error, TimeoutError) as error:
+            raise QueueError("UNAVAILABLE", f"The store {name!r} cannot be opened: {error}.") from None
+
+    def _answered(self, message: Msg) -> None:
+        entry = self._forget(message.subject.rpartition(".")[2])
+        if entry is None:
+            return
+        if not message.data:
+            entry(QueueError("NOT_FOUND", "No queue stores this subject."))
+            return
+        answer: dict[str, Any] = json.loads(message.data)
+        if (error := answer.get("error")) is None:
+            entry(answer["seq"])
+        elif error.get("description") in FULL:
+            entry(QueueError("FULL", f"The queue takes no more: {error['description']}."))
+        else:
+            entry(api_error(error, "publish"))
+
+    def _not_answered(self, number: str) -> None:
+        if (on_stored := self._forget(number)) is not None:
+            on_stored(QueueError("UNAVAILABLE", f"{self.url} did not say within {STORED_S:g} s that it stored it."))
+
+    def _forget(self, number: str) -> OnStored | None:
+        on_stored, timer = self._unanswered.pop(number, (None, None))
+        if timer is not None:
+            timer.cancel()
+        return on_stored
+
+    def _fail_unanswered(self, why: str) -> None:
+        for number in list(self._unanswered):
+            if (on_stored := self._forget(number)) is not None:
+                on_stored(QueueError("UNAVAILABLE", f"The connection to {self.url} is {why}; it may be stored."))
+
+    def _changed(self, state: ConnectionState) -> None:
+        if state == "connected":
+            for pull in self._pulls:
+                pull.renew()
+        else:
+            self._fail_unanswered(state)
+        if self._on_state is not None:
+            self._on_state(state)
+
+
+class _Subscription:
+    def __init__(self, subject: str, parts: list[NatsSubscription]) -> None:
+        self.subject = subject
+        self._parts = parts
+
+    async def close(self) -> None:
+        """Take no more."""
+        parts, self._parts = self._parts, []
+        for part in parts:
+            await part.unsubscribe()
+
+
+def _taking(on_message: Callable[[Message], None]) -> Callable[[Msg], None]:
+    return lambda message: on_message(Message(message.subject, message.data, message.reply))
+
+
+def _told(changed: dict[str, tuple[Any, Any]]) -> str:
+    return ", ".join(f"{name} is {there}, wanted is {wanted}" for name, (there, wanted) in changed.items())

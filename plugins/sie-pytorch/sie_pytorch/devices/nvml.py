@@ -1,0 +1,86 @@
+"""What the NVIDIA driver itself says of a GPU's memory (NVML): all processes counted, and no CUDA context needed.
+
+The driver's library is looked for when it is first asked, and nothing is raised.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+TOLERANCE = 0.1
+"""The share by which the driver's size of a device may differ from CUDA's, which leaves out what the driver reserves.
+A larger difference means another device: a slice of a GPU (MIG) and the GPU itself may go by the same address."""
+
+
+class DriverMemory:
+    """The memory of CUDA devices as the driver tells it. Its methods are called from any thread."""
+
+    def __init__(self) -> None:
+        self._handles: dict[int, Any] = {}
+        self._failed = False
+        self._told = False
+
+    def free_and_total(self, index: int, properties: Any) -> tuple[int, int] | None:
+        """Return the free and all bytes of a device; None where the driver cannot tell.
+
+        Args:
+            index: PyTorch's number of the device.
+            properties: PyTorch's properties of it: they say which one it is, whatever `CUDA_VISIBLE_DEVICES` made of
+                the order.
+        """
+        if self._failed:
+            return None
+        try:
+            if index not in self._handles:
+                self._handles[index] = self._find(properties)
+            return _ask(self._handles[index], properties.total_memory)
+        except Exception as error:
+            self._handles.pop(index, None)
+            if not self._told:
+                self._told = True
+                log.info("NVML does not tell the memory of cuda:%d (%r); PyTorch's numbers are taken", index, error)
+            return None
+
+    def _find(self, properties: Any) -> Any:
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+        except Exception:
+            self._failed = True  # no driver library, or one that does not fit the driver: it will not come later
+            raise
+        failure: Exception = LookupError("NVML lists no such device")
+        for by, address in _addresses(properties):
+            try:
+                handle = getattr(pynvml, by)(address)
+                _ask(handle, properties.total_memory)
+            except Exception as error:
+                failure = error
+            else:
+                return handle
+        raise failure
+
+
+def _addresses(properties: Any) -> Iterator[tuple[str, str]]:
+    """List NVML's functions that may find the device, with what each takes."""
+    uuid = getattr(properties, "uuid", None)
+    if uuid is not None:
+        bare = str(uuid).removeprefix("GPU-").removeprefix("MIG-")
+        yield "nvmlDeviceGetHandleByUUID", f"GPU-{bare}"
+        yield "nvmlDeviceGetHandleByUUID", f"MIG-{bare}"
+    if hasattr(properties, "pci_bus_id"):
+        place = (properties.pci_domain_id, properties.pci_bus_id, properties.pci_device_id)
+        yield "nvmlDeviceGetHandleByPciBusId", "{:08X}:{:02X}:{:02X}.0".format(*place)
+
+
+def _ask(handle: Any, size: int) -> tuple[int, int]:
+    import pynvml
+
+    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    if abs(memory.total - size) > TOLERANCE * size:
+        raise LookupError(f"NVML's device has {memory.total} bytes, and CUDA's {size}")
+    return memory.free, memory.total

@@ -1,0 +1,1 @@
+"""Classifiers of single texts: sentiment, language, toxicity, routing."""

@@ -1,0 +1,1 @@
+"""Text encoders: one forward pass and the heads on its states."""

@@ -1,0 +1,10 @@
+"""The options of the family of images and texts, each with the stage that reads it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sie_text.options import LENGTH, NORMALIZE, PROMPT_OPTIONS, SIMILARITY
+
+OPTIONS = (replace(NORMALIZE, stage="finish"), *PROMPT_OPTIONS, LENGTH, SIMILARITY)
+"""Of the family `pytorch-vision`. Words and lengths are of texts alone."""

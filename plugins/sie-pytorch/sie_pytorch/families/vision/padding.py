@@ -1,0 +1,43 @@
+"""How the texts of a model of images and texts are padded to one array."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sie_text.tokenizer import Ids, TextTokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """How the rows of a batch become one array."""
+
+    token: int
+    length: int | None
+    """The length of every row, where the model was trained so; else that of the longest."""
+    at_start: bool
+    masked: bool
+    """Whether the model is told which tokens fill a row up."""
+
+    def fill(self, rows: Sequence[Ids]) -> tuple[Ids, Ids]:
+        """Return ids and mask, int64 `[rows, length]` both."""
+        length = self.length or max(len(row) for row in rows)
+        ids: NDArray[np.int64] = np.full((len(rows), length), self.token, dtype=np.int64)
+        mask: NDArray[np.int64] = np.zeros_like(ids)
+        for place, row in enumerate(rows):
+            used = slice(length - len(row), length) if self.at_start else slice(len(row))
+            ids[place, used], mask[place, used] = row, 1
+        return ids, mask
+
+
+def padding(tokenizer: TextTokenizer, kind: str, most: int) -> Padding:
+    """Say how rows are filled up, for a model of `kind` with `most` positions.
+
+    SigLIP's vector of a text is read at its last position, whatever stands there, and it was trained with that one
+    filled: transformers documents `padding="max_length"`.
+    """
+    siglip = kind == "siglip"
+    length = min(most, tokenizer.max_length or most) if siglip else None
+    return Padding(tokenizer.pad or 0, length, siglip and tokenizer.pads_start, tokenizer.takes_mask)

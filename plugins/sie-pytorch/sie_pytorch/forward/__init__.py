@@ -1,0 +1,189 @@
+"""Forward passes of transformer text models over packed sequences. The names below are public, and these alone.
+
+`build_runner` builds what serves a model; a runner of your own follows `Runner`, or `LoraRunner`, and is registered for
+`INTERFACE`. Names are imported on first use: a plugin module that asks for `INTERFACE` loads no torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from sie_pytorch.forward.specs import INTERFACE
+
+if TYPE_CHECKING:
+    from sie_pytorch.forward.architectures import (
+        ARCHITECTURES,
+        DESCRIBED,
+        Architecture,
+        Feature,
+        Layers,
+        PostNorm,
+        PreNorm,
+    )
+    from sie_pytorch.forward.checkpoint.dialects import refuse_unheeded
+    from sie_pytorch.forward.checkpoint.mapping import UNMAPPED, MappedFiles, outside_heap
+    from sie_pytorch.forward.checkpoint.positions import position_limit
+    from sie_pytorch.forward.checkpoint.precision import LEAST_COSINE, TOLERANCE, least_cosine, relative_error
+    from sie_pytorch.forward.checkpoint.reading import EncoderPart, account_for, load_model
+    from sie_pytorch.forward.choice.build import build_runner
+    from sie_pytorch.forward.choice.built import BuiltRunner, RunnerInfo
+    from sie_pytorch.forward.layout import AttentionLayout, PackedLayout, Run, runs_of, seen_tokens
+    from sie_pytorch.forward.loop.entry import Angles, EncoderEntry
+    from sie_pytorch.forward.loop.prepacked import prepack
+    from sie_pytorch.forward.loop.stack import LayerNorms, LayerStack, NormNumbers, plain_linear
+    from sie_pytorch.forward.packed import PackedRunner
+    from sie_pytorch.forward.padded.batches import PaddedBatch, PaddedBatches, group_by_length
+    from sie_pytorch.forward.padded.runner import PaddedRunner
+    from sie_pytorch.forward.protocol import (
+        Factors,
+        LoraRunner,
+        LowRank,
+        LowRankPacker,
+        NotedRunner,
+        Runner,
+        RunnerContext,
+        RunnerUnfitError,
+        weight_bytes,
+    )
+    from sie_pytorch.forward.sharing import shares
+    from sie_pytorch.forward.transfers import HostCopy, Transfers
+
+__all__ = [
+    "ARCHITECTURES",
+    "DESCRIBED",
+    "INTERFACE",
+    "LEAST_COSINE",
+    "TOLERANCE",
+    "UNMAPPED",
+    "Angles",
+    "Architecture",
+    "AttentionLayout",
+    "BuiltRunner",
+    "EncoderEntry",
+    "EncoderPart",
+    "Factors",
+    "Feature",
+    "HostCopy",
+    "LayerNorms",
+    "LayerStack",
+    "Layers",
+    "LoraRunner",
+    "LowRank",
+    "LowRankPacker",
+    "MappedFiles",
+    "NormNumbers",
+    "NotedRunner",
+    "PackedLayout",
+    "PackedRunner",
+    "PaddedBatch",
+    "PaddedBatches",
+    "PaddedRunner",
+    "PostNorm",
+    "PreNorm",
+    "Run",
+    "Runner",
+    "RunnerContext",
+    "RunnerInfo",
+    "RunnerUnfitError",
+    "Transfers",
+    "account_for",
+    "build_runner",
+    "group_by_length",
+    "least_cosine",
+    "load_model",
+    "outside_heap",
+    "plain_linear",
+    "position_limit",
+    "prepack",
+    "refuse_unheeded",
+    "relative_error",
+    "runs_of",
+    "seen_tokens",
+    "shares",
+    "weight_bytes",
+]
+
+_MODULES = {
+    "choice.build": ("build_runner",),
+    "choice.built": (
+        "BuiltRunner",
+        "RunnerInfo",
+    ),
+    "protocol": (
+        "Factors",
+        "LoraRunner",
+        "LowRank",
+        "LowRankPacker",
+        "NotedRunner",
+        "Runner",
+        "RunnerContext",
+        "RunnerUnfitError",
+        "weight_bytes",
+    ),
+    "packed": ("PackedRunner",),
+    "padded.runner": ("PaddedRunner",),
+    "padded.batches": (
+        "PaddedBatch",
+        "PaddedBatches",
+        "group_by_length",
+    ),
+    "layout": (
+        "AttentionLayout",
+        "PackedLayout",
+        "Run",
+        "runs_of",
+        "seen_tokens",
+    ),
+    "loop.prepacked": ("prepack",),
+    "sharing": ("shares",),
+    "transfers": (
+        "HostCopy",
+        "Transfers",
+    ),
+    "checkpoint.dialects": ("refuse_unheeded",),
+    "checkpoint.positions": ("position_limit",),
+    "checkpoint.reading": (
+        "EncoderPart",
+        "account_for",
+        "load_model",
+    ),
+    "checkpoint.mapping": (
+        "UNMAPPED",
+        "MappedFiles",
+        "outside_heap",
+    ),
+    "checkpoint.precision": (
+        "LEAST_COSINE",
+        "TOLERANCE",
+        "least_cosine",
+        "relative_error",
+    ),
+    "architectures": (
+        "ARCHITECTURES",
+        "DESCRIBED",
+        "Architecture",
+        "Feature",
+        "Layers",
+        "PostNorm",
+        "PreNorm",
+    ),
+    "loop.entry": (
+        "Angles",
+        "EncoderEntry",
+    ),
+    "loop.stack": (
+        "LayerNorms",
+        "LayerStack",
+        "NormNumbers",
+        "plain_linear",
+    ),
+}
+"""The module that defines each name."""
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)

@@ -1,0 +1,79 @@
+"""Which precisions a model is tried in, and how far states may be from right in each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from sie_core.contracts import processor
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+"""Precisions by their names in the settings."""
+LEAST_COSINE = 0.9995
+"""What the mean state of a probe sequence must keep of its float32 direction."""
+TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.05}
+"""Largest relative error of a token's states, by the precision computed in."""
+NATIVE_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
+"""Processor flags that stand for a fast bfloat16 matrix product (the last one is Arm's)."""
+
+
+class PrecisionLost(Exception):
+    """A model's states do not survive a precision; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """A precision to load and run a model in, and why it is not the one asked for."""
+
+    weights: torch.dtype
+    """What the weights are loaded in."""
+    compute: torch.dtype
+    """What the runner computes in: on a CPU half precision is judged against float32 weights, and cast after."""
+    note: str | None = None
+
+
+def precisions(asked: str, device: torch.device, *, native_bfloat16: bool | None = None) -> Iterator[Precision]:
+    """Give the precisions to try for a model, best first; the last one is float32, or what an accelerator has.
+
+    On a CPU half precision means bfloat16, and only where the processor multiplies it natively. On an accelerator the
+    precision is taken as asked, and bfloat16 stands in for a float16 in which the model overflows.
+
+    Args:
+        asked: A key of `DTYPES`.
+        device: Where to run.
+        native_bfloat16: Whether a CPU is fast in bfloat16; None asks the processor.
+    """
+    dtype, single, half = DTYPES[asked], torch.float32, torch.bfloat16
+    if dtype is single:
+        yield Precision(single, single)
+    elif device.type != "cpu":
+        yield Precision(dtype, dtype)
+        if dtype is torch.float16:
+            yield Precision(half, half, "bfloat16 instead of float16")
+    elif not (has_native_bfloat16() if native_bfloat16 is None else native_bfloat16):
+        yield Precision(single, single, f"float32 instead of {asked}: this processor has no native bfloat16")
+    else:
+        yield Precision(single, half, None if dtype is half else f"bfloat16 instead of {asked}")
+        yield Precision(single, single, f"float32 instead of {asked}")
+
+
+def least_cosine(states: torch.Tensor, expected: torch.Tensor, lengths: list[int]) -> float:
+    """Compare the mean states of each sequence; return the smallest cosine, NaN where either holds one."""
+    parts = (torch.split(flat.double(), lengths) for flat in (states, expected))
+    pairs = zip(*parts, strict=True)
+    cosines = [torch.cosine_similarity(part.mean(0), other.mean(0), dim=0) for part, other in pairs]
+    return float(torch.stack(cosines).min())
+
+
+def relative_error(states: torch.Tensor, expected: torch.Tensor) -> float:
+    """Measure the largest ‖states - expected‖ / ‖expected‖ of a token; NaN where either holds one."""
+    difference = (states.double() - expected.double()).norm(dim=-1)
+    return float((difference / expected.double().norm(dim=-1).clamp(min=1e-12)).max())
+
+
+def has_native_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether this processor multiplies bfloat16 matrices natively; False where it does not say."""
+    return not NATIVE_FLAGS.isdisjoint(processor(cpuinfo).flags)

@@ -1,0 +1,162 @@
+"""Builds the runner that serves a model: its weights loaded, the runner chosen, the choice told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from sie_core.contracts import (
+    Device,
+    KeptChoices,
+    ModelCard,
+    ModelLoadError,
+    OutOfDeviceMemory,
+    RunnerSpec,
+    device_errors,
+)
+from sie_pytorch.forward.checkpoint.mapping import MappedFiles
+from sie_pytorch.forward.checkpoint.precision import Precision, PrecisionLost, precisions
+from sie_pytorch.forward.checkpoint.reading import SPARSE_NOTE, EncoderPart, load_model
+from sie_pytorch.forward.choice.built import BuiltRunner, RunnerInfo
+from sie_pytorch.forward.choice.candidates import ATTENTION_BACKENDS, PACKED, Wanted, takes_lora
+from sie_pytorch.forward.choice.choose import Choice, choose
+from sie_pytorch.forward.choice.trials import Trials
+from sie_pytorch.forward.protocol import NotedRunner, RunnerContext
+
+logger = logging.getLogger(__name__)
+
+
+def build_runner(
+    model_folder: Path,
+    card: ModelCard,
+    device: Device,
+    precision: str,
+    attention_backend: str = "auto",
+    runner_specs: Sequence[RunnerSpec] = (),
+    threads: int = 1,
+    *,
+    runner: str = "auto",
+    fills_up: bool = False,
+    needs_lora: bool = False,
+    choices: KeptChoices | None = None,
+    part: EncoderPart | None = None,
+) -> BuiltRunner:
+    """Load a checkpoint's base model, or an encoder inside the checkpoint of a larger model, and pick what runs it.
+
+    The runners of our interface that serve the model type and the device are tried, highest priority first; one may
+    serve if its states over packed probe sequences equal each sequence alone through the model's own forward pass. Of
+    several that may the fastest serves. The padded runner comes last. `info.notes` and the log say which serves, and
+    why.
+
+    Args:
+        model_folder: Where `config.json` and `*.safetensors` of the transformer lie.
+        card: The facts of the whole checkpoint.
+        device: Where to run.
+        precision: `float32` is honoured; `bfloat16` and `float16` where the device is fast in them and the numbers
+            hold.
+        attention_backend: `auto`, `sdpa`, `eager`, or one that a registered runner names.
+        runner_specs: Every registered runner; those of other interfaces are passed over.
+        threads: CPU threads the forward pass may use, for runners that start their own.
+        runner: `auto`; `priority`: the first that proves itself, without a race; or the name of one to try first.
+        fills_up: Whether sequences may have tokens that nothing attends to (`key_lengths`): proven then too.
+        needs_lora: Whether runners that take no LoRA adapters are refused.
+        choices: Where the outcome of a race is kept; None races none, as `priority`.
+        part: The encoder inside a larger model that is wanted; None where the checkpoint is one.
+
+    Raises:
+        ModelLoadError: The checkpoint cannot be served: `CONFIG`, `CORRUPT`, `DEPENDENCY`.
+        OutOfDeviceMemory: The device has no room for it.
+        DeviceLost: Only a new process gets the device back.
+    """
+    _require_backend(attention_backend, runner_specs)
+    wanted = Wanted(runner_specs, attention_backend, runner, fills_up, needs_lora)
+    place = torch.device(str(device))
+    card = card if part is None else replace(card, config=part.config)
+    lost = ""
+    for plan in precisions(precision, place):
+        load = partial(_load, model_folder, card, place, plan, attention_backend, threads, part)
+        setup = {
+            "device": f"{device} {device.name}",
+            "precision": _name(plan.compute),
+            "threads": str(threads),
+            "folder": model_folder.name,
+        }
+        setup |= {} if part is None else {"part": part.prefix}
+        try:
+            with device_errors(), torch.inference_mode():
+                trials = Trials(load, wanted)
+                choice = choose(trials, wanted, choices, setup)
+                return _built(card, trials, choice, plan.note and plan.note + lost)
+        except PrecisionLost as reason:
+            lost = f": {reason}"
+        except OutOfDeviceMemory as error:
+            raise OutOfDeviceMemory(f"{device} has no room for the weights") from error
+    raise ModelLoadError("CONFIG", f"No precision serves this model on {device}{lost}.")
+
+
+def _require_backend(wanted: str, specs: Sequence[RunnerSpec]) -> None:
+    named = {backend for spec in specs for backend in spec.attention_backends}
+    if wanted not in named.union(ATTENTION_BACKENDS):
+        raise ModelLoadError(
+            "DEPENDENCY",
+            f"The attention backend {wanted!r} is none of sie-pytorch's ({', '.join(ATTENTION_BACKENDS)}) and no "
+            "installed runner has it. Install one that does, or set SIE_ATTENTION_BACKEND to one of them.",
+        )
+
+
+def _load(
+    folder: Path,
+    card: ModelCard,
+    device: torch.device,
+    plan: Precision,
+    attention_backend: str,
+    threads: int,
+    part: EncoderPart | None,
+) -> RunnerContext:
+    model = load_model(folder, plan.weights, device, part)
+    mapped = MappedFiles.of(folder, model.parameters())
+    return RunnerContext(model, folder, card, device, plan.compute, attention_backend, threads, mapped)
+
+
+def _built(card: ModelCard, trials: Trials, choice: Choice, precision_note: str | None) -> BuiltRunner:
+    """Put the runner that was chosen together with its facts, and log them."""
+    config, runner, name = trials.config, choice.proven.runner, choice.proven.candidate.name
+    notes = {"runner": name, "runner_reason": choice.reason}
+    if choice.race:
+        notes["race"] = choice.race
+    if not takes_lora(runner):
+        notes["lora"] = (
+            f"Its runner, {name}, applies none. A config that declares `loras` is served by a runner that does; so is "
+            f"every model with SIE_RUNNER={PACKED}."
+        )
+    if precision_note:
+        notes["precision"] = precision_note
+    if card.config.get("attention_type") == "block_sparse":
+        notes["attention"] = SPARSE_NOTE
+    if isinstance(runner, NotedRunner):
+        notes.update(runner.notes)
+    info = RunnerInfo(
+        name=name,
+        reason=choice.reason,
+        precision=_name(trials.dtype),
+        model_type=config.model_type,
+        hidden_size=config.hidden_size,
+        attention_layers=config.num_hidden_layers,
+        max_sequence_length=trials.examination.limit,
+        memory_bytes=runner.memory_bytes,
+        embeds_types=trials.types > 0 and not hasattr(config, "type_vocab_size"),
+        notes=notes,
+    )
+    logger.info("%s runs on the %s runner in %s: %s", info.model_type, info.name, info.precision, info.reason)
+    for note in filter(None, (choice.race, precision_note)):
+        logger.info("%s: %s", info.model_type, note)
+    return BuiltRunner(runner, info, trials.device)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,80 @@
+"""The runner that serves a model, as a family uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from sie_pytorch.forward.choice.candidates import takes_lora
+from sie_pytorch.forward.protocol import LoraRunner, LowRank, LowRankPacker, Runner
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerInfo:
+    """What serves a model, and why."""
+
+    name: str
+    """The name of its `RunnerSpec`, or `padded`; `padded (equal lengths)` where padding changes the states."""
+    reason: str
+    """Why it serves: what it proved, and why those tried before it were refused."""
+    precision: str
+    """`float32`, `bfloat16` or `float16`, as computed in."""
+    model_type: str
+    hidden_size: int
+    attention_layers: int
+    max_sequence_length: int | None
+    """Tokens of a sequence the positions allow; None where the architecture sets no limit."""
+    memory_bytes: int
+    """What the weights take on the device."""
+    embeds_types: bool = False
+    """Whether the token type 0 adds to a token's embedding what no type does not: a type then goes with every token of
+    a tokenizer that gives types."""
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """For `ModelFacts.notes`: the runner, and every choice an operator should know. Under `lora` why a model whose
+    runner takes no LoRA adapters refuses them."""
+
+
+class BuiltRunner:
+    """The runner that serves a model, with what is known of it. Moves inputs to its device; computes no gradients."""
+
+    def __init__(self, runner: Runner, info: RunnerInfo, device: torch.device) -> None:
+        self.info = info
+        self._runner = runner
+        self._device = device
+
+    @property
+    def takes_lora(self) -> bool:
+        """Whether `forward` takes low-rank factors."""
+        return takes_lora(self._runner)
+
+    @property
+    def linear_shapes(self) -> Mapping[str, tuple[int, int]]:
+        """The linear layers that low-rank factors may be for; none where it takes no LoRA."""
+        return self._runner.linear_shapes if isinstance(self._runner, LoraRunner) else {}
+
+    @torch.inference_mode()
+    def forward(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        segment_ids: torch.Tensor | None,
+        cu_seqlens: torch.Tensor,
+        low_rank: LowRank | None = None,
+        key_lengths: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Compute the last hidden states; see `LoraRunner.forward`. Factors only where it `takes_lora`."""
+        ids = ids.to(self._device, non_blocking=True)
+        positions = positions.to(self._device, non_blocking=True)
+        if segment_ids is not None:
+            segment_ids = segment_ids.to(self._device, non_blocking=True)
+        if low_rank is None:
+            return self._runner.forward(ids, positions, segment_ids, cu_seqlens, key_lengths=key_lengths)
+        assert isinstance(self._runner, LoraRunner)
+        return self._runner.forward(ids, positions, segment_ids, cu_seqlens, low_rank=low_rank, key_lengths=key_lengths)
+
+    @torch.inference_mode()
+    def pack_low_rank(self, low_rank: LowRank) -> int:
+        """Have the runner pack factors where it does; see `LowRankPacker.pack_low_rank`."""
+        return self._runner.pack_low_rank(low_rank) if isinstance(self._runner, LowRankPacker) else 0

@@ -1,0 +1,102 @@
+"""The runners that may serve a model: who is asked, in which order, and what makes each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
+
+from sie_core.contracts import RunnerSpec
+from sie_pytorch.forward.padded.runner import PaddedRunner
+from sie_pytorch.forward.protocol import LoraRunner, Runner, RunnerContext, RunnerUnfitError
+from sie_pytorch.forward.specs import INTERFACE, other_version
+from sie_pytorch.forward.two_parts import in_two_parts, two_sets
+
+ATTENTION_BACKENDS = ("auto", "sdpa", "eager")
+"""Those that need no runner which names them."""
+PACKED = "packed"
+"""The name of the runner that drives transformers' model classes without padding."""
+PADDED = "padded"
+"""The name of the runner that is tried last, in several variants."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked of the runner of one load."""
+
+    specs: Sequence[RunnerSpec] = ()
+    """Every registered runner; those of other interfaces are passed over."""
+    attention_backend: str = "auto"
+    runner: str = "auto"
+    """`auto`, `priority`, or the name of the runner to try first."""
+    fills_up: bool = False
+    """Whether sequences may have tokens that nothing attends to (`key_lengths`)."""
+    takes_lora: bool = False
+    """Whether it must take LoRA adapters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A runner that may be tried."""
+
+    name: str
+    make: Callable[[RunnerContext], Runner]
+    backend: str
+    takes_lora: bool
+    """Whether it must take LoRA adapters to serve."""
+
+    def made(self, context: RunnerContext) -> Runner:
+        """Make the runner.
+
+        Raises:
+            RunnerUnfitError: It cannot serve the model, or takes no LoRA adapters where it must.
+        """
+        runner = self.make(replace(context, attention_backend=self.backend))
+        if self.takes_lora and not takes_lora(runner):
+            raise RunnerUnfitError("it takes no LoRA adapters, and the model's config asks for some")
+        rope = two_sets(context.model)
+        return runner if rope is None else in_two_parts(runner, rope, context.device)
+
+
+def takes_lora(runner: Runner) -> bool:
+    """Say whether a runner applies LoRA adapters to any layer."""
+    return isinstance(runner, LoraRunner) and bool(runner.linear_shapes)
+
+
+def registered(wanted: Wanted, model_type: str, device_kind: str) -> list[Candidate]:
+    """List the registered runners that may serve a model, less the padded: one asked for by name, then by priority."""
+    fit = [
+        spec
+        for spec in wanted.specs
+        if spec.interface == INTERFACE
+        and spec.name != PADDED
+        and spec.serves(model_type, device_kind, wanted.attention_backend)
+    ]
+    fit.sort(key=lambda spec: (spec.name != wanted.runner, -spec.priority, spec.name))
+    return [
+        Candidate(spec.name, partial(_load_target, spec), wanted.attention_backend, wanted.takes_lora) for spec in fit
+    ]
+
+
+def padded(wanted: Wanted, *, fused: bool) -> Iterator[Candidate]:
+    """List the padded runners, ever more careful; `fused`: whether the model's class takes PyTorch's own attention."""
+    if wanted.attention_backend != "eager" and fused:
+        yield Candidate(PADDED, PaddedRunner, "sdpa", wanted.takes_lora)
+        yield Candidate(f"{PADDED} (eager)", PaddedRunner, "eager", wanted.takes_lora)
+    else:
+        yield Candidate(PADDED, PaddedRunner, "eager", wanted.takes_lora)
+    yield Candidate(f"{PADDED} (equal lengths)", partial(PaddedRunner, exact=True), "eager", wanted.takes_lora)
+
+
+def of_other_versions(wanted: Wanted) -> list[str]:
+    """Say which runners were written for another version of the interface, and the remedy."""
+    told = ((spec.name, other_version(spec)) for spec in wanted.specs)
+    return [f"not {name}: {problem}" for name, problem in told if problem]
+
+
+def _load_target(spec: RunnerSpec, context: RunnerContext) -> Runner:
+    """Import the class a spec names and make the runner."""
+    module, _, name = spec.target.partition(":")
+    runner: Runner = getattr(import_module(module), name)(context)
+    return runner

@@ -1,0 +1,112 @@
+"""Chooses the runner of one load: by name, by priority, by what an earlier load measured, or by a race."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+import transformers
+
+from sie_core.contracts import KeptChoice, KeptChoices
+from sie_pytorch.forward.choice.candidates import (
+    ATTENTION_BACKENDS,
+    PACKED,
+    PADDED,
+    Candidate,
+    Wanted,
+    padded,
+    registered,
+)
+from sie_pytorch.forward.choice.race import Race
+from sie_pytorch.forward.choice.trials import Proven, Trials
+
+ABOUT = "runner"
+"""What the choice is kept as."""
+AUTO, PRIORITY = "auto", "priority"
+"""Values of `SIE_RUNNER` that name no runner."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The runner that serves, and why."""
+
+    proven: Proven
+    refused: tuple[str, ...]
+    """Why candidates before it do not serve."""
+    race: str | None = None
+    """What the race measured; None where there was none."""
+
+    @property
+    def reason(self) -> str:
+        """Say it in words."""
+        proof = f"equals each probe sequence alone within {self.proven.proof.error:.0e}"
+        return "; ".join([*self.refused, proof])
+
+
+def choose(trials: Trials, wanted: Wanted, kept: KeptChoices | None, setup: dict[str, str]) -> Choice:
+    """Choose among all candidates for a model.
+
+    Args:
+        trials: Makes and proves them.
+        wanted: What is asked of the runner.
+        kept: What earlier loads of the weights chose; None where no race is to be run.
+        setup: What the choice depends on, beside the weights and the machine.
+
+    Raises:
+        ModelLoadError: No runner serves the model.
+        PrecisionLost: None does in this precision.
+    """
+    fast = registered(wanted, trials.config.model_type, trials.device.type)
+    last = list(padded(wanted, fused=trials.fused))
+    named = wanted.runner != AUTO or wanted.attention_backend not in ATTENTION_BACKENDS
+    if named or kept is None or all(each.name == PACKED for each in fast):
+        order = [*last, *fast] if wanted.runner == PADDED else [*fast, *last]
+        if wanted.runner not in (AUTO, PRIORITY, *(each.name for each in order)):
+            trials.refused.append(
+                f"not {wanted.runner}: it serves no {trials.config.model_type} on {trials.device.type} with the "
+                f"attention backend {wanted.attention_backend}"
+            )
+        return _first(trials, order)
+    setup = {
+        **setup,
+        "attention backend": wanted.attention_backend,
+        "key lengths": str(wanted.fills_up),
+        "LoRA": str(wanted.takes_lora),
+        "candidates": ", ".join(each.name for each in fast),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
+    recalled = _recalled(trials, [*fast, *last], kept, setup)
+    if recalled is not None:
+        return recalled
+    race = Race(trials)
+    proven = race.run(fast, last)
+    if race.whole:
+        kept.keep(KeptChoice(ABOUT, proven.candidate.name, str(race), setup))
+    return Choice(proven, tuple(trials.refused), str(race))
+
+
+def _first(trials: Trials, candidates: Iterable[Candidate]) -> Choice:
+    """Take the first that proves itself."""
+    for candidate in candidates:
+        proven = trials.attempt(candidate)
+        if proven is not None:
+            return Choice(proven, tuple(trials.refused))
+    raise trials.failure()
+
+
+def _recalled(
+    trials: Trials, candidates: Sequence[Candidate], kept: KeptChoices, setup: dict[str, str]
+) -> Choice | None:
+    """Take the runner that an earlier load chose; None where there is none, or it no longer proves itself."""
+    choice = kept.recall(ABOUT, setup)
+    candidate = next((each for each in candidates if choice is not None and each.name == choice.chosen), None)
+    if choice is None or candidate is None:
+        return None
+    before = list(trials.refused)
+    proven = trials.attempt(candidate)
+    if proven is None:
+        trials.refused = before  # the race tries it again
+        return None
+    return Choice(proven, tuple(trials.refused), f"{choice.reason} (measured by an earlier load)")

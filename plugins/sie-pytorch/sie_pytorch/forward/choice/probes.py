@@ -1,0 +1,134 @@
+"""Packed batches of random ids, the same at every load, on which runners are proved and timed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from sie_pytorch.forward.checkpoint.reading import forward_arguments
+from sie_pytorch.forward.two_parts import move_bound, two_sets
+
+PROBE_LENGTHS = (41, 7, 24, 24, 1, 3)
+"""Tokens of the probe sequences: longer than the windows of the proof, shorter, equal neighbours, a single token."""
+PROBE_SPECIALS = (-1, 0, 1, 3, 5, 9, 10, 19, 38, 40, 41, 42, 44, 47, -3)
+"""Where special tokens stand, by turns, in the probe: at the start, the end and inside of sequences, one after another,
+and in some sequences more often than in others: some models count them."""
+PROBE_FILLING = (4, 3, 4, 0, 0, 1)
+"""How many of them nothing attends to, where a model has such tokens; few enough that each sees one in a window."""
+PROBE_BEYOND = 40
+"""Tokens by which a sequence is longer than those distances that have a row of a position table each."""
+PROBE_WINDOW = 16
+"""What windows are narrowed to while a runner proves itself, so that short probes reach beyond them."""
+WINDOWS = ("sliding_window", "attention_chunk_size")
+"""The fields of a config that bound how far a token sees: by its distance, or to the end of the chunk it stands in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One packed batch, in the arguments of `Runner.forward`."""
+
+    ids: torch.Tensor
+    positions: torch.Tensor
+    segment_ids: torch.Tensor | None
+    cu_seqlens: torch.Tensor
+    key_lengths: torch.Tensor | None = None
+
+    def sequences(self) -> Iterator[slice]:
+        """Give the place of each sequence."""
+        bounds = self.cu_seqlens.tolist()
+        return (slice(start, stop) for start, stop in pairwise(bounds))
+
+    def run(self, runner: Any) -> torch.Tensor:
+        """Run it through a runner."""
+        arguments = (self.ids, self.positions, self.segment_ids, self.cu_seqlens)
+        keys = {} if self.key_lengths is None else {"key_lengths": self.key_lengths}
+        states: torch.Tensor = runner.forward(*arguments, **keys)
+        return states
+
+
+def make_probe(model: Any, limit: int | None, device: torch.device, sequences: Sequence[int] = ()) -> Probe:
+    """Draw random token ids and token types, always the same, special tokens among the ids.
+
+    Args:
+        model: transformers' base model.
+        limit: Tokens that its positions allow; longer sequences are cut to it.
+        device: Where the ids are to be.
+        sequences: Tokens of each sequence; none takes those of the proof.
+    """
+    config = model.config
+    lengths = [min(length, limit or length) for length in sequences or _proof_lengths(config)]
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(config.vocab_size, (sum(lengths),), generator=generator)
+    specials = special_tokens(config)
+    ordinary = next((number for number in range(config.vocab_size) if number not in specials), 0)
+    ids[torch.isin(ids, torch.tensor(specials, dtype=ids.dtype))] = ordinary
+    for turn, place in enumerate(PROBE_SPECIALS if specials else ()):
+        if -len(ids) <= place < len(ids):
+            ids[place] = specials[turn % len(specials)]
+    types = token_types(model)
+    segments = None
+    if types > 1:
+        segments = torch.randint(types, ids.shape, generator=generator).to(device)
+    positions = torch.cat([torch.arange(length) for length in lengths])
+    cu_seqlens = torch.tensor([0, *torch.tensor(lengths).cumsum(0).tolist()], dtype=torch.int32)
+    return Probe(ids.to(device), positions.to(device), segments, cu_seqlens)
+
+
+def _proof_lengths(config: Any) -> tuple[int, ...]:
+    """List the lengths of the proof; for DeBERTa one more, at which some distances share a row of the tables."""
+    buckets = getattr(config, "position_buckets", 0)
+    beyond = (buckets // 2 + PROBE_BEYOND,) if isinstance(buckets, int) and buckets > 0 else ()
+    return (*PROBE_LENGTHS, *beyond)
+
+
+def special_tokens(config: Any) -> list[int]:
+    """List the ids a config names as special tokens, padding first: no other ids can mean anything to a model."""
+    named = {name: value for name, value in config.to_dict().items() if name.endswith("_token_id")}
+    ids = [named.pop("pad_token_id", None), *named.values()]
+    return list(dict.fromkeys(each for each in ids if isinstance(each, int) and 0 <= each < config.vocab_size))
+
+
+def token_types(model: Any) -> int:
+    """Say how many token types the class tells apart: 2 where it takes some and its config states no number."""
+    if "token_type_ids" not in forward_arguments(model):
+        return 0
+    return getattr(model.config, "type_vocab_size", 2) or 0
+
+
+def fill_up(probe: Probe) -> Probe:
+    """Let nothing attend to the last tokens of some of the probe sequences."""
+    lengths = probe.cu_seqlens.diff().long()
+    seen = lengths.clone()
+    seen[: len(PROBE_FILLING)] -= torch.tensor(PROBE_FILLING)
+    return replace(probe, key_lengths=seen.clamp(min=1))
+
+
+@contextmanager
+def narrow_windows(model: Any) -> Iterator[None]:
+    """Narrow every attention window and chunk of `model` to `PROBE_WINDOW` inside the block; wider ones alone change.
+
+    Layers and config hold one under the same name; where a layer counts it from another end (one more than its config,
+    as in ModernBERT) the difference is kept. So is the length narrowed from which a model has other frequencies.
+    """
+    changes = []
+    rope = two_sets(model)
+    for name in WINDOWS:
+        width = getattr(model.config, name, None)
+        if isinstance(width, int) and width > PROBE_WINDOW:
+            layers = [layer for layer in model.modules() if isinstance(getattr(layer, name, None), int)]
+            changes += [(holder, name, PROBE_WINDOW - width) for holder in (model.config, *layers)]
+    for holder, name, change in changes:
+        setattr(holder, name, getattr(holder, name) + change)
+    bound = None if rope is None else move_bound(model, rope, PROBE_WINDOW)
+    try:
+        yield
+    finally:
+        if rope is not None and bound is not None:
+            move_bound(model, rope, bound)
+        for holder, name, change in changes:
+            setattr(holder, name, getattr(holder, name) - change)

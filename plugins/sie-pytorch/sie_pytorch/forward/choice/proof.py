@@ -1,0 +1,131 @@
+"""Proof at load: a runner's states over a packed batch equal each sequence alone through the model's own pass."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from sie_core.contracts import ModelLoadError
+from sie_pytorch.forward.checkpoint.halves import widened
+from sie_pytorch.forward.checkpoint.mapping import MappedFiles
+from sie_pytorch.forward.checkpoint.positions import position_limit
+from sie_pytorch.forward.checkpoint.precision import (
+    LEAST_COSINE,
+    TOLERANCE,
+    PrecisionLost,
+    least_cosine,
+    relative_error,
+)
+from sie_pytorch.forward.checkpoint.reading import forward_arguments
+from sie_pytorch.forward.choice.probes import Probe, fill_up, make_probe, narrow_windows
+from sie_pytorch.forward.layout import seen_tokens
+from sie_pytorch.forward.protocol import Runner, RunnerContext, RunnerUnfitError
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """How close a runner's states on the probes are to those of the model itself, sequence by sequence alone."""
+
+    error: float
+    """The largest relative error of a token."""
+    cosine: float
+    """The least cosine between the mean states of a sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """The probes of a model and its own states on them, computed once for all runners."""
+
+    trials: tuple[tuple[Probe, torch.Tensor], ...]
+    limit: int | None
+    """Tokens of a sequence the positions allow."""
+
+    @classmethod
+    def of(cls, context: RunnerContext, *, fills_up: bool) -> Examination:
+        """Have the model answer the probes.
+
+        Args:
+            context: Holds the model.
+            fills_up: Whether runners must prove `key_lengths` too.
+
+        Raises:
+            ModelLoadError: `CONFIG`: it does not turn token ids into one state a token.
+            PrecisionLost: Its states overflow in float16.
+        """
+        model = context.model
+        limit = position_limit(model)
+        probe = make_probe(model, limit, context.device)
+        with narrow_windows(model):
+            probes = [probe, fill_up(probe)] if fills_up else [probe]
+            trials = tuple((each, _reference(model, each, context.mapped)) for each in probes)
+        examination = cls(trials, limit)
+        if context.dtype is torch.float16 and not bool(trials[0][1].isfinite().all()):
+            raise PrecisionLost("its states overflow in float16")
+        return examination
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What the model itself computed in: float32 on a CPU."""
+        return self.trials[0][1].dtype
+
+    def prove(self, runner: Runner, context: RunnerContext) -> Proof:
+        """Compare `runner` with the model on every probe, its windows narrowed; the proof is the worst.
+
+        Raises:
+            RunnerUnfitError: The error is beyond the precision's tolerance, or in half precision the states turn too
+                far from those in float32.
+        """
+        with narrow_windows(context.model):
+            proofs = [prove(runner, probe, expected, context.dtype) for probe, expected in self.trials]
+        proof = Proof(max(each.error for each in proofs), min(each.cosine for each in proofs))
+        if context.dtype is not self.dtype and not proof.cosine >= LEAST_COSINE:
+            raise RunnerUnfitError(f"in {context.dtype} its cosine to float32 falls to {proof.cosine:.5f}")
+        return proof
+
+
+def prove(runner: Runner, probe: Probe, expected: torch.Tensor, dtype: torch.dtype) -> Proof:
+    """Compare `runner`, which computes in `dtype`, over the packed probe with `expected`, `[total_tokens, hidden]`.
+
+    Raises:
+        RunnerUnfitError: The error is beyond the precision's tolerance.
+    """
+    states = probe.run(runner)
+    error = relative_error(states, expected)
+    if not error <= TOLERANCE[dtype]:
+        filled = "" if probe.key_lengths is None else " where nothing attends to its last tokens"
+        raise RunnerUnfitError(f"its states differ from each sequence alone{filled} by {error:.1e}")
+    return Proof(error, least_cosine(states, expected, [place.stop - place.start for place in probe.sequences()]))
+
+
+def states_alone(model: Any, probe: Probe) -> torch.Tensor:
+    """Run each probe sequence alone through the model's own forward pass: `[total_tokens, hidden]`."""
+    lengths = probe.cu_seqlens.diff() if probe.key_lengths is None else probe.key_lengths
+    seen = seen_tokens(probe.cu_seqlens, lengths).to(probe.ids.device)
+    # Without a mask some classes take a padding token for padding, though a text spelled it out.
+    masked = probe.key_lengths is not None or "attention_mask" in forward_arguments(model)
+    parts = []
+    for place in probe.sequences():
+        arguments = {"input_ids": probe.ids[place][None]}
+        if masked:
+            arguments["attention_mask"] = seen[place][None].long()
+        if probe.segment_ids is not None:
+            arguments["token_type_ids"] = probe.segment_ids[place][None]
+        parts.append(model(**arguments).last_hidden_state[0])
+    return torch.cat(parts)
+
+
+def _reference(model: Any, probe: Probe, mapped: MappedFiles) -> torch.Tensor:
+    try:
+        with widened(model, mapped) if probe.ids.device.type == "cpu" else nullcontext():
+            expected = states_alone(model, probe)
+    except Exception as fault:
+        taken = "token ids alone" if probe.key_lengths is None else "an attention mask"
+        raise ModelLoadError(
+            "CONFIG", f"{type(model).__name__} does not run on {taken}; it is no text encoder to sie-pytorch."
+        ) from fault
+    if expected.shape != (len(probe.ids), model.config.hidden_size):
+        raise ModelLoadError("CONFIG", f"{type(model).__name__} does not return one state a token.")
+    return expected

@@ -1,0 +1,123 @@
+"""One layer of DeBERTa over packed sequences: its weights joined and prepacked, its position tables computed once.
+
+The keys and queries of relative positions depend on the weights alone (arXiv 2006.03654, section 3.1): transformers
+computes them in every pass, here they are made at load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from sie_pytorch.forward.deberta.distances import Distances, by_distance
+from sie_pytorch.forward.layout import Run
+from sie_pytorch.forward.loop.linear import PackedLinear
+from sie_pytorch.forward.lora.low_rank import low_rank_part
+from sie_pytorch.forward.protocol import Factors, LowRank
+
+QUERY, KEY, VALUE = (f"attention.self.{name}_proj" for name in ("query", "key", "value"))
+POSITION_QUERY, POSITION_KEY = "attention.self.pos_query_proj", "attention.self.pos_key_proj"
+ATTENTION_OUTPUT, UP, DOWN = "attention.output.dense", "intermediate.dense", "output.dense"
+LINEAR = (QUERY, KEY, VALUE, ATTENTION_OUTPUT, UP, DOWN)
+"""The linear layers of every layer."""
+
+Added = Callable[..., torch.Tensor | None]
+"""From states and the names of the layers they enter to what low-rank factors add to the joined result, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """Keys and queries of relative positions, `[heads, head_dim, 2 * span]`, scaled as scores are."""
+
+    keys: torch.Tensor
+    """Positions fall."""
+    queries: torch.Tensor
+    """Positions rise."""
+
+    @property
+    def nbytes(self) -> int:
+        """What they take."""
+        return self.keys.nbytes + self.queries.nbytes
+
+
+class DebertaLayer:
+    """Attention and feed-forward part, each added to its input and normalised after."""
+
+    def __init__(self, layer: Any, positions: torch.Tensor, distances: Distances, dtype: torch.dtype) -> None:
+        """Take the weights of transformers' `layer`.
+
+        Args:
+            layer: A `DebertaV2Layer`.
+            positions: float32 `[2 * span, hidden]`, the embeddings of relative positions.
+            distances: Which of their rows a sequence has.
+            dtype: What to compute in.
+
+        Raises:
+            RunnerUnfitError: The activation is none that is fused.
+        """
+        attention = layer.attention.self
+        self._heads, self._width = attention.num_attention_heads, attention.attention_head_size
+        self._scale = (3 * self._width) ** -0.5
+        self._distances, self._positions, self._dtype = distances, positions, dtype
+        shared = attention.share_att_key
+        self._names = (KEY, QUERY) if shared else (POSITION_KEY, POSITION_QUERY)
+        keys, queries = (_projected(layer.get_submodule(name), positions) for name in self._names)
+        self.tables = Tables(self._by_head(keys.flip(0)), self._by_head(queries))
+        names = (*LINEAR, *(() if shared else self._names))
+        weights = {name: layer.get_submodule(name).weight for name in names}
+        self.linear_shapes = {name: (weight.shape[0], weight.shape[1]) for name, weight in weights.items()}
+        self._joined = PackedLinear([layer.get_submodule(name) for name in (QUERY, KEY, VALUE)], dtype)
+        self._attention_output = PackedLinear([layer.get_submodule(ATTENTION_OUTPUT)], dtype)
+        self._attention_norm = layer.attention.output.LayerNorm
+        activation = layer.attention.config.hidden_act
+        self._up = PackedLinear([layer.get_submodule(UP)], dtype, activation)
+        self._down = PackedLinear([layer.get_submodule(DOWN)], dtype)
+        self._output_norm = layer.output.LayerNorm
+
+    def tables_with(self, low_rank: LowRank, path: str) -> Tables:
+        """Make the tables of a LoRA adapter; `path` stands before the names of this layer's parts."""
+        keys, queries = (low_rank.factors.get(f"{path}.{name}") for name in self._names)
+        return Tables(
+            self._with(self.tables.keys, keys, self._positions.flip(0)),
+            self._with(self.tables.queries, queries, self._positions),
+        )
+
+    def __call__(self, states: torch.Tensor, runs: Sequence[Run], tables: Tables, added: Added) -> torch.Tensor:
+        """Run `[rows, hidden]`; what comes after the last run is computed along, and unread."""
+        joined = self._joined(states, added(states, QUERY, KEY, VALUE)).view(len(states), 3, self._heads, self._width)
+        attended = states.new_zeros(len(states), self._heads * self._width)
+        for run in runs:
+            tokens = slice(run.start, run.stop)
+            self._attend(joined[tokens], run, tables, attended[tokens])
+        states = self._attention_norm(self._attention_output.add(attended, states, added(attended, ATTENTION_OUTPUT)))
+        inner = self._up(states, added(states, UP))
+        result: torch.Tensor = self._output_norm(self._down.add(inner, states, added(inner, DOWN)))
+        return result
+
+    def _attend(self, joined: torch.Tensor, run: Run, tables: Tables, attended: torch.Tensor) -> None:
+        """Attend within the sequences of a run: content to content, content to position, position to content."""
+        queries, keys = joined[:, 0].transpose(0, 1), joined[:, 1].transpose(0, 1)
+        to_position = queries @ self._distances.falling(tables.keys, run.length)
+        to_content = keys @ self._distances.rising(tables.queries, run.length)
+        scores = by_distance(to_position, to_content, run.count, run.length)
+        shape = (run.count, run.length, 3, self._heads, self._width)
+        query, key, value = joined.view(shape).permute(2, 0, 3, 1, 4)
+        found = F.scaled_dot_product_attention(query, key, value, attn_mask=scores, scale=self._scale)
+        attended.view(run.count, run.length, self._heads, self._width).copy_(found.transpose(1, 2))
+
+    def _with(self, table: torch.Tensor, factors: Factors | None, positions: torch.Tensor) -> torch.Tensor:
+        return table if factors is None else table + self._by_head(low_rank_part(positions, factors))
+
+    def _by_head(self, rows: torch.Tensor) -> torch.Tensor:
+        table = rows.view(len(rows), self._heads, self._width).permute(1, 2, 0).contiguous()
+        scaled: torch.Tensor = table * self._scale
+        return scaled.to(self._dtype)
+
+
+def _projected(linear: torch.nn.Linear, positions: torch.Tensor) -> torch.Tensor:
+    """Project positions in float32, whatever the weights are kept in."""
+    return F.linear(positions, linear.weight.to(positions.dtype), linear.bias.to(positions.dtype))

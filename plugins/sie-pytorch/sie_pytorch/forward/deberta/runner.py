@@ -1,0 +1,166 @@
+"""The runner of DeBERTa v2 and v3 on CPUs: sequences of any lengths together, nothing padded."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.nn.functional as F
+from transformers.models.deberta_v2.modeling_deberta_v2 import DebertaV2Model
+
+from sie_pytorch.forward.deberta.distances import Distances
+from sie_pytorch.forward.deberta.layer import DebertaLayer, Tables
+from sie_pytorch.forward.layout import Run, runs_of
+from sie_pytorch.forward.loop.linear import require_prepacking, row_count
+from sie_pytorch.forward.lora.low_rank import applied, joined_part
+from sie_pytorch.forward.protocol import Factors, LowRank, RunnerContext, RunnerUnfitError, weight_bytes
+from sie_pytorch.forward.sharing import shares
+
+LAYERS = "encoder.layer"
+WIDEN = "embeddings.embed_proj"
+"""Where a model of narrow embeddings has the layer that widens them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """Some sequences of a batch, laid out one after another."""
+
+    tokens: torch.Tensor
+    """The numbers of their tokens in the batch."""
+    runs: tuple[Run, ...]
+
+
+class PackedDeberta:
+    """Runs DeBERTa's layers over packed sequences, in shares of about equally many tokens, a thread each."""
+
+    def __init__(self, context: RunnerContext) -> None:
+        """Pack the weights of `context.model`.
+
+        Raises:
+            RunnerUnfitError: It is of another kind, or PyTorch lacks the operators.
+        """
+        require_prepacking()
+        model = _fitting(context.model)
+        encoder = model.encoder
+        positions = encoder.get_rel_embedding().detach().float()
+        half = len(positions) // 2
+        distances = Distances(half, encoder.position_buckets, encoder.max_relative_positions)
+        context.cast(model.embeddings)
+        self._embeddings: Any = model.embeddings
+        self._layers = [_taken(layer, positions, distances, context) for layer in encoder.layer]
+        self.linear_shapes = {
+            f"{LAYERS}.{number}.{name}": shape
+            for number, layer in enumerate(self._layers)
+            for name, shape in layer.linear_shapes.items()
+        }
+        if (widen := model.embeddings.embed_proj) is not None:
+            self.linear_shapes[WIDEN] = (widen.out_features, widen.in_features)
+        weights = sum(weight.numel() for weight in encoder.layer.parameters()) * context.dtype.itemsize
+        tables = positions.nbytes + sum(layer.tables.nbytes for layer in self._layers)
+        self.memory_bytes = weight_bytes(self._embeddings) + weights + tables
+        self._tables: WeakKeyDictionary[LowRank, list[Tables]] = WeakKeyDictionary()
+        self._threads = context.threads
+        # One product of a share is too small to be divided among threads.
+        self._pool = ThreadPoolExecutor(context.threads, "sie-deberta", torch.set_num_threads, (1,))
+
+    def pack_low_rank(self, low_rank: LowRank) -> int:
+        """Make the position tables that factors change; see `LowRankPacker.pack_low_rank`."""
+        made = self._tables_of(low_rank)
+        own = {id(table) for layer in self._layers for table in (layer.tables.keys, layer.tables.queries)}
+        return sum(each.nbytes for tables in made for each in (tables.keys, tables.queries) if id(each) not in own)
+
+    def forward(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        segment_ids: torch.Tensor | None,
+        cu_seqlens: torch.Tensor,
+        low_rank: LowRank | None = None,
+        key_lengths: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Compute the last hidden states; see `Runner.forward`.
+
+        Raises:
+            RunnerUnfitError: Some tokens are not attended to: DeBERTa's class makes nothing of such a token.
+        """
+        if key_lengths is not None:
+            raise RunnerUnfitError("it does not run tokens that nothing attends to")
+        types = None if segment_ids is None else segment_ids[None]
+        with applied(self._embeddings, _widening(low_rank)):
+            states = self._embeddings(input_ids=ids[None], position_ids=positions[None], token_type_ids=types)[0]
+        run = partial(self._run, states, low_rank)
+        parts = _split(cu_seqlens, self._threads)
+        # The longest first: the thread that finishes last then has little left.
+        found = [run(parts[0])] if len(parts) == 1 else [*self._pool.map(run, reversed(parts))][::-1]
+        result = torch.empty_like(states)
+        for part, each in zip(parts, found, strict=True):
+            result[part.tokens] = each
+        return result
+
+    @torch.inference_mode()
+    def _run(self, embedded: torch.Tensor, low_rank: LowRank | None, share: _Share) -> torch.Tensor:
+        total = len(share.tokens)
+        states = F.pad(embedded[share.tokens], (0, 0, 0, row_count(total) - total))
+        tables = None if low_rank is None else self._tables_of(low_rank)
+        for number, layer in enumerate(self._layers):
+            added = partial(joined_part, low_rank, f"{LAYERS}.{number}", self.linear_shapes)
+            states = layer(states, share.runs, layer.tables if tables is None else tables[number], added)
+        return states[:total]
+
+    def _tables_of(self, low_rank: LowRank) -> list[Tables]:
+        made = self._tables.get(low_rank)
+        if made is None:
+            layers = enumerate(self._layers)
+            made = [layer.tables_with(low_rank, f"{LAYERS}.{number}") for number, layer in layers]
+            self._tables[low_rank] = made
+        return made
+
+
+def _split(cu_seqlens: torch.Tensor, threads: int) -> list[_Share]:
+    bounds = cu_seqlens.tolist()
+    spans = list(pairwise(bounds))
+    found = []
+    for numbers in shares([stop - start for start, stop in spans], threads):
+        tokens = torch.cat([torch.arange(*spans[number]) for number in numbers])
+        lengths = torch.tensor([0, *(spans[number][1] - spans[number][0] for number in numbers)])
+        found.append(_Share(tokens, runs_of(lengths.cumsum(0))))
+    return found
+
+
+def _taken(
+    layer: torch.nn.Module, positions: torch.Tensor, distances: Distances, context: RunnerContext
+) -> DebertaLayer:
+    """Pack one layer, and give back what its weights took."""
+    for norm in layer.modules():
+        if isinstance(norm, torch.nn.LayerNorm):
+            context.cast(norm)
+    packed = DebertaLayer(layer, positions, distances, context.dtype)
+    context.mapped.release(layer.parameters())
+    return packed
+
+
+def _widening(low_rank: LowRank | None) -> LowRank | None:
+    """Give the factors of the layer that widens embeddings, by its name below them."""
+    factors: Factors | None = None if low_rank is None else low_rank.factors.get(WIDEN)
+    return None if factors is None else LowRank({WIDEN.removeprefix("embeddings."): factors})
+
+
+def _fitting(model: Any) -> Any:
+    """Return the model where it is what is computed here.
+
+    Raises:
+        RunnerUnfitError: It is not.
+    """
+    if type(model) is not DebertaV2Model:
+        raise RunnerUnfitError(f"a {type(model).__name__} is no DeBERTa v2")
+    config = model.config
+    if not config.relative_attention or {*config.pos_att_type} != {"c2p", "p2c"}:
+        raise RunnerUnfitError("its attention does not look at relative positions both ways")
+    if model.encoder.conv is not None:
+        raise RunnerUnfitError("it has a convolution")
+    return model

@@ -1,0 +1,92 @@
+"""What comes before the layers of a model that the table of architectures describes: embeddings and rotary angles.
+
+It drives the model's own modules.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from sie_pytorch.forward.architectures import Layers
+from sie_pytorch.forward.checkpoint.positions import position_rule
+from sie_pytorch.forward.lora.low_rank import low_rank_part
+from sie_pytorch.forward.protocol import LowRank
+
+Angles = tuple[torch.Tensor, torch.Tensor]
+"""Cosines and sines of every token's rotary angles, each `[total_tokens, turned]`; the halves are equal."""
+
+PROJECT = "embeddings_project"
+"""Where a model of narrow embeddings has the layer that widens them."""
+
+
+class EncoderEntry:
+    """From token ids to the states that the first layer takes."""
+
+    def __init__(self, model: Any, row: Layers) -> None:
+        """Take the modules of `model`, whose layers `row` describes.
+
+        Raises:
+            AttributeError: It has no embeddings, or no angles where the row has them.
+        """
+        self.embeddings = model.get_submodule(row.embeddings)
+        self._project: Any = getattr(model, PROJECT, None)
+        self._rotary: Any = None if row.rotary is None else _rotary_of(model)
+        self.kinds = _kinds_of_layers(model, self._rotary)
+        """The kinds of layers that have rotary angles of their own, in the order these are returned in."""
+        self._positions = position_rule(model)
+        self._accepted = set(inspect.signature(self.embeddings.forward).parameters)
+
+    def angles_of(self, kinds: Sequence[str]) -> list[int]:
+        """Say for each layer, by its kind, which of the angles are its own."""
+        return [self.kinds.index((kind,)) if (kind,) in self.kinds else 0 for kind in kinds]
+
+    @property
+    def linear_shapes(self) -> dict[str, tuple[int, int]]:
+        """The linear layers before the first of the model's: out and in, by dotted name below the model."""
+        return {} if self._project is None else {PROJECT: (self._project.out_features, self._project.in_features)}
+
+    def __call__(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        segment_ids: torch.Tensor | None,
+        low_rank: LowRank | None = None,
+    ) -> tuple[torch.Tensor, list[Angles]]:
+        """Embed `[total_tokens]` ids: `[total_tokens, hidden]`, with the angles of each kind of layer."""
+        position_ids = self._positions(ids, positions)[None]
+        segments = None if segment_ids is None else segment_ids[None]
+        offered = {"input": ids[None], "input_ids": ids[None], "position_ids": position_ids, "token_type_ids": segments}
+        states = self.embeddings(**{name: value for name, value in offered.items() if name in self._accepted})
+        if self._project is not None:
+            factors = None if low_rank is None else low_rank.factors.get(PROJECT)
+            added = 0 if factors is None else low_rank_part(states, factors)
+            states = self._project(states) + added
+        made = [self._rotary(states, position_ids, *kind) for kind in self.kinds]
+        return states[0], [(cosine[0], sine[0]) for cosine, sine in made]
+
+
+def _rotary_of(model: Any) -> Any:
+    """Find what gives the angles: a module, or RoFormer's table, a row a position, sines before cosines."""
+    if hasattr(model, "rotary_emb"):
+        return model.rotary_emb
+    table = model.get_submodule("encoder.embed_positions")
+
+    def look_up(states: torch.Tensor, position_ids: torch.Tensor) -> Angles:
+        sine, cosine = F.embedding(position_ids, table.weight).to(states.dtype).chunk(2, dim=-1)
+        return torch.cat((cosine, cosine), dim=-1), torch.cat((sine, sine), dim=-1)
+
+    return look_up
+
+
+def _kinds_of_layers(model: Any, rotary: Any) -> list[tuple[str, ...]]:
+    """List what the rotary module is called with for each kind of layer: nothing, where there is one kind."""
+    if rotary is None:
+        return []
+    if "layer_type" not in inspect.signature(getattr(rotary, "forward", rotary)).parameters:
+        return [()]
+    return [(kind,) for kind in sorted(set(model.config.layer_types))]

@@ -1,0 +1,82 @@
+"""The encoder loop: a transformer's layers over packed sequences, without the overhead of model classes.
+
+It takes embeddings and rotary angles from the model's own modules, and the layers' weights by the table of
+architectures.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+
+from sie_pytorch.forward.architectures import Feature
+from sie_pytorch.forward.layout import PackedLayout
+from sie_pytorch.forward.loop.entry import EncoderEntry
+from sie_pytorch.forward.loop.layer import LoopLayer, Norm
+from sie_pytorch.forward.loop.linear import require_prepacking, row_count
+from sie_pytorch.forward.loop.stack import LayerStack
+from sie_pytorch.forward.lora.low_rank import joined_part
+from sie_pytorch.forward.protocol import LowRank, RunnerContext, RunnerUnfitError, weight_bytes
+from sie_pytorch.forward.transfers import Transfers
+
+COMPUTES = frozenset(Feature)
+"""All that the table can say."""
+
+
+class EncoderLoop:
+    """Runs the layers of a described model on a CPU over weights packed once, at load."""
+
+    def __init__(self, context: RunnerContext) -> None:
+        """Pack the weights of `context.model`.
+
+        Raises:
+            RunnerUnfitError: The model is not what its table row says, or PyTorch lacks the operators.
+        """
+        require_prepacking()
+        model = context.model
+        try:
+            self._stack = stack = LayerStack(model, COMPUTES)
+            norms = list(stack.norms())
+            weights = sum(each.numel() for layer in stack.modules for each in layer.parameters())
+            first = norms[0].before
+            self._first_norm = None if first is None else Norm(stack, first, context.dtype)
+            for name, part in model.named_children():
+                if name != stack.row.layers.partition(".")[0]:
+                    context.cast(part)
+            self._entry = EncoderEntry(model, stack.row)
+            self.linear_shapes = {**self._entry.linear_shapes, **stack.linear_shapes()}
+            self._layers = []
+            for layer, around in zip(stack.modules, norms, strict=True):
+                self._layers.append(LoopLayer(stack, layer, around, context.dtype))
+                context.mapped.release(layer.parameters())
+        except AttributeError as error:
+            raise RunnerUnfitError(f"its layers are not those of its row: {error}") from error
+        self._angles_of = self._entry.angles_of(stack.kinds())
+        self._eager = context.attention_backend == "eager"
+        self._transfers = Transfers(context.device)
+        # Packed, a weight is as large as before.
+        self.memory_bytes = weight_bytes(self._entry.embeddings) + weights * context.dtype.itemsize
+
+    def forward(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        segment_ids: torch.Tensor | None,
+        cu_seqlens: torch.Tensor,
+        low_rank: LowRank | None = None,
+        key_lengths: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Compute the last hidden states; see `Runner.forward`."""
+        total = len(ids)
+        states, angles = self._entry(ids, positions, segment_ids, low_rank)
+        states = F.pad(states, (0, 0, 0, row_count(total) - total))
+        inputs = states if self._first_norm is None else self._first_norm(states)
+        layout = PackedLayout.of(cu_seqlens, key_lengths, self._transfers, eager=self._eager)
+        windows = self._stack.windows()
+        for number, layer in enumerate(self._layers):
+            added = partial(joined_part, low_rank, f"{self._stack.row.layers}.{number}", self.linear_shapes)
+            turns = angles[self._angles_of[number]] if angles else None
+            states, inputs = layer(states, inputs, total, layout, turns, windows[number], added)
+        return inputs[:total]

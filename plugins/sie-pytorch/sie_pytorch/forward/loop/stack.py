@@ -1,0 +1,174 @@
+"""A model's layers as the table of architectures describes them: modules by name, sizes and rules from the config.
+
+For runners with layers of their own. Everything here is read from transformers' model; nothing is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from sie_pytorch.forward.architectures import ARCHITECTURES, Feature, Layers, PreNorm
+from sie_pytorch.forward.protocol import RunnerUnfitError
+
+SLIDING = "sliding_attention"
+
+
+@dataclass(frozen=True, slots=True)
+class NormNumbers:
+    """What a norm multiplies by and adds."""
+
+    weight: torch.Tensor
+    """`[size]`, counted from zero, in the precision of the checkpoint."""
+    bias: torch.Tensor | None
+    """`[size]`; None where nothing is added."""
+    epsilon: float
+
+
+@dataclass(frozen=True, slots=True)
+class LayerNorms:
+    """The norms of one layer, in the order they come; None where there is none."""
+
+    before: torch.nn.Module | None
+    """Of what enters the attention."""
+    attended: torch.nn.Module | None
+    """Of what the attention gives, before it is added."""
+    attention: torch.nn.Module
+    """Of the sum, which the feed-forward part takes."""
+    narrowed: torch.nn.Module | None
+    """Of what the feed-forward part gives, before it is added."""
+    output: torch.nn.Module
+    """Of the sum, which the next layer takes, or the caller: of a pre-norm model the first norm of the next layer."""
+
+
+class LayerStack:
+    """The layers of a model, and what its config says of them."""
+
+    def __init__(self, model: Any, computes: frozenset[Feature]) -> None:
+        """Look the model up in the table.
+
+        Args:
+            model: transformers' base model.
+            computes: What the runner that asks can compute.
+
+        Raises:
+            RunnerUnfitError: No row describes the model, it is configured as a decoder, or its layers have what the
+                runner does not compute.
+            AttributeError: The layers are not those of the row.
+        """
+        self._config = config = model.config
+        architecture = ARCHITECTURES.get(config.model_type)
+        if architecture is None or architecture.layers is None:
+            raise RunnerUnfitError(f"no row of the table of architectures describes the layers of {config.model_type}")
+        if getattr(config, "is_decoder", False):
+            raise RunnerUnfitError("it is configured as a decoder")
+        self._model = model
+        self.row: Layers = architecture.layers
+        self.modules: list[torch.nn.Module] = list(model.get_submodule(self.row.layers))
+        self.heads: int = config.num_attention_heads
+        self.key_heads: int = (getattr(config, "num_key_value_heads", None) if self.row.groups else None) or self.heads
+        self.head_size = plain_linear(self.modules[0], self.row.attention_output).in_features // self.heads
+        self.scale: float = (getattr(config, "query_pre_attn_scalar", None) or self.head_size) ** -0.5
+        """What scores are multiplied by."""
+        self.causal = self.row.causal and is_causal(config)
+        names = ("hidden_act", "activation", "hidden_activation")
+        self.activation = str(next((found for name in names if (found := getattr(config, name, None))), None))
+        """transformers' name of what the feed-forward part applies between its products."""
+        self._require(computes)
+
+    def _require(self, computes: frozenset[Feature]) -> None:
+        present = {
+            Feature.WINDOWS: any(self.windows()),
+            Feature.CAUSAL: self.causal,
+            Feature.GROUPS: self.key_heads < self.heads,
+        }
+        lacking = sorted(each for each in self.row.features - computes if present.get(each, True))
+        if lacking:
+            raise RunnerUnfitError(f"its layers have {' and '.join(lacking)}, which this runner does not compute")
+        if self.heads % self.key_heads:
+            raise RunnerUnfitError(f"its {self.heads} heads do not share {self.key_heads} heads of keys evenly")
+
+    def windows(self) -> list[int | None]:
+        """Give each layer's window: token i sees token j only where |i - j| is smaller; None sees all.
+
+        Read from the config at every call: the proof at load narrows it for a while.
+        """
+        width = getattr(self._config, "sliding_window", None)
+        if self.row.window is None or width is None:
+            return [None] * len(self.modules)
+        width += self.row.window_beyond
+        every = self.row.window == "every layer"
+        return [width if every or kind == SLIDING else None for kind in self.kinds()]
+
+    def kinds(self) -> list[str]:
+        """Name the kind of attention of each layer, in transformers' words."""
+        return list(getattr(self._config, "layer_types", None) or ["full_attention"] * len(self.modules))
+
+    def norms(self) -> Iterator[LayerNorms]:
+        """Give the norms of each layer.
+
+        Raises:
+            AttributeError: They are not where the row says.
+        """
+        names = self.row.norms
+        if not isinstance(names, PreNorm):
+            for layer in self.modules:
+                attention, output = layer.get_submodule(names.attention), layer.get_submodule(names.output)
+                yield LayerNorms(None, None, attention, None, output)
+            return
+        firsts = [layer.get_submodule(names.attention) for layer in self.modules]
+        following = [*firsts[1:], self._model.get_submodule(names.final)]
+        for layer, first, output in zip(self.modules, firsts, following, strict=True):
+            attended, narrowed = (
+                None if name is None else layer.get_submodule(name) for name in (names.attended, names.narrowed)
+            )
+            before = None if isinstance(first, torch.nn.Identity) else first
+            yield LayerNorms(before, attended, layer.get_submodule(names.feed_forward), narrowed, output)
+
+    def numbers(self, norm: torch.nn.Module, *, of_head: bool = False) -> NormNumbers:
+        """Read what a norm of a layer multiplies by and adds; `of_head`: one of queries or keys, always RMSNorm.
+
+        Raises:
+            RunnerUnfitError: It is another norm than the row says.
+        """
+        found, kind = type(norm).__name__, self.row.norm
+        if kind == "layer" and not of_head:
+            if not isinstance(norm, torch.nn.LayerNorm) or norm.weight is None:
+                raise RunnerUnfitError(f"it normalises with {found}, not LayerNorm with a weight")
+            return NormNumbers(norm.weight.detach(), None if norm.bias is None else norm.bias.detach(), norm.eps)
+        epsilon = getattr(norm, "variance_epsilon", getattr(norm, "eps", None))
+        weight = getattr(norm, "weight", None)
+        if not found.endswith("RMSNorm") or epsilon is None or weight is None:
+            raise RunnerUnfitError(f"it normalises with {found}, not RMSNorm with a weight")
+        counted = weight.detach()
+        return NormNumbers(1 + counted.float() if kind == "rms from one" else counted, None, float(epsilon))
+
+    def linear_shapes(self) -> dict[str, tuple[int, int]]:
+        """List the linear layers of every layer: out and in, by dotted name below the model."""
+        shapes = {}
+        for number, layer in enumerate(self.modules):
+            for part in self.row.linear:
+                weight = plain_linear(layer, part).weight
+                shapes[f"{self.row.layers}.{number}.{part}"] = (weight.shape[0], weight.shape[1])
+        return shapes
+
+
+def is_causal(config: Any) -> bool:
+    """Whether a config leaves a causal architecture causal."""
+    return not getattr(config, "use_bidirectional_attention", False) and bool(getattr(config, "is_causal", True))
+
+
+def plain_linear(layer: torch.nn.Module, name: str) -> torch.nn.Linear:
+    """Give one of the linear layers of a layer.
+
+    Raises:
+        RunnerUnfitError: It is something else.
+        AttributeError: There is none of this name.
+    """
+    module = layer.get_submodule(name)
+    if type(module) is not torch.nn.Linear:
+        raise RunnerUnfitError(f"its {name} is a {type(module).__name__}, not a plain linear layer")
+    return module

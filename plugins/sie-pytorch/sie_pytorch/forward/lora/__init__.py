@@ -1,0 +1,1 @@
+"""LoRA: an adapter's files, and its factors in a forward pass."""

@@ -1,0 +1,1 @@
+"""Padded batches, and the runner that serves where packing is refused."""

@@ -1,0 +1,69 @@
+"""The padded runner: any transformers text encoder through its own forward pass, behind the packed interface."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from sie_pytorch.forward.checkpoint.reading import forward_arguments
+from sie_pytorch.forward.layout import seen_tokens
+from sie_pytorch.forward.lora.low_rank import DrivenModel, applied
+from sie_pytorch.forward.padded.batches import PaddedBatch, PaddedBatches
+from sie_pytorch.forward.protocol import LowRank, RunnerContext
+from sie_pytorch.forward.transfers import Transfers
+
+
+class PaddedRunner(DrivenModel):
+    """Sorts sequences by length, runs them in padded batches of similar length, and returns them flat.
+
+    The model derives positions, masks and biases itself, as it does anywhere else.
+    """
+
+    def __init__(self, context: RunnerContext, *, exact: bool = False) -> None:
+        """Have the model attend by PyTorch's fused function, or spelled out where the backend is `eager`.
+
+        Args:
+            context: What to run.
+            exact: Batch only sequences of equal length: for models whose results change with padding.
+        """
+        self._model = context.cast_model()
+        self._exact = exact
+        self._transfers = Transfers(context.device)
+        self._arguments = forward_arguments(context.model)
+        self._pad_token = context.model.config.pad_token_id or 0
+        attention = "eager" if context.attention_backend == "eager" else "sdpa"
+        if context.model.config._attn_implementation != attention:
+            context.model.set_attn_implementation(attention)
+
+    def forward(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        segment_ids: torch.Tensor | None,
+        cu_seqlens: torch.Tensor,
+        *,
+        low_rank: LowRank | None = None,
+        key_lengths: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Compute the last hidden states; see `LoraRunner.forward`. The model numbers positions itself."""
+        padded = PaddedBatches.of(cu_seqlens, self._transfers, exact=self._exact)
+        seen = None
+        if key_lengths is not None:
+            (seen,) = self._transfers.upload([seen_tokens(cu_seqlens, key_lengths).numpy()])
+        with applied(self._model, low_rank):
+            return padded.flatten([self._run(batch, ids, segment_ids, seen) for batch in padded.batches])
+
+    def _run(
+        self, batch: PaddedBatch, ids: torch.Tensor, segment_ids: torch.Tensor | None, seen: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Run one padded batch; of its tokens those are keys that are `seen`, bool `[total_tokens]`; None means all."""
+        arguments: dict[str, Any] = {"input_ids": batch.pad(ids, self._pad_token)}
+        if seen is not None:
+            arguments["attention_mask"] = batch.pad(seen, False).long()
+        elif "attention_mask" in self._arguments:
+            arguments["attention_mask"] = batch.real.long()
+        if segment_ids is not None and "token_type_ids" in self._arguments:
+            arguments["token_type_ids"] = batch.pad(segment_ids, 0)
+        states: torch.Tensor = self._model(**arguments).last_hidden_state
+        return states

@@ -1,0 +1,187 @@
+"""The interface `sie.runner/2`: a transformer's forward pass over concatenated sequences, and what it is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+
+from sie_core.contracts import ModelCard
+from sie_pytorch.forward.checkpoint.halves import WideTable
+from sie_pytorch.forward.checkpoint.mapping import UNMAPPED, MappedFiles
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Factors:
+    """The LoRA update of one linear layer's weight: `upper @ lower` (arXiv 2106.09685), scale included in `upper`."""
+
+    lower: torch.Tensor
+    """`[rank, in]`."""
+    upper: torch.Tensor
+    """`[out, rank]`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class LowRank:
+    """One LoRA adapter: factors by the dotted name of the linear layer they are for, below the base model.
+
+    All sequences of a batch use the same one. A runner may keep what it derives from it while the object lives.
+    """
+
+    factors: Mapping[str, Factors]
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerContext:
+    """What the class that a `RunnerSpec` names is called with; it returns a `Runner`."""
+
+    model: Any
+    """The transformers base model on its device, in evaluation mode, without pooler or head.
+
+    A runner may drive it once it has called `cast_model`, or take the weights it needs, bring each into its own
+    precision and let go of the model. On a CPU they are not in `dtype` before: most are views of the checkpoint's
+    files, in the files' precision.
+    """
+    folder: Path
+    """The folder the weights were read from."""
+    card: ModelCard
+    device: torch.device
+    dtype: torch.dtype
+    attention_backend: str
+    """What `SIE_ATTENTION_BACKEND` says: `auto`, `sdpa`, `eager`, or another that a registered runner names."""
+    threads: int
+    """CPU threads the forward pass may use."""
+    mapped: MappedFiles = UNMAPPED
+    """The checkpoint's files in this process; a runner that took weights in another form may `release` them."""
+
+    def cast_model(self) -> Any:
+        """Bring the weights of `model` into `dtype`, in place, and return it: for runners that drive it."""
+        self.cast(self.model)
+        return self.model
+
+    def cast(self, module: torch.nn.Module) -> None:
+        """Bring the weights of one module of `model` into `dtype`, in place.
+
+        One after another, so that none but the last is there twice. What a model keeps beside its weights, such as
+        rotary frequencies, stays as it is.
+        """
+        tables = [each for each in module.modules() if isinstance(each, WideTable)]
+        for table in tables:
+            table.dtype = self.dtype
+        kept = {id(table.weight) for table in tables}
+        for held in module.state_dict(keep_vars=True).values():
+            if held.is_floating_point() and held.dtype is not self.dtype and id(held) not in kept:
+                before = held.data
+                held.data = before.to(self.dtype)
+                self.mapped.release([before])
+
+
+def weight_bytes(module: torch.nn.Module) -> int:
+    """Add up what the parameters and buffers of `module` take."""
+    return sum(weight.nbytes for weight in (*module.parameters(), *module.buffers()))
+
+
+class RunnerUnfitError(Exception):
+    """A runner cannot serve this model; the message, which an operator reads, says why. The next runner is tried.
+
+    A runner that was asked for by name (`attention_backend`) and cannot run at all raises `ModelLoadError` instead.
+    """
+
+
+class Runner(Protocol):
+    """A forward pass over sequences that are concatenated, not padded. Called from one thread at a time."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the weights it keeps take on the device."""
+        ...
+
+    def forward(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        segment_ids: torch.Tensor | None,
+        cu_seqlens: torch.Tensor,
+        *,
+        key_lengths: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Compute the last hidden states of every token, final norm included.
+
+        Args:
+            ids: int64 `[total_tokens]`, all sequences one after another.
+            positions: int64 `[total_tokens]`, from 0 in every sequence. Where the architecture counts from another
+                number (RoBERTa: `padding_idx + 1`) the runner adds it.
+            segment_ids: int64 `[total_tokens]`, token types; None means what the architecture takes by default.
+            cu_seqlens: int32 or int64 `[sequences + 1]` on the CPU: where each sequence starts, and `total_tokens`
+                last. No sequence is empty.
+            key_lengths: int64 `[sequences]` on the CPU: how many leading tokens of each sequence are keys of attention,
+                from none to all; the tokens after them attend to those and are attended to by none (query expansion of
+                ColBERT, arXiv 2004.12832). A token without keys gets zeros from attention. None: all tokens are keys.
+                Passed only to runners that proved support for it at load; others may ignore it.
+
+        Returns:
+            `[total_tokens, hidden]` on the runner's device in its precision, in the order of `ids`. On an asynchronous
+            device it may return before the device is done.
+        """
+        ...
+
+
+@runtime_checkable
+class LoraRunner(Runner, Protocol):
+    """A runner that applies LoRA adapters."""
+
+    @property
+    def linear_shapes(self) -> Mapping[str, tuple[int, int]]:
+        """The linear layers that low-rank factors may be for, with the sizes they have: out, in."""
+        ...
+
+    def forward(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        segment_ids: torch.Tensor | None,
+        cu_seqlens: torch.Tensor,
+        *,
+        low_rank: LowRank | None = None,
+        key_lengths: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Compute the last hidden states; see `Runner.forward`.
+
+        Args:
+            ids: As there, like `positions`, `segment_ids`, `cu_seqlens` and `key_lengths`.
+            positions: As there.
+            segment_ids: As there.
+            cu_seqlens: As there.
+            low_rank: Added to the weights it names for this batch; None adds nothing. Its names and shapes are those
+                of `linear_shapes`.
+            key_lengths: As there.
+        """
+        ...
+
+
+@runtime_checkable
+class LowRankPacker(Protocol):
+    """A runner that keeps low-rank factors in a form of its own."""
+
+    def pack_low_rank(self, low_rank: LowRank) -> int:
+        """Bring the factors into that form ahead of the first batch with them.
+
+        Called on a loader thread, while `forward` may run on another.
+
+        Returns:
+            The bytes that this takes for as long as `low_rank` lives.
+        """
+        ...
+
+
+@runtime_checkable
+class NotedRunner(Protocol):
+    """A runner with facts of its own that an operator should know."""
+
+    @property
+    def notes(self) -> Mapping[str, str]:
+        """What joins the model's notes, such as the instruction set."""
+        ...

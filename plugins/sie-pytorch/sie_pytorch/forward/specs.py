@@ -1,0 +1,53 @@
+"""The runners this distribution registers, and the version of the interface they follow. It imports no torch."""
+
+from __future__ import annotations
+
+from sie_core.contracts import RunnerSpec
+from sie_pytorch.forward.architectures import DESCRIBED
+
+NAME, VERSION = "sie.runner", 2
+INTERFACE = f"{NAME}/{VERSION}"
+"""The `RunnerSpec.interface` of runners that follow the Protocol `Runner` of this release.
+
+Version 2: a runner takes low-rank factors only where it is a `LoraRunner`, and every runner takes `key_lengths`.
+"""
+EARLIER = frozenset({"sie_pytorch.runners.Runner", "sie_pytorch.forward.Runner"})
+"""Names of the interface before it had a version."""
+
+RUNNERS = (
+    RunnerSpec(
+        name="encoder-loop",
+        interface=INTERFACE,
+        target="sie_pytorch.forward.loop.runner:EncoderLoop",
+        model_types=DESCRIBED,
+        devices=frozenset({"cpu"}),
+        priority=10,
+    ),
+    RunnerSpec(
+        name="deberta",
+        interface=INTERFACE,
+        target="sie_pytorch.forward.deberta.runner:PackedDeberta",
+        model_types=frozenset({"deberta-v2"}),
+        devices=frozenset({"cpu"}),
+        priority=10,
+    ),
+    RunnerSpec(name="packed", interface=INTERFACE, target="sie_pytorch.forward.packed:PackedRunner"),
+    RunnerSpec(
+        name="padded", interface=INTERFACE, target="sie_pytorch.forward.padded.runner:PaddedRunner", priority=-1000
+    ),
+)
+"""For CPUs the encoder loop and DeBERTa, on prepacked weights; transformers' own model classes over concatenated
+sequences.
+
+The padded runner is what is left, with this row and without.
+"""
+
+
+def other_version(spec: RunnerSpec) -> str | None:
+    """Say why a runner of this interface in another version is refused, with the remedy; None where it is no such."""
+    name, _, version = spec.interface.partition("/")
+    if spec.interface == INTERFACE or (name != NAME and spec.interface not in EARLIER):
+        return None
+    newer = version.isdecimal() and int(version) > VERSION
+    remedy = "upgrade sie-pytorch" if newer else "upgrade the distribution that registers it"
+    return f"it follows {spec.interface}, and this sie-pytorch runs {INTERFACE}: {remedy}"

@@ -1,0 +1,1 @@
+"""An adapter put together: tokenizer, runner and heads."""

@@ -1,0 +1,144 @@
+"""A runner with heads, as an adapter: packed batches of token sequences in, outputs of the heads out."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from sie_text.adapter import TextAdapter
+from sie_text.sequences import PackedBatch
+
+from sie_core.contracts import ItemOutput, Lora, Task, Unit, device_errors
+from sie_pytorch.forward.lora.files import load_lora
+from sie_pytorch.forward.transfers import HostCopy, Transfers
+from sie_pytorch.heads.protocol import Head, Output
+
+if TYPE_CHECKING:
+    from sie_pytorch.forward import BuiltRunner
+
+Computed = tuple[Any, list[HostCopy]]
+"""What a head laid out of a batch, and its tensors on their way to the host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The inference key."""
+
+    told: tuple[tuple[Output, Hashable], ...]
+    """The outputs asked for, and what each head was told."""
+    lora: Lora | None = None
+
+
+class PackedModel(TextAdapter):
+    """One forward pass serves all that a request asks of the heads. A family adds `prepare`.
+
+    The payload of a unit is its `TokenSequence`, the key a `Choice`.
+    """
+
+    def __init__(
+        self, runner: BuiltRunner, heads: Iterable[Head], device: torch.device, threads: int, *, gives_types: bool
+    ) -> None:
+        """Keep the parts.
+
+        Args:
+            runner: From ids to states.
+            heads: From states to outputs, each of another kind.
+            device: Where runner and heads are.
+            threads: CPU threads PyTorch may use.
+            gives_types: Whether token types go with the tokens.
+
+        Raises:
+            ValueError: Two heads make the same output.
+        """
+        self._runner = runner
+        self._heads: dict[Output, Head] = {}
+        for head in heads:
+            if self._heads.setdefault(head.output, head) is not head:
+                raise ValueError(f"two heads make {head.output}")
+        self._device = device
+        self._transfers = Transfers(device)
+        self._threads = threads
+        self._gives_types = gives_types
+
+    def run(self, units: Sequence[Unit]) -> list[Computed]:
+        """Run one packed batch; give what each head made of it.
+
+        Raises:
+            OutOfDeviceMemory: The device has no room for it.
+        """
+        if torch.get_num_threads() != self._threads:
+            # A thread that used PyTorch before the load keeps the number it had then.
+            torch.set_num_threads(self._threads)
+        batch, choice = PackedBatch([unit.payload for unit in units]), _choice(units)
+        seen = None if batch.key_lengths is None else torch.from_numpy(batch.key_lengths)
+        upload, download = self._transfers.upload, self._transfers.download
+        with device_errors(), torch.inference_mode():
+            inputs = [batch.ids, batch.positions, *([batch.types] if self._gives_types else [])]
+            ids, places, *types = upload(inputs)
+            layouts = [self._heads[output].lay_out(batch, upload) for output, _ in choice.told]
+            low_rank = None if choice.lora is None else choice.lora.payload
+            bounds = torch.from_numpy(batch.cu_seqlens)
+            states = self._runner.forward(ids, places, types[0] if types else None, bounds, low_rank, seen)
+            return [
+                (layout, [download(tensor) for tensor in self._heads[output].compute(states, layout, told)])
+                for (output, told), layout in zip(choice.told, layouts, strict=True)
+            ]
+
+    def await_device(self, units: Sequence[Unit], raw: list[Computed]) -> bool:
+        """Wait for what the heads made."""
+        for _, copies in raw:
+            for copy in copies:
+                copy.land()
+        return True
+
+    def finish(self, units: Sequence[Unit], raw: list[Computed]) -> Sequence[ItemOutput]:
+        """Hand each unit its rows; all rows of an output lie in arrays that nothing else holds."""
+        sequences = [unit.payload for unit in units]
+        made = [
+            (output, self._heads[output].finish(sequences, layout, [copy.wait() for copy in copies], told))
+            for (output, told), (layout, copies) in zip(_choice(units).told, raw, strict=True)
+        ]
+        whole, *others = (outputs for _, outputs in made)
+        for (output, _), outputs in zip(made[1:], others, strict=True):
+            for one, part in zip(whole, outputs, strict=True):
+                _join(one, part, output)
+        return whole
+
+    def load_lora(self, name: str, folder: Path) -> Lora:
+        """Read a LoRA adapter for the runner's layers.
+
+        Raises:
+            ModelLoadError: It is no plain LoRA, does not fit, or is damaged.
+            OutOfDeviceMemory: The device has no room.
+        """
+        with device_errors():
+            return load_lora(name, folder, self._runner, self._device)
+
+    def unload(self) -> None:
+        """Free the weights now, and PyTorch's cache of them."""
+        del self._runner, self._heads
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _chosen(self, task: Task, outputs: Iterable[Output]) -> Choice:
+        """Make the inference key of a task that asks for `outputs`.
+
+        Raises:
+            InvalidInput: An option does not suit a head.
+        """
+        return Choice(tuple((output, self._heads[output].choose(task)) for output in outputs), lora=task.lora)
+
+
+def _choice(units: Sequence[Unit]) -> Choice:
+    choice = units[0].key
+    assert isinstance(choice, Choice)
+    return choice
+
+
+def _join(whole: ItemOutput, part: ItemOutput, output: Output) -> None:
+    """Move what one head made of an item to what the others made of it."""
+    setattr(whole, output, getattr(part, output))
+    whole.normalized = whole.normalized or part.normalized

@@ -1,0 +1,60 @@
+"""The runner of a model that is being loaded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from sie_text.recipe import NotUnderstoodError
+
+from sie_core.contracts import LoadContext, ModelCard, ModelLoadError, ResolvedModel
+
+if TYPE_CHECKING:
+    from sie_pytorch.forward import BuiltRunner
+
+
+def runner_for(
+    context: LoadContext, card: ModelCard, *, fills_up: bool = False, takes_lora: bool = False
+) -> BuiltRunner:
+    """Build the runner of a checkpoint.
+
+    Args:
+        context: What to load, where to.
+        card: The checkpoint's.
+        fills_up: As `build_runner` takes it.
+        takes_lora: Whether the family applies LoRA adapters: a runner then must where the config asks for some.
+
+    Raises:
+        ModelLoadError: The checkpoint is damaged, or asks for what is not installed.
+        NotUnderstoodError: transformers has no base model for it that turns token ids into states.
+        OutOfDeviceMemory: The device has no room.
+    """
+    # Imports transformers' models, which takes longer than all else here.
+    from sie_pytorch.forward import build_runner
+    from sie_pytorch.forward.checkpoint.dialects import UnheededError
+
+    torch.set_num_threads(context.threads)
+    try:
+        return build_runner(
+            card.path,
+            card,
+            context.device,
+            context.precision,
+            context.attention_backend,
+            context.runners,
+            context.threads,
+            fills_up=fills_up,
+            runner=context.runner,
+            choices=context.choices,
+            needs_lora=takes_lora and _asks_for_lora(context.model),
+        )
+    except ModelLoadError as error:
+        by_others = error.failure == "CONFIG" and not isinstance(error, UnheededError)
+        if by_others or context.model.config.trust_remote_code:
+            raise NotUnderstoodError(str(error)) from error
+        raise
+
+
+def _asks_for_lora(model: ResolvedModel) -> bool:
+    """Say whether the config declares LoRA adapters, or the profile uses one."""
+    return bool(model.config.loras) or any(model.profile.runtime.get(name) for name in ("lora", "lora_id"))

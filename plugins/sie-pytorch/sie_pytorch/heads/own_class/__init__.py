@@ -1,0 +1,1 @@
+"""What a checkpoint's own class does after its base model, run on the states of a runner."""

@@ -1,0 +1,1 @@
+"""Heads that give sparse vectors: weights of a vocabulary's entries."""

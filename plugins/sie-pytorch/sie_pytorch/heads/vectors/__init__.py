@@ -1,0 +1,1 @@
+"""Heads that give a vector a text, or a vector a token."""

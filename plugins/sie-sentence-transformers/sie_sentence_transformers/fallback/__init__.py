@@ -1,0 +1,1 @@
+"""Checkpoints that sentence-transformers alone understands, served by it."""

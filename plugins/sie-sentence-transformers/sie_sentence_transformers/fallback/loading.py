@@ -1,0 +1,76 @@
+"""Has sentence-transformers load a model, from local safetensors alone, and sets how long its texts may be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from sie_text.lengths import assumed_length
+from sie_text.loading import disable_progress_bars, needed_card
+from sie_text.tokenizer import lacking_config
+
+from sie_core.contracts import LoadContext, ModelCard, ModelLoadError
+from sie_sentence_transformers.fallback.counting import takes_length, token_limit
+from sie_sentence_transformers.fallback.proof import positions_of
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def limit_length(model: Any, length: int | None, card: ModelCard) -> str | None:
+    """Give the model the length its config asks for, or an assumed one where it has none; say what was not asked for.
+
+    An input module that cannot be told a length, such as a table of words, costs no more than the text is long.
+    """
+    own, note = token_limit(model), None
+    most = positions_of(model)
+    if most is not None and takes_length(model) and (own is None or most < own):
+        model.max_seq_length = own = most
+    if own is None and takes_length(model):
+        if length is None:
+            length, note = assumed_length(card)
+        model.max_seq_length = length
+        return note
+    if length is None or length == own:
+        return None
+    if own is not None and length < own:
+        model.max_seq_length = length
+        return None
+    return f"not the {length} tokens its config asks for: its input module has a limit of {own}"
+
+
+def load_model(context: LoadContext, folder: str) -> Any:
+    """Load from local safetensors alone."""
+    from sentence_transformers import SentenceTransformer
+
+    disable_progress_bars()
+    on_cpu = context.device.kind == "cpu"
+    arguments: dict[str, Any] = {
+        "use_safetensors": True,
+        "dtype": torch.float32 if on_cpu else DTYPES[context.precision],
+    }
+    if context.attention_backend != "auto":
+        arguments["attn_implementation"] = context.attention_backend
+    try:
+        return SentenceTransformer(
+            folder,
+            device=str(context.device),
+            local_files_only=True,
+            trust_remote_code=context.model.config.trust_remote_code,
+            model_kwargs=arguments,
+        )
+    except ModuleNotFoundError as error:
+        raise ModelLoadError(
+            "DEPENDENCY", f"{context.model.id} needs a package that is not installed: {error.name}."
+        ) from error
+    except Exception as error:
+        # Any module of the library, or of the weights, may fail in any way.
+        remedy = (
+            ""
+            if context.model.config.trust_remote_code
+            else "; if it needs code that comes with the weights, and you trust it, set `trust_remote_code: true` in "
+            "the model's config"
+        )
+        remedy += lacking_config(needed_card(context))
+        raise ModelLoadError(
+            "CONFIG", f"sentence-transformers cannot load {context.model.id} ({type(error).__name__}){remedy}."
+        ) from error

@@ -1,0 +1,41 @@
+"""The plugin `sentence-transformers`: the family that it serves itself, and the references of `sie verify`.
+
+It imports no model library.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sie_text.options import LENGTH, NORMALIZE, PROMPT_OPTIONS, SIMILARITY
+
+from sie_core.contracts import ModelFamily, Reference
+from sie_core.hookspecs import hookimpl
+from sie_sentence_transformers.fallback.claims import claim_fallback
+from sie_sentence_transformers.references.specs import REFERENCES
+
+CONTRACT_VERSION = 1
+
+OPTIONS = (NORMALIZE, *PROMPT_OPTIONS, replace(LENGTH, stage="run"), SIMILARITY)
+"""A length goes with the call of the library's `encode`, so it keeps requests apart."""
+
+
+@hookimpl
+def sie_model_families() -> list[ModelFamily]:
+    """Register the fallback."""
+    return [
+        ModelFamily(
+            "sentence-transformers",
+            "sie_sentence_transformers.fallback.adapter:load",
+            claim_fallback,
+            frozenset({"cpu", "cuda", "mps"}),
+            OPTIONS,
+            preview="sie_sentence_transformers.fallback.claims:preview_fallback",
+        )
+    ]
+
+
+@hookimpl
+def sie_references() -> list[Reference]:
+    """Register what families are held against."""
+    return list(REFERENCES)

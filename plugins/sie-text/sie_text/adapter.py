@@ -1,0 +1,45 @@
+"""What adapters of text models share: they list the tokens of texts, and write texts of tokens, by a tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sie_core.contracts import Adapter, Token, Unit
+from sie_text.tokenizer import TextTokenizer
+
+__all__ = ["HostAdapter", "TextAdapter"]
+
+
+class TextAdapter(Adapter):
+    """An adapter of a model with a tokenizer. A family adds `prepare`, `run` and `finish`."""
+
+    tokenizer: TextTokenizer
+    """Set by the family."""
+
+    def tokenize(self, texts: Sequence[str], *, special: bool, most: int | None = None) -> Sequence[Sequence[Token]]:
+        """List the tokens of texts; with `special`, those too that the tokenizer adds.
+
+        Raises:
+            InvalidInput: A text is not Unicode.
+        """
+        return self.tokenizer.show(texts, special=special, most=most)
+
+    def decode(self, ids: Sequence[Sequence[int]], *, special: bool) -> Sequence[str]:
+        """Write the texts of token ids.
+
+        Raises:
+            InvalidInput: The tokenizer has no such token.
+        """
+        return self.tokenizer.write(ids, special=special)
+
+
+class HostAdapter(TextAdapter):
+    """A text adapter that computes nothing on a device: `finish` does all of it, on CPU threads."""
+
+    def run(self, units: Sequence[Unit]) -> None:
+        """Nothing is computed on the device's thread."""
+
+    def await_device(self, units: Sequence[Unit], raw: Any) -> bool:
+        """Wait for nothing: the device takes no part in it."""
+        return True

@@ -1,0 +1,184 @@
+"""Options that text models share, each with the stage that reads it; a family registers those it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import get_args
+
+from sie_core.contracts import InvalidInput, Option, OutputType, Task
+from sie_text.recipe import MODES, PairTruncation, PoolingMode
+
+__all__ = [
+    "ACTIVATION_NAMES",
+    "CLASSIFIER_OPTIONS",
+    "ENCODER_OPTIONS",
+    "HYPOTHESIS",
+    "LENGTH",
+    "NORMALIZE",
+    "PAIR_OPTIONS",
+    "POOLING_NAMES",
+    "PROMPT_OPTIONS",
+    "SIMILARITY",
+    "STATIC_OPTIONS",
+    "refuse_foreign",
+]
+
+POOLING_NAMES: Mapping[str, PoolingMode] = {
+    **{mode: mode for mode in MODES},
+    "last": "lasttoken",
+    "last_token": "lasttoken",
+    "weighted_mean": "weightedmean",
+    "mean_sqrt_len": "mean_sqrt_len_tokens",
+}
+"""Values of `pooling`: sentence-transformers' names, and other spellings of them."""
+
+PROMPT_OPTIONS = (
+    Option(
+        "query_template",
+        "prepare",
+        str,
+        "What a query becomes, in place of the weights' prompt: a text with `{text}` once and perhaps `{instruction}`.",
+    ),
+    Option("doc_template", "prepare", str, "The same for every text that is not a query."),
+    Option("prompt_name", "prepare", str, "Which of the weights' prompts stands before each text, by its name."),
+    Option("default_instruction", "prepare", str, "The instruction of queries, and of templates, where none is given."),
+)
+LENGTH = Option(
+    "max_seq_length", "prepare", int, "Tokens a text is cut to, up to what the model's positions allow.", minimum=1
+)
+NORMALIZE = Option("normalize", "run", bool, "Whether vectors get unit length, whatever the weights' files say.")
+
+SIMILARITY = Option(
+    "similarity",
+    "load",
+    str,
+    "How `score` compares vectors, in place of what the weights' files say.",
+    choices=("cosine", "dot", "euclidean", "manhattan", "maxsim", "meanmaxsim"),
+)
+
+ENCODER_OPTIONS = (
+    Option(
+        "pooling",
+        "run",
+        str,
+        "How token states become one vector, in place of what the weights' files say.",
+        choices=tuple(POOLING_NAMES),
+    ),
+    NORMALIZE,
+    Option(
+        "max_active_dims",
+        "finish",
+        int,
+        "How many of its largest weights a sparse vector keeps, in place of what the weights' files say.",
+        minimum=1,
+    ),
+    *PROMPT_OPTIONS,
+    LENGTH,
+    Option("query_max_length", "prepare", int, "The same for queries alone.", minimum=1),
+    SIMILARITY,
+)
+"""Of encoders with any of the heads of a `Recipe`."""
+
+READ_BY: Mapping[str, frozenset[OutputType]] = {
+    "pooling": frozenset({"dense"}),
+    "normalize": frozenset({"dense", "multivector"}),
+    "max_active_dims": frozenset({"sparse"}),
+}
+"""Which outputs an option changes; a model that gives none of them refuses it. Others change the text of any."""
+
+
+STATIC_OPTIONS = (
+    replace(NORMALIZE, stage="prepare"),
+    next(option for option in ENCODER_OPTIONS if option.name == "max_active_dims"),
+    *PROMPT_OPTIONS,
+    LENGTH,
+    SIMILARITY,
+)
+"""Of vectors and weights that are looked up by token: nothing of a request changes how they run."""
+
+
+ACTIVATION_NAMES = ("identity", "sigmoid", "softmax")
+HYPOTHESIS = "This example is {}."
+"""The hypothesis of a label where nobody gives another; that of transformers' pipeline."""
+
+PAIR_OPTIONS = (
+    Option(
+        "activation",
+        "finish",
+        str,
+        "What becomes of the logits of a pair, in place of what the weights' files say.",
+        choices=ACTIVATION_NAMES,
+        operations=("score",),
+    ),
+    Option("score_label", "finish", str, "Which of several labels is the score, by its name.", operations=("score",)),
+    Option(
+        "template",
+        "prepare",
+        str,
+        "One text that a query and a document become, in place of a pair: with `{query}`, `{document}` and perhaps "
+        "`{instruction}`, special tokens by their names.",
+        operations=("score",),
+    ),
+    Option(
+        "default_instruction",
+        "prepare",
+        str,
+        "The instruction where a request gives none.",
+        operations=("score",),
+    ),
+    Option(
+        "pair_truncation",
+        "prepare",
+        str,
+        "Which text of a long pair is cut, in place of what the weights' files say.",
+        choices=get_args(PairTruncation),
+        operations=("score",),
+    ),
+    Option(
+        "hypothesis_template",
+        "prepare",
+        str,
+        f"The sentence a label becomes, with `{{}}` for the label; else `{HYPOTHESIS}`",
+        operations=("extract",),
+    ),
+    Option(
+        "multi_label",
+        "finish",
+        bool,
+        "Whether each label is judged on its own; else the scores of all add up to 1.",
+        operations=("extract",),
+    ),
+    Option("true_token", "load", str, "Language models: the token whose logit is the score, for a match."),
+    Option("false_token", "load", str, "Language models: the token whose logit is taken off, for no match."),
+    LENGTH,
+)
+"""Of models that read pairs of texts."""
+
+
+CLASSIFIER_OPTIONS = (
+    Option(
+        "activation",
+        "run",
+        str,
+        "What becomes of the logits of a text, in place of what the weights' files say.",
+        choices=ACTIVATION_NAMES,
+    ),
+    LENGTH,
+)
+"""Of classifiers of single texts."""
+
+
+def refuse_foreign(task: Task, given: Collection[str]) -> None:
+    """Refuse options that change none of the outputs a model has.
+
+    Raises:
+        InvalidInput: Names the option.
+    """
+    for option, outputs in READ_BY.items():
+        if task.options.get(option) is not None and outputs.isdisjoint(given):
+            raise InvalidInput(
+                f"options.{option} is of {' and '.join(sorted(outputs))} vectors, and the model gives "
+                f"{', '.join(given)}; leave the option out.",
+                param=f"options.{option}",
+            )

@@ -1,0 +1,91 @@
+"""A pair of texts written out as one, the way language models are asked about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from sie_text.prompts import Prompt, parse_template
+from sie_text.recipe import NotUnderstoodError
+from sie_text.tokenizer import TextTokenizer
+
+QWEN3_RERANKER = (
+    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
+    'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
+    "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}<|im_end|>\n"
+    "<|im_start|>assistant\n<think>\n\n</think>\n\n"
+)
+"""What the Qwen3-Reranker models were trained on (https://huggingface.co/Qwen/Qwen3-Reranker-0.6B)."""
+QWEN3_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
+"""Their instruction where none is given, from the same page."""
+
+PairTemplate = Callable[[str, str | None], Prompt]
+"""Makes what surrounds the documents of a query and an instruction, None for the template's own."""
+
+
+def format_template(template: str, default_instruction: str = "") -> PairTemplate:
+    """Make a template of a text with `{query}` and `{document}`, and `{instruction}` where wanted.
+
+    Raises:
+        ValueError: It lacks one of the two, repeats one, or holds another field; the message says so.
+    """
+    parsed = parse_template(template, ("query", "document"), optional=("instruction",))
+
+    def fill(query: str, instruction: str | None) -> Prompt:
+        values = {"query": query, "instruction": default_instruction if instruction is None else instruction}
+        return Prompt(*parsed.around("document", values))
+
+    return fill
+
+
+MARK = "\N{INVISIBLE SEPARATOR}sie document\N{INVISIBLE SEPARATOR}"
+"""Stands in for the document while a chat template renders; a query may hold it, for the last one counts."""
+
+
+def chat_template(tokenizer: TextTokenizer, message_format: Literal["flat", "structured", "auto"]) -> PairTemplate:
+    """Make a template of the tokenizer's chat template: a message of the role `query` and one of the role `document`.
+
+    As in sentence-transformers, an instruction is a message of the role `system` before them.
+
+    Raises:
+        NotUnderstoodError: The template does not write both out, or does more to a document than stripping it.
+    """
+    structured = message_format == "structured" or (
+        message_format == "auto" and any(sign in str(tokenizer.chat_template) for sign in STRUCTURED_SIGNS)
+    )
+
+    def render(query: str, document: str, instruction: str | None) -> str:
+        roles = [("query", query), ("document", document)]
+        if instruction:
+            roles.insert(0, ("system", instruction))
+        text: str = tokenizer.origin.apply_chat_template(
+            [_message(*role, structured) for role in roles], tokenize=False
+        )
+        return text
+
+    def fill(query: str, instruction: str | None, strips: bool = False) -> Prompt:
+        before, mark, after = render(query, MARK, instruction).rpartition(MARK)
+        if not mark:
+            raise NotUnderstoodError("its chat template does not write a document out")
+        return Prompt(before, after, strips)
+
+    probe = "\n two words\n"
+    try:
+        plain, whole = fill("one", "two"), render("one", probe, "two")
+        stripping = Prompt(plain.prefix, plain.suffix, strips=True)
+    except NotUnderstoodError:
+        raise
+    except Exception as error:  # a template may raise anything of its own
+        raise NotUnderstoodError("its chat template takes no pair of query and document") from error
+    if whole not in (plain.wrap(probe), stripping.wrap(probe)) or "one" not in plain.prefix:
+        raise NotUnderstoodError("its chat template does not write a query and a document out one after the other")
+    strips = whole != plain.wrap(probe)
+    return lambda query, instruction: fill(query, instruction, strips)
+
+
+STRUCTURED_SIGNS = ("content[0]", ".type", "'type'", '"type"', "item.type", "message.content[")
+"""What a template holds that takes the content of a message in parts; the rule of sentence-transformers."""
+
+
+def _message(role: str, text: str, structured: bool) -> Mapping[str, Any]:
+    return {"role": role, "content": [{"type": "text", "text": text}] if structured else text}

@@ -1,0 +1,140 @@
+"""Which words go around a text: the weights' prompts, an instruction, or a template of the model's config.
+
+The rule for the weights' prompts is that of `SentenceTransformer.encode`, `encode_query` and
+`encode_document` (sentence-transformers 6): a query takes the prompt named `query` and a document the one named
+`document`, each empty where the weights declare none; a text that is neither takes the default prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sie_core.contracts import InputType, InvalidInput, ModelCard, ModelLoadError, Task
+from sie_text.prompts.templates import parse_template
+
+UNUSED_NAMES = ("passage", "corpus")
+"""Names a document's prompt goes by in some files, which `encode_document` passes over."""
+ROLE_NAMES: Mapping[str, InputType] = {"retrieval.query": "query", "retrieval.passage": "document"}
+"""Names some weights give the prompts of queries and documents; where they do not, those prompts are meant."""
+LONGEST_PROMPT = 32_768
+"""Characters a request may put around a text: prompts are cached."""
+MOST_ADDED = 2**25
+"""Characters a request may put around all its texts together: about what a body may hold, which a prompt that stands in
+it once and around each text would exceed many times over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What stands before and after a text."""
+
+    prefix: str = ""
+    suffix: str = ""
+    strips: bool = False
+    """Whether white space around the text is taken off, as some chat templates do."""
+
+    def wrap(self, text: str) -> str:
+        """Put `text` between the two."""
+        return f"{self.prefix}{text.strip() if self.strips else text}{self.suffix}"
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """The prompts the weights declare, by name."""
+
+    by_name: Mapping[str, str]
+    default_name: str | None = None
+
+    @classmethod
+    def of(cls, card: ModelCard, others: Mapping[str, str] | None = None) -> Prompts:
+        """Read `config_sentence_transformers.json`; `others`, which other files declare, win over its prompts.
+
+        Raises:
+            ModelLoadError: `CONFIG`: the default prompt's name is not among the prompts.
+        """
+        files = card.sentence_transformers
+        declared = {name: text or "" for name, text in (files.get("prompts") or {}).items()}
+        by_name = {"query": "", "document": "", **declared, **(others or {})}
+        default = files.get("default_prompt_name")
+        if default is not None and default not in by_name:
+            raise ModelLoadError(
+                "CONFIG",
+                f"config_sentence_transformers.json: default_prompt_name is {default!r}, and the prompts are "
+                f"{', '.join(by_name)}.",
+            )
+        return cls(by_name, default)
+
+    @property
+    def note(self) -> str | None:
+        """What an operator should know of prompts that no request selects."""
+        unused = [name for name in UNUSED_NAMES if self.by_name.get(name)]
+        if not unused or self.by_name["document"]:
+            return None
+        return (
+            f"the weights declare a prompt {unused[0]!r}, which `encode_document` of sentence-transformers does not "
+            "use; set `doc_template` in the model's config to put it before documents"
+        )
+
+    def choose(self, task: Task, texts: int = 1) -> Prompt:
+        """Choose the words around the `texts` texts of `task`.
+
+        A prompt asked for by its name wins. Else a template wins over an instruction, and an instruction, even an empty
+        one, over the weights' prompts. A template without `{instruction}` says that such texts take none.
+
+        Raises:
+            InvalidInput: A template is malformed, or the words are too many; `param` names the field.
+        """
+        name = task.options.get("prompt_name")
+        role = ROLE_NAMES.get(name) if name is not None and name not in self.by_name else None
+        if name is not None and role is None:
+            return self._named(name, task)
+        input_type = role or task.input_type
+        query = input_type == "query"
+        option = "query_template" if query else "doc_template"
+        template = task.options.get(option)
+        instruction = task.instruction
+        if instruction is None and (query or template is not None):
+            instruction = task.options.get("default_instruction")
+        if template is not None:
+            # Counted before the template is filled: it may hold a long instruction many times.
+            length = len(template) + template.count("{instruction") * len(instruction or "")
+            check_length(f"options.{option}", length, texts)
+            try:
+                parsed = parse_template(template, ("text",), repeatable=("instruction",))
+            except ValueError as problem:
+                raise InvalidInput(f"options.{option} {problem}", param=f"options.{option}") from None
+            return Prompt(*parsed.around("text", {"instruction": instruction or ""}))
+        if instruction is not None:
+            check_length("instruction", len(instruction), texts)
+            return Prompt(f"{instruction} " if instruction else "")
+        if input_type is not None:
+            return Prompt(self.by_name[input_type])
+        return Prompt(self.by_name[self.default_name] if self.default_name is not None else "")
+
+    def _named(self, name: str, task: Task) -> Prompt:
+        param = "options.prompt_name"
+        if name not in self.by_name:
+            raise InvalidInput(f"{param} is {name!r}; the weights' prompts are {', '.join(self.by_name)}.", param=param)
+        if task.instruction is not None:
+            raise InvalidInput(
+                f"{param} and an instruction both say what stands before a text; leave one out.", param=param
+            )
+        return Prompt(self.by_name[name])
+
+
+def check_length(param: str, length: int, texts: int) -> None:
+    """Bound what a request puts around its texts.
+
+    Raises:
+        InvalidInput: `length` characters are too many around one text, or around `texts`; names `param`.
+    """
+    if length > LONGEST_PROMPT:
+        message = f"{param} puts {length} characters around a text; {LONGEST_PROMPT} are allowed: shorten it."
+    elif length * texts > MOST_ADDED:
+        message = (
+            f"{param} puts {length} characters around each of {texts} texts; {MOST_ADDED} are allowed around all "
+            "together: shorten it or send fewer texts."
+        )
+    else:
+        return
+    raise InvalidInput(message, param=param)

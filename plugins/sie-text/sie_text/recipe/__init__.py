@@ -1,0 +1,90 @@
+"""What the files of a checkpoint say a model is: its transformer's settings, its heads, its routes.
+
+Each reader takes a card and returns plain values, and loads no weights and no model library. What it cannot express it
+refuses by name (`NotUnderstoodError`):
+
+- `read_recipe`: text encoders, dense, sparse and late-interaction ones
+- `read_pair_recipe`: cross-encoders, rerankers and entailment classifiers
+- `read_routes`: sparse encoders that look up one side
+- `read_static_recipe`: dense vectors looked up by token
+- `read_vision_recipe`: models of images and texts
+"""
+
+from sie_text.recipe.encoders.bge_m3 import content_fault
+from sie_text.recipe.encoders.kinds import is_dense_encoder, is_headless
+from sie_text.recipe.encoders.multivector import STANFORD, is_multivector
+from sie_text.recipe.encoders.reading import read_recipe
+from sie_text.recipe.encoders.router import LookupSettings, Role, Routes, is_router, is_sparse_router, read_routes
+from sie_text.recipe.files import UNLIMITED, card_below, has_tokenizer, size
+from sie_text.recipe.pairs import (
+    PairRecipe,
+    PairTruncation,
+    entailment_label,
+    entails,
+    is_cross_encoder,
+    read_pair_recipe,
+)
+from sie_text.recipe.settings import (
+    MODES,
+    DenseSettings,
+    ExpansionSettings,
+    HeadSettings,
+    LayerNormSettings,
+    MultivectorSettings,
+    NormalizeSettings,
+    NotUnderstoodError,
+    PoolingMode,
+    PoolingSettings,
+    ProjectionSettings,
+    Recipe,
+    SpladeSettings,
+    TokenWeightSettings,
+    TransformerSettings,
+)
+from sie_text.recipe.static import StaticRecipe, read_static_recipe
+from sie_text.recipe.vision import VISION_ARCHITECTURES, VisionRecipe, read_vision_recipe
+
+__all__ = [
+    "MODES",
+    "STANFORD",
+    "UNLIMITED",
+    "VISION_ARCHITECTURES",
+    "DenseSettings",
+    "ExpansionSettings",
+    "HeadSettings",
+    "LayerNormSettings",
+    "LookupSettings",
+    "MultivectorSettings",
+    "NormalizeSettings",
+    "NotUnderstoodError",
+    "PairRecipe",
+    "PairTruncation",
+    "PoolingMode",
+    "PoolingSettings",
+    "ProjectionSettings",
+    "Recipe",
+    "Role",
+    "Routes",
+    "SpladeSettings",
+    "StaticRecipe",
+    "TokenWeightSettings",
+    "TransformerSettings",
+    "VisionRecipe",
+    "card_below",
+    "content_fault",
+    "entailment_label",
+    "entails",
+    "has_tokenizer",
+    "is_cross_encoder",
+    "is_dense_encoder",
+    "is_headless",
+    "is_multivector",
+    "is_router",
+    "is_sparse_router",
+    "read_pair_recipe",
+    "read_recipe",
+    "read_routes",
+    "read_static_recipe",
+    "read_vision_recipe",
+    "size",
+]

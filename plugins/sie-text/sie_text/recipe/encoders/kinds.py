@@ -1,0 +1,26 @@
+"""What kind of model files are of, where several families might take them."""
+
+from __future__ import annotations
+
+from sie_core.contracts import ModelCard
+from sie_text.recipe.encoders.router import is_sparse_router
+
+_OTHER_KINDS = (".sparse_encoder.", ".cross_encoder.", ".multi_vector_encoder.")
+"""Packages of sentence-transformers whose modules are no dense encoder's."""
+
+
+def is_dense_encoder(card: ModelCard) -> bool:
+    """Whether the files are those of a dense encoder of sentence-transformers, or of a plain checkpoint."""
+    if card.sentence_transformers.get("model_type", "SentenceTransformer") != "SentenceTransformer":
+        return False
+    if is_sparse_router(card) or any(module.type.startswith("pylate.") for module in card.modules):
+        return False
+    return not any(kind in module.type for module in card.modules for kind in _OTHER_KINDS)
+
+
+def is_headless(card: ModelCard) -> bool:
+    """Whether the checkpoint was saved from a base model.
+
+    One saved with a language-modelling or classification head may be anything: BERT's and SPLADE's say the same.
+    """
+    return bool(card.architectures) and all(name.endswith(("Model", "Encoder")) for name in card.architectures)

@@ -1,0 +1,71 @@
+"""Checked reading of a checkpoint's files: single fields of the modules' configs, and the folders below."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from sie_core.contracts import ModelCard
+from sie_text.recipe.settings import NotUnderstoodError
+
+TOKENS = "token_embeddings"
+SENTENCE = "sentence_embedding"
+
+TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model", "tekken.json", "*.tiktoken")
+"""Names of the files a tokenizer of transformers is built from."""
+
+UNLIMITED = 1_000_000_000
+"""A tokenizer without a length of its own states one beyond this (transformers: 1e30)."""
+
+
+def needed(config: Mapping[str, Any], key: str, where: str) -> int:
+    """Read a size that must be there.
+
+    Raises:
+        NotUnderstoodError: It is missing or none.
+    """
+    value = size(config, key, where)
+    if value is None:
+        raise NotUnderstoodError(f"the config of its {where} lacks {key}")
+    return value
+
+
+def size(config: Mapping[str, Any], key: str, where: str) -> int | None:
+    """Read a size that may be missing.
+
+    Raises:
+        NotUnderstoodError: It is no whole number from 1.
+    """
+    value = config.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise NotUnderstoodError(f"{where}: {key} is {value!r}, not a whole number from 1")
+    return value
+
+
+def require_features(config: Mapping[str, Any], kind: str, wanted: str, default: str) -> None:
+    """Check what a module reads and writes.
+
+    Raises:
+        NotUnderstoodError: Another feature than `wanted`.
+    """
+    read = config.get("module_input_name") or default
+    written = config.get("module_output_name") or read
+    if others := sorted(map(str, {read, written} - {wanted})):
+        raise NotUnderstoodError(f"its {kind} works on {', '.join(others)}")
+
+
+def has_tokenizer(card: ModelCard) -> bool:
+    """Whether the files of a tokenizer are there; without them transformers builds one that knows no word."""
+    return any(fnmatch(name, pattern) for name in card.files if "/" not in name for pattern in TOKENIZER_FILES)
+
+
+def card_below(card: ModelCard, folder: Path, **fields: Any) -> ModelCard:
+    """Make the card of a folder of a checkpoint, or of the checkpoint itself; `fields` replace the card's own."""
+    prefix = "" if folder == card.path else f"{folder.relative_to(card.path).as_posix()}/"
+    files = tuple(name.removeprefix(prefix) for name in card.files if name.startswith(prefix))
+    return replace(card, path=folder, files=files, **fields)

@@ -1,0 +1,93 @@
+"""What prompts, texts and pairs become: sequences of token ids, and batches of them, packed one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from sie_core.contracts import Truncation, Unit
+from sie_text.tokenizer import Ids
+
+__all__ = ["PackedBatch", "TokenSequence"]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSequence:
+    """One sequence of a forward pass."""
+
+    ids: Ids
+    """int64 `[tokens]`, special tokens included."""
+    types: Ids | None = None
+    """int64 `[tokens]`: the token types of a pair; None where all are 0."""
+    excluded: int = 0
+    """How many leading tokens pooling leaves out."""
+    truncated: Truncation | None = None
+    max_active_dims: int | None = None
+    """How many entries a sparse vector of it keeps; None for what the weights' files say."""
+    query: bool = False
+    """Whether it is a query."""
+    filled: int = 0
+    """How many tokens at its end expand it."""
+    attended: bool = True
+    """Whether tokens attend to those that expand it."""
+    asked: Any = None
+    """What a head's `finish` is to know of the request: it keeps no requests apart."""
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes in memory."""
+        return self.ids.nbytes + (0 if self.types is None else self.types.nbytes)
+
+    def unit(self, item: int, key: Hashable) -> Unit:
+        """Make the unit of a batch whose payload it is: it costs its tokens; those that expand it are no usage."""
+        tokens = len(self.ids)
+        return Unit(item, max(1, tokens), key, self, tokens - self.filled, self.truncated, self.nbytes)
+
+
+@dataclass(frozen=True)
+class PackedBatch:
+    """Sequences of one batch, one after another, without padding."""
+
+    sequences: Sequence[TokenSequence]
+
+    @cached_property
+    def lengths(self) -> Ids:
+        """`[sequences]`: how many tokens each has."""
+        return np.array([len(sequence.ids) for sequence in self.sequences], dtype=np.int64)
+
+    @cached_property
+    def cu_seqlens(self) -> Ids:
+        """`[sequences + 1]`: where each starts, the number of all tokens last."""
+        return np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(self.lengths)))
+
+    @cached_property
+    def ids(self) -> Ids:
+        """`[total_tokens]`: the ids of all sequences."""
+        return np.concatenate([sequence.ids for sequence in self.sequences])
+
+    @cached_property
+    def types(self) -> Ids:
+        """`[total_tokens]`: the token types of all sequences."""
+        types = [np.zeros_like(each.ids) if each.types is None else each.types for each in self.sequences]
+        return np.concatenate(types)
+
+    @cached_property
+    def positions(self) -> Ids:
+        """`[total_tokens]`: the place of each token in its sequence, from 0."""
+        positions: Ids = np.arange(self.cu_seqlens[-1]) - np.repeat(self.cu_seqlens[:-1], self.lengths)
+        return positions
+
+    @cached_property
+    def excluded(self) -> Ids:
+        """`[sequences]`: how many leading tokens of each pooling leaves out."""
+        return np.array([sequence.excluded for sequence in self.sequences], dtype=np.int64)
+
+    @cached_property
+    def key_lengths(self) -> Ids | None:
+        """`[sequences]`: how many tokens of each are attended to; None where all are."""
+        unseen = [0 if sequence.attended else sequence.filled for sequence in self.sequences]
+        return self.lengths - np.array(unseen, dtype=np.int64) if any(unseen) else None

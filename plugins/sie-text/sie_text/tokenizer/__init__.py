@@ -1,0 +1,24 @@
+"""Texts to token ids exactly as the reference libraries give them, and what clients are shown of tokens.
+
+- `load_tokenizer` builds the `TextTokenizer` of a checkpoint
+- `text_tokenizer` makes one of a tokenizer of transformers, for who changes that first
+- `text_at` takes the text of an item, checked; `require_unicode` is the check alone
+"""
+
+from sie_text.tokenizer.core import Ids, TextTokenizer
+from sie_text.tokenizer.loading import TRIAL, broken_tokenizer, lacking_config, load_tokenizer, text_tokenizer
+from sie_text.tokenizer.slow import load_any_tokenizer
+from sie_text.tokenizer.texts import require_unicode, text_at
+
+__all__ = [
+    "TRIAL",
+    "Ids",
+    "TextTokenizer",
+    "broken_tokenizer",
+    "lacking_config",
+    "load_any_tokenizer",
+    "load_tokenizer",
+    "require_unicode",
+    "text_at",
+    "text_tokenizer",
+]

@@ -1,0 +1,179 @@
+"""A tokenizer that several threads may use at once: the Rust core alone, which neither pads nor cuts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Encoding, Tokenizer
+
+from sie_core.contracts import InvalidInput, Token
+from sie_text.recipe import NotUnderstoodError
+from sie_text.tokenizer.shortening import LONG, shortened
+from sie_text.tokenizer.texts import portions, require_unicode
+
+Ids = NDArray[np.int64]
+"""Token ids, int64 `[tokens]`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextTokenizer:
+    """A model's tokenizer, and what its files say of how texts are cut and filled up."""
+
+    core: Tokenizer
+    head: Ids
+    """The special tokens before every text."""
+    tail: Ids
+    """The special tokens after every text."""
+    special_ids: frozenset[int]
+    vocabulary: int
+    """How many ids it may give."""
+    embedded: int | None
+    """How many ids the model has an embedding of, where its config says; some tokenizers give ids beyond."""
+    max_length: int | None
+    """Tokens a text may have by the weights' files, special ones included; None for no limit."""
+    cuts_start: bool
+    """Whether the weights' files have long texts cut at their start."""
+    saved_length: int | None = None
+    """Tokens at which `tokenizer.json` itself cuts texts, which not every library heeds."""
+    takes_types: bool = False
+    """Whether token types go with the ids."""
+    takes_mask: bool = True
+    """Whether the model is told which tokens are padding."""
+    pad: int | None = None
+    """The padding token."""
+    unknown: int | None = None
+    """The token for what the vocabulary lacks."""
+    pads_start: bool = False
+    """Whether the weights' files have short texts padded at their start."""
+    mask: int | None = None
+    """The mask token, or the end token where there is no mask."""
+    unweighted: frozenset[int] = frozenset()
+    """The tokens that say nothing of a text, and have no weight of their own: those that frame it or pad it, and the
+    one for what the vocabulary lacks."""
+    chat_template: str | None = None
+    """The Jinja template that chats go through, where the files hold one."""
+    cuts_between_words: bool = False
+    """Whether the middle of a text may be cut out before it is tokenised; see `sie_text.tokenizer.shortening`."""
+    origin: Any = None
+    """The tokenizer of transformers that it was made of, which renders the chat template; None where there is none."""
+
+    @property
+    def framing(self) -> int:
+        """How many special tokens every text gets."""
+        return len(self.head) + len(self.tail)
+
+    def content(self, texts: Sequence[str]) -> list[Ids]:
+        """Tokenise, without the special tokens around each text."""
+        encodings = self.core.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
+
+    def shortened(self, text: str, limit: int | None) -> tuple[str, bool]:
+        """Cut out of a long text what a limit of so many tokens cannot need; return whether anything was.
+
+        Its first and last `limit` tokens stay, and so do more than `limit` in all.
+        """
+        if limit is None or len(text) <= LONG or not self.cuts_between_words:
+            return text, False
+        short = shortened(text, limit + 1)
+        return short, len(short) < len(text)
+
+    def contents(self, texts: Iterable[str]) -> Iterator[Ids]:
+        """Tokenise as `content` does, a few texts at a time, as they are asked for."""
+        for portion in portions(texts):
+            yield from self.content(portion)
+
+    def around(self, text: str, before: int, after: int) -> tuple[int, int]:
+        """Count the tokens of `text` that end within its first `before` characters, or begin within its last `after`.
+
+        A token that stands for characters of both sides is counted for neither.
+        """
+        offsets = self.core.encode(text, add_special_tokens=False).offsets
+        ends = len(text) - after
+        return sum(1 for _, stop in offsets if stop <= before), sum(1 for start, _ in offsets if start >= ends)
+
+    def frame(self, content: Ids) -> Ids:
+        """Put the special tokens around the tokens of a text."""
+        return np.concatenate((self.head, content, self.tail))
+
+    def unframe(self, ids: Ids) -> Ids:
+        """Take the special tokens off again where both stand there."""
+        first, last = len(self.head), len(ids) - len(self.tail)
+        if first > last or not (np.array_equal(ids[:first], self.head) and np.array_equal(ids[last:], self.tail)):
+            return ids
+        return ids[first:last]
+
+    def foreign(self, content: Ids) -> bool:
+        """Whether the model has no embedding of one of these ids; on a GPU such an id would end the process."""
+        if self.embedded is None or self.embedded >= self.vocabulary or len(content) == 0:
+            return False
+        return bool(content.max() >= self.embedded)
+
+    def require_known(self, content: Ids, where: str, model: str) -> None:
+        """Refuse ids that the model has no embedding of.
+
+        Raises:
+            InvalidInput: There is one; `param` is `where`.
+        """
+        if self.foreign(content):
+            raise InvalidInput(
+                f"{where} holds a token, id {content.max()}, that {model} has no embedding of; leave it out.",
+                param=where,
+            )
+
+    def prompt_length(self, content: Ids, max_length: int | None) -> int:
+        """Count the leading tokens of a framed text that sentence-transformers takes for its prompt.
+
+        It tokenises the prompt alone and takes a special token at its end for the one that ends the text.
+        """
+        framed = self.frame(content if max_length is None else content[: max(0, max_length - self.framing)])
+        return len(framed) - int(len(framed) > 0 and int(framed[-1]) in self.special_ids)
+
+    def expansion_token(self, token: str | None) -> int:
+        """Find the id of what short queries are expanded with: `token`, or the mask token, or the end token.
+
+        Raises:
+            NotUnderstoodError: There is none, or the tokenizer pads texts at their start.
+        """
+        if self.pads_start:
+            raise NotUnderstoodError("it fills queries up at their start")
+        number = self.mask if token is None else self.core.token_to_id(token)
+        if number is None or self.foreign(np.array([number])):
+            raise NotUnderstoodError(f"it fills queries up with {token or 'a mask token'}, which its tokenizer has not")
+        return number
+
+    def show(self, texts: Sequence[str], *, special: bool, most: int | None = None) -> list[list[Token]]:
+        """List the tokens of each text, or its first `most` ones, with or without the special tokens around it.
+
+        Raises:
+            InvalidInput: A text is not Unicode.
+        """
+        checked = [require_unicode(text, f"inputs[{place}]") for place, text in enumerate(texts)]
+        encodings = self.core.encode_batch(checked, add_special_tokens=special)
+        return [_shown(text, encoding, most) for text, encoding in zip(texts, encodings, strict=True)]
+
+    def write(self, ids: Sequence[Sequence[int]], *, special: bool) -> list[str]:
+        """Write the text of each list of ids, with or without the special tokens among them.
+
+        Raises:
+            InvalidInput: The tokenizer has no such token; it would pass it over.
+        """
+        for place, tokens in enumerate(ids):
+            for number in tokens:
+                if number >= 2**32 or self.core.id_to_token(number) is None:
+                    message = f"ids[{place}] holds {number}, and the tokenizer of this model has no such token."
+                    raise InvalidInput(message, param=f"ids[{place}]")
+        return self.core.decode_batch([list(tokens) for tokens in ids], skip_special_tokens=not special)
+
+
+def _shown(text: str, encoding: Encoding, most: int | None) -> list[Token]:
+    if most is not None:
+        encoding.truncate(most)
+    columns = zip(encoding.ids, encoding.tokens, encoding.offsets, encoding.special_tokens_mask, strict=True)
+    return [
+        Token(number, name, special=True) if special else Token(number, text[start:stop], False, start, stop)
+        for number, name, (start, stop), special in columns
+    ]

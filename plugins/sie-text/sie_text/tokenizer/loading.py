@@ -1,0 +1,227 @@
+"""Builds a model's tokenizer from its files; nothing is fetched.
+
+transformers builds it, because what its classes make of the files differs from the files. Its Rust core is then all
+that is used: the Python around it changes while it works, and threads cannot share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.normalizers import Lowercase
+from tokenizers.normalizers import Sequence as Normalizers
+
+from sie_core.contracts import ModelCard, ModelLoadError
+from sie_text.recipe import UNLIMITED, NotUnderstoodError, TransformerSettings, has_tokenizer
+from sie_text.tokenizer.core import Ids, TextTokenizer
+from sie_text.tokenizer.files import TOKENIZER, TOKENIZER_CONFIG, TokenizerFacts, read_files, tokenizer_config
+from sie_text.tokenizer.shortening import cuts_between_words
+
+TRIAL = "a tokenizer's trial: ☃"
+"""A text with words that it may lack."""
+
+
+def load_tokenizer(
+    card: ModelCard,
+    settings: TransformerSettings | None = None,
+    *,
+    trust_remote_code: bool = False,
+    markers: Sequence[str] = (),
+    bare: bool = False,
+) -> TextTokenizer:
+    """Build the tokenizer of a model: as transformers does where that is installed, else of `tokenizer.json` alone.
+
+    Args:
+        card: The facts of the files.
+        settings: What they say of the tokenizer's arguments.
+        trust_remote_code: Whether code that comes with the weights may run.
+        markers: Prompts whose first word is to be one token; see `MultivectorSettings`.
+        bare: Whether no special tokens stand around texts; `tokenizer.json` alone then counts, where there is one.
+
+    Raises:
+        ModelLoadError: `CONFIG`: there is none. `CORRUPT`: its files cannot be read. `DEPENDENCY`: a package to read
+            them is missing.
+        NotUnderstoodError: It has no Rust core, or frames texts in another way.
+    """
+    settings = settings or TransformerSettings()
+    if TOKENIZER in card.files and (bare or not _transformers_reads(card)):
+        try:
+            core, facts = read_files(card, settings, bare=bare)
+        except ModelLoadError:
+            raise
+        except Exception as error:  # Rust's errors have no class of their own
+            raise broken_tokenizer(card, error) from error
+        return _text_tokenizer(core, facts, card, settings, markers, bare=bare)
+    origin = transformers_tokenizer(card, settings, trust_remote_code=trust_remote_code)
+    if not origin.is_fast:
+        raise NotUnderstoodError(f"{type(origin).__name__} has no implementation in the tokenizers library")
+    return text_tokenizer(origin, card, settings, markers, bare=bare)
+
+
+def _transformers_reads(card: ModelCard) -> bool:
+    """Whether transformers is here, and knows the class that the files name.
+
+    Its version 5 writes `TokenizersBackend` for what `tokenizer.json` says alone, which version 4 does not know.
+    """
+    if find_spec("transformers") is None:
+        return False
+    generic = tokenizer_config(card).get("tokenizer_class") == "TokenizersBackend"
+    return not generic or int(version("transformers").split(".")[0]) >= 5
+
+
+def transformers_tokenizer(card: ModelCard, settings: TransformerSettings, *, trust_remote_code: bool = False) -> Any:
+    """Have transformers build its tokenizer, with or without a Rust core; see `load_tokenizer`."""
+    if not has_tokenizer(card):
+        raise ModelLoadError("CONFIG", "The folder of weights holds no tokenizer: tokenizer.json is missing.")
+    if find_spec("transformers") is None:
+        raise ModelLoadError(
+            "DEPENDENCY",
+            "The folder of weights holds no tokenizer.json that would do alone: the package transformers builds the "
+            "tokenizer of such files, and it is not installed.",
+        )
+    arguments = dict(settings.tokenizer_kwargs)
+    if settings.max_seq_length is not None:
+        arguments.setdefault("model_max_length", settings.max_seq_length)
+    try:
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(
+            str(card.path), local_files_only=True, trust_remote_code=trust_remote_code, **arguments
+        )
+    except ImportError as error:
+        raise ModelLoadError(
+            "DEPENDENCY", f"The tokenizer's files need a package that is not installed: {error.name or 'see the log'}."
+        ) from error
+    except Exception as error:
+        # Rust's errors have no class of their own, and a missing file is reported in half a dozen ways.
+        raise broken_tokenizer(card, error) from error
+
+
+def broken_tokenizer(card: ModelCard, error: Exception) -> ModelLoadError:
+    """Say that the files make no tokenizer that works, and which of them is missing where one is."""
+    said = f"The tokenizer cannot be built from the weights' files ({type(error).__name__})"
+    return ModelLoadError("CORRUPT", f"{said}{lacking_config(card)}; see the log.")
+
+
+def lacking_config(card: ModelCard) -> str:
+    """Say that the file is missing by which most tokenizers are told their special tokens; empty where it is there."""
+    return "" if TOKENIZER_CONFIG in card.files else f"; {TOKENIZER_CONFIG} is missing"
+
+
+def text_tokenizer(
+    origin: Any, card: ModelCard, settings: TransformerSettings, markers: Sequence[str] = (), *, bare: bool = False
+) -> TextTokenizer:
+    """Take the Rust core and the facts of transformers' tokenizer, whose core is set up anew.
+
+    Raises:
+        ModelLoadError: `CORRUPT`: it cannot tokenise.
+        NotUnderstoodError: It frames texts in a way of its own.
+    """
+    limit = origin.model_max_length
+    silent = (origin.cls_token_id, origin.eos_token_id, origin.pad_token_id, origin.unk_token_id)
+    facts = TokenizerFacts(
+        special_ids=frozenset(origin.all_special_ids),
+        unweighted=frozenset(number for number in silent if number is not None),
+        max_length=None if limit is None or limit >= UNLIMITED else int(limit),
+        cuts_start=origin.truncation_side == "left",
+        pads_start=origin.padding_side == "left",
+        inputs=tuple(origin.model_input_names),
+        pad=origin.pad_token_id,
+        unknown=origin.unk_token_id,
+        mask=origin.eos_token_id if origin.mask_token_id is None else origin.mask_token_id,
+        chat_template=origin.chat_template,
+        origin=origin,
+    )
+    # Not a copy by way of JSON: that rounds the scores of a Unigram vocabulary, and equal ones then cut otherwise.
+    return _text_tokenizer(origin.backend_tokenizer, facts, card, settings, markers, bare=bare)
+
+
+def _text_tokenizer(
+    core: Tokenizer,
+    facts: TokenizerFacts,
+    card: ModelCard,
+    settings: TransformerSettings,
+    markers: Sequence[str],
+    *,
+    bare: bool,
+) -> TextTokenizer:
+    saved = (core.truncation or {}).get("max_length")
+    core.no_truncation()
+    core.no_padding()
+    try:
+        core.encode(TRIAL)
+    except Exception as error:  # Rust's errors have no class of their own
+        raise broken_tokenizer(card, error) from error
+    if settings.do_lower_case:
+        _lower_case(core)
+    marked = _register(core, markers)
+    takes_types = "token_type_ids" in facts.inputs
+    none: Ids = np.zeros(0, dtype=np.int64)
+    head, tail = (none, none) if bare else _special_tokens(core, takes_types)
+    embedded = card.config.get("vocab_size")
+    return TextTokenizer(
+        core=core,
+        head=head,
+        tail=tail,
+        special_ids=facts.special_ids | marked,
+        vocabulary=core.get_vocab_size(with_added_tokens=True),
+        embedded=embedded if isinstance(embedded, int) else None,
+        max_length=facts.max_length,
+        saved_length=saved,
+        cuts_start=facts.cuts_start,
+        takes_types=takes_types,
+        takes_mask="attention_mask" in facts.inputs,
+        pad=facts.pad,
+        unknown=facts.unknown,
+        pads_start=facts.pads_start,
+        mask=facts.mask,
+        unweighted=facts.unweighted,
+        chat_template=facts.chat_template,
+        origin=facts.origin,
+        cuts_between_words=cuts_between_words(core),
+    )
+
+
+def _register(core: Tokenizer, markers: Sequence[str]) -> frozenset[int]:
+    """Have a prompt's marker be one token, where the vocabulary has it and the tokenizer would take it apart.
+
+    PyLate and Stanford's ColBERT put `[unused0]` or `[Q] ` before a text as an id. Each marker is looked for whole and
+    up to its first space, as sentence-transformers does.
+    """
+    found = []
+    for marker in markers:
+        words = marker.split(None, 1)
+        known = (each for each in (marker, *words[:1]) if core.token_to_id(each) is not None)
+        token = next(known, None) if words else None
+        if token is not None and core.encode(token, add_special_tokens=False).tokens != [token]:
+            found.append(token)
+    core.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in found])
+    return frozenset(number for number in map(core.token_to_id, found) if number is not None)
+
+
+def _lower_case(core: Tokenizer) -> None:
+    """Lower-case first, unless the tokenizer does so by itself."""
+    normalizer = core.normalizer
+    steps = [] if normalizer is None else [normalizer]
+    if isinstance(normalizer, Normalizers):
+        steps = [normalizer[index] for index in range(len(normalizer))]
+    if not any(isinstance(step, Lowercase) for step in steps):
+        core.normalizer = Normalizers([Lowercase(), *steps])
+
+
+def _special_tokens(core: Tokenizer, takes_types: bool) -> tuple[Ids, Ids]:
+    """Find the special tokens before and after every text by tokenising one."""
+    encoding = core.encode("a")
+    special = np.array(encoding.special_tokens_mask, dtype=bool)
+    ids = np.array(encoding.ids, dtype=np.int64)
+    (content,) = np.nonzero(~special)
+    if len(content) == 0 or special[content[0] : content[-1] + 1].any():
+        raise NotUnderstoodError("its tokenizer puts special tokens inside a text")
+    if takes_types and any(encoding.type_ids):
+        raise NotUnderstoodError("its tokenizer gives the tokens of one text several types")
+    return ids[: content[0]], ids[content[-1] + 1 :]

@@ -1,0 +1,55 @@
+"""The one rule by which long texts are cut: at either end of the text itself, never in what stands around it.
+
+A prompt, the words of a template and special tokens are kept whole; where they leave no token for the text, the request
+is refused.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sie_core.contracts import InvalidInput, Task
+from sie_text.tokenizer import Ids, TextTokenizer
+
+__all__ = ["cut", "cuts_start", "no_room", "too_long"]
+
+
+def cuts_start(task: Task, tokenizer: TextTokenizer) -> bool:
+    """Whether texts are cut at their start: as the request says, or else the weights' files."""
+    return tokenizer.cuts_start if task.truncate is None else task.truncate == "start"
+
+
+def cut(content: Ids, room: int, *, start: bool, before: int = 0, after: int = 0) -> Ids:
+    """Keep `room` tokens of `content`: its first `before` and last `after`, and as many between as there is room for.
+
+    Those between are the last ones where the text is cut at its `start`, and else the first ones. `room` must be above
+    `before + after`.
+    """
+    if len(content) <= room:
+        return content
+    if start:
+        return np.concatenate((content[:before], content[before + len(content) - room :]))
+    return np.concatenate((content[: room - after], content[len(content) - after :]))
+
+
+def too_long(where: str, model: str, tokens: int, limit: int, part_of: str = "", *, more: bool = False) -> InvalidInput:
+    """Word that a text may not be cut, or not enough; `part_of` says what it is counted with, such as `the pair`.
+
+    With `more`, it has `tokens` tokens at least: not all were counted.
+    """
+    counted = f"{where}: {part_of} it is part of has" if part_of else f"{where} has"
+    counted = f"{counted} more than {tokens}" if more else f"{counted} {tokens}"
+    return InvalidInput(
+        f"{counted} tokens, and {model} takes {limit}: shorten or split it, or allow truncation.",
+        param=where,
+        code="INPUT_TOO_LONG",
+    )
+
+
+def no_room(where: str, limit: int, taken: int) -> InvalidInput:
+    """Word that what stands around a text leaves no token for it."""
+    return InvalidInput(
+        f"{where}: of the {limit} tokens it may have, the words and special tokens around it take {taken}, which "
+        "leaves none for the text: shorten the prompt, or allow more tokens.",
+        param="options.max_seq_length",
+    )

@@ -1,0 +1,134 @@
+"""Who may still queue for a device: whoever finds room, and can be answered by its deadline. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from typing import Final, Protocol
+
+from sie_core.batching.checked import CheckedPolicy
+from sie_core.batching.sharing.demand import Demand
+from sie_core.batching.sharing.inflow import Inflow
+from sie_core.batching.sharing.promises import Promises
+from sie_core.batching.sharing.shares import Drain
+from sie_core.contracts import Batch, InferenceError
+
+# A request that runs for no longer is short.
+SHORT_S: Final = 0.02
+# While a short request came within so many seconds, no large one holds the device for longer than `SHORT_S` at a time:
+# the next short one is as likely to come, and would wait for the whole batch.
+SHORT_AGAIN_S: Final = 1.0
+# Times what is expected on the device: outputs are finished and encoded, and an answer must be there by its deadline.
+MARGIN: Final = 1.1
+# Room that was promised to requests told to come back is not kept free where a request would be answered within so
+# many seconds: they may not come, and the device must not idle for them.
+FREE_S: Final = 0.1
+
+
+class Queue(Hashable, Protocol):
+    """The queue of one model."""
+
+    @property
+    def id(self) -> str:
+        """The model's id."""
+        ...
+
+    policy: CheckedPolicy
+
+
+class QueueAdmission:
+    """Refuses what the queues of a device cannot take, with the time after which they can.
+
+    Args:
+        max_queued_cost: Of all queues together.
+    """
+
+    def __init__(self, max_queued_cost: int) -> None:
+        self._max_queued_cost = max_queued_cost
+        self._drains: defaultdict[Queue, Drain] = defaultdict(Drain)
+        self._promises = Promises()
+        self._inflow = Inflow()
+        self._short_at: float | None = None
+
+    def record(self, queue: Queue, batch: Batch, waited_s: float) -> None:
+        """Learn from a batch for how long those behind it have waited for it."""
+        self._drains[queue].record(batch.cost, waited_s, loaded=bool(queue.policy.queued_units))
+
+    def forget(self, queue: Queue) -> None:
+        """Forget a queue that is not served any more."""
+        self._drains.pop(queue, None)
+
+    def left_s(self, queue: Queue, batch: Batch, since: float, now: float) -> float:
+        """Predict for how long a batch still runs that runs since `since`."""
+        predicted = self._drains[queue].seconds(batch.cost) if batch.predicted_s is None else batch.predicted_s
+        return max(0.0, predicted - (now - since))
+
+    def longest_s(self, now: float) -> float | None:
+        """Return for how long a large request may hold the device just now; None where nobody else is about."""
+        return SHORT_S if self._short_at is not None and now - self._short_at <= SHORT_AGAIN_S else None
+
+    def admit(self, queue: Queue, queues: Sequence[Queue], demand: Demand, now: float, ahead_s: float) -> None:
+        """Raise `QUEUE_FULL` for a request that finds no room, or would be answered after its deadline.
+
+        Args:
+            queue: Of the model it asks.
+            queues: Of all models.
+            demand: What it asks for.
+            now: Seconds.
+            ahead_s: How long the device is still at work on what it has.
+        """
+        seconds = self._drains[queue].seconds(demand.whole_cost)
+        if 0 < seconds <= SHORT_S:
+            self._short_at = now
+        demand.promised = demand.promised or self._promises.keep(demand.token, now)
+        queued, limit = sum(each.policy.queued_cost for each in queues), self._max_queued_cost
+        if not self._has_room(queue, queues, demand, queued):
+            free_s = ahead_s + self._drains[queue].seconds(max(0, queued + demand.cost - limit))
+            raise InferenceError(
+                "QUEUE_FULL",
+                f"{queued} cost units are queued, {queue.policy.queued_cost} of them for {queue.id}; "
+                f"{demand.cost} more exceed SIE_MAX_QUEUED_COST={limit}.",
+                retry_after_s=self._promises.make(demand.token, now + free_s, seconds, now),
+            )
+        if demand.deadline is not None and queued:  # where nothing waits it is tried, and what it takes is measured
+            self._check_deadline(queue, queues, demand, demand.deadline, now, ahead_s)
+        if demand.prepared and seconds:
+            self._inflow.record(seconds, now)
+
+    def _check_deadline(
+        self, queue: Queue, queues: Sequence[Queue], demand: Demand, deadline: float, now: float, ahead_s: float
+    ) -> None:
+        seconds = self._drains[queue].seconds(demand.whole_cost)
+        share, margin = self._inflow.left(seconds, now), MARGIN
+        if demand.promised:  # much of what comes leaves room for it, and a promise outweighs a doubt
+            share, margin = (1 + share) / 2, 1.0
+        left, expected = deadline - now, self._expected_s(queue, queues, demand, ahead_s) / share
+        others = 0.0 if demand.promised or expected <= FREE_S else self._promises.due_s(now, deadline)
+        if margin * (expected + others) > left:
+            raise InferenceError(
+                "QUEUE_FULL",
+                f"The answer of {queue.id} would take about {expected + others:.2g} s, as others wait before it, and "
+                f"the deadline is in {max(0.0, left):.2g} s.",
+                retry_after_s=self._promises.make(demand.token, now + MARGIN * expected - left, seconds / share, now),
+            )
+
+    def _has_room(self, queue: Queue, queues: Sequence[Queue], demand: Demand, queued: int) -> bool:
+        # An empty queue takes any request. Where others fill the whole, a model and a client still have an equal share:
+        # a flood fills it while it is alone and keeps nobody out. At most twice the limit waits, and one large request
+        # a model.
+        waiting, limit = queue.policy.queued_cost, self._max_queued_cost
+        if not waiting or queued + demand.cost <= limit:
+            return True
+        if waiting + demand.cost <= limit // sum(bool(each.policy.queued_cost) for each in queues):
+            return True
+        own, clients = queue.policy.claims.cost_of(demand.who), sum(len(each.policy.claims) for each in queues)
+        share = limit // (clients + (own is None))
+        return queued + demand.cost <= 2 * limit and (own or 0) + demand.cost <= share
+
+    def _expected_s(self, queue: Queue, queues: Sequence[Queue], demand: Demand, ahead_s: float) -> float:
+        drain, own = self._drains[queue], queue.policy.claims.cost_of(demand.who)
+        weight = sum(each.policy.claims.weight for each in queues) + (demand.who[1] if own is None else 0.0)
+        # Behind everybody, or for its share of the device, whichever is sooner.
+        alone = drain.seconds((own or 0) + demand.whole_cost)
+        behind = sum(self._drains[each].seconds(each.policy.queued_cost) for each in queues)
+        return ahead_s + min(behind + drain.seconds(demand.whole_cost), alone * weight / demand.who[1])

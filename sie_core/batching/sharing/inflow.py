@@ -1,0 +1,43 @@
+"""How much of the device goes to requests that come later and run sooner, as they are smaller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp, frexp
+from typing import Final
+
+# What came so many seconds ago counts for a third of what comes now.
+MEMORY_S: Final = 4.0
+# However many small requests come, a large one gets at least so much of the device: its turn comes as well.
+LEAST_SHARE: Final = 0.2
+
+
+@dataclass(slots=True)
+class _Rate:
+    # Seconds of the device a second, as of a time.
+    share: float = 0.0
+    at: float = 0.0
+
+    def now(self, now: float) -> float:
+        return self.share * exp((self.at - now) / MEMORY_S)
+
+
+class Inflow:
+    """The rate of admitted work by the size of its requests, in powers of two. Pure; `now` never decreases."""
+
+    def __init__(self) -> None:
+        self._rates: dict[int, _Rate] = {}
+
+    def record(self, seconds: float, now: float) -> None:
+        """Count a request that will take so many seconds of the device."""
+        rate = self._rates.setdefault(_size(seconds), _Rate())
+        rate.share, rate.at = rate.now(now) + seconds / MEMORY_S, now
+
+    def left(self, seconds: float, now: float) -> float:
+        """Return the share of the device that smaller requests leave to one of so many seconds."""
+        own = _size(seconds)
+        return max(LEAST_SHARE, 1 - sum(rate.now(now) for size, rate in self._rates.items() if size < own))
+
+
+def _size(seconds: float) -> int:
+    return frexp(seconds)[1]

@@ -1,0 +1,96 @@
+"""Promises to requests that were refused: who comes back when it was told to finds room, whoever else has come."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import defaultdict
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Final
+
+# Time is promised in steps of so many seconds, of each so much: what comes back is then spread evenly.
+STEP_S: Final = 0.25
+FILL: Final = 0.85
+# How long room is kept for a request that does not come back.
+LATE_S: Final = 2.0
+# No promise is made for later: few clients wait so long.
+FARTHEST_S: Final = 120.0
+# What is known of how many come back weighs so much less with each later one.
+_MEMORY: Final = 0.95
+# Clients' clocks and pauses are not exact.
+_EARLY_S: Final = 0.1
+
+
+@dataclass(slots=True)
+class _Step:
+    booked_s: float = 0.0
+    # What is kept free for whom: the seconds of each request that has not come back yet.
+    awaited: list[tuple[Hashable, float]] = field(default_factory=list)
+
+
+class Promises:
+    """Times of the device, promised step by step. Pure; `now` never decreases."""
+
+    def __init__(self) -> None:
+        self._steps: defaultdict[int, _Step] = defaultdict(_Step)
+        self._by_token: dict[Hashable, list[int]] = {}
+        # The share of those that come back: who does not keep its word must not keep the device from others.
+        self._kept = 1.0
+        self._lapsed = 0
+
+    def make(self, token: Hashable, free_at: float, seconds: float, now: float) -> float:
+        """Promise a request `seconds` of the device, not before `free_at`; return the seconds until it may come back.
+
+        They are whole ones, as `Retry-After` states them.
+        """
+        self._lapse(now)
+        wait = max(1, ceil(free_at - now))
+        while wait < FARTHEST_S and not self._fits(int((now + wait) / STEP_S), seconds):
+            wait += 1
+        if wait < FARTHEST_S:
+            first = step = int((now + wait) / STEP_S)
+            self._steps[first].awaited.append((token, seconds))
+            insort(self._by_token.setdefault(token, []), first)  # a later promise may be for an earlier time
+            while seconds > 0:
+                self._steps[step].booked_s += min(seconds, STEP_S)
+                seconds, step = seconds - STEP_S, step + 1
+        return float(wait)
+
+    def keep(self, token: Hashable, now: float) -> bool:
+        """Whether a request comes back as it was told to; it is promised nothing any more."""
+        self._lapse(now)
+        mine = self._by_token.get(token)
+        if not mine or mine[0] * STEP_S > now + _EARLY_S:
+            return False
+        step = self._steps[self._forget(token)]
+        step.awaited.remove(next(each for each in step.awaited if each[0] == token))
+        self._kept = _MEMORY * self._kept + 1 - _MEMORY
+        return True
+
+    def due_s(self, now: float, until: float) -> float:
+        """Return the seconds of the device to keep free for who is to come back by `until`."""
+        self._lapse(now)
+        last = until / STEP_S
+        return self._kept * sum(each[1] for step in self._steps if step <= last for each in self._steps[step].awaited)
+
+    def _fits(self, step: int, seconds: float) -> bool:
+        booked = self._steps[step].booked_s if step in self._steps else 0.0
+        return not booked or booked + min(seconds, STEP_S) <= FILL * STEP_S
+
+    def _forget(self, token: Hashable) -> int:
+        mine = self._by_token[token]
+        step = mine.pop(0)
+        if not mine:
+            del self._by_token[token]
+        return step
+
+    def _lapse(self, now: float) -> None:
+        oldest = int((now - LATE_S) / STEP_S)
+        if oldest == self._lapsed:
+            return
+        self._lapsed = oldest
+        for step in [each for each in self._steps if each < oldest]:
+            for token, _ in self._steps.pop(step).awaited:
+                self._forget(token)
+                self._kept *= _MEMORY

@@ -1,0 +1,108 @@
+"""Whose batch runs next on a device, and who may still queue. Pure; its caller holds the lock."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Generic, TypeVar
+
+from sie_core.batching.sharing.admission import Queue, QueueAdmission
+from sie_core.batching.sharing.demand import Demand
+from sie_core.batching.sharing.shares import DeviceShares
+from sie_core.contracts import Batch, QueuedUnit
+
+Answer = TypeVar("Answer")
+Model = TypeVar("Model", bound=Queue)
+
+
+class PolicyError(Exception):
+    """A batch policy raised or broke its contract; raised by every method that asks one."""
+
+    def __init__(self, model: Queue) -> None:
+        super().__init__(model.id)
+        self.model = model
+
+
+class Scheduler(Generic[Model]):
+    """The queues of all models of one device; `max_queued_cost` is for all of them together."""
+
+    def __init__(self, max_queued_cost: int) -> None:
+        self.admission = QueueAdmission(max_queued_cost)
+        self._models: list[Model] = []
+        self._shares: DeviceShares[Model] = DeviceShares()
+
+    @property
+    def queued_cost(self) -> int:
+        """Cost units that wait."""
+        return sum(model.policy.queued_cost for model in self._models)
+
+    @property
+    def queued_units(self) -> int:
+        """Units that wait."""
+        return sum(model.policy.queued_units for model in self._models)
+
+    def queued_by_model(self) -> dict[str, int]:
+        """Units that wait, by the id of each model; two configs of a model count together."""
+        queued: Counter[str] = Counter()
+        for model in self._models:
+            queued[model.id] += model.policy.queued_units
+        return dict(queued)
+
+    def add_model(self, model: Model) -> None:
+        """Add a model's queue."""
+        self._models.append(model)
+
+    def remove_model(self, model: Model) -> None:
+        """Remove a model's queue, which is empty."""
+        self._models.remove(model)
+        self._shares.forget(model)
+        self.admission.forget(model)
+
+    def submit(self, model: Model, units: Sequence[QueuedUnit]) -> None:
+        """Queue units of a request that was admitted."""
+        _ask(model, model.policy.add, units)
+
+    def admit(self, model: Model, demand: Demand, now: float, ahead_s: float) -> None:
+        """Raise `QUEUE_FULL` as `QueueAdmission.admit` does."""
+        self.admission.admit(model, self._models, demand, now, ahead_s)
+
+    def next(self, now: float, device_busy: bool) -> tuple[Model, Batch] | None:
+        """Form the ready batch of the model whose turn it is first; None where there is none."""
+        waiting = {}
+        for model in self._models:
+            oldest = _ask(model, model.policy.oldest) if model.policy.queued_units else None
+            if oldest is not None:
+                waiting[model] = model.policy.claims.weight, oldest
+        for model in self._shares.order(waiting, now):
+            batch = _ask(model, model.policy.take, now, device_busy, self.admission.longest_s(now))
+            if batch is not None:
+                self._shares.take(model, batch.predicted_s or 0.0, now)
+                return model, batch
+        return None
+
+    def ready_at(self, now: float) -> float | None:
+        """When a busy device will get a batch if nothing else comes; None where nothing waits."""
+        times = (_ask(model, model.policy.ready_at, now) for model in self._models if model.policy.queued_units)
+        return min((each for each in times if each is not None), default=None)
+
+    def expire(self, now: float) -> Iterator[tuple[Model, set[Hashable], int]]:
+        """Drop what waits beyond its deadline; yields a model, its requests and how many units were dropped."""
+        for model in self._models:
+            before = model.policy.queued_units
+            requests = _ask(model, model.policy.expire, now) if before else None
+            # Told before the next model is asked, whose policy may raise.
+            if requests:
+                yield model, requests, before - model.policy.queued_units
+
+    def record(self, model: Model, batch: Batch, seconds: float, waited_s: float) -> None:
+        """Learn how long a batch ran, and for how long those behind it have waited for it."""
+        self._shares.charge(model, seconds - (batch.predicted_s or 0.0))
+        self.admission.record(model, batch, waited_s)
+        _ask(model, model.policy.record, batch, seconds)
+
+
+def _ask(model: Queue, call: Callable[..., Answer], *arguments: object) -> Answer:
+    try:
+        return call(*arguments)
+    except Exception as error:
+        raise PolicyError(model) from error

@@ -1,0 +1,132 @@
+"""Shares of one device: whose turn it is among models, and how long what waits will take."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Final, Generic, Literal, TypeVar
+
+from sie_core.batching.cost_model import CostModel
+from sie_core.batching.fair_queue import AGE_S
+from sie_core.contracts import QueuedUnit
+
+# The weight of each `X-SIE-Priority`, beside that of requests without one.
+WEIGHTS: Final[Mapping[Literal["interactive", "bulk"] | None, float]] = {"interactive": 4.0, None: 1.0, "bulk": 0.25}
+
+Model = TypeVar("Model", bound=Hashable)
+
+# A measured speed weighs this much less with each later one.
+_MEMORY = 0.9
+
+
+class Claims:
+    """What waits of each client of a model, or of each request of nobody known: the cost, and the weight together."""
+
+    def __init__(self) -> None:
+        self._costs: dict[Hashable, int] = {}
+        self.weight = 0.0
+
+    def __len__(self) -> int:
+        return len(self._costs)
+
+    def cost_of(self, who: Hashable) -> int | None:
+        """Return the cost units that wait of a client at a weight; None where nothing does."""
+        return self._costs.get(who)
+
+    def add(self, queued: QueuedUnit) -> None:
+        """Count a unit."""
+        who = claimant(queued)
+        if who not in self._costs:
+            self.weight += queued.weight
+        self._costs[who] = self._costs.get(who, 0) + queued.unit.cost
+
+    def remove(self, queued: QueuedUnit) -> None:
+        """Count a unit no longer."""
+        who = claimant(queued)
+        self._costs[who] -= queued.unit.cost
+        if self._costs[who] <= 0:
+            del self._costs[who]
+            self.weight = self.weight - queued.weight if self._costs else 0.0  # rounding does not add up
+
+
+def claimant(queued: QueuedUnit) -> tuple[Hashable, float]:
+    """Return who a unit counts for: its client, else its request, at its weight."""
+    return queued.request if queued.client is None else queued.client, queued.weight
+
+
+class Drain:
+    """How fast a model's queue empties while it has the device."""
+
+    def __init__(self) -> None:
+        self._cost_model = CostModel()
+        # Cost units and seconds of batches that left others waiting, both fading.
+        self._cost = self._seconds = 0.0
+
+    def record(self, cost: int, seconds: float, *, loaded: bool) -> None:
+        """Record a batch; `loaded` says whether it left others waiting, as full batches do."""
+        self._cost_model.record(cost, seconds)
+        if loaded:
+            self._cost = self._cost * _MEMORY + cost
+            self._seconds = self._seconds * _MEMORY + seconds
+
+    def seconds(self, cost: float) -> float:
+        """Return how long so many cost units take; 0 before the first measurement."""
+        if not cost:
+            return 0.0
+        return cost * self._seconds / self._cost if self._cost else self._cost_model.predict(cost) or 0.0
+
+
+@dataclass(slots=True)
+class _Share:
+    tag: float
+    since: float
+    weight: float = 1.0
+
+
+class DeviceShares(Generic[Model]):
+    """The time of a device, shared among models by the weight of all who wait for each: start-time fair queueing.
+
+    P. Goyal, H. M. Vin and H. Cheng, "Start-time Fair Queueing", ACM SIGCOMM 1996: what a model used of the device,
+    over its weight, is its tag, and the least one is next. One that begins to wait claims nothing for the past.
+    """
+
+    def __init__(self) -> None:
+        self._shares: dict[Model, _Share] = {}
+        self._waiting: frozenset[Model] = frozenset()
+        self._virtual_time = 0.0
+
+    def order(self, waiting: Mapping[Model, tuple[float, float]], now: float) -> list[Model]:
+        """List the models that wait, whose turn it is first.
+
+        Args:
+            waiting: By model: the weight of all who wait for it, and since when the first of them has.
+            now: Seconds.
+        """
+        for model, (weight, _) in waiting.items():
+            share = self._shares.setdefault(model, _Share(self._virtual_time, now))
+            if model not in self._waiting:
+                share.tag, share.since = max(share.tag, self._virtual_time), now
+            share.weight = weight
+        self._waiting = frozenset(waiting)
+        shares = self._shares
+        # One that got nothing for long is next: a model that few ask for would wait for minutes beside hundreds.
+        return sorted(waiting, key=lambda each: (shares[each].since + AGE_S > now, shares[each].tag, waiting[each][1]))
+
+    def take(self, model: Model, seconds: float, now: float) -> None:
+        """Count a batch that is about to run, by its predicted time."""
+        share = self._shares[model]
+        least = min(self._shares[each].tag for each in self._waiting)
+        self._virtual_time = max(self._virtual_time, least)
+        share.since = now
+        self.charge(model, seconds)
+
+    def charge(self, model: Model, seconds: float) -> None:
+        """Count time of the device, or, where it is negative, less than was predicted."""
+        share = self._shares.get(model)
+        if share is not None:
+            share.tag += seconds / share.weight
+
+    def forget(self, model: Model) -> None:
+        """Forget a model that is not served any more."""
+        self._shares.pop(model, None)
+        self._waiting -= {model}

@@ -1,0 +1,1 @@
+"""The Hugging Face Hub as a tier: which files, by which requests, at which revision."""

@@ -1,0 +1,1 @@
+"""A shared object store as a tier, between the local cache and the Hub."""

@@ -1,0 +1,67 @@
+"""Finds what the load of a model needs: its weights, their card, and the family that serves it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sie_core.cache import HeldWeights, WeightChain, hold_weights
+from sie_core.catalog.cards import read_card
+from sie_core.catalog.families import FamilyChoice, choose_family
+from sie_core.catalog.options.options import check_profile
+from sie_core.contracts import Device, ModelCard, ModelFamily, ResolvedModel
+from sie_core.contracts.model.weights import SAFETENSORS, Progress, holds_weights
+from sie_core.plugins import PluginSet
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedModel:
+    """A model whose weights were found, and the family that serves it."""
+
+    resolved: ResolvedModel
+    # None for a weightless model, as is its card.
+    weights: HeldWeights | None
+    card: ModelCard | None
+    choice: FamilyChoice
+    # Options of its profile that its family has not.
+    ignored: tuple[str, ...]
+
+
+def fetch_model(
+    resolved: ResolvedModel, chain: WeightChain, plugins: PluginSet, device: Device, progress: Progress | None = None
+) -> FetchedModel:
+    """Find a model's weights, where they are not here by a download, and choose its family.
+
+    Args:
+        resolved: The model.
+        chain: Where weights come from.
+        plugins: Whose families may serve it.
+        device: Where it is to be loaded.
+        progress: Called with the progress of a download.
+
+    Raises:
+        ModelLoadError: With the failure's class.
+    """
+    wanted = asked_weights(resolved, plugins)
+    weights = hold_weights(resolved.config, chain, progress, wanted)
+    card = None if weights is None else read_card(weights.folder)
+    choice = choose_family(plugins, resolved, card, device)
+    if weights is not None and card is not None and _lacks(card, choice.family, wanted):
+        weights.release()
+        weights = hold_weights(resolved.config, chain, progress, choice.family.weights)
+        card = None if weights is None else read_card(weights.folder)
+    return FetchedModel(
+        resolved, weights, card, choice, check_profile(choice.family, resolved.profile, plugins.postprocessors)
+    )
+
+
+def asked_weights(resolved: ResolvedModel, plugins: PluginSet) -> tuple[str, ...]:
+    """Return the patterns of the files with weights that are asked for first: those of the family a config names."""
+    named = plugins.families.get(resolved.profile.adapter_path or "")
+    return SAFETENSORS if named is None else named.weights
+
+
+def _lacks(card: ModelCard, family: ModelFamily, wanted: tuple[str, ...]) -> bool:
+    """Whether a family reads other files than were asked for, and none of them is here."""
+    return family.weights not in (wanted, SAFETENSORS) and not any(
+        holds_weights(name, family.weights) for name in card.files
+    )

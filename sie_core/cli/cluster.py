@@ -1,0 +1,73 @@
+"""`sie cluster up`: broker, gateway and workers on this machine, run by one command."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sie_core.cli.composition.compose import (
+    LEVELS,
+    BadSettings,
+    find_plugins,
+    read_settings,
+    warn_of_unknown_variables,
+)
+from sie_core.logs import configure_logging
+
+HOME_AND_CLEAR = "\x1b[H\x1b[J"
+
+
+@click.group("cluster")
+def command() -> None:
+    """Run a whole cluster on this machine."""
+
+
+@command.command("up")
+@click.option("-w", "--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="How many workers.")
+@click.option(
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("sie-cluster"),
+    show_default=True,
+    help="Where logs, sockets and the broker's files go.",
+)
+@click.option("--host", "http_host", help="Address the gateway listens on.")
+@click.option("-p", "--port", "http_port", type=click.IntRange(0, 65535), help="Its port; 0 takes a free one.")
+@click.option("-d", "--device", help="auto, cuda, cuda:0, mps or cpu.")
+@click.option("--models-dir", type=click.Path(path_type=Path), help="Folder of model configs and weights.")
+@click.option("-m", "--models", "model_filter", help="Comma-separated ids of the models to serve; unset: all.")
+@click.option("--preload", "preload_models", help="Comma-separated ids of models every worker loads at its start.")
+@click.option("--drain-timeout", "drain_timeout_s", type=float, help="Seconds for requests in flight at the end.")
+@click.option("-l", "--log-level", type=LEVELS, help="Least level logged, to the folder.")
+@click.option("--table/--no-table", default=None, help="Show the processes, live; unset: where stdout is a terminal.")
+def up(workers: int, folder: Path, table: bool | None, **options: Any) -> None:
+    """Run broker, gateway and workers until Ctrl-C; what ends is started again."""
+    if isinstance(options["models_dir"], Path) and "://" not in str(options["models_dir"]):
+        options["models_dir"] = options["models_dir"].resolve()
+    settings = read_settings(**options)
+    configure_logging(settings.log_level, as_json=settings.log_json)
+
+    from sie_core.cluster.local.up import run_cluster
+    from sie_core.contracts import PluginError
+    from sie_core.serving.listening import ListenError
+    from sie_core.settings import SettingsError
+
+    shown = sys.stdout.isatty() if table is None else table
+
+    def ready(url: str) -> None:
+        click.echo(f"SIE serves on {url} with {workers} worker{'s' if workers > 1 else ''}; logs in {folder}")
+
+    def show(lines: list[str]) -> None:
+        click.echo("\n".join([HOME_AND_CLEAR + f"SIE, logs in {folder}; Ctrl-C ends it", "", *lines]))
+
+    try:
+        plugins = find_plugins(settings)
+        warn_of_unknown_variables(plugins)
+        run_cluster(settings, plugins, folder, workers, ready, show if shown else None)
+    except SettingsError as error:
+        raise BadSettings(str(error)) from None
+    except (ListenError, PluginError) as error:
+        raise click.ClickException(str(error)) from None

@@ -1,0 +1,101 @@
+"""Tries what plugins registered, as far as that needs no model: what fails is named before a request meets it.
+
+Faults are noted in the `PluginSet`.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from sie_core.batching.checked import make_policy
+from sie_core.cache import build_chain
+from sie_core.catalog import choose_family, open_folder
+from sie_core.contracts import (
+    BatchLimits,
+    Device,
+    DeviceMemory,
+    MemoryLimits,
+    ModelCard,
+    ModelConfig,
+    ModelLoadError,
+    PluginError,
+    Profile,
+    QueuedUnit,
+    ResolvedModel,
+    Unit,
+    WeightRequest,
+)
+from sie_core.engine.device.selection import choose_device
+from sie_core.memory.checked import make_manager
+from sie_core.memory.meter import DeviceMemoryMeter
+from sie_core.plugins import PluginSet
+from sie_core.postprocess.converters import Converters
+from sie_core.settings import Settings, SettingsError
+
+MODEL = "sie/checkup"
+CARDS = (
+    ModelCard(Path("checkup"), {}),
+    ModelCard(Path("checkup"), {"architectures": ["BertModel"], "model_type": "bert"}, files=("model.safetensors",)),
+)
+"""Weights that say nothing of themselves, and an encoder's."""
+DIMS = 8
+
+
+def try_out(settings: Settings, plugins: PluginSet) -> list[str]:
+    """Try what plugins registered; return why settings that name parts of them cannot be used."""
+    refused = []
+    for part in (_folder, _tiers, _claims, _device, _policy, _memory, _postprocessors):
+        try:
+            part(settings, plugins)
+        except (PluginError, SettingsError) as error:
+            refused.append(str(error))
+    return refused
+
+
+def _folder(settings: Settings, plugins: PluginSet) -> None:
+    open_folder(settings, plugins)
+
+
+def _tiers(settings: Settings, plugins: PluginSet) -> None:
+    build_chain(settings, plugins).find(WeightRequest(MODEL))
+
+
+def _claims(settings: Settings, plugins: PluginSet) -> None:
+    profile = Profile("default")
+    model = ResolvedModel(MODEL, ModelConfig(MODEL, profiles={profile.name: profile}), profile)
+    for card in CARDS:
+        with suppress(ModelLoadError):  # nobody claims it, or not for this device
+            choose_family(plugins, model, card, Device("cpu"))
+
+
+def _device(settings: Settings, plugins: PluginSet) -> None:
+    report = partial(plugins.faulty, "sie_device_probes")
+    device = choose_device(settings.device, plugins.device_probes, report)
+    DeviceMemoryMeter(device, plugins.device_probes, None, report).measure()
+
+
+def _policy(settings: Settings, plugins: PluginSet) -> None:
+    limits = BatchLimits(max_cost=64, max_requests=4, max_run_s=None, max_wait_s=0.01)
+    with suppress(ModelLoadError):  # it cannot be made, and that is noted
+        policy = make_policy(plugins, settings.batch_policy, limits)
+        try:
+            policy.add([QueuedUnit(Unit(0, 1, "key", None), MODEL, 0.0)])
+            policy.take(0.0, device_busy=False)
+        except Exception as error:
+            policy.lose(error)
+
+
+def _memory(settings: Settings, plugins: PluginSet) -> None:
+    manager = make_manager(plugins, settings.memory_manager, MemoryLimits(pressure=0.85, idle_s=None))
+    manager.make_room(0, DeviceMemory(0, 1), [], 0.0)
+    manager.relieve(DeviceMemory(0, 1), [], 0.0)
+
+
+def _postprocessors(settings: Settings, plugins: PluginSet) -> None:
+    dims = {each.source: DIMS for each in plugins.postprocessors.values()}
+    converters = Converters(plugins.postprocessors, dims, partial(plugins.faulty, "sie_postprocessors"))
+    for each in plugins.postprocessors.values():
+        with suppress(ValueError):  # it fails, which is noted, or needs parameters
+            converters.warm(each, Profile("default"))

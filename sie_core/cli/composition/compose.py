@@ -1,0 +1,91 @@
+"""What every command starts with: the settings in force and the plugins they allow.
+
+This is the only place that names the built-in plugins.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from sie_core.plugins import PluginSet
+    from sie_core.settings import Settings
+
+log = logging.getLogger(__name__)
+
+LEVELS = click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False)
+
+
+class BadSettings(click.ClickException):
+    """A setting or the set of plugins cannot be used; the process exits with 2."""
+
+    exit_code = 2
+
+
+def read_settings(**arguments: Any) -> Settings:
+    """Read the settings, with `arguments` that are not None on top.
+
+    Raises:
+        BadSettings: A value is not allowed; names the variable or option, the value and what is.
+    """
+    from sie_core.settings import SettingsError, load_settings
+
+    try:
+        return load_settings(**arguments)
+    except SettingsError as error:
+        raise BadSettings(str(error)) from None
+
+
+def warn_of_unknown_variables(plugins: PluginSet) -> None:
+    """Log every `SIE_*` variable that means nothing here."""
+    from sie_core.settings import unknown_variables
+
+    for warning in unknown_variables(setting.variable for setting in plugins.settings):
+        log.warning("%s", warning)
+
+
+def find_plugins(settings: Settings) -> PluginSet:
+    """Discover the installed plugins and the built-in ones.
+
+    Raises:
+        BadSettings: The plugins cannot be used together, a strict start met a broken one, or a plugin's own variable
+            has a value that is not allowed.
+    """
+    from sie_core.contracts import PluginError
+    from sie_core.defaults import BUILTINS
+    from sie_core.plugins import discover
+
+    try:
+        plugins = discover(settings, BUILTINS)
+    except PluginError as error:
+        raise BadSettings(str(error)) from None
+    for setting in plugins.settings:
+        try:
+            setting.value()
+        except ValueError as error:
+            raise BadSettings(str(error)) from None
+    return plugins
+
+
+def tell_problems(plugins: PluginSet) -> None:
+    """Say on stderr which plugins are broken, or fail, and why."""
+    if problems := plugins.problems():
+        click.echo(f"Broken plugins, see `sie plugins`: {problems}", err=True)
+
+
+def announce(url: str, *, as_json: bool) -> None:
+    """Say on stdout that a program is ready to serve; in the log where every line is JSON, or stdout takes nothing."""
+    if as_json:
+        log.info("SIE serves on %s", url)
+        return
+    try:
+        click.echo(f"SIE serves on {url}")
+    except OSError as error:
+        log.warning("SIE serves on %s; stdout cannot be written to (%s)", url, error.strerror)
+        # What it holds of this line would be written again at the end, and fail the process.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,245 @@
+"""`sie models`: what the catalog holds, where the weights are, and which family serves a model and why.
+
+It only prints; finding out is the affair of `sie_core.catalog` and `sie_core.cache`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sie_core.cache import find_weights
+from sie_core.cache.choices import kept_choices
+from sie_core.catalog import check_profile, choose_family, read_card, see
+from sie_core.catalog.info import describe
+from sie_core.cli.composition.compose import BadSettings
+from sie_core.cli.composition.parts import Parts, gather
+from sie_core.cli.models.pinning import pin
+from sie_core.cli.models.status import status
+from sie_core.contracts import Device, ModelFamily, ModelLoadError, Option, PluginError, ResolvedModel
+from sie_core.engine.device.selection import choose_device
+from sie_core.plugins.output import stdout_to_stderr
+
+EXPECTED = "expected by the config; the weights, which decide, are not here yet"
+
+JSON = click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
+
+
+@click.group("models", invoke_without_command=True)
+@JSON
+@click.pass_context
+def command(context: click.Context, as_json: bool) -> None:
+    """List the models of the catalog and say which family serves each.
+
+    Without a further command it lists.
+    """
+    if context.invoked_subcommand is None:
+        context.invoke(list_models, as_json=as_json)
+
+
+command.add_command(pin)
+command.add_command(status)
+
+
+@command.command("list")
+@JSON
+def list_models(as_json: bool) -> None:
+    """List every model: what it answers, where its weights are and its config is from."""
+    parts = gather()
+    with stdout_to_stderr():
+        device = _device(parts)
+        rows = [_row(model, parts, device) for model in parts.catalog.models()]
+    if as_json:
+        click.echo(_json({"models": rows, "problems": [asdict(problem) for problem in parts.catalog.problems]}))
+    else:
+        click.echo("\n".join(_table(rows)) if rows else "No models.")
+        for problem in parts.catalog.problems:
+            click.echo(f"Not served: {problem.source}: {problem.message}", err=True)
+    parts.tell_problems()
+
+
+@command.command("show")
+@click.argument("model_id", metavar="ID")
+@JSON
+def show(model_id: str, as_json: bool) -> None:
+    """Show the config of ID, its weights, the family that serves it and why, and the options it knows."""
+    parts = gather()
+    model = parts.resolve(model_id)
+    with stdout_to_stderr():
+        device = _device(parts)
+        facts = {**_row(model, parts, device), **_config(model), **_family(model, parts, device)}
+        facts["choices"] = _choices(facts["weights"], parts)
+    click.echo(_json(facts) if as_json else "\n".join(_lines(facts)))
+    parts.tell_problems()
+
+
+def _json(value: object) -> str:
+    # YAML knows dates, which an option of a config may hold; JSON does not.
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
+def _device(parts: Parts) -> Device:
+    try:
+        report = partial(parts.plugins.faulty, "sie_device_probes")
+        return choose_device(parts.settings.device, parts.plugins.device_probes, report)
+    except PluginError as error:
+        raise BadSettings(str(error)) from None
+
+
+def _row(model: ResolvedModel, parts: Parts, device: Device) -> dict[str, Any]:
+    found = find_weights(model.config, parts.chain)
+    seen = see(model, parts.chain, parts.plugins, device) if found else None
+    facts = None if seen is None else seen.facts
+    declared = describe(model, facts, parts.plugins.postprocessors, available=seen is not None)
+    return {
+        "id": model.id,
+        "source": model.config.source,
+        "weightless": model.config.weightless,
+        "weights": {"tier": found[0], "folder": str(found[1])} if found else None,
+        "operations": list(declared.operations),
+        "outputs": list(declared.outputs),
+        "inputs": list(declared.inputs),
+    }
+
+
+def _config(model: ResolvedModel) -> dict[str, Any]:
+    config = asdict(model.config)
+    elsewhere = {"id", "source", "profiles", "weightless", "expected"}
+    return {
+        "config": {name: config[name] for name in config if name not in elsewhere},
+        "profile": asdict(model.profile),
+        "profiles": list(model.config.profiles),
+    }
+
+
+def _family(model: ResolvedModel, parts: Parts, device: Device) -> dict[str, Any]:
+    """Say which family serves the model on this machine's device, or why none can be told."""
+    found = find_weights(model.config, parts.chain)
+    absent = found is None and not model.config.weightless
+    if absent and model.config.expected is None:
+        tiers = ", ".join(tier.name for tier in parts.chain.tiers)
+        problem = f"the weights are not on this machine, and they decide; a load asks: {tiers}"
+        return {"device": str(device), "family": None, "problem": problem, "candidates": [], "options": []}
+    try:
+        card = read_card(found[1]) if found else model.config.expected
+        choice = choose_family(parts.plugins, model, card, device)
+        ignored = check_profile(choice.family, model.profile, parts.plugins.postprocessors)
+    except ModelLoadError as error:
+        return {"device": str(device), "family": None, "problem": str(error), "candidates": [], "options": []}
+    return {
+        "device": str(device),
+        "family": choice.family.id,
+        "reason": EXPECTED if absent else choice.reason,
+        "expected": absent,
+        "candidates": [
+            {
+                "family": each.family,
+                "claim": each.reason,
+                "priority": each.priority,
+                "serves_device": each.serves_device,
+            }
+            for each in (() if absent else choice.candidates)
+        ],
+        "ignored_options": list(ignored),
+        "options": _options(choice.family),
+    }
+
+
+def _choices(weights: Mapping[str, str] | None, parts: Parts) -> list[dict[str, Any]]:
+    """List what loads on this machine measured and chose, which the next ones keep to."""
+    if weights is None:
+        return []
+    kept = kept_choices(parts.settings, parts.plugins, Path(weights["folder"]))
+    return [asdict(choice) for choice in kept.all()]
+
+
+def _options(family: ModelFamily) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": option.name,
+            "stage": option.stage,
+            "operations": list(option.operations),
+            "allowed": _allowed(option),
+            "description": option.description,
+        }
+        for option in family.options
+    ]
+
+
+def _allowed(option: Option) -> str:
+    if option.choices:
+        return ", ".join(repr(choice) for choice in option.choices)
+    kinds = option.type if isinstance(option.type, tuple) else (option.type,)
+    least = "" if option.minimum is None else f" from {option.minimum:g}"
+    most = "" if option.maximum is None else f" to {option.maximum:g}"
+    return " or ".join(kind.__name__ for kind in kinds) + least + most
+
+
+def _table(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    lines = [
+        ("MODEL", "ANSWERS", "WEIGHTS", "CONFIG"),
+        *((row["id"], _answers(row), _where(row), row["source"]) for row in rows),
+    ]
+    widths = [max(len(line[column]) for line in lines) for column in range(3)]
+    return ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, [*widths, 0], strict=True)) for line in lines]
+
+
+def _answers(row: Mapping[str, Any]) -> str:
+    """Name the operations, with the vectors of `encode`; the weights decide where the config does not say."""
+    vectors = ", ".join(name for name in row["outputs"] if name not in ("score", "json"))
+    named = [f"encode ({vectors})" if name == "encode" and vectors else name for name in row["operations"]]
+    return ", ".join(named) or "as its weights say"
+
+
+def _where(row: Mapping[str, Any]) -> str:
+    if row["weightless"]:
+        return "none needed"
+    return row["weights"]["tier"] if row["weights"] else "not here"
+
+
+def _lines(facts: Mapping[str, Any]) -> list[str]:
+    weights = f"{_where(facts)}: {facts['weights']['folder']}" if facts["weights"] else _where(facts)
+    lines = [
+        facts["id"],
+        f"  config    {facts['source']}",
+        f"  answers   {_answers(facts)}",
+        f"  weights   {weights}",
+        f"  device    {facts['device']}",
+    ]
+    if facts["family"] is None:
+        lines.append(f"  family    none: {facts['problem']}")
+    else:
+        lines.append(f"  family    {facts['family']}: {facts['reason']}")
+    for each in facts["candidates"][1:]:
+        unfit = "" if each["serves_device"] else ", does not serve this device"
+        lines.append(f"            also {each['family']}: {each['claim']} (priority {each['priority']}{unfit})")
+    for each in facts["choices"]:
+        lines.append(f"  {each['about']:<9} {each['chosen']}: {each['reason']}")
+        setup = ", ".join(f"{name} {value}" for name, value in each["setup"].items())
+        lines.append(f"            measured with {setup}")
+    for title in ("config", "profile"):
+        lines += ["", f"  {title}", *_fields(facts[title])]
+    if facts.get("ignored_options"):
+        lines += ["", f"  ignored: {', '.join(facts['ignored_options'])} (unknown to {facts['family']})"]
+    if facts["options"]:
+        lines += ["", "  options"]
+        for option in facts["options"]:
+            of = f" of {', '.join(option['operations'])}" if option["operations"] else ""
+            lines.append(
+                f"    {option['name']} ({option['allowed']}; read in {option['stage']}{of}): {option['description']}"
+            )
+    return lines
+
+
+def _fields(values: Mapping[str, Any]) -> list[str]:
+    return [
+        f"    {name}: {json.dumps(value, ensure_ascii=False, default=str)}"
+        for name, value in values.items()
+        if value not in (None, {}, (), False)
+    ]

@@ -1,0 +1,65 @@
+"""`sie models status`: what a running server holds: each model's state, its memory and when it was last asked for."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from sie_sdk.types import ModelInfo
+
+LOCAL = "http://127.0.0.1:8080"
+FIELDS = ("name", "state", "memory_bytes", "last_used_at", "pinned", "last_error")
+
+
+@click.command("status")
+@click.option("--server", envvar="SIE_BASE_URL", default=LOCAL, show_default=True, help="URL of the server.")
+@click.option("--all", "every", is_flag=True, help="Models that were never asked for too.")
+@click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
+def status(server: str, every: bool, as_json: bool) -> None:
+    """Show what a running server holds: state, memory and last use of each model."""
+    found = [{field: model.get(field) for field in FIELDS} for model in _ask(server)]
+    rows = [row for row in found if every or row["state"] != "available" or row.get("last_used_at")]
+    if as_json:
+        click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+    elif rows:
+        click.echo("\n".join(table(rows, time.time())))
+    else:
+        click.echo(f"{server} serves {len(found)} models, and none was asked for yet.")
+
+
+def _ask(server: str) -> list[ModelInfo]:
+    from sie_sdk import SIEClient, SIEError
+
+    try:
+        with SIEClient(server) as client:
+            return client.list_models()
+    except (SIEError, ValueError) as error:
+        raise click.ClickException(f"{server} cannot be asked: {error}") from None
+
+
+def table(rows: Sequence[Mapping[str, Any]], now: float) -> list[str]:
+    """Lay out rows of `/v1/models`, the last used first; `now` is seconds since 1970."""
+    ordered = sorted(rows, key=lambda row: (-(row.get("last_used_at") or 0.0), row["name"]))
+    lines = [("MODEL", "STATE", "MEMORY", "LAST USE"), *((row["name"], *_cells(row, now)) for row in ordered)]
+    widths = [max(len(line[column]) for line in lines) for column in range(3)]
+    return ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, [*widths, 0], strict=True)) for line in lines]
+
+
+def _cells(row: Mapping[str, Any], now: float) -> tuple[str, str, str]:
+    state = f"{row['state']}, pinned" if row["pinned"] else row["state"]
+    if row["last_error"]:
+        state += f": {row['last_error']['message']}"
+    memory, used = row.get("memory_bytes"), row.get("last_used_at")
+    return state, "" if memory is None else f"{memory / 1e6:.0f} MB", "never" if used is None else _ago(now - used)
+
+
+def _ago(seconds: float) -> str:
+    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit} ago"
+    return f"{max(0.0, seconds):.0f} s ago"

@@ -1,0 +1,49 @@
+"""`sie sidecar`: pulls work from the queue for the adapter process on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sie_core.cli.composition.compose import (
+    LEVELS,
+    BadSettings,
+    find_plugins,
+    read_settings,
+    warn_of_unknown_variables,
+)
+from sie_core.logs import configure_logging
+
+
+@click.command("sidecar")
+@click.option("--socket", "ipc_socket_path", type=click.Path(path_type=Path), help="Unix socket of the worker.")
+@click.option("--pool", help="Queue pool to pull from.")
+@click.option("--worker-id", help="Name of this worker.")
+@click.option("--host", "http_host", help="Address of the probes.")
+@click.option("--metrics-port", "worker_metrics_port", type=click.IntRange(0, 65535), help="Port of the probes.")
+@click.option("--drain-timeout", "drain_timeout_s", type=float, help="Seconds for work at the worker after SIGTERM.")
+@click.option("-l", "--log-level", type=LEVELS, help="Least level logged.")
+@click.option("--json-logs/--no-json-logs", "log_json", default=None, help="One JSON object a line.")
+def command(**options: Any) -> None:
+    """Pull work from the queue, have the adapter process on this machine do it, and answer.
+
+    `SIE_NATS_URL` names the broker. No model library is loaded.
+    """
+    settings = read_settings(**options)
+    configure_logging(settings.log_level, as_json=settings.log_json)
+
+    from sie_core.cluster.sidecar.run import run_sidecar
+    from sie_core.contracts import PluginError, QueueError
+    from sie_core.serving.listening import ListenError
+    from sie_core.settings import SettingsError
+
+    try:
+        plugins = find_plugins(settings)
+        warn_of_unknown_variables(plugins)
+        run_sidecar(settings, plugins)
+    except SettingsError as error:
+        raise BadSettings(str(error)) from None
+    except (ListenError, PluginError, QueueError) as error:
+        raise click.ClickException(str(error)) from None

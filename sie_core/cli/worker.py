@@ -1,0 +1,63 @@
+"""`sie worker`: the adapter process, which runs models for its sidecar.
+
+Importing it loads no engine: threads are counted out before any numeric library is imported.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sie_core.cli.composition.compose import (
+    LEVELS,
+    BadSettings,
+    find_plugins,
+    read_settings,
+    warn_of_unknown_variables,
+)
+from sie_core.cpu_budget import cpu_budget, set_thread_environment
+from sie_core.logs import configure_logging
+
+log = logging.getLogger("sie_core.worker")
+
+
+@click.command("worker")
+@click.option("--with-sidecar", is_flag=True, help="Start a sidecar too, and watch it.")
+@click.option("--socket", "ipc_socket_path", type=click.Path(path_type=Path), help="Unix socket of the sidecar.")
+@click.option("--host", "http_host", help="Address of the probes.")
+@click.option(
+    "-p", "--port", "http_port", type=click.IntRange(0, 65535), help="Port of the probes; 0 takes a free one."
+)
+@click.option("-d", "--device", help="auto, cuda, cuda:0, mps or cpu.")
+@click.option("--models-dir", type=click.Path(path_type=Path), help="Folder of model configs and weights.")
+@click.option("-m", "--models", "model_filter", help="Comma-separated ids of the models to serve; unset: all.")
+@click.option("--preload", "preload_models", help="Comma-separated ids of models loaded before readiness.")
+@click.option("--drain-timeout", "drain_timeout_s", type=float, help="Seconds for work in flight after SIGTERM.")
+@click.option("-l", "--log-level", type=LEVELS, help="Least level logged.")
+@click.option("--json-logs/--no-json-logs", "log_json", default=None, help="One JSON object a line.")
+def command(with_sidecar: bool, **options: Any) -> None:
+    """Run models for the sidecar on this machine, which pulls their work from the queue."""
+    settings = read_settings(**options)
+    configure_logging(settings.log_level, as_json=settings.log_json)
+    budget = cpu_budget()
+    threads = set_thread_environment(budget)
+    log.info("CPU budget: %s; %s", budget, threads)
+
+    from sie_core.cluster.worker.run import work
+    from sie_core.contracts import PluginError
+    from sie_core.serving.draining import end_process
+    from sie_core.serving.listening import ListenError
+    from sie_core.settings import SettingsError
+
+    try:
+        plugins = find_plugins(settings)
+        warn_of_unknown_variables(plugins)
+        work(settings, plugins, with_sidecar=with_sidecar)
+    except SettingsError as error:
+        raise BadSettings(str(error)) from None
+    except (ListenError, PluginError) as error:
+        raise click.ClickException(str(error)) from None
+    end_process()

@@ -1,0 +1,1 @@
+"""A cluster: gateways before a queue, workers behind it, and the messages between them."""

@@ -1,0 +1,72 @@
+"""The way to the queue: the transport of `SIE_NATS_URL`, opened however long the broker is away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from sie_core.contracts import ConnectionState, PluginError, QueueError, QueueTransport
+from sie_core.plugins import PluginSet
+from sie_core.plugins.object_stores import url_scheme
+from sie_core.settings import Settings, SettingsError
+
+AGAIN_S = 1.0
+"""Between attempts to reach a broker that is away at the start."""
+
+log = logging.getLogger(__name__)
+
+Make = Callable[[], QueueTransport]
+
+
+def transport_maker(settings: Settings, plugins: PluginSet) -> Make:
+    """Find who makes transports of the broker's URL; connects to nothing.
+
+    Raises:
+        SettingsError: There is no URL.
+        PluginError: No plugin serves its scheme, or the settings cannot be used. No message holds the URL, which may
+            hold a password.
+    """
+    if settings.nats_url is None:
+        raise SettingsError("SIE_NATS_URL is not set: the broker's URL, such as nats://127.0.0.1:4222.")
+    url = settings.nats_url.get_secret_value()
+    scheme = url_scheme(url)
+    factory = plugins.queue_transports.get(scheme)
+    if factory is None:
+        served = ", ".join(f"{each}://" for each in sorted(plugins.queue_transports)) or "none"
+        raise PluginError(
+            f"SIE_NATS_URL: no installed plugin serves {scheme}://; served are: {served}. Install one that registers a "
+            "queue transport for it, such as sie-nats."
+        )
+    options = settings.queue_options()
+
+    def make() -> QueueTransport:
+        try:
+            return factory.create(url, options)
+        except (ValueError, ImportError) as error:
+            raise PluginError(f"SIE_NATS_URL cannot be used: {error}") from error
+
+    make()
+    return make
+
+
+async def open_transport(make: Make, on_state: Callable[[ConnectionState], None]) -> QueueTransport:
+    """Open a transport, trying for as long as the broker is away.
+
+    Raises:
+        QueueError: `DENIED`: the broker refuses this user.
+    """
+    told = False
+    while True:
+        transport = make()
+        try:
+            await transport.open(on_state)
+        except QueueError as error:
+            if error.failure == "DENIED":
+                raise
+            if not told:
+                log.warning("%s; it is tried again until it answers", error)
+            told = True
+            await asyncio.sleep(AGAIN_S)
+        else:
+            return transport

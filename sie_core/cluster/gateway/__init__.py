@@ -1,0 +1,1 @@
+"""The gateway: the HTTP API over a queue; the models run elsewhere."""

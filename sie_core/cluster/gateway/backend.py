@@ -1,0 +1,188 @@
+"""The backend of a gateway's API: requests go to the queue, and what workers answer comes back."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sie_sdk.wire import pack, unpack
+
+from sie_core.catalog import Catalog
+from sie_core.catalog.info import describe
+from sie_core.cluster.gateway.courier import Courier
+from sie_core.cluster.gateway.flight import Flight
+from sie_core.cluster.gateway.slicing import Packed
+from sie_core.cluster.gateway.workers import Workers
+from sie_core.cluster.messages.requests import load_wait_row, pack_item, pack_shared
+from sie_core.cluster.messages.work import WorkOperation
+from sie_core.contracts import (
+    DecodeRequest,
+    Health,
+    InferenceReply,
+    InferenceRequest,
+    ModelInfo,
+    ResolvedModel,
+    Timing,
+    Token,
+    TokenizeRequest,
+    Usage,
+    WorkerInfo,
+)
+from sie_core.logs import current_request
+from sie_core.plugins import PluginSet
+
+
+class QueueBackend:
+    """Answers requests by workers behind a queue. Methods are called on one event loop.
+
+    Args:
+        courier: Carries them.
+        workers: Those that are heard of.
+        plugins: What is installed here; workers may have more.
+        catalog: The models that are served.
+        timeout_s: How long a request may take.
+    """
+
+    def __init__(
+        self, courier: Courier, workers: Workers, plugins: PluginSet, catalog: Catalog, timeout_s: float
+    ) -> None:
+        self.catalog = catalog
+        self._courier, self._workers, self._plugins, self._timeout_s = courier, workers, plugins, timeout_s
+        self._note: str | None = None
+
+    def follow(self, catalog: Catalog) -> None:
+        """Serve another snapshot from now on."""
+        self.catalog = catalog
+
+    def note(self, problem: str | None) -> None:
+        """Take why the catalog cannot be followed just now; None once it can again."""
+        self._note = problem
+
+    async def infer(self, request: InferenceRequest) -> InferenceReply:
+        """Have workers answer a request."""
+        self.catalog.resolve(request.model)
+        arrived = time.monotonic()
+        packed = Packed(
+            request.model,
+            request.operation,
+            request.request_id,
+            pack_shared(request),
+            [pack_item(item) for item in request.items],
+            b"" if request.query is None else pack_item(request.query),
+            request.client,
+            request.priority,
+        )
+        flight = await self._courier.carry(packed, self._left_s(request.deadline), _trace())
+        return _reply(flight, 1000 * (time.monotonic() - arrived))
+
+    async def tokenize(self, request: TokenizeRequest) -> Sequence[Sequence[Token]]:
+        """Have workers list the tokens of texts."""
+        shared = {"special": request.special, "most": request.most}
+        items = await self._ask(request, "tokenize", shared, request.texts)
+        rows: list[Any] = [unpack(item) for item in items]
+        return [[Token(*row) for row in each] for each in rows]
+
+    async def decode(self, request: DecodeRequest) -> Sequence[str]:
+        """Have workers write the texts of tokens."""
+        ids = [list(each) for each in request.ids]
+        items = await self._ask(request, "decode", {"special": request.special}, ids)
+        return [str(unpack(item)) for item in items]
+
+    def models(self) -> list[ModelInfo]:
+        """List every served model, those first whose weights some worker has."""
+        return sorted(map(self._describe, self.catalog.models()), key=lambda model: not model.available)
+
+    def model(self, model: str) -> ModelInfo:
+        """Describe one model."""
+        return self._describe(self.catalog.resolve(model))
+
+    def accepts_token_ids(self, model: str) -> bool:
+        """Whether the model's config takes token ids in place of text."""
+        return self.catalog.resolve(model).config.accept_token_ids
+
+    def plugins(self) -> list[Mapping[str, Any]]:
+        """Describe the plugins of this process."""
+        return [report.as_dict() for report in self._plugins.reports_now()]
+
+    def health(self) -> Health:
+        """Say what is wrong. A gateway is ready once it has a catalog: with the broker away it answers by type."""
+        notes = [self._courier.problem, self._note, self.catalog.note]
+        if self._courier.problem is None and not any(worker.up for worker in self._workers):
+            notes.append("no worker takes work")
+        return Health(None, None, tuple(note for note in notes if note))
+
+    def workers(self) -> list[WorkerInfo]:
+        """List the workers that were heard of lately."""
+        return [
+            WorkerInfo(
+                worker.name,
+                worker.up,
+                worker.bundle,
+                worker.held,
+                [model.id for model in worker.models.values() if model.state == "loaded"],
+            )
+            for worker in self._workers
+        ]
+
+    def _describe(self, resolved: ResolvedModel) -> ModelInfo:
+        told = self._workers.model(resolved.id)
+        if told is not None:
+            return told
+        return describe(resolved, None, self._plugins.postprocessors, available=resolved.config.weightless)
+
+    def _left_s(self, deadline: float | None) -> float:
+        return self._timeout_s if deadline is None else min(self._timeout_s, deadline - time.monotonic())
+
+    async def _ask(
+        self,
+        request: TokenizeRequest | DecodeRequest,
+        operation: WorkOperation,
+        shared: Mapping[str, Any],
+        values: Sequence[Any],
+    ) -> list[bytes]:
+        self.catalog.resolve(request.model)
+        told = pack({**shared, "load_wait": load_wait_row(request.load_wait)})
+        packed = Packed(request.model, operation, request.request_id, told, [pack(value) for value in values])
+        flight = await self._courier.carry(packed, self._left_s(request.deadline), _trace())
+        return _items(flight)
+
+
+def _items(flight: Flight) -> list[bytes]:
+    return [item for part in flight.parts for item in part.items or ()]
+
+
+def _reply(flight: Flight, total_ms: float) -> InferenceReply:
+    """Put the results of the slices together."""
+    heads = [part.result for part in flight.parts if part.result is not None]
+    usages, last = [head.read_usage() for head in heads], flight.last
+    assert last is not None
+    # A query that all slices share is counted once.
+    queries = [head.read_query() for head in heads[1:]]
+    tokens = sum(each.input_tokens for each in usages) - sum(each.input_tokens for each in queries)
+    images = sum(each.images for each in usages) - sum(each.images for each in queries)
+    truncated = sum(head.truncated for head in heads) - sum(head.query_truncated for head in heads[1:])
+    return InferenceReply(
+        _items(flight),
+        _timing(last.read_timing(), total_ms),
+        Usage(tokens, images),
+        truncated,
+        last.lora,
+        last.ignored_options,
+    )
+
+
+def _timing(of_worker: Timing, total_ms: float) -> Timing:
+    """Tell the times of the slice that came last; what passed outside its worker is time in the queue."""
+    outside_ms = max(0.0, total_ms - of_worker.total_ms)
+    return replace(of_worker, total_ms=total_ms, queue_ms=of_worker.queue_ms + outside_ms, transit_ms=outside_ms)
+
+
+def _trace() -> str | None:
+    """Make the `traceparent` of what is done for the current request."""
+    fields = current_request.get()
+    if fields is None or fields.trace_id is None:
+        return None
+    return f"00-{fields.trace_id}-{random.getrandbits(64) or 1:016x}-01"

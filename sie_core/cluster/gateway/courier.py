@@ -1,0 +1,268 @@
+"""Carries slices to the queue and results back: one inbox for all requests of a gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+from sie_core.cluster.broker import Make, open_transport
+from sie_core.cluster.gateway.flight import Flight, Part, queue_error, unreadable
+from sie_core.cluster.gateway.metrics import GatewayMetrics
+from sie_core.cluster.gateway.slicing import BATCH_BYTES_A_COST, Packed
+from sie_core.cluster.messages.bulk import BulkSender, Offer, fetch
+from sie_core.cluster.messages.frames import FrameError, read_head
+from sie_core.cluster.messages.work import decode_result, encode_offered
+from sie_core.cluster.subjects import cancel_subject, needed_subject, work_queue, work_subject
+from sie_core.contracts import ConnectionState, Message, QueueError, QueueTransport, Work
+from sie_core.settings import Settings
+
+NEEDED_S = 30.0
+"""How often workers are told at most that a model is asked for."""
+LOOK_S, UNANSWERED_S, GONE_S = 0.5, 2.0, 0.25
+"""Slices unanswered for two seconds are looked up; those found gone twice, a quarter of a second apart, are sent
+again."""
+TTL_MARGIN_S = 1.0
+CLOSE_S = 2.0
+MOST_RESULT_BYTES = 1 << 28
+BULK_BYTES = 256 << 20
+
+log = logging.getLogger(__name__)
+
+
+class Courier:
+    """The way between a gateway and its workers.
+
+    Args:
+        make: Makes the transport.
+        settings: Pool, bundle, limits.
+        metrics: Counts.
+    """
+
+    def __init__(self, make: Make, settings: Settings, metrics: GatewayMetrics) -> None:
+        self._make, self._settings, self._metrics = make, settings, metrics
+        self._queue = work_queue(settings.pool)
+        self._transport: QueueTransport | None = None
+        self._bulk: BulkSender | None = None
+        self._reply = ""
+        self._numbers = 0
+        self._flights: dict[str, Flight] = {}
+        self._told: dict[str, float] = {}
+        self._errands: set[asyncio.Task[None]] = set()
+        self._looking: asyncio.Task[None] | None = None
+        self._look_now = asyncio.Event()
+        metrics.watch(lambda: len(self._flights))
+
+    @property
+    def transport(self) -> QueueTransport:
+        """The transport.
+
+        Raises:
+            InferenceError: `QUEUE_UNAVAILABLE`: the broker was not reached yet.
+        """
+        if self._transport is None:
+            raise queue_error(QueueError("UNAVAILABLE", "the broker was not reached yet"))
+        return self._transport
+
+    @property
+    def problem(self) -> str | None:
+        """Why requests cannot be sent."""
+        if self._transport is None:
+            return "the broker was not reached yet"
+        return None if self._transport.state == "connected" else f"the broker is {self._transport.state}"
+
+    async def open(self) -> None:
+        """Connect, however long that takes.
+
+        Raises:
+            QueueError: The broker refuses this user, or the queue cannot be made.
+        """
+        transport = await open_transport(self._make, self._changed)
+        inbox = await transport.inbox(self._arrived)
+        self._reply = inbox.subject
+        await transport.declare_queue(self._queue)
+        self._bulk = BulkSender(transport, BULK_BYTES)
+        self._transport = transport
+        self._looking = asyncio.create_task(self._look_after())
+
+    async def close(self) -> None:
+        """Disconnect, once those who left are called off."""
+        if self._looking is not None:
+            self._looking.cancel()
+        if self._errands:
+            await asyncio.wait(self._errands, timeout=CLOSE_S)
+        if self._transport is not None:
+            await self._transport.close()
+
+    def tell_again(self) -> None:
+        """Tell workers anew which models are asked for: one has come that was not told."""
+        self._told.clear()
+
+    async def carry(self, packed: Packed, left_s: float, trace: str | None) -> Flight:
+        """Send a request and wait for its results.
+
+        Raises:
+            InferenceError: What a worker answered, `DEADLINE_EXCEEDED`, `QUEUE_FULL`, `QUEUE_UNAVAILABLE`.
+        """
+        transport = self.transport
+        self._numbers += 1
+        reply = f"{self._reply}.{self._numbers}"
+        most = min(transport.max_payload // 2, BATCH_BYTES_A_COST * self._settings.max_batch_cost)
+        flight = self._flights[reply] = Flight(packed, reply, left_s, most, trace, self)
+        try:
+            await self._tell_needed(packed.model)
+            await flight.run()
+        finally:
+            del self._flights[reply]
+            for part in flight.parts:
+                self._withdraw(part)
+        return flight
+
+    async def publish(self, flight: Flight, part: Part, payload: bytes) -> None:
+        """Hand a slice to the queue."""
+        attempt = part.head.attempt
+        subject = work_subject(part.head.model, self._settings.pool, self._settings.bundle)
+        ttl_s = flight.until - time.monotonic() + TTL_MARGIN_S
+        transport = self.transport
+        if len(payload) > transport.max_payload:
+            payload = await self._offer(flight, part, payload)
+        self._metrics.slices.inc()
+        if attempt > 1:
+            self._metrics.again.inc()
+
+        def stored(outcome: int | QueueError) -> None:
+            if flight.reply in self._flights:
+                flight.stored(part, attempt, outcome)
+            elif part.result is None and isinstance(outcome, int):
+                # It was called off before the broker had said where it is.
+                self._run(self._delete(outcome))
+
+        await transport.publish(Work(subject, part.head.id, payload, max(1.0, ttl_s)), stored)
+
+    async def _offer(self, flight: Flight, part: Part, payload: bytes) -> bytes:
+        """Hold a slice that is larger than a message until it is fetched; return what travels in its place."""
+        assert self._bulk is not None
+        self._withdraw(part)
+        part.offer = await self._bulk.offer(payload)
+        self._metrics.offered.inc(len(payload))
+        return encode_offered(part.head, max(0.0, flight.until - time.monotonic()), part.offer.to_map())
+
+    def _withdraw(self, part: Part) -> None:
+        if part.offer is not None and self._bulk is not None:
+            self._bulk.withdraw(part.offer)
+            part.offer = None
+
+    def call_off(self, flight: Flight) -> None:
+        """Delete what waits, and have sidecars drop what they hold."""
+        parts = flight.on_the_way()
+        if parts and self._transport is not None:
+            self._metrics.cancelled.inc(len(parts))
+            self._run(self._call_off(flight.reply, [part.sequence for part in parts]))
+
+    async def _call_off(self, reply: str, sequences: list[int | None]) -> None:
+        try:
+            await self.transport.send(cancel_subject(self._settings.pool), reply.encode())
+        except QueueError as error:
+            log.warning("a request that nobody waits for could not be called off: %s", error)
+        for sequence in sequences:
+            if sequence is not None:
+                await self._delete(sequence)
+
+    async def _delete(self, sequence: int) -> None:
+        try:
+            await self.transport.delete_work(self._queue.name, sequence)
+        except QueueError as error:
+            log.warning("work that nobody waits for could not be deleted, it ends with its time: %s", error)
+
+    async def _tell_needed(self, model: str) -> None:
+        """Have workers pull the work of a model, where they were not told lately."""
+        now = time.monotonic()
+        if now - self._told.get(model, -NEEDED_S) < NEEDED_S:
+            return
+        self._told[model] = now
+        work = work_subject(model, self._settings.pool, self._settings.bundle)
+        try:
+            await self.transport.send(needed_subject(self._settings.pool), work.encode())
+        except QueueError:
+            self._told.pop(model, None)
+
+    def _arrived(self, message: Message) -> None:
+        flight = self._flights.get(message.subject)
+        if flight is None:
+            self._metrics.dropped.inc()
+            return
+        try:
+            head = read_head(message.payload)
+            if "offer" in head:
+                offer = Offer.from_map(head["offer"], MOST_RESULT_BYTES)
+                self._run(self._fetch(flight, offer))
+                return
+            result, items = decode_result(message.payload)
+        except FrameError as error:
+            log.error("a result cannot be read: %s", error)
+            flight.fail(unreadable())
+            return
+        if not flight.answered(result, items):
+            self._metrics.dropped.inc()
+
+    async def _fetch(self, flight: Flight, offer: Offer) -> None:
+        """Fetch a result that is larger than a message."""
+        self._metrics.fetched.inc(offer.bytes)
+        try:
+            result, items = decode_result(await fetch(self.transport, offer))
+        except QueueError as error:
+            log.warning("a result of %d bytes could not be fetched: %s", offer.bytes, error)
+        except FrameError as error:
+            log.error("a result cannot be read: %s", error)
+            flight.fail(unreadable())
+        else:
+            if not flight.answered(result, items):
+                self._metrics.dropped.inc()
+
+    def _changed(self, state: ConnectionState) -> None:
+        log.info("the connection to the broker is %s", state)
+        self._told.clear()
+        if state == "connected":
+            self._look_now.set()
+
+    async def _look_after(self) -> None:
+        """Look up slices without a result: where the message is gone, the result was lost."""
+        while True:
+            try:
+                async with asyncio.timeout(LOOK_S):
+                    await self._look_now.wait()
+            except TimeoutError:
+                waited_s = UNANSWERED_S
+            else:
+                self._look_now.clear()
+                waited_s = 0.0
+            for flight in list(self._flights.values()):
+                for part in flight.on_the_way():
+                    again_s = GONE_S if part.missed_at is not None else waited_s
+                    since = max(part.sent_at, part.looked_at)
+                    if part.sequence is not None and time.monotonic() - since >= again_s:
+                        await self._look_up(flight, part, part.sequence)
+
+    async def _look_up(self, flight: Flight, part: Part, sequence: int) -> None:
+        part.looked_at = time.monotonic()
+        try:
+            if await self.transport.holds_work(self._queue.name, sequence):
+                part.missed_at = None
+                return
+        except QueueError:
+            return
+        now = time.monotonic()
+        if part.sequence != sequence or part.result is not None or flight.reply not in self._flights:
+            return
+        if part.missed_at is None:
+            part.missed_at = now
+        elif now - part.missed_at >= GONE_S:
+            log.warning("the result of %s was lost; it is sent again", part.head.id)
+            flight.try_again(part)
+
+    def _run(self, errand: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(errand)
+        self._errands.add(task)
+        task.add_done_callback(self._errands.discard)

@@ -1,0 +1,240 @@
+"""One request on its way: its slices, their attempts and their results."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from sie_core.cluster.gateway.slicing import Packed, cut
+from sie_core.cluster.messages.bulk import Offer
+from sie_core.cluster.messages.errors import WORKER_LOST, error_from_map
+from sie_core.cluster.messages.work import ResultHead, WorkHead, encode_work, work_key
+from sie_core.contracts import InferenceError, QueueError
+
+MOST_QUEUED = 16
+"""Slices of one request in the queue at a time: a request of thousands of items delays nobody by more."""
+MOST_LOST = 2
+"""Adapter processes that may end while a slice is at work, before it is taken for the cause."""
+MOST_ATTEMPTS = 6
+GRACE_S = 0.05
+"""The API's own timer comes first where the client named the deadline, and says so."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """A slice, its attempts so far, and its result."""
+
+    head: WorkHead
+    span: range
+    sent_at: float = 0.0
+    sequence: int | None = None
+    """Where the last attempt is stored; None until the broker has said so."""
+    offer: Offer | None = None
+    """Where it can be fetched, if it is larger than a message."""
+    looked_at: float = 0.0
+    """When its message was last looked up."""
+    missed_at: float | None = None
+    """When its message was first found to be gone while there is no result."""
+    lost: int = 0
+    result: ResultHead | None = None
+    items: list[bytes] | None = None
+
+
+class Road(Protocol):
+    """What a flight travels by."""
+
+    async def publish(self, flight: Flight, part: Part, payload: bytes) -> None:
+        """Hand a slice to the queue; `Flight.stored` takes where it is."""
+        ...
+
+    def call_off(self, flight: Flight) -> None:
+        """Have the slices that are on their way not run."""
+        ...
+
+
+class Flight:
+    """A request between its publication and its last result. Used on the event loop.
+
+    Args:
+        packed: The request.
+        reply: The subject its results come to.
+        left_s: Seconds until nobody wants the answer.
+        most_bytes: Of a slice.
+        trace: The `traceparent` of the request.
+        road: Carries the slices.
+    """
+
+    def __init__(
+        self, packed: Packed, reply: str, left_s: float, most_bytes: int, trace: str | None, road: Road
+    ) -> None:
+        self.packed, self.reply = packed, reply
+        self.until = time.monotonic() + left_s
+        self._road = road
+        self._error: InferenceError | None = None
+        self._wake: asyncio.Future[None] | None = None
+        self._to_send: list[Part] = []
+        self._next = 0
+        self._queued = 0
+        self.last: ResultHead | None = None
+        """The head of the result that came last."""
+        spans = list(cut(packed.items, max(1, most_bytes - len(packed.shared) - len(packed.query))))
+        key = work_key(packed.model, packed.operation, packed.shared)
+        self.parts = [
+            Part(
+                WorkHead(
+                    request_id=packed.request_id,
+                    slice=number,
+                    slices=len(spans),
+                    attempt=1,
+                    operation=packed.operation,
+                    model=packed.model,
+                    key=key,
+                    first=span.start,
+                    items=len(span),
+                    cost=sum(len(packed.items[place]) for place in span),
+                    reply=reply,
+                    client=packed.client,
+                    priority=packed.priority,
+                    trace=trace,
+                ),
+                span,
+            )
+            for number, span in enumerate(spans)
+        ]
+        self._missing = len(self.parts)
+
+    async def run(self) -> None:
+        """Send the slices and wait for their results.
+
+        Raises:
+            InferenceError: The first failure; the other slices are called off.
+        """
+        left_s = self.until - time.monotonic() + GRACE_S
+        timer = asyncio.get_running_loop().call_later(left_s, self._too_late)
+        try:
+            while self._missing and self._error is None:
+                await self._send_more()
+                # Results may have come while a slice was handed over, and made room for the next.
+                if self._missing and self._error is None and not self._may_send():
+                    self._wake = asyncio.get_running_loop().create_future()
+                    await self._wake
+            if self._error is not None:
+                raise self._error
+        except BaseException:
+            self._road.call_off(self)
+            raise
+        finally:
+            timer.cancel()
+            self._error = None  # it and this frame would hold each other
+
+    def on_the_way(self) -> list[Part]:
+        """List the slices that were sent and are not answered."""
+        return [part for part in self.parts[: self._next] if part.result is None]
+
+    def answered(self, result: ResultHead, items: list[bytes]) -> bool:
+        """Take a result; False where there was one before, or it belongs to no slice."""
+        if not 0 <= result.slice < self._next:
+            return False
+        part = self.parts[result.slice]
+        if part.result is not None or (result.error is None and result.items != len(part.span)):
+            return False
+        if result.error is not None:
+            return self._failed(part, result)
+        part.result, part.items = result, items
+        self.last = result
+        self._missing -= 1
+        self._queued -= 1
+        self._awaken()
+        return True
+
+    def stored(self, part: Part, attempt: int, outcome: int | QueueError) -> None:
+        """Take where an attempt is stored, or why it is not."""
+        if part.result is not None or attempt != part.head.attempt:
+            return
+        if isinstance(outcome, QueueError):
+            self.fail(queue_error(outcome))
+        else:
+            part.sequence = outcome
+
+    def try_again(self, part: Part, *, alone: bool = False) -> None:
+        """Send a slice once more: its result was lost, or who was at it."""
+        if part.head.attempt >= MOST_ATTEMPTS:
+            told = f"The results of {MOST_ATTEMPTS} attempts at this request were lost; retry."
+            self.fail(InferenceError("QUEUE_UNAVAILABLE", told))
+            return
+        part.head = replace(part.head, attempt=part.head.attempt + 1, alone=part.head.alone or alone)
+        part.sequence = part.missed_at = None
+        self._to_send.append(part)
+        self._awaken()
+
+    def fail(self, error: InferenceError) -> None:
+        """End the request; the first error counts."""
+        if self._error is None and self._missing:
+            self._error = error
+            self._awaken()
+
+    def _failed(self, part: Part, result: ResultHead) -> bool:
+        assert result.error is not None
+        if result.error.get("code") != WORKER_LOST:
+            self.fail(error_from_map(result.error, part.span.start))
+            return True
+        if result.attempt != part.head.attempt:
+            return False
+        part.lost += 1
+        if part.lost >= MOST_LOST:
+            log.error("%d workers ended while %s was at work; it is refused", part.lost, part.head.id)
+            told = "A worker ended while it was at work on this request, and so did the next one, which had no other."
+            self.fail(InferenceError("INTERNAL_ERROR", told))
+        else:
+            self.try_again(part, alone=True)
+        return True
+
+    def _may_send(self) -> bool:
+        return bool(self._to_send) or (self._next < len(self.parts) and self._queued < MOST_QUEUED)
+
+    async def _send_more(self) -> None:
+        while self._may_send() and self._error is None:
+            if self._to_send:
+                await self._send(self._to_send.pop())
+                continue
+            part = self.parts[self._next]
+            self._next += 1
+            self._queued += 1
+            await self._send(part)
+
+    async def _send(self, part: Part) -> None:
+        part.sent_at = time.monotonic()
+        packed, left_s = self.packed, max(0.0, self.until - part.sent_at)
+        items = packed.items[part.span.start : part.span.stop]
+        payload = encode_work(part.head, packed.shared, items, packed.query, left_s)
+        try:
+            await self._road.publish(self, part, payload)
+        except QueueError as error:
+            self.fail(queue_error(error))
+
+    def _too_late(self) -> None:
+        self.fail(InferenceError("DEADLINE_EXCEEDED", "The request's deadline passed before its answer was there."))
+
+    def _awaken(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+
+def queue_error(error: QueueError) -> InferenceError:
+    """Tell a client why the queue did not take its request; addresses and settings are for the log."""
+    log.warning("the queue: %s", error)
+    if error.failure == "FULL":
+        return InferenceError("QUEUE_FULL", "The queue is full; retry shortly.")
+    if error.failure == "TOO_LARGE":
+        return InferenceError("PAYLOAD_TOO_LARGE", "An item is larger than the queue takes; send it smaller.")
+    return InferenceError("QUEUE_UNAVAILABLE", "The queue to the workers cannot be reached; retry shortly.")
+
+
+def unreadable() -> InferenceError:
+    """Tell a client that a result could not be read; the log says why."""
+    return InferenceError("INTERNAL_ERROR", "What a worker answered could not be read; the gateway's log says why.")

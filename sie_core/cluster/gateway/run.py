@@ -1,0 +1,90 @@
+"""The gateway as a program: API and queue in one process; this module puts them together, starts and stops them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable
+from functools import partial
+
+from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
+
+from sie_core.api import SOCKETS, Browsers, Gate, allowed_hosts, create_app, error_response
+from sie_core.api.http.limits import MOST_BODIES
+from sie_core.catalog import build_catalog, open_folder
+from sie_core.catalog.sources.watcher import CatalogWatch
+from sie_core.cluster.broker import Make, transport_maker
+from sie_core.cluster.gateway.backend import QueueBackend
+from sie_core.cluster.gateway.courier import Courier
+from sie_core.cluster.gateway.metrics import GatewayMetrics
+from sie_core.cluster.gateway.workers import Workers
+from sie_core.cluster.subjects import EVERY_HEALTH
+from sie_core.plugins import PluginSet
+from sie_core.serving.draining import Drain
+from sie_core.serving.http_server import HttpServer, run_loop
+from sie_core.serving.listening import address_of, listen, url_of
+from sie_core.settings import Settings
+
+log = logging.getLogger("sie_core.gateway")
+
+OnReady = Callable[[str], None]
+
+
+def run_gateway(settings: Settings, plugins: PluginSet, on_ready: OnReady = lambda url: None) -> None:
+    """Serve until a signal.
+
+    Args:
+        settings: The settings in force.
+        plugins: What is installed.
+        on_ready: Called with the URL once the broker is reached.
+
+    Raises:
+        ListenError: The address cannot be listened on.
+        PluginError: No plugin serves the broker's URL.
+        SettingsError: There is none, or the models folder cannot be read.
+        QueueError: The broker refuses this user.
+    """
+    make = transport_maker(settings, plugins)
+    with contextlib.closing(listen(settings.http_host, settings.http_port)) as listener:
+        run_loop(_serve(settings, plugins, make, listener, on_ready))
+
+
+async def _serve(
+    settings: Settings, plugins: PluginSet, make: Make, listener: socket.socket, on_ready: OnReady
+) -> None:
+    folder = open_folder(settings, plugins)
+    catalog = build_catalog(settings, plugins, folder=folder)
+    metrics = GatewayMetrics()
+    for collector in (ProcessCollector, PlatformCollector, GCCollector):
+        collector(registry=metrics.registry)
+    courier = Courier(make, settings, metrics)
+    workers = Workers(settings.health_publish_interval_ms / 1000, courier.tell_again)
+    backend = QueueBackend(courier, workers, plugins, catalog, settings.gateway_timeout_s)
+    gate = Gate(settings.gateway_max_concurrent_requests, MOST_BODIES * settings.max_request_body_bytes)
+    browsers = Browsers(settings.cors_origins, allowed_hosts(settings, listener.getsockname()[0]))
+    app = create_app(backend, settings, registry=metrics.registry, gate=gate, browsers=browsers)
+    server = HttpServer(app, partial(error_response, scope={"path": "/v1/"}), SOCKETS)
+    Drain(gate, settings.drain_timeout_s, server.stop).install()
+    watch = CatalogWatch(
+        folder,
+        lambda before: build_catalog(settings, plugins, folder=folder, before=before),
+        lambda: backend.catalog,
+        backend.follow,
+        backend.note,
+    )
+    watching = asyncio.create_task(watch.run())
+    log.info("listening on %s", address_of(listener))
+    try:
+        await server.serve_on(listener, partial(_start, courier, workers, listener, on_ready))
+    finally:
+        watching.cancel()
+        await courier.close()
+        log.info("stopped")
+
+
+async def _start(courier: Courier, workers: Workers, listener: socket.socket, on_ready: OnReady) -> None:
+    await courier.open()
+    await courier.transport.subscribe(EVERY_HEALTH, workers.heard)
+    on_ready(url_of(listener))

@@ -1,0 +1,36 @@
+"""Cuts a request into slices, each of which travels as one message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sie_core.cluster.messages.work import MOST_ITEMS, WorkOperation
+
+BATCH_BYTES_A_COST = 4
+"""About how many bytes a token has: a slice is no larger than a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A request as bytes; see `sie_core.cluster.messages.requests`."""
+
+    model: str
+    operation: WorkOperation
+    request_id: str
+    shared: bytes
+    items: Sequence[bytes]
+    query: bytes = b""
+    client: str | None = None
+    priority: str | None = None
+
+
+def cut(items: Sequence[bytes], most_bytes: int) -> Iterator[range]:
+    """Yield the ranges of items that travel together: up to 32, and up to so many bytes unless one alone has more."""
+    start = size = 0
+    for place, item in enumerate(items):
+        if place > start and (place - start >= MOST_ITEMS or size + len(item) > most_bytes):
+            yield range(start, place)
+            start, size = place, 0
+        size += len(item)
+    yield range(start, len(items))

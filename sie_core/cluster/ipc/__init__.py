@@ -1,0 +1,1 @@
+"""Frames between a sidecar and its adapter process, over a Unix socket."""

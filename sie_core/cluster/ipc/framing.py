@@ -1,0 +1,135 @@
+"""Frames on a stream: length of the payload, 4 bytes; kind, 1 byte; number, 8 bytes; all big-endian; the payload.
+
+What is sent within one turn of the event loop leaves in one system call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable
+from enum import IntEnum
+from typing import cast
+
+_START = struct.Struct("!IBQ")
+MOST_BYTES = 1 << 28
+"""A frame that says it is longer ends the connection."""
+
+
+class Kind(IntEnum):
+    """What a frame is."""
+
+    WORK = 1
+    """To the adapter process: a slice, as it came from the queue. Its result bears its number."""
+    RESULT = 2
+    """To the sidecar."""
+    CANCEL = 3
+    """To the adapter process: nobody waits for that number any more. No result follows, unless it is on its way."""
+    STATUS = 4
+    """To the sidecar, at first and whenever something changed: see `sie_core.cluster.messages.status`."""
+    PING = 5
+    """To the adapter process, which sends it back."""
+    DRAIN = 6
+    """To the sidecar: send no more work. It sends the frame back behind the last."""
+
+
+OnFrame = Callable[["FrameStream", Kind, int, bytes], None]
+
+
+class FrameStream(asyncio.Protocol):
+    """One connection that carries frames.
+
+    Args:
+        on_open: Called once connected; what it raises ends the connection.
+        on_frame: Takes each frame.
+        on_closed: Called once, when the connection has ended.
+    """
+
+    def __init__(
+        self,
+        on_open: Callable[[FrameStream], None],
+        on_frame: OnFrame,
+        on_closed: Callable[[FrameStream], None],
+    ) -> None:
+        self._on_open, self._on_frame, self._on_closed = on_open, on_frame, on_closed
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._missing = _START.size
+        """Bytes without which the buffer holds no whole frame."""
+        self._out: list[bytes] = []
+
+    @property
+    def is_open(self) -> bool:
+        """Whether frames can be sent."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes handed over that the other side has not taken."""
+        waiting = sum(map(len, self._out))
+        return waiting + (0 if self._transport is None else self._transport.get_write_buffer_size())
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """The connection's."""
+        assert self._transport is not None
+        return self._transport
+
+    def send(self, kind: Kind, number: int, payload: bytes = b"") -> None:
+        """Send a frame with the end of the loop's turn; nothing where the connection has ended."""
+        if not self.is_open:
+            return
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(_START.pack(len(payload), kind, number))
+        if payload:
+            self._out.append(payload)
+
+    def close(self) -> None:
+        """Send what was handed over, and end the connection."""
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """End the connection now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is of no class of asyncio's
+        try:
+            self._on_open(self)
+        except Exception:
+            self.transport.abort()
+            raise
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """End."""
+        self._out.clear()
+        self._on_closed(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Take the frames that are whole now."""
+        self._buffer += data
+        start = 0
+        while len(self._buffer) - start >= self._missing:
+            size, kind, number = _START.unpack_from(self._buffer, start)
+            stop = start + _START.size + size
+            if size > MOST_BYTES or kind not in Kind._value2member_map_:
+                self.abort()
+                return
+            if len(self._buffer) < stop:
+                self._missing = stop - start
+                break
+            payload = bytes(memoryview(self._buffer)[start + _START.size : stop])
+            start, self._missing = stop, _START.size
+            self._on_frame(self, Kind(kind), number, payload)
+        del self._buffer[:start]
+
+    def _flush(self) -> None:
+        out, self._out = self._out, []
+        if out and self.is_open:
+            self.transport.writelines(out)

@@ -1,0 +1,94 @@
+"""The programs of a cluster on one machine, all in one folder: broker, gateway and workers."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sie_core.cluster.processes import Program, sie
+from sie_core.contracts import LocalBroker, PluginError, Role
+from sie_core.plugins import PluginSet
+from sie_core.settings import Settings, variable
+
+MOST_SOCKET_PATH = 100
+"""Bytes; the system takes a little more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """They end in the order gateway, workers, broker."""
+
+    broker: Program
+    gateway: Program
+    workers: tuple[Program, ...]
+
+    @property
+    def all(self) -> tuple[Program, ...]:
+        """Every program."""
+        return (self.broker, self.gateway, *self.workers)
+
+
+def describe_programs(settings: Settings, plugins: PluginSet, folder: Path, workers: int, files: ExitStack) -> Programs:
+    """Describe the programs; nothing is started.
+
+    Args:
+        settings: The settings in force; the programs have the same but for what is said here.
+        plugins: One of them must have a broker for this machine.
+        folder: Where logs, sockets and the broker's files go.
+        workers: How many.
+        files: Closes the logs.
+
+    Raises:
+        PluginError: No broker can be run here.
+    """
+    broker = _broker(plugins, folder)
+    sockets = folder if len(bytes(folder)) < MOST_SOCKET_PATH else Path(tempfile.mkdtemp(prefix="sie-"))
+    shared = {variable(name): _text(getattr(settings, name)) for name in settings.model_fields_set}
+    shared |= {variable("log_level"): settings.log_level, variable("nats_url"): broker.url}
+
+    def program(name: str, command: list[str], role: Role | None = None, **own: Any) -> Program:
+        log = files.enter_context((folder / f"{name}.log").open("ab"))
+        if role is None:
+            return Program(name, command, {}, log)
+        logins = {variable(f"nats_{key}"): value for key, value in broker.logins[role].items()}
+        return Program(name, command, {**shared, **logins, **{variable(key): _text(v) for key, v in own.items()}}, log)
+
+    return Programs(
+        program("broker", list(broker.command)),
+        program("gateway", sie("gateway"), "gateway", http_host=settings.http_host, http_port=settings.http_port),
+        tuple(
+            program(
+                f"worker-{number}",
+                sie("worker", "--with-sidecar"),
+                "worker",
+                worker_id=f"worker-{number}",
+                http_host="127.0.0.1",
+                http_port=0,
+                worker_metrics_port=0,
+                ipc_socket_path=sockets / f"worker-{number}.sock",
+                health_publish_interval_ms=1000,
+            )
+            for number in range(1, workers + 1)
+        ),
+    )
+
+
+def _broker(plugins: PluginSet, folder: Path) -> LocalBroker:
+    problems = []
+    for factory in plugins.queue_transports.values():
+        if factory.local is not None:
+            try:
+                return factory.local(folder)
+            except ValueError as error:
+                problems.append(f"{factory.scheme}://: {error}")
+    why = "; ".join(problems) or "no installed plugin has one; install sie-nats"
+    raise PluginError(f"No broker can be run on this machine: {why}.")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value)

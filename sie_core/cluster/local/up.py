@@ -1,0 +1,145 @@
+"""Runs a whole cluster on one machine until a signal; what ends is started again, and all of it ends with this process.
+
+Nothing here knows what the programs do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import orjson
+from filelock import FileLock, Timeout
+
+from sie_core.cluster.local.programs import Programs, describe_programs
+from sie_core.cluster.local.table import Table
+from sie_core.contracts import PluginError
+from sie_core.plugins import PluginSet
+from sie_core.serving.listening import listen, url_of
+from sie_core.settings import Settings
+
+START_S = 120.0
+END_S = 5.0
+"""What a program may take to end beyond its drain."""
+LOOK_S = 0.2
+SHOW_S = 1.0
+LOG_LINES = 15
+
+log = logging.getLogger("sie_core.cluster")
+
+
+def run_cluster(
+    settings: Settings,
+    plugins: PluginSet,
+    folder: Path,
+    workers: int,
+    on_ready: Callable[[str], None],
+    show: Callable[[list[str]], None] | None,
+) -> None:
+    """Run it until SIGINT or SIGTERM; a second one ends all at once.
+
+    Args:
+        settings: The settings in force.
+        plugins: What is installed.
+        folder: Where logs, sockets and the broker's files go.
+        workers: How many.
+        on_ready: Called with the gateway's URL once every worker takes work.
+        show: Called each second with lines that describe the processes; None shows nothing.
+
+    Raises:
+        ListenError: The gateway's port is taken.
+        PluginError: No broker can be run here, another cluster runs in the folder, or a program ended at its start.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = FileLock(folder / "lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise PluginError(f"Another cluster runs in {folder}; name another folder with --folder.") from None
+    with lock, contextlib.ExitStack() as files:
+        with listen(settings.http_host, settings.http_port) as free:
+            url, port = url_of(free), free.getsockname()[1]
+        settings = settings.model_copy(update={"http_port": port})
+        programs = describe_programs(settings, plugins, folder.resolve(), workers, files)
+        asyncio.run(_run(programs, folder, url, settings.drain_timeout_s, on_ready, show))
+
+
+async def _run(
+    programs: Programs,
+    folder: Path,
+    url: str,
+    drain_s: float,
+    on_ready: Callable[[str], None],
+    show: Callable[[list[str]], None] | None,
+) -> None:
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def signalled() -> None:
+        if asked.is_set():
+            log.warning("a second signal: everything is killed")
+            for program in programs.all:
+                program.signal(signal.SIGKILL)
+        asked.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, signalled)
+    running = [asyncio.create_task(program.run()) for program in programs.all]
+    try:
+        if await _started(programs, folder, url, asked):
+            on_ready(url)
+            await _watch(Table(programs, url), asked, show)
+        log.info("draining")
+    finally:
+        # The gateway answers what is in flight, for which it needs the workers, and they the broker.
+        await programs.gateway.stop(drain_s + END_S)
+        await asyncio.gather(*(worker.stop(drain_s + END_S) for worker in programs.workers))
+        await programs.broker.stop(END_S)
+        for task in running:
+            task.cancel()
+        await asyncio.wait(running)
+
+
+async def _started(programs: Programs, folder: Path, url: str, asked: asyncio.Event) -> bool:
+    """Wait until every worker takes work; False where a signal came first.
+
+    Raises:
+        PluginError: A program ended, or it takes too long.
+    """
+    end = asyncio.get_running_loop().time() + START_S
+    while not asked.is_set():
+        if ended := next((program for program in programs.all if program.restarts > 0), None):
+            told = "\n".join((folder / f"{ended.name}.log").read_text(errors="replace").splitlines()[-LOG_LINES:])
+            raise PluginError(f"{ended.name} ended at its start. The end of its log:\n{told}")
+        if await asyncio.to_thread(_workers_up, url) >= len(programs.workers):
+            return True
+        if asyncio.get_running_loop().time() > end:
+            raise PluginError(f"The cluster is not ready after {START_S:g} s; its logs are in {folder}.")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                await asked.wait()
+    return False
+
+
+def _workers_up(url: str) -> int:
+    try:
+        with urlopen(f"{url}/health", timeout=2) as reply:
+            workers = orjson.loads(reply.read()).get("workers", ())
+    except (URLError, OSError):
+        return 0
+    return sum(bool(worker.get("healthy")) for worker in workers)
+
+
+async def _watch(table: Table, asked: asyncio.Event, show: Callable[[list[str]], None] | None) -> None:
+    while not asked.is_set():
+        if show is not None:
+            show(await asyncio.to_thread(table.lines))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SHOW_S):
+                await asked.wait()

@@ -1,0 +1,101 @@
+"""The frame of every message: a small head that is read on its own, then sections of bytes that are not.
+
+    "SIE" | version, 1 byte | sections, 1 byte | length of head and of each section, 4 bytes each | head | sections
+
+Lengths are big-endian; the head is a msgpack map. A sidecar reads heads and passes the sections on unread.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sie_sdk.wire import WireError, pack, unpack
+
+VERSION = 1
+MAGIC = b"SIE"
+MOST_HEAD_BYTES = 1 << 16
+MOST_HEAD_VALUES = 4096
+MOST_SECTIONS = 4
+_START = struct.Struct("!3sBB")
+_LENGTH = struct.Struct("!I")
+
+
+class FrameError(ValueError):
+    """Bytes that are no frame, or one of another version; the message names what is wrong and holds nothing of them."""
+
+
+def encode(head: Mapping[str, Any], sections: Sequence[bytes] = ()) -> bytes:
+    """Write a frame.
+
+    Raises:
+        FrameError: The head is beyond `MOST_HEAD_BYTES`, or there are too many sections.
+    """
+    packed = pack(head)
+    if len(packed) > MOST_HEAD_BYTES:
+        raise FrameError(f"a head of {len(packed)} bytes is beyond {MOST_HEAD_BYTES}")
+    if len(sections) > MOST_SECTIONS:
+        raise FrameError(f"{len(sections)} sections are beyond {MOST_SECTIONS}")
+    lengths = [_LENGTH.pack(len(part)) for part in (packed, *sections)]
+    return b"".join((_START.pack(MAGIC, VERSION, len(sections)), *lengths, packed, *sections))
+
+
+def read_head(frame: bytes | memoryview) -> dict[str, Any]:
+    """Read the head alone; lengths are checked, the sections are not touched.
+
+    Raises:
+        FrameError: It is no frame of this version.
+    """
+    return _head(frame, _lengths(frame))
+
+
+def decode(frame: bytes | memoryview) -> tuple[dict[str, Any], list[memoryview]]:
+    """Read the head, and the sections as views of the frame.
+
+    Raises:
+        FrameError: It is no frame of this version.
+    """
+    lengths = _lengths(frame)
+    head, view = _head(frame, lengths), memoryview(frame)
+    sections, start = [], _body(lengths) + lengths[0]
+    for length in lengths[1:]:
+        sections.append(view[start : start + length])
+        start += length
+    return head, sections
+
+
+def _lengths(frame: bytes | memoryview) -> list[int]:
+    """Read and check the length of the head and of each section."""
+    if len(frame) < _START.size:
+        raise FrameError(f"a frame of {len(frame)} bytes is cut short")
+    magic, version, sections = _START.unpack_from(frame)
+    if magic != MAGIC:
+        raise FrameError("the bytes do not begin as a frame does")
+    if version != VERSION:
+        raise FrameError(f"version {version} is not {VERSION}, which this process reads; run one release everywhere")
+    if sections > MOST_SECTIONS:
+        raise FrameError(f"{sections} sections are beyond {MOST_SECTIONS}")
+    if len(frame) < _START.size + (1 + sections) * _LENGTH.size:
+        raise FrameError(f"a frame of {len(frame)} bytes is cut short")
+    lengths = [_LENGTH.unpack_from(frame, _START.size + place * _LENGTH.size)[0] for place in range(1 + sections)]
+    if lengths[0] > MOST_HEAD_BYTES:
+        raise FrameError(f"a head of {lengths[0]} bytes is beyond {MOST_HEAD_BYTES}")
+    if (wanted := _body(lengths) + sum(lengths)) != len(frame):
+        raise FrameError(f"the lengths say {wanted} bytes, and the frame has {len(frame)}")
+    return lengths
+
+
+def _body(lengths: Sequence[int]) -> int:
+    return _START.size + len(lengths) * _LENGTH.size
+
+
+def _head(frame: bytes | memoryview, lengths: Sequence[int]) -> dict[str, Any]:
+    start = _body(lengths)
+    try:
+        head = unpack(memoryview(frame)[start : start + lengths[0]], most=MOST_HEAD_VALUES)
+    except WireError as error:
+        raise FrameError(f"the head cannot be read: {error}") from None
+    if not isinstance(head, dict):
+        raise FrameError("the head is no map")
+    return head

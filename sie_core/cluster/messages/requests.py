@@ -1,0 +1,143 @@
+"""A request as bytes: what its items share, and the items, each packed once by the gateway and read by a worker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, astuple, fields
+from typing import Any
+
+from sie_sdk.wire import WireError, pack, unpack
+
+from sie_core.cluster.messages.frames import FrameError
+from sie_core.contracts import InferenceRequest, Item, LoadWait, Media, ReplyForm
+
+OF_THE_HEAD = frozenset({"model", "operation", "items", "request_id", "deadline", "query", "client", "priority"})
+"""Fields of a request that travel elsewhere: in the head, or as items."""
+TUPLES = frozenset({"output_types", "labels"})
+MEDIA = ("audio", "video", "document")
+MOST_VALUES = 1 << 20
+_DEFAULTS: Mapping[type, Sequence[tuple[str, Any]]] = {
+    kind: [
+        (each.name, each.default_factory() if each.default_factory is not MISSING else each.default)
+        for each in fields(kind)
+    ]
+    for kind in (InferenceRequest, Item, Media)
+}
+"""The fields of what is packed, with their defaults, which do not travel."""
+
+
+def pack_shared(request: InferenceRequest) -> bytes:
+    """Pack what every item of a request shares. Requests with equal bytes may share a batch."""
+    told = {name: value for name, value in _told(request).items() if name not in OF_THE_HEAD}
+    if "load_wait" in told:
+        told["load_wait"] = load_wait_row(request.load_wait)
+    if "reply" in told:
+        told["reply"] = list(astuple(request.reply))
+    return pack(told)
+
+
+def pack_item(item: Item) -> bytes:
+    """Pack one item."""
+    return pack({name: _plain(value) for name, value in _told(item).items()})
+
+
+def read_request(
+    head: Mapping[str, Any], shared: bytes | memoryview, items: Sequence[bytes | memoryview], query: bytes | memoryview
+) -> InferenceRequest:
+    """Read a slice as a request of its own.
+
+    Args:
+        head: `model`, `operation`, `request_id`, `client`, `priority`, and `left_s`: seconds until nobody wants the
+            answer, None for ever.
+        shared: From `pack_shared`.
+        items: From `pack_item`.
+        query: From `pack_item`; empty where there is none.
+
+    Raises:
+        FrameError: It is not what these functions write.
+    """
+    known = {field.name for field in fields(InferenceRequest)} - OF_THE_HEAD
+    told = _map(shared)
+    if unknown := sorted(set(told) - known):
+        raise FrameError(f"the request has a field {unknown[0][:64]!r}, which this process does not know")
+    left = head.get("left_s")
+    try:
+        shared_fields: dict[str, Any] = {name: tuple(told[name]) if name in TUPLES else told[name] for name in told}
+        if "load_wait" in told:
+            shared_fields["load_wait"] = read_load_wait(told["load_wait"])
+        if "reply" in told:
+            shared_fields["reply"] = ReplyForm(*told["reply"])
+        return InferenceRequest(
+            model=head["model"],
+            operation=head["operation"],
+            request_id=head["request_id"],
+            client=head.get("client"),
+            priority=head.get("priority"),
+            items=[read_item(each) for each in items],
+            query=read_item(query) if len(query) else None,
+            # The time left is counted from here on: clocks of two hosts are never compared.
+            deadline=None if left is None else time.monotonic() + float(left),
+            **shared_fields,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise FrameError(f"the request cannot be read ({type(error).__name__})") from None
+
+
+def read_item(packed: bytes | memoryview) -> Item:
+    """Read one item.
+
+    Raises:
+        FrameError: It is not what `pack_item` writes.
+    """
+    told = _map(packed)
+    try:
+        for name in MEDIA:
+            if name in told:
+                told[name] = Media(**told[name])
+        if "images" in told:
+            told["images"] = tuple(Media(**each) for each in told["images"])
+        if "token_ids" in told:
+            told["token_ids"] = tuple(told["token_ids"])
+        return Item(**told)
+    except (TypeError, ValueError) as error:
+        raise FrameError(f"an item cannot be read ({type(error).__name__})") from None
+
+
+def load_wait_row(wait: LoadWait) -> list[Any]:
+    """Write a wait for a load; its places are those of this process."""
+    return [wait.seconds, wait.if_soon]
+
+
+def read_load_wait(row: Sequence[Any]) -> LoadWait:
+    """Read it."""
+    seconds, if_soon = row
+    return LoadWait(float(seconds), bool(if_soon))
+
+
+def _told(value: Any) -> dict[str, Any]:
+    """Give the fields of a dataclass that are not at their defaults."""
+    given = {}
+    for name, default in _DEFAULTS[type(value)]:
+        said = getattr(value, name)
+        if default is MISSING or (said is not default and said != default):
+            given[name] = said
+    return given
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Media):
+        return _told(value)
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return value
+
+
+def _map(packed: bytes | memoryview) -> dict[str, Any]:
+    try:
+        value = unpack(packed, most=MOST_VALUES)
+    except WireError as error:
+        raise FrameError(f"a section cannot be read: {error}") from None
+    if not isinstance(value, dict):
+        raise FrameError("a section is no map")
+    return value

@@ -1,0 +1,265 @@
+"""Work and its result: a slice of a request on its way to a worker, and the answer on its way back."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields
+from itertools import pairwise
+from typing import Any, Literal, TypeVar, get_args
+
+import msgpack
+
+from sie_core.cluster.messages.frames import FrameError, decode, encode, read_head
+from sie_core.contracts import Operation, Timing, Usage
+
+MOST_ITEMS = 32
+"""Items of one slice."""
+WorkOperation = Operation | Literal["tokenize", "decode"]
+OPERATIONS: tuple[str, ...] = (*get_args(Operation), "tokenize", "decode")
+Head = TypeVar("Head", "WorkHead", "ResultHead")
+_TOKEN = re.compile(r"[*>\s]")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkHead:
+    """What a sidecar reads of a slice."""
+
+    request_id: str
+    slice: int
+    """Which slice of the request, from 0."""
+    slices: int
+    attempt: int
+    """1 at first; a slice whose result was lost is sent again with the next."""
+    operation: WorkOperation
+    model: str
+    """As the client wrote it, profile included."""
+    key: bytes
+    """Equal for slices that may share a batch: a hash of model, operation and what their items share."""
+    first: int
+    """The index of its first item in the request."""
+    items: int
+    cost: int
+    """Bytes of its items: cheap to know, and in proportion to the tokens of one model's texts."""
+    reply: str
+    """The subject that waits for the result, the request's own: no two requests in flight have the same."""
+    client: str | None = None
+    """Whose request it is; see `InferenceRequest.client`."""
+    priority: str | None = None
+    left_s: float | None = None
+    """Seconds until nobody wants the answer, when it was sent."""
+    trace: str | None = None
+    """The `traceparent` of the request."""
+    alone: bool = False
+    """Whether it shares no batch: a process ended while it was at work."""
+    offer: Mapping[str, Any] | None = None
+    """Where the whole slice can be fetched, from `Offer.to_map`: it is larger than a message."""
+
+    @property
+    def id(self) -> str:
+        """The message's id in the queue. Two clients may choose the same id of a request; replies differ."""
+        return f"{self.reply}.{self.slice}.{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class ResultHead:
+    """What a gateway reads of a result before it takes the items."""
+
+    request_id: str
+    slice: int
+    attempt: int
+    items: int
+    error: Mapping[str, Any] | None = None
+    """From `error_to_map`; there are no items then."""
+    timing: Mapping[str, Any] | None = None
+    usage: Mapping[str, Any] | None = None
+    truncated: int = 0
+    lora: str | None = None
+    ignored_options: tuple[str, ...] = ()
+    query: Mapping[str, Any] | None = None
+    """Of `usage`, what a query took that all slices share."""
+    query_truncated: bool = False
+
+    def read_timing(self) -> Timing:
+        """Read the times."""
+        return Timing(**_known(Timing, self.timing))
+
+    def read_usage(self) -> Usage:
+        """Read the counts."""
+        return Usage(**_known(Usage, self.usage))
+
+    def read_query(self) -> Usage:
+        """Read those of the query."""
+        return Usage(**_known(Usage, self.query))
+
+
+_TYPES: Mapping[type, Mapping[str, tuple[type, ...]]] = {
+    WorkHead: {
+        **dict.fromkeys(("request_id", "operation", "model", "reply", "trace", "client", "priority"), (str,)),
+        **dict.fromkeys(("slice", "slices", "attempt", "first", "items", "cost"), (int,)),
+        "key": (bytes,),
+        "left_s": (int, float),
+        "alone": (bool,),
+        "offer": (dict,),
+    },
+    ResultHead: {
+        **dict.fromkeys(("request_id", "lora"), (str,)),
+        **dict.fromkeys(("slice", "attempt", "items", "truncated"), (int,)),
+        **dict.fromkeys(("error", "timing", "usage", "query"), (dict,)),
+        "query_truncated": (bool,),
+        "ignored_options": (list,),
+    },
+}
+"""The types of a head's fields on the wire."""
+_NAMES = {kind: tuple(each.name for each in fields(kind)) for kind in (WorkHead, ResultHead)}
+_REQUIRED = {
+    kind: tuple(each.name for each in fields(kind) if each.default is MISSING) for kind in (WorkHead, ResultHead)
+}
+
+
+def work_key(model: str, operation: WorkOperation, shared: bytes) -> bytes:
+    """Give the 16 bytes that slices of one batch have in common."""
+    hashed = hashlib.blake2b(digest_size=16)
+    for part in (model.encode(), operation.encode(), shared):
+        hashed.update(len(part).to_bytes(8, "big") + part)
+    return hashed.digest()
+
+
+def encode_work(
+    head: WorkHead, shared: bytes, items: Sequence[bytes], query: bytes = b"", left_s: float | None = None
+) -> bytes:
+    """Write a slice: its head, what its items share, the query, and the items.
+
+    Args:
+        head: The head.
+        shared: What its items share.
+        items: The items.
+        query: The query; empty where there is none.
+        left_s: The head's, where it was made before.
+    """
+    told = _plain(head)
+    if left_s is not None:
+        told["left_s"] = left_s
+    return encode(told, (shared, query, _joined(items)))
+
+
+def encode_offered(head: WorkHead, left_s: float, offer: Mapping[str, Any]) -> bytes:
+    """Write the head of a slice that is to be fetched."""
+    return encode({**_plain(head), "left_s": left_s, "offer": dict(offer)}, (b"", b"", b""))
+
+
+def encode_result(head: ResultHead, items: Sequence[bytes] = ()) -> bytes:
+    """Write a result with the encoded items of a reply."""
+    return encode(_plain(head), (_joined(items),))
+
+
+def read_work_head(frame: bytes | memoryview) -> WorkHead:
+    """Read the head of a slice alone.
+
+    Raises:
+        FrameError: It is no slice, or breaks a bound.
+    """
+    head = _made(WorkHead, read_head(frame))
+    if not 1 <= head.items <= MOST_ITEMS:
+        raise FrameError(f"a slice of {head.items} items; it has 1 to {MOST_ITEMS}")
+    if not 0 <= head.slice < head.slices or head.attempt < 1 or head.first < 0 or head.cost < 0:
+        raise FrameError(f"slice {head.slice} of {head.slices}, attempt {head.attempt}, contradict each other")
+    if head.operation not in OPERATIONS:
+        raise FrameError(f"{str(head.operation)[:64]!r} is no operation")
+    return head
+
+
+def decode_work(frame: bytes | memoryview) -> tuple[WorkHead, memoryview, list[bytes], memoryview]:
+    """Read a slice: its head, what its items share, the items, and the query, empty where there is none.
+
+    Raises:
+        FrameError: It is no slice, or breaks a bound.
+    """
+    head = read_work_head(frame)
+    sections = decode(frame)[1]
+    if len(sections) != 3:
+        raise FrameError(f"a slice has 3 sections, not {len(sections)}")
+    shared, query, items = sections
+    return head, shared, _parts(items, head.items), query
+
+
+def decode_result(frame: bytes | memoryview) -> tuple[ResultHead, list[bytes]]:
+    """Read a result and its items.
+
+    Raises:
+        FrameError: It is no result, or breaks a bound.
+    """
+    fields_, sections = decode(frame)
+    head = _made(ResultHead, fields_)
+    if not 0 <= head.items <= MOST_ITEMS or (head.error is not None and head.items):
+        raise FrameError(f"a result of {head.items} items; it has up to {MOST_ITEMS}, and none beside an error")
+    if len(sections) != 1:
+        raise FrameError(f"a result has 1 section, not {len(sections)}")
+    return head, _parts(sections[0], head.items)
+
+
+def subject(*tokens: str) -> str:
+    """Join names into a subject: `/` is written `__`, `.` is `_dot_`, and `*`, `>` and blanks are `_`."""
+    return ".".join(_TOKEN.sub("_", token.replace("/", "__").replace(".", "_dot_")) for token in tokens)
+
+
+def _joined(items: Sequence[bytes]) -> bytes:
+    return b"".join((msgpack.Packer().pack_array_header(len(items)), *items)) if items else b""
+
+
+def _parts(section: memoryview, count: int) -> list[bytes]:
+    """Split an array of msgpack values without reading them."""
+    if not count:
+        if len(section):
+            raise FrameError(f"no items are announced, and there are {len(section)} bytes")
+        return []
+    unpacker = msgpack.Unpacker(max_buffer_size=len(section))
+    unpacker.feed(section)
+    try:
+        there = unpacker.read_array_header()
+        ends = [unpacker.tell()]
+        for _ in range(min(there, count)):
+            unpacker.skip()
+            ends.append(unpacker.tell())
+    except (ValueError, msgpack.UnpackException) as error:
+        raise FrameError(f"the items cannot be read ({type(error).__name__})") from None
+    if there != count:
+        raise FrameError(f"{count} items are announced, and {there} are there")
+    if ends[-1] != len(section):
+        raise FrameError(f"{len(section) - ends[-1]} bytes are left behind the items")
+    return [bytes(section[start:stop]) for start, stop in pairwise(ends)]
+
+
+def _plain(head: WorkHead | ResultHead) -> dict[str, Any]:
+    told = {}
+    for name in _NAMES[type(head)]:
+        value = getattr(head, name)
+        if value is not None:
+            told[name] = list(value) if isinstance(value, tuple) else value
+    return told
+
+
+def _made(kind: type[Head], told: Mapping[str, Any]) -> Head:
+    """Make a head of a map; fields that a newer peer knows are passed over, those it lacks are named."""
+    types = _TYPES[kind]
+    given = {name: value for name, value in told.items() if name in types}
+    for name in _REQUIRED[kind]:
+        if name not in given:
+            raise FrameError(f"the head lacks {name!r}")
+    for name, value in given.items():
+        if not isinstance(value, types[name]) or (isinstance(value, bool) and bool not in types[name]):
+            raise FrameError(f"{name!r} of the head is a {type(value).__name__}")
+    if "ignored_options" in given:
+        given["ignored_options"] = tuple(map(str, given["ignored_options"]))
+    return kind(**given)
+
+
+def _known(kind: type[Timing | Usage], told: Mapping[str, Any] | None) -> dict[str, Any]:
+    names = {field.name for field in fields(kind)}
+    return {name: value for name, value in (told or {}).items() if name in names}
+
+
+def to_map(value: Timing | Usage) -> dict[str, Any]:
+    """Write times or counts for a result's head."""
+    return {name: each for name, each in asdict(value).items() if each is not None}

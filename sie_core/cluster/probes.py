@@ -1,0 +1,51 @@
+"""The HTTP side of programs that serve no inference: `/healthz`, `/livez`, `/readyz` and `/metrics`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from sie_core.contracts import InferenceError
+
+Problem = Callable[[], str | None]
+
+
+def probes(live: Problem, ready: Problem, registry: CollectorRegistry) -> Starlette:
+    """Make the application.
+
+    Args:
+        live: Says why the process should be restarted; None where it should not.
+        ready: Says why it takes no work.
+        registry: The metrics.
+    """
+
+    def verdict(problem: Problem) -> Callable[[Request], Response]:
+        def answer(request: Request) -> Response:
+            said = problem()
+            return PlainTextResponse(said or "ok", 503 if said else 200)
+
+        return answer
+
+    def metrics(request: Request) -> Response:
+        write, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(write(registry), headers={"Content-Type": content_type})
+
+    return Starlette(
+        routes=[
+            Route("/healthz", verdict(live)),
+            Route("/livez", verdict(live)),
+            Route("/readyz", verdict(ready)),
+            Route("/metrics", metrics),
+        ]
+    )
+
+
+def refusal(error: InferenceError) -> Response:
+    """Answer bytes that are no request."""
+    return PlainTextResponse(error.message, error.spec.status)

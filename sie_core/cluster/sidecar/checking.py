@@ -1,0 +1,38 @@
+"""What a sidecar checks of a delivery before it is handed on; the items are not read."""
+
+from __future__ import annotations
+
+from sie_core.cluster.messages.frames import FrameError
+from sie_core.cluster.messages.work import WorkHead, read_work_head
+from sie_core.cluster.subjects import work_subject
+from sie_core.contracts import Delivery
+
+
+def checked_head(delivery: Delivery, pool: str, bundle: str, own_inbox: str) -> WorkHead:
+    """Read the head of a slice, where subject, model and reply belong together.
+
+    Args:
+        delivery: What was pulled.
+        pool: The queue pool it is pulled from.
+        bundle: That of this worker.
+        own_inbox: An inbox of this process; those of gateways begin as it does.
+
+    Raises:
+        FrameError: They do not; it is dropped.
+    """
+    head = read_work_head(delivery.payload)
+    if delivery.subject.rpartition(".")[0] != work_subject(head.model, pool, bundle).rpartition(".")[0]:
+        raise FrameError(f"a slice for the model {head.model[:100]!r} came by the subject {delivery.subject[:200]!r}")
+    if not is_inbox(head.reply, own_inbox):
+        raise FrameError(f"{head.reply[:200]!r} is no inbox of a gateway")
+    return head
+
+
+def is_inbox(subject: str, own_inbox: str) -> bool:
+    """Whether a subject lies below an inbox of some process, as far as it tells."""
+    tokens = subject.split(".")
+    return tokens[0] == own_inbox.partition(".")[0] and len(tokens) > 2 and all(map(_is_plain, tokens))
+
+
+def _is_plain(token: str) -> bool:
+    return bool(token) and token.isascii() and token.isprintable() and not set(token) & set("*> ")

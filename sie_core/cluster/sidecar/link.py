@@ -1,0 +1,158 @@
+"""The connections to the adapter process: made again without end, given up together when one of them ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from sie_core.cluster.ipc.framing import FrameStream, Kind
+from sie_core.cluster.ipc.listening import is_own_user
+from sie_core.cluster.messages.frames import FrameError, read_head
+
+AGAIN_S = 0.2
+MISSED_PINGS = 3
+
+log = logging.getLogger(__name__)
+
+
+class Link:
+    """One adapter process, as the sidecar sees it.
+
+    Args:
+        path: Its Unix socket.
+        connections: How many are made.
+        ping_s: Between two pings; a process that answers none of three in a row does not count as up until it does.
+        on_up: Called when it takes work, again after each time it did not.
+        on_down: Called when it does not any more; with True where its connections ended, and with them what it had.
+        on_result: Takes the number and the result of a slice.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        connections: int,
+        ping_s: float,
+        on_up: Callable[[], None],
+        on_down: Callable[[bool], None],
+        on_result: Callable[[int, bytes], None],
+    ) -> None:
+        self._path, self._connections, self._ping_s = path, connections, ping_s
+        self._on_up, self._on_down, self._on_result = on_up, on_down, on_result
+        self._streams: list[FrameStream] = []
+        self._of: dict[int, FrameStream] = {}
+        self._ended = asyncio.Event()
+        self._missed = 0
+        self._draining = False
+        self.up = False
+        self._ready = False
+        self._problem: str | None = None
+        self.status_frame = b""
+        """The last status as it came, for gateways; empty where there is none."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why it takes no work."""
+        if self.up:
+            return None
+        if not self._streams:
+            return f"no adapter process answers at {self._path}"
+        if self._draining:
+            return "the adapter process is draining"
+        if self._missed >= MISSED_PINGS:
+            return "the adapter process does not answer"
+        return self._problem or "the adapter process has not said that it is ready"
+
+    async def run(self) -> None:
+        """Keep connected until cancelled."""
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                self._ended.clear()
+                with contextlib.suppress(OSError):
+                    for _ in range(self._connections):
+                        await loop.create_unix_connection(self._stream, str(self._path))
+                    await self._until_ended()
+                self._give_up()
+                await asyncio.sleep(AGAIN_S)
+        finally:
+            self._give_up()
+
+    def send(self, number: int, frame: bytes) -> None:
+        """Send a slice, by the connection with the least that waits."""
+        stream = min(self._streams, key=lambda each: each.unsent_bytes) if self._streams else None
+        if stream is not None:
+            self._of[number] = stream
+            stream.send(Kind.WORK, number, frame)
+
+    def cancel(self, number: int) -> None:
+        """Say that nobody waits for a slice any more; there is no result then."""
+        if (stream := self._of.pop(number, None)) is not None:
+            stream.send(Kind.CANCEL, number)
+
+    def _stream(self) -> FrameStream:
+        return FrameStream(self._opened, self._frame, lambda _: self._ended.set())
+
+    def _opened(self, stream: FrameStream) -> None:
+        if not is_own_user(stream.transport.get_extra_info("socket")):
+            raise PermissionError(f"a process of another user listens on {self._path}")
+        self._streams.append(stream)
+
+    def _frame(self, stream: FrameStream, kind: Kind, number: int, payload: bytes) -> None:
+        self._missed = 0
+        if kind is Kind.RESULT:
+            if self._of.pop(number, None) is not None:
+                self._on_result(number, payload)
+        elif kind is Kind.STATUS:
+            self._take_status(payload)
+        elif kind is Kind.DRAIN:
+            self._draining = True
+            self._look()
+            stream.send(Kind.DRAIN, 0)
+        if kind is not Kind.RESULT or not self.up:
+            self._look()
+
+    def _take_status(self, payload: bytes) -> None:
+        try:
+            head = read_head(payload)
+            self._ready, self._problem = bool(head.get("ready")), head.get("problem")
+            self.status_frame = payload
+        except FrameError as error:
+            log.error("the status of the adapter process cannot be read: %s", error)
+
+    def _look(self) -> None:
+        up = (
+            len(self._streams) == self._connections
+            and self._ready
+            and not self._draining
+            and self._missed < MISSED_PINGS
+        )
+        if up != self.up:
+            self.up = up
+            if up:
+                self._on_up()
+            else:
+                self._on_down(False)
+
+    async def _until_ended(self) -> None:
+        while not self._ended.is_set():
+            self._missed += 1
+            self._look()
+            for stream in self._streams[:1]:
+                stream.send(Kind.PING, 0)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._ping_s):
+                    await self._ended.wait()
+
+    def _give_up(self) -> None:
+        had = bool(self._streams)
+        for stream in self._streams:
+            stream.abort()
+        self._streams.clear()
+        self._of.clear()
+        self._ready, self._problem, self.status_frame = False, None, b""
+        self._missed, self._draining, self.up = 0, False, False
+        if had:
+            self._on_down(True)

@@ -1,0 +1,338 @@
+"""The sidecar's work: from the queue to the adapter process, and its results to the gateways."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+
+from sie_core.cluster.messages.bulk import BulkSender, Offer, fetch
+from sie_core.cluster.messages.errors import WORKER_LOST, error_to_map
+from sie_core.cluster.messages.frames import FrameError, encode
+from sie_core.cluster.messages.work import ResultHead, WorkHead, encode_result, read_work_head
+from sie_core.cluster.sidecar.checking import checked_head, is_inbox
+from sie_core.cluster.sidecar.held import Held, Slice
+from sie_core.cluster.sidecar.link import Link
+from sie_core.cluster.sidecar.metrics import SidecarMetrics
+from sie_core.cluster.sidecar.pulling import Pulls
+from sie_core.cluster.subjects import cancel_subject, health_subject
+from sie_core.contracts import Delivery, InferenceError, Message, Pull, QueueError, QueueTransport
+from sie_core.settings import Settings
+
+REMEMBERED = 4096
+"""Cancelled requests that are remembered: their slices may come later than the broadcast."""
+BULK_BYTES = 256 << 20
+"""Results larger than a message that wait to be fetched."""
+MOST_HELD_S = 120.0
+"""How long such a result waits at most."""
+AGAIN_S = 0.1
+"""Between attempts to send a result while the broker is away."""
+
+log = logging.getLogger(__name__)
+
+
+class Sidecar:
+    """One of them; it is also the gate that `Drain` closes.
+
+    Args:
+        transport: Open.
+        settings: The settings in force.
+        worker: The name of this worker.
+        metrics: Counts.
+    """
+
+    def __init__(self, transport: QueueTransport, settings: Settings, worker: str, metrics: SidecarMetrics) -> None:
+        self._transport, self._settings, self._worker, self._metrics = transport, settings, worker, metrics
+        self._held = Held()
+        self._waiting: deque[Slice] = deque()
+        """Slices that the adapter process has not been sent."""
+        self._at_work = 0
+        self._alone = False
+        """Whether the one at work is to be alone."""
+        self._cancelled: dict[str, None] = {}
+        self._results: deque[tuple[Slice, bytes]] = deque()
+        self._sending: asyncio.Task[None] | None = None
+        self._fetches: set[asyncio.Task[None]] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._open = True
+        self._inbox = ""
+        self._bulk = BulkSender(transport, BULK_BYTES)
+        self._pulls = Pulls(transport, settings, self._delivered)
+        connections = settings.ipc_pool_size or settings.max_concurrent_batches
+        ping_s = settings.worker_ping_interval_ms / 1000
+        self.link = Link(settings.ipc_socket_path, connections, ping_s, self._up, self._down, self._answered)
+        metrics.watch(lambda: len(self._held), lambda: self.link.up)
+
+    @property
+    def in_flight(self) -> int:
+        """Slices held."""
+        return len(self._held)
+
+    @property
+    def problem(self) -> str | None:
+        """Why no work is taken."""
+        if not self._open:
+            return "draining"
+        if self._transport.state != "connected":
+            return f"the connection to {self._transport.url} is {self._transport.state}"
+        return self.link.problem
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        inbox = await self._transport.inbox(lambda _: None)
+        self._inbox = inbox.subject
+        await self._pulls.open()
+        await self._transport.subscribe(cancel_subject(self._settings.pool), self._cancel)
+        async with asyncio.TaskGroup() as tasks:
+            for each in (self.link.run(), self._pulls.look(), self._mark(), self._beat()):
+                tasks.create_task(each)
+
+    def close(self) -> None:
+        """Take no more; what was not begun goes back at once."""
+        self._open = False
+        self._pulls.stop()
+        self._hand_back(self._not_begun())
+
+    async def idle(self, timeout_s: float) -> bool:
+        """Wait until all that is at work is answered; False if `timeout_s` passed first."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._pulls.settled()
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def abandon(self) -> int:
+        """Give back what is at work."""
+        left = list(self._held)
+        self._hand_back(left)
+        return len(left)
+
+    def _up(self) -> None:
+        if self._open:
+            self._pulls.take()
+
+    def _down(self, lost: bool) -> None:
+        self._pulls.stop()
+        at_work = [held for held in self._held if held.sent and not held.answered]
+        self._hand_back(self._not_begun())
+        if not lost:
+            return
+        if at_work:
+            log.warning("the adapter process ended while %d slices were at work", len(at_work))
+        for held in at_work:
+            # Whose next attempt runs alone: it may have been what ended the process.
+            result = ResultHead(held.head.request_id, held.head.slice, held.head.attempt, 0, {"code": WORKER_LOST})
+            self._finish(held, encode_result(result), "lost")
+        self._at_work, self._alone = 0, False
+
+    def _delivered(self, delivery: Delivery, pull: Pull) -> None:
+        self._metrics.pulled.inc()
+        if not (self.link.up and self._open):
+            self._metrics.ended.labels("handed_back").inc()
+            delivery.nak()
+            return
+        try:
+            head = checked_head(delivery, self._settings.pool, self._settings.bundle, self._inbox)
+        except FrameError as error:
+            log.error("a message of the queue is dropped: %s", error)
+            self._drop(delivery, pull, "refused")
+            return
+        if head.reply in self._cancelled:
+            self._drop(delivery, pull, "cancelled")
+            return
+        self._idle.clear()
+        held = self._held.add(head, delivery, pull)
+        if delivery.attempt >= self._settings.max_deliver:
+            log.error("%s was given to workers %d times; it is refused", head.id, delivery.attempt)
+            told = f"Workers were given this request {delivery.attempt} times and did not answer it."
+            self._finish(held, _failure(head, InferenceError("INTERNAL_ERROR", told)), "refused")
+        elif held.frame:
+            self._take(held)
+        else:
+            task = asyncio.create_task(self._fetch(held))
+            self._fetches.add(task)
+            task.add_done_callback(self._fetches.discard)
+
+    def _take(self, held: Slice) -> None:
+        """Send a slice on, or have it wait for its turn."""
+        if self._waiting or self._alone or held.alone:
+            self._waiting.append(held)
+            self._dispatch()
+        else:
+            self._send(held)
+
+    async def _fetch(self, held: Slice) -> None:
+        """Fetch a slice that is larger than a message from the gateway that holds it."""
+        try:
+            offer = Offer.from_map(held.head.offer or {}, BULK_BYTES)
+            if not is_inbox(offer.subject, self._inbox):
+                raise FrameError(f"{offer.subject[:200]!r} is no inbox of a gateway")
+            frame = await fetch(self._transport, offer)
+            if read_work_head(frame).id != held.head.id:
+                raise FrameError("what was fetched is another slice")
+        except QueueError as error:
+            log.warning("the slice %s could not be fetched: %s", held.head.id, error)
+            if error.failure == "NOT_FOUND":
+                self._release(held)  # nobody waits for it, or its gateway sends it again
+            else:
+                self._hand_back([held])
+        except FrameError as error:
+            log.error("the slice %s is dropped: %s", held.head.id, error)
+            self._metrics.ended.labels("refused").inc()
+            self._release(held)
+        else:
+            if self._held.holds(held):
+                held.frame = frame
+                self._take(held)
+
+    def _dispatch(self) -> None:
+        """Send what waits; what is to be alone goes when nothing is at work."""
+        while self._waiting and not self._alone:
+            if self._waiting[0].alone:
+                if self._at_work:
+                    return
+                self._alone = True
+            self._send(self._waiting.popleft())
+
+    def _send(self, held: Slice) -> None:
+        held.sent = True
+        self._at_work += 1
+        self.link.send(held.number, held.frame)
+
+    def _answered(self, number: int, frame: bytes) -> None:
+        held = self._held.get(number)
+        if held is not None and not held.answered:
+            self._metrics.items.inc(held.head.items)
+            self._finish(held, frame, "answered")
+            self._end_work()
+
+    def _end_work(self) -> None:
+        self._at_work -= 1
+        self._alone = False
+        if self._waiting:
+            self._dispatch()
+
+    def _finish(self, held: Slice, frame: bytes, how: str) -> None:
+        """Send a result; the message is acknowledged behind it."""
+        self._metrics.ended.labels(how).inc()
+        held.answered = True
+        self._results.append((held, frame))
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.create_task(self._send_results())
+
+    async def _send_results(self) -> None:
+        while self._results:
+            held, frame = self._results[0]
+            try:
+                if len(frame) > self._transport.max_payload:
+                    await self._offer(held, frame)
+                else:
+                    await self._transport.send(held.head.reply, frame)
+            except QueueError as error:
+                if error.failure != "UNAVAILABLE":
+                    log.error("the result of %s cannot be sent: %s", held.head.id, error)
+                    if held.offer is None and len(frame) <= self._transport.max_payload:
+                        self._results.popleft()
+                        self._release(held)
+                        continue
+                    frame = _failure(
+                        held.head, InferenceError("RESOURCE_EXHAUSTED", f"The result is too large: {error}")
+                    )
+                    self._results[0] = (held, frame)
+                    continue
+                # It is kept until the broker is there again.
+                await asyncio.sleep(AGAIN_S)
+                continue
+            self._results.popleft()
+            if len(frame) <= self._transport.max_payload:
+                self._release(held)
+
+    async def _offer(self, held: Slice, frame: bytes) -> None:
+        """Say where a result larger than a message can be fetched; acknowledge once it was, or nobody wants it."""
+        offer = held.offer = await self._bulk.offer(frame, lambda: self._release(held))
+        await self._transport.send(held.head.reply, encode({"offer": offer.to_map()}))
+        left_s = MOST_HELD_S if held.head.left_s is None else min(MOST_HELD_S, held.head.left_s)
+        asyncio.get_running_loop().call_later(left_s, self._release, held)
+
+    def _release(self, held: Slice) -> None:
+        """Acknowledge a slice and hold it no more."""
+        if self._held.remove(held):
+            self._drop(held.delivery, held.pull, None)
+        if held.offer is not None:
+            self._bulk.withdraw(held.offer)
+        if not self._held:
+            self._idle.set()
+
+    def _drop(self, delivery: Delivery, pull: Pull, how: str | None) -> None:
+        if how is not None:
+            self._metrics.ended.labels(how).inc()
+        delivery.ack()
+        pull.add_credit(1)
+
+    def _hand_back(self, slices: list[Slice]) -> None:
+        self._waiting = deque(each for each in self._waiting if each not in slices)
+        for held in slices:
+            if self._held.remove(held):
+                self._metrics.ended.labels("handed_back").inc()
+                held.delivery.nak()
+                held.pull.add_credit(1)
+        if not self._held:
+            self._idle.set()
+
+    def _not_begun(self) -> list[Slice]:
+        return [held for held in self._held if not held.sent and not held.answered]
+
+    def _cancel(self, message: Message) -> None:
+        reply = message.payload.decode("utf-8", "replace")
+        self._cancelled[reply] = None
+        if len(self._cancelled) > REMEMBERED:
+            del self._cancelled[next(iter(self._cancelled))]
+        for held in self._held.of_request(reply):
+            if held.answered:
+                if held.offer is not None:
+                    self._release(held)
+                continue
+            self._metrics.ended.labels("cancelled").inc()
+            self._release(held)
+            if held.sent:
+                self.link.cancel(held.number)
+                self._end_work()
+            elif held in self._waiting:
+                self._waiting.remove(held)
+
+    async def _mark(self) -> None:
+        """Say of what is held that it is at work, so that nobody else is given it."""
+        while True:
+            await asyncio.sleep(self._settings.ack_wait_s / 3)
+            for held in self._held:
+                held.delivery.in_progress()
+
+    async def _beat(self) -> None:
+        """Tell gateways of this worker."""
+        told: object = None
+        interval_s, waited = self._settings.health_publish_interval_ms / 1000, 0.0
+        step_s = min(1.0, interval_s)
+        while True:
+            status = self.link.status_frame if self._open else b""
+            if status != told or waited >= interval_s:
+                told, waited = status, 0.0
+                head = {
+                    "worker": self._worker,
+                    "pool": self._settings.pool,
+                    "bundle": self._settings.bundle,
+                    "up": self.link.up and self._open,
+                    "held": len(self._held),
+                }
+                try:
+                    await self._transport.send(health_subject(self._worker), encode(head, (status,)))
+                except QueueError:
+                    told = None
+            await asyncio.sleep(step_s)
+            waited += step_s
+
+
+def _failure(head: WorkHead, error: InferenceError) -> bytes:
+    return encode_result(ResultHead(head.request_id, head.slice, head.attempt, 0, error=error_to_map(error)))

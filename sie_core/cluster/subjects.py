@@ -1,0 +1,57 @@
+"""The names of everything in the queue: subjects, queues and consumers, and what they are set to."""
+
+from __future__ import annotations
+
+import hashlib
+
+from sie_core.cluster.messages.work import subject
+from sie_core.contracts import ConsumerSettings, QueueSettings
+
+MOST_AGE_S = 900.0
+"""No message stays longer, whatever its own time to live."""
+
+
+def work_subject(model: str, pool: str, bundle: str) -> str:
+    """Name the subject of a model's work. Resource pool, machine profile and bucket are the defaults."""
+    return subject("sie", "work", pool, "default", "any", bundle, model, "0")
+
+
+def work_queue(pool: str) -> QueueSettings:
+    """Describe the queue of a pool."""
+    return QueueSettings(
+        name="-".join(("sie", "work", subject(pool))),
+        subjects=(subject("sie", "work", pool) + ".>",),
+        max_age_s=MOST_AGE_S,
+    )
+
+
+def work_consumer(pool: str, work: str, ack_wait_s: float, max_deliver: int) -> ConsumerSettings:
+    """Describe the consumer of one model's work, whatever its bucket.
+
+    Args:
+        pool: The queue pool.
+        work: From `work_subject`.
+        ack_wait_s: See `ConsumerSettings`.
+        max_deliver: See `ConsumerSettings`.
+    """
+    pattern = work.rpartition(".")[0] + ".*"
+    name = "w-" + hashlib.blake2b(pattern.encode(), digest_size=12).hexdigest()
+    return ConsumerSettings(work_queue(pool).name, name, pattern, ack_wait_s=ack_wait_s, max_deliver=max_deliver)
+
+
+def needed_subject(pool: str) -> str:
+    """Name the broadcast of gateways that a model of a pool is asked for; its payload is the subject of the work."""
+    return subject("sie", "needed", pool)
+
+
+def cancel_subject(pool: str) -> str:
+    """Name the broadcast of gateways that nobody waits for a request any more; its payload is the request's reply."""
+    return subject("sie", "cancel", pool)
+
+
+def health_subject(worker: str) -> str:
+    """Name the heartbeats of a worker."""
+    return subject("sie", "health", worker)
+
+
+EVERY_HEALTH = "sie.health.*"

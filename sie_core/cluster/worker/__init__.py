@@ -1,0 +1,1 @@
+"""The adapter process: the engine, fed by frames of its sidecar."""

@@ -1,0 +1,122 @@
+"""Answers slices with a backend: frames in, results out. It does not matter here how frames travel."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from sie_sdk.wire import pack, unpack
+
+from sie_core.cluster.messages.errors import error_to_map
+from sie_core.cluster.messages.frames import FrameError
+from sie_core.cluster.messages.requests import read_load_wait, read_request
+from sie_core.cluster.messages.work import ResultHead, WorkHead, decode_work, encode_result, read_work_head, to_map
+from sie_core.contracts import (
+    DecodeRequest,
+    DecodingBackend,
+    InferenceBackend,
+    InferenceError,
+    InferenceReply,
+    TokenizeRequest,
+    TokenizingBackend,
+    Usage,
+)
+from sie_core.logs import RequestFields, current_request
+
+NO_USAGE = Usage()
+ASKED = ("model", "operation", "request_id", "client", "priority", "left_s")
+"""Of a head, what the request is made of."""
+
+log = logging.getLogger(__name__)
+
+
+class WorkerBackend(InferenceBackend, TokenizingBackend, DecodingBackend, Protocol):
+    """What answers."""
+
+
+async def answer(backend: WorkerBackend, frame: bytes) -> bytes:
+    """Answer a slice.
+
+    Every failure is a result with an error of the table; what nobody foresaw is logged in full.
+
+    Raises:
+        FrameError: There is no head that says to whom.
+    """
+    head = read_work_head(frame)
+    current_request.set(RequestFields(head.request_id, _trace_id(head), head.model))
+    started = time.monotonic()
+    try:
+        reply, items = await _run(backend, frame)
+    except InferenceError as error:
+        return _failure(head, error)
+    except FrameError as error:
+        log.error("the slice %s cannot be read: %s", head.id, error)
+        return _failure(head, InferenceError("INTERNAL_ERROR", "A worker could not read what its gateway sent."))
+    except Exception:
+        log.exception("the slice %s failed", head.id)
+        told = "The server failed on this request; its log says why, under the id in X-SIE-Request-ID."
+        return _failure(head, InferenceError("INTERNAL_ERROR", told))
+    log.info(
+        "%s of %d items, slice %d of %d, attempt %d", head.operation, head.items, head.slice, head.slices, head.attempt,
+        extra={"latency_ms": round(1000 * (time.monotonic() - started), 2)},
+    )  # fmt: skip
+    return encode_result(_head(head, reply, len(items)), items)
+
+
+def error_result(head: WorkHead, error: InferenceError) -> bytes:
+    """Write the result of a slice that failed."""
+    return _failure(head, error)
+
+
+async def _run(backend: WorkerBackend, frame: bytes) -> tuple[InferenceReply | None, Sequence[bytes]]:
+    head, shared, items, query = decode_work(frame)
+    if head.operation in ("tokenize", "decode"):
+        told: Any = unpack(shared)
+        return None, await _ask_tokenizer(backend, head, told, [unpack(item) for item in items])
+    told = {name: getattr(head, name) for name in ASKED}
+    reply = await backend.infer(read_request(told, shared, items, query))
+    return reply, reply.items
+
+
+async def _ask_tokenizer(
+    backend: WorkerBackend, head: WorkHead, shared: Mapping[str, Any], items: Sequence[Any]
+) -> list[bytes]:
+    deadline = None if head.left_s is None else time.monotonic() + head.left_s
+    wait = read_load_wait(shared["load_wait"])
+    if head.operation == "decode":
+        asked = DecodeRequest(head.model, items, head.request_id, shared["special"], deadline, wait)
+        return [pack(text) for text in await backend.decode(asked)]
+    wanted = TokenizeRequest(head.model, items, head.request_id, shared["special"], shared["most"], deadline, wait)
+    return [pack([list(_row(token)) for token in tokens]) for tokens in await backend.tokenize(wanted)]
+
+
+def _row(token: Any) -> tuple[Any, ...]:
+    return token.id, token.text, token.special, token.start, token.stop
+
+
+def _head(head: WorkHead, reply: InferenceReply | None, items: int) -> ResultHead:
+    if reply is None:
+        return ResultHead(head.request_id, head.slice, head.attempt, items)
+    return ResultHead(
+        head.request_id,
+        head.slice,
+        head.attempt,
+        items,
+        timing=to_map(reply.timing),
+        usage=to_map(reply.usage),
+        truncated=reply.truncated,
+        lora=reply.lora,
+        ignored_options=reply.ignored_options,
+        query=None if reply.query == NO_USAGE else to_map(reply.query),
+        query_truncated=reply.query_truncated,
+    )
+
+
+def _failure(head: WorkHead, error: InferenceError) -> bytes:
+    return encode_result(ResultHead(head.request_id, head.slice, head.attempt, 0, error=error_to_map(error)))
+
+
+def _trace_id(head: WorkHead) -> str | None:
+    return head.trace.split("-")[1] if head.trace and head.trace.count("-") == 3 else None

@@ -1,0 +1,133 @@
+"""The adapter process: engine and intake in one process; this module puts them together, starts and stops them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import signal
+import socket
+from collections.abc import Callable
+from functools import partial
+
+from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
+
+from sie_core.catalog import build_catalog, open_folder
+from sie_core.catalog.sources.watcher import CatalogWatch
+from sie_core.cluster.ipc.listening import listen_on
+from sie_core.cluster.messages.status import WorkerStatus, encode_status
+from sie_core.cluster.probes import probes, refusal
+from sie_core.cluster.processes import Program, sie
+from sie_core.cluster.worker.intake import Intake
+from sie_core.engine import Engine, build_engine
+from sie_core.plugins import PluginSet
+from sie_core.server.run import COLLECT_EVERY, require_temporary_folder
+from sie_core.serving.draining import Drain
+from sie_core.serving.http_server import HttpServer, run_loop
+from sie_core.serving.listening import address_of, listen
+from sie_core.settings import Settings
+
+log = logging.getLogger("sie_core.worker")
+
+SIDECAR_S = 5.0
+"""How long the sidecar may take to end once all is answered."""
+TELL_S = 1.0
+"""Between two looks whether there is something to tell the sidecar."""
+OnReady = Callable[[], None]
+
+
+def work(
+    settings: Settings, plugins: PluginSet, on_ready: OnReady = lambda: None, *, with_sidecar: bool = False
+) -> None:
+    """Answer slices until a signal.
+
+    Args:
+        settings: The settings in force.
+        plugins: What is installed.
+        with_sidecar: Whether a sidecar is started too, and started again where it ends.
+        on_ready: Called once work is welcome, with every model to preload loaded.
+
+    Raises:
+        ListenError: The address, or the Unix socket, cannot be listened on.
+        PluginError: Something chosen by a setting is not installed.
+        SettingsError: As for the standalone server.
+    """
+    require_temporary_folder()
+    gc.set_threshold(*COLLECT_EVERY)
+    with contextlib.closing(listen(settings.http_host, settings.http_port)) as listener:
+        run_loop(_work(settings, plugins, listener, on_ready, _sidecar(settings) if with_sidecar else None))
+
+
+async def _work(
+    settings: Settings, plugins: PluginSet, listener: socket.socket, on_ready: OnReady, sidecar: Program | None
+) -> None:
+    folder = open_folder(settings, plugins)
+    catalog = build_catalog(settings, plugins, folder=folder)
+    engine = build_engine(settings, plugins, catalog, gated=True)
+    for collector in (ProcessCollector, PlatformCollector, GCCollector):
+        collector(registry=engine.metrics.registry)
+    # The sidecar drains with this process, and before it: what it has is answered by this one.
+    on_close = (lambda: None) if sidecar is None else sidecar.terminate
+    intake = Intake(engine, lambda: encode_status(_status(engine)), on_close)
+    app = probes(lambda: engine.health().live_problem, lambda: engine.health().ready_problem, engine.metrics.registry)
+    server = HttpServer(app, refusal)
+    Drain(intake, settings.drain_timeout_s, server.stop).install()
+    watch = CatalogWatch(
+        folder,
+        lambda before: build_catalog(settings, plugins, folder=folder, before=before),
+        lambda: engine.catalog,
+        engine.follow,
+        engine.note,
+    )
+    programs = [] if sidecar is None else [sidecar.run()]
+    beside = [asyncio.create_task(each) for each in (watch.run(), _tell(intake), *programs)]
+    entry = listen_on(settings.ipc_socket_path)
+    try:
+        log.info("listening on %s", address_of(listener))
+        await server.serve_on(listener, partial(_start, engine, intake, entry, on_ready))
+    finally:
+        if sidecar is not None:
+            await sidecar.stop(SIDECAR_S)
+        for task in beside:
+            task.cancel()
+        settings.ipc_socket_path.unlink(missing_ok=True)
+        entry.close()
+        await engine.close()
+        log.info("stopped")
+
+
+async def _start(engine: Engine, intake: Intake, entry: socket.socket, on_ready: OnReady) -> None:
+    """Start the engine, then let sidecars connect."""
+    await engine.start()
+    await asyncio.get_running_loop().create_unix_server(intake.stream, sock=entry)
+    problem = engine.health().ready_problem
+    if problem is None:
+        on_ready()
+    else:
+        log.error("not ready: %s", problem)
+
+
+async def _tell(intake: Intake) -> None:
+    while True:
+        await asyncio.sleep(TELL_S)
+        intake.tell()
+
+
+def _status(engine: Engine) -> WorkerStatus:
+    health = engine.health()
+    problem = health.live_problem or health.ready_problem
+    return WorkerStatus(problem is None, problem, engine.models())
+
+
+def _sidecar(settings: Settings) -> Program:
+    """Describe the sidecar of this process: it has the same environment, and what options said."""
+    variables = {
+        "SIE_IPC_SOCKET_PATH": str(settings.ipc_socket_path),
+        "SIE_HTTP_HOST": settings.http_host,
+        "SIE_DRAIN_TIMEOUT_S": str(settings.drain_timeout_s),
+        "SIE_LOG_LEVEL": settings.log_level,
+        "SIE_LOG_JSON": str(settings.log_json),
+    }
+    # Where this process dies, its sidecar tells gateways so, and ends.
+    return Program("sidecar", sie("sidecar"), variables, death_signal=signal.SIGTERM)

@@ -1,0 +1,91 @@
+"""Leases: whatever uses a thing holds one, and who would take the thing away waits until none is held."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from sie_core.concurrency.loop import call_soon
+
+
+class Leases:
+    """Counts the leases that requests, batches and stages hold. Its methods are called from any thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._count = 0
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+        # Whether a lease was ever taken.
+        self.served = False
+        # When a lease was last taken or released; at first when this object was created.
+        self.last_used = clock()
+
+    @property
+    def count(self) -> int:
+        """Leases held now."""
+        return self._count
+
+    def acquire(self) -> Lease:
+        """Take a lease; its `release` must follow."""
+        with self._lock:
+            self._count += 1
+            self.served, self.last_used = True, self._clock()
+        return Lease(self)
+
+    async def idle(self) -> None:
+        """Wait until no lease is held."""
+        event = asyncio.Event()
+        waiter = (asyncio.get_running_loop(), event)
+        with self._lock:
+            if not self._count:
+                return
+            self._waiting.append(waiter)
+        try:
+            await event.wait()
+        finally:
+            with self._lock:
+                self._waiting = [each for each in self._waiting if each is not waiter]
+
+    async def idle_within(self, wait_s: float | None) -> bool:
+        """Wait until no lease is held; False where one still is after `wait_s` seconds. None waits without limit."""
+        try:
+            async with asyncio.timeout(wait_s):
+                await self.idle()
+        except TimeoutError:
+            return False
+        return True
+
+    def _released(self) -> None:
+        with self._lock:
+            self._count -= 1
+            self.last_used = self._clock()
+            waiting, self._waiting = ([], self._waiting) if self._count else (self._waiting, [])
+        for loop, event in waiting:
+            call_soon(loop, event.set)
+
+
+class Lease:
+    """One lease. `release` may be called on any thread; a second call changes nothing."""
+
+    __slots__ = ("_leases",)
+
+    def __init__(self, leases: Leases) -> None:
+        self._leases: Leases | None = leases
+
+    def release(self) -> None:
+        """Give the lease back."""
+        leases, self._leases = self._leases, None
+        if leases is not None:
+            leases._released()
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()

@@ -1,0 +1,113 @@
+"""Bounds what is prepared and not yet answered, in cost and bytes: who may prepare its next slice, and who waits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Final
+
+MIB: Final = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Cost units and bytes. What goes beyond a bound is at most a slice for each thread that prepares."""
+
+    # What all requests that come in slices may have waiting before a next one is prepared. Others have room beyond it.
+    sliced_cost: int
+    sliced_bytes: int = 128 * MIB
+    # What one of them may have waiting.
+    request_bytes: int = 16 * MIB
+    # What all requests may have waiting before one more is prepared.
+    all_bytes: int = 256 * MIB
+
+
+@dataclass(slots=True)
+class _Held:
+    cost: int = 0
+    nbytes: int = 0
+    slices: int = 0
+
+
+class Room:
+    """Counts the units of requests between their preparation and the end of their run. Used from any thread."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self._lock = threading.Lock()
+        self._held: dict[Hashable, _Held] = {}
+        # Who waits for room, by what goes on with it.
+        self._parked: dict[Hashable, tuple[Callable[[], None], int]] = {}
+        # What all hold together, and what those hold that have had several slices.
+        self._all, self._sliced = _Held(), _Held()
+
+    def held(self) -> tuple[int, int]:
+        """Return the cost units and the bytes that all requests hold."""
+        with self._lock:
+            return self._all.cost, self._all.nbytes
+
+    def enter(self, request: Hashable, ahead: int, resume: Callable[[], None]) -> bool:
+        """Whether a request may prepare a slice now: where it holds less than `ahead` cost units, and there is room.
+
+        Otherwise `resume` is called once it may.
+        """
+        with self._lock:
+            if self._free(request, ahead):
+                return True
+            self._parked[request] = resume, ahead
+            return False
+
+    def take(self, request: Hashable, cost: int, nbytes: int) -> None:
+        """Count a slice of a request."""
+        with self._lock:
+            held = self._held.setdefault(request, _Held())
+            held.slices += 1
+            if held.slices == 2:
+                _add(self._sliced, held.cost, held.nbytes)
+            self._count(held, cost, nbytes)
+
+    def give(self, request: Hashable, cost: int, nbytes: int) -> None:
+        """Count units of a request no longer; those of one that was forgotten are not counted."""
+        with self._lock:
+            held = self._held.get(request)
+            if held is not None:
+                self._count(held, -cost, -nbytes)
+        self.wake()
+
+    def forget(self, request: Hashable) -> None:
+        """Count nothing of a request any more, and let it wait no longer."""
+        with self._lock:
+            self._parked.pop(request, None)
+            held = self._held.pop(request, None)
+            if held is not None:
+                self._count(held, -held.cost, -held.nbytes)
+        self.wake()
+
+    def wake(self) -> None:
+        """Let the first that waits and has room go on. It wakes the next when it has prepared its slice."""
+        with self._lock:
+            request = next((each for each, (_, ahead) in self._parked.items() if self._free(each, ahead)), None)
+            resume = None if request is None else self._parked.pop(request)[0]
+        if resume is not None:
+            resume()
+
+    def _free(self, request: Hashable, ahead: int) -> bool:
+        bounds, held = self._bounds, self._held.get(request)
+        if held is None:
+            return self._all.nbytes < bounds.all_bytes
+        return (
+            held.cost < ahead
+            and held.nbytes < bounds.request_bytes
+            and self._sliced.cost < bounds.sliced_cost
+            and self._sliced.nbytes < bounds.sliced_bytes
+        )
+
+    def _count(self, held: _Held, cost: int, nbytes: int) -> None:
+        for each in (held, self._all, self._sliced)[: 3 if held.slices > 1 else 2]:
+            _add(each, cost, nbytes)
+
+
+def _add(held: _Held, cost: int, nbytes: int) -> None:
+    held.cost += cost
+    held.nbytes += nbytes

@@ -1,0 +1,1 @@
+"""What the API asks of a backend, and what a backend tells of itself."""

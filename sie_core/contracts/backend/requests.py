@@ -1,0 +1,155 @@
+"""What a client asks for, once decoded: an `InferenceRequest` of `Item`s, and the `Task` every item of it shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sie_core.contracts.family.lora import Lora
+
+Operation = Literal["encode", "score", "extract"]
+OutputType = Literal["dense", "sparse", "multivector"]
+InputType = Literal["query", "document"]
+Truncate = Literal["end", "start", "error"]
+Priority = Literal["interactive", "bulk"]
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """One image, audio clip, video or document of an item: the bytes as they came, undecoded and unchecked.
+
+    `Adapter.prepare` decodes them, and refuses what cannot be decoded, or would be too large once it is, with
+    `InvalidInput` that names `items[0].images[0]` or `items[0].audio`.
+    """
+
+    data: bytes
+    format: str | None = None
+    """What the client says the bytes are (`jpeg`, `png`, `wav`, …); the bytes themselves decide."""
+    sample_rate: int | None = None
+    """Samples a second, of audio whose bytes do not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One thing to encode, score or extract from."""
+
+    id: str | None = None
+    text: str | None = None
+    token_ids: tuple[int, ...] | None = None
+    """Ids of the model's own tokenizer in place of `text`; only where the model's config accepts them."""
+    images: tuple[Media, ...] = ()
+    audio: Media | None = None
+    video: Media | None = None
+    document: Media | None = None
+    metadata: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is asked of every item of one request, resolved against the model's profile and validated.
+
+    `options` holds only options the family declares for the operation, checked, with the profile's values under the
+    request's.
+    """
+
+    operation: Operation
+    """One of the model's `ModelFacts.operations`."""
+    output_types: tuple[OutputType, ...] = ()
+    """What `encode` is to return; empty for the other operations, as adapters see them."""
+    input_type: InputType | None = None
+    """None does what the reference library's plain `encode` does; the others select its query or document prompt."""
+    instruction: str | None = None
+    truncate: Truncate | None = None
+    """Which end of a text beyond the model's length is cut, or `error` to refuse it; None cuts where the weights' own
+    files say, the end where they say nothing."""
+    dimensions: int | None = None
+    """A declared Matryoshka size for the dense output; None keeps the native one."""
+    labels: tuple[str, ...] = ()
+    """What `extract` is to look for, in the client's order, each once and none blank; empty where the client named
+    none, which only a model that does not require them (`ModelFacts.takes_labels`) gets to see."""
+    output_schema: Mapping[str, Any] | None = None
+    """A JSON Schema of `ItemOutput.data`; only for models that take one (`ModelFacts.takes_schema`)."""
+    query: Item | None = None
+    """What `score` compares each item with; never None there, and never blank."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    lora: Lora | None = None
+    """The LoRA adapter to apply, as `Adapter.load_lora` made it; units of different ones need different keys."""
+
+
+def _always() -> AbstractContextManager[bool]:
+    return nullcontext(True)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadWait:
+    """How long a request waits for a model, or its LoRA adapter, that is not loaded before it is told to come back."""
+
+    seconds: float = 0.0
+    if_soon: bool = False
+    """Whether it is told so at once where the load is predicted to take longer than that."""
+    place: Callable[[], AbstractContextManager[bool]] = field(default=_always, compare=False)
+    """Makes what a backend enters around the wait; it gives False where no place is left, and the request is not to
+    wait."""
+
+
+AT_ONCE = LoadWait()
+"""Not to wait at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyForm:
+    """How many bytes a reply may have, and what its format makes of the numbers of vectors.
+
+    A backend refuses a larger one with `REPLY_TOO_LARGE`, where it can before it has computed it.
+    """
+
+    most_bytes: int | None = None
+    """None for no limit."""
+    float_bytes: float | None = None
+    """What a floating-point number takes on average, as text; None where it is written as the bytes of its dtype."""
+    integer_bytes: float | None = None
+    """The same of an integer, or of eight packed bits."""
+
+
+ANY_REPLY = ReplyForm()
+"""A reply of any size, its numbers as their bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceRequest:
+    """One client call, decoded and checked for form; the backend checks it against the model.
+
+    None means "not said": the profile's value, then the default, applies.
+    """
+
+    model: str
+    """The id as the client wrote it: `org/name` or `org/name:profile`."""
+    operation: Operation
+    items: Sequence[Item]
+    request_id: str
+    output_types: tuple[OutputType, ...] | None = None
+    output_dtype: str | None = None
+    input_type: InputType | None = None
+    instruction: str | None = None
+    truncate: Truncate | None = None
+    dimensions: int | None = None
+    labels: tuple[str, ...] = ()
+    output_schema: Mapping[str, Any] | None = None
+    query: Item | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    wishes: Mapping[str, Any] = field(default_factory=dict)
+    """Options that are followed where the model has them for the operation, and passed over elsewhere."""
+    demands: Mapping[str, Any] = field(default_factory=dict)
+    """Options that are refused where the model does not have them for the operation: what a client said in a field of
+    another API. Those of `options` that only other operations or families have are passed over and named in the
+    reply."""
+    deadline: float | None = None
+    """`time.monotonic()` seconds after which nobody wants the answer."""
+    load_wait: LoadWait = AT_ONCE
+    reply: ReplyForm = ANY_REPLY
+    client: str | None = None
+    """What tells its sender from others: all that wait for a model and have the same share one weight."""
+    priority: Priority | None = None
+    """Its weight beside others; None is between the two."""

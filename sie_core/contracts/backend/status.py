@@ -1,0 +1,103 @@
+"""What an engine tells of itself: its device, queues, models and loads, for those that watch it or send it work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from sie_core.contracts.device.devices import Device, DeviceMemory
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatus:
+    """One model that was asked for, or one config of it: while a changed one is loaded, both are told."""
+
+    id: str
+    state: str
+    """`available`, `fetching`, `queued`, `loading`, `ready`, `draining`, `unloading` or `failed`."""
+    serves: bool = True
+    """False for a standby that is being loaded, and for one that was replaced or removed and still holds something."""
+    leases: int = 0
+    """Leases that requests, batches and loads of LoRA adapters hold; it is not unloaded before they are released."""
+    memory_bytes: int | None = None
+    """What it takes with its LoRA adapters; where it is not loaded, what it took. None where it never was."""
+    pinned: bool = False
+    loras: Sequence[str] = ()
+    """LoRA adapters that are loaded, the least recently used first."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadStatus:
+    """One load of a model or LoRA adapter whose weights are at hand."""
+
+    what: str
+    """The model's id, or `the LoRA adapter NAME of MODEL`."""
+    at_work_s: float | None = None
+    """Seconds it has worked on the device; None while it waits for its turn, or for room."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageStatus:
+    """The threads of one stage."""
+
+    waiting: int
+    """Calls that no thread has taken yet."""
+    at_work: int
+    """Threads that are at one."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """One engine, at one moment."""
+
+    device: Device
+    memory: DeviceMemory | None
+    """As last measured, about a second ago at most; None where it could not be measured yet."""
+    threshold: float
+    """The share of the device's memory, 0 to 1, above which models are evicted."""
+    in_flight: int = 0
+    """Requests admitted and not yet answered."""
+    queued: Mapping[str, int] = field(default_factory=dict)
+    """Units that wait for the device, by the id of each loaded model."""
+    prepared_cost: int = 0
+    """Cost units that wait for the device or are on it."""
+    prepared_bytes: int = 0
+    """What they take in memory, as far as their families tell."""
+    models: Sequence[ModelStatus] = ()
+    """Models nobody asked for yet may be left out."""
+    loads: Sequence[LoadStatus] = ()
+    """In the order they came."""
+    stages: Mapping[str, StageStatus] = field(default_factory=dict)
+    """The stages that have threads of their own: `prepare`, `image`, `finish` and `measure`."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """One worker behind a gateway, as it last said."""
+
+    name: str
+    healthy: bool
+    """Whether it takes work."""
+    bundle: str
+    queue_depth: int
+    """Pieces of work that it has taken and not answered."""
+    loaded_models: Sequence[str] = ()
+
+
+@runtime_checkable
+class FleetBackend(Protocol):
+    """An `InferenceBackend` whose models run elsewhere."""
+
+    def workers(self) -> Sequence[WorkerInfo]:
+        """List the workers that were heard of lately. Called on the event loop."""
+        ...
+
+
+@runtime_checkable
+class WatchableBackend(Protocol):
+    """An `InferenceBackend` that has a device of its own."""
+
+    def status(self) -> EngineStatus:
+        """Tell the status of now. Called on the event loop, often; measures nothing and waits for nothing."""
+        ...

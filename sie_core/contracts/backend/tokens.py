@@ -1,0 +1,82 @@
+"""Tokens of texts, and texts of tokens, by a model's own tokenizer. No forward pass is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from sie_core.contracts.backend.requests import AT_ONCE, LoadWait
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token of a text."""
+
+    id: int
+    text: str
+    """What of the text it stands for; a special token's name."""
+    special: bool = False
+    """Whether the tokenizer added it to the text."""
+    start: int | None = None
+    """Where it begins in the text, in characters; None where it stands for nothing of it."""
+    stop: int | None = None
+    """Where it ends, exclusive."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizeRequest:
+    """Texts whose tokens a client asks for: uncut, and without prompts."""
+
+    model: str
+    texts: Sequence[str]
+    request_id: str
+    special: bool = True
+    """Whether the special tokens around each text are wanted."""
+    most: int | None = None
+    """How many tokens of each text are wanted, its first ones; None for all."""
+    deadline: float | None = None
+    """`time.monotonic()` seconds after which nobody wants the answer."""
+    load_wait: LoadWait = AT_ONCE
+
+
+@runtime_checkable
+class TokenizingBackend(Protocol):
+    """An `InferenceBackend` that has the tokenizers at hand; one that has not refuses what would need them."""
+
+    async def tokenize(self, request: TokenizeRequest) -> Sequence[Sequence[Token]]:
+        """List the tokens of each text. Called on the event loop.
+
+        Raises:
+            InferenceError: As `InferenceBackend.infer`; `INVALID_INPUT` about `model` where it shows no tokens.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeRequest:
+    """Token ids whose texts a client asks for."""
+
+    model: str
+    ids: Sequence[Sequence[int]]
+    """Of each text; none negative."""
+    request_id: str
+    special: bool = False
+    """Whether special tokens are written."""
+    deadline: float | None = None
+    """`time.monotonic()` seconds after which nobody wants the answer."""
+    load_wait: LoadWait = AT_ONCE
+
+
+@runtime_checkable
+class DecodingBackend(Protocol):
+    """An `InferenceBackend` that has the tokenizers at hand, the way back included."""
+
+    async def decode(self, request: DecodeRequest) -> Sequence[str]:
+        """Write the text of each list of ids. Called on the event loop.
+
+        Raises:
+            InferenceError: As `InferenceBackend.infer`; `INVALID_INPUT` about `model` where it has no way back, about
+                `ids[0]` where the tokenizer has no such token.
+        """
+        ...

@@ -1,0 +1,1 @@
+"""Devices, their memory, and the batches that run on them."""

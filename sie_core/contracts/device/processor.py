@@ -1,0 +1,30 @@
+"""The processor of this machine, as the kernel tells of it."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """One processor; all of a machine are taken to be alike."""
+
+    name: str
+    """Its model, or where the kernel names none the architecture."""
+    flags: frozenset[str]
+    """What it can do, in the kernel's words: `avx2`, `avx512_bf16`, on Arm `bf16`. Empty where it tells none."""
+
+
+def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> Processor:
+    """Read what the kernel tells of the first processor."""
+    fields: dict[str, str] = {}
+    try:
+        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            fields.setdefault(name.strip(), value.strip())
+    except OSError:
+        pass
+    named = fields.get("model name") or platform.processor() or platform.machine()
+    return Processor(named, frozenset(fields.get("flags", fields.get("Features", "")).split()))

@@ -1,0 +1,1 @@
+"""What a model family implements, from the adapter to its outputs."""

@@ -1,0 +1,225 @@
+"""What a model family implements: an `Adapter` with four small methods, and what it is given to load."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from sie_core.contracts.backend.requests import Item, Operation, OutputType, Task
+from sie_core.contracts.backend.tokens import Token
+from sie_core.contracts.device.devices import Device
+from sie_core.contracts.family.choices import KeptChoices
+from sie_core.contracts.family.lora import Lora
+from sie_core.contracts.family.outputs import ItemOutput
+from sie_core.contracts.family.runners import RunnerSpec
+from sie_core.contracts.model.card import ModelCard
+from sie_core.contracts.model.config import ResolvedModel
+
+LabelUse = Literal["no", "optional", "required"]
+Similarity = Literal["cosine", "dot", "euclidean", "manhattan", "maxsim", "meanmaxsim"]
+"""How two vectors are compared, by the names sentence-transformers has for it; distances count as negative numbers. The
+last two are of multi-vectors, the others of dense and sparse vectors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """A text, or a pair of texts, that was cut: its length and what was kept, both in tokens."""
+
+    tokens: int
+    kept: int
+    at_least: bool = False
+    """Whether it has more tokens than that: the middle of a very long text is not read."""
+
+
+@dataclass(slots=True, eq=False)
+class Unit:
+    """One row of a forward pass: a whole item, a window of one, or a pair of the query and one."""
+
+    item: int
+    """The position in the request of the item it belongs to."""
+    cost: int
+    """What it costs the device: the tokens of a text, both texts of a pair, the patches of an image,
+    samples / chunk of audio, rounded up, where a chunk is as many samples as cost the model what a token would. At
+    least 1."""
+    key: Hashable
+    """The inference key: units of one model with equal keys, and of requests with the same LoRA adapter, may share a
+    run."""
+    payload: Any
+    """The adapter's own: what `run` needs, ready to be concatenated."""
+    tokens: int = 0
+    """What it adds to the request's usage."""
+    truncated: Truncation | None = None
+    nbytes: int = 0
+    """What `payload` takes in memory until its run: ids, pixels, samples. The engine prepares no more of a request than
+    fits, by this and by the cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """The facts of a loaded model."""
+
+    outputs: tuple[OutputType, ...] = ()
+    """What `encode` can return; empty where the model does not encode."""
+    operations: tuple[Operation, ...] = ("encode",)
+    """What the adapter itself does. A model that encodes and does not name `score` is scored by its vectors: the
+    engine encodes the query as a query and the items as documents, and the adapter sees two `encode` tasks."""
+    inputs: tuple[str, ...] = ("text",)
+    """Of `text`, `image`, `audio`, `video`, `document`: what an item may hold. The engine refuses the others."""
+    takes_labels: LabelUse = "no"
+    """Whether `extract` reads `Task.labels`. The engine refuses their lack, or their presence, accordingly."""
+    classes: tuple[str, ...] = ()
+    """What a classifier tells apart, in the order of its logits; empty where requests bring the labels."""
+    takes_schema: bool = False
+    """Whether `extract` reads `Task.output_schema`."""
+    dims: Mapping[OutputType, int] = field(default_factory=dict)
+    similarity: Mapping[OutputType, Similarity] = field(default_factory=dict)
+    """How `score` compares the vectors of a model that has no scores of its own; `dot`, and `maxsim` of multi-vectors,
+    where nothing is said."""
+    matryoshka_dims: tuple[int, ...] = ()
+    """The sizes `dimensions` may name, the native one included; empty where the weights declare none."""
+    max_sequence_length: int | None = None
+    memory_bytes: int = 0
+    """What the weights take on the device."""
+    takes_lora: bool = False
+    """Whether requests may choose LoRA adapters."""
+    precision: str = "float32"
+    """The precision computed in, after the family's own checks."""
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """What an operator should know: the runner that serves, a fallback and its reason. A note under an output's name
+    says why the model does not give it, one under `lora` why it takes no LoRA adapters; who asks for it is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadContext:
+    """Everything that a load may use of the engine."""
+
+    model: ResolvedModel
+    device: Device
+    precision: str
+    """`float16`, `bfloat16`, `float32`, as the config or the settings ask for."""
+    weights: Path | None = None
+    """The local folder of the weights; None for a weightless model."""
+    card: ModelCard | None = None
+    attention_backend: str = "auto"
+    runner: str = "auto"
+    """Which of `runners` serves: `auto`, the fastest that proves itself; `priority`, the first; or one's name."""
+    threads: int = 1
+    """CPU threads the forward pass may use."""
+    runners: tuple[RunnerSpec, ...] = ()
+    """Every registered runner, of any interface."""
+    choices: KeptChoices | None = None
+    """What loads of these weights measured and chose; None where nothing is to be measured for a choice."""
+    unfit: str | None = None
+    """What the families said that claimed the weights before and found them unfit; None where this one is the first."""
+    stage: Callable[[str, float], None] = lambda name, seconds: None
+    """Reports a finished stage of the load with its duration in seconds."""
+
+
+class Adapter(ABC):
+    """A loaded model, made by the function that its family names as `load`.
+
+    `prepare` and `finish` run on CPU threads, several at once; `run` runs on the one thread of the device. All are
+    plain functions: async stays at the edges of the engine.
+    """
+
+    facts: ModelFacts
+
+    @abstractmethod
+    def prepare(self, items: Sequence[Item], task: Task) -> Iterable[Unit]:
+        """Turn items into units: tokenise, decode media, window. Every item gives at least one unit, and all its units
+        follow each other.
+
+        For `score`, an item is a document, and each of its units is a pair with `task.query`.
+
+        The engine asks for the units of a large request as it has room for them. A generator that makes them one by
+        one, or a few at a time, so bounds what the request takes; a list holds it all at once.
+
+        Raises:
+            InvalidInput: Names the field in `param`, e.g. `items[0].text`, `items[0].images[1]`, `query.text`,
+                `labels`, `options.threshold`; fails this request alone.
+        """
+
+    @abstractmethod
+    def run(self, units: Sequence[Unit]) -> Any:
+        """Run one forward pass over units of equal key, cheapest first; return whatever `finish` needs.
+
+        On an asynchronous device it may return before the device is done and must not wait for it.
+
+        Raises:
+            OutOfDeviceMemory: The engine frees memory, splits the batch and tries again.
+            DeviceLost: The device is lost until a restart; every request is refused.
+        """
+
+    def await_device(self, units: Sequence[Unit], raw: Any) -> bool:
+        """Wait until an asynchronous device is done with `raw`, on a CPU thread, before `finish`.
+
+        Families whose `run` returns earlier override it: batches are timed by it, and the next one begins, so that
+        neither counts the time of `finish`.
+
+        Returns:
+            Whether the device is known to be done. False, as here, lets the end of `finish` count for it.
+
+        Raises:
+            OutOfDeviceMemory: What the device did asynchronously shows here; handled as in `run`.
+            DeviceLost: As in `run`.
+        """
+        return False
+
+    @abstractmethod
+    def finish(self, units: Sequence[Unit], raw: Any) -> Sequence[ItemOutput]:
+        """Turn the raw outputs into one output a unit, in the order of `units`. May wait for the device.
+
+        Arrays must own their memory: `raw` is freed afterwards.
+        """
+
+    def combine(self, units: Sequence[Unit], outputs: Sequence[ItemOutput]) -> ItemOutput:
+        """Make one output of the units of one item, in their order, on a CPU thread. Families that window override it.
+
+        The units may have run in different batches; their payloads still say where each window began.
+        """
+        (output,) = outputs
+        return output
+
+    def load_lora(self, name: str, folder: Path) -> Lora:
+        """Load a LoRA adapter in PEFT's layout for `Task.lora`, on a loader thread; base weights stay as they are.
+
+        Called only where `facts.takes_lora`; families that say so override it.
+
+        Raises:
+            ModelLoadError: With the failure's class: `CONFIG` where it does not fit the model.
+            OutOfDeviceMemory: The device has no room.
+        """
+        raise NotImplementedError
+
+    def tokenize(self, texts: Sequence[str], *, special: bool, most: int | None = None) -> Sequence[Sequence[Token]]:
+        """List the tokens of texts on a CPU thread, uncut and without prompts. Families with a tokenizer override it.
+
+        Args:
+            texts: The texts.
+            special: Whether the special tokens around each text are listed.
+            most: How many tokens of each text are listed, its first ones; None for all.
+
+        Raises:
+            NotImplementedError: It has no tokens to show.
+            InvalidInput: A text is wrong; `param` is `inputs[0]`.
+        """
+        raise NotImplementedError
+
+    def decode(self, ids: Sequence[Sequence[int]], *, special: bool) -> Sequence[str]:
+        """Write the text of each list of token ids on a CPU thread. Families whose tokenizer can override it.
+
+        Args:
+            ids: The ids of each text, none negative.
+            special: Whether special tokens are written.
+
+        Raises:
+            NotImplementedError: It has no way back from tokens to text.
+            InvalidInput: The tokenizer has no such token; `param` is `ids[0]`.
+        """
+        raise NotImplementedError
+
+    def unload(self) -> None:  # noqa: B027 - most adapters are freed by losing their last reference
+        """Free what losing the last reference would not free; the adapter is not used afterwards."""

@@ -1,0 +1,32 @@
+"""What a load measured and chose, kept for the next load of the same weights on the same machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class KeptChoice:
+    """One choice, as `sie models show` prints it."""
+
+    about: str
+    """What was chosen, e.g. `runner`."""
+    chosen: str
+    reason: str
+    """What was measured, in words."""
+    setup: Mapping[str, str] = field(default_factory=dict)
+    """What the choice depends on, beside the weights, the machine and the versions of plugins."""
+
+
+class KeptChoices(Protocol):
+    """The choices that loads of one folder of weights made. Losing one costs no more than measuring again."""
+
+    def recall(self, about: str, setup: Mapping[str, str]) -> KeptChoice | None:
+        """Return what was chosen for this setup; None where nothing was, or by other versions of the plugins."""
+        ...
+
+    def keep(self, choice: KeptChoice) -> None:
+        """Keep a choice, in place of an earlier one for the same setup; it is lost where it cannot be written."""
+        ...

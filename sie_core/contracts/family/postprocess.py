@@ -1,0 +1,69 @@
+"""What happens to an output before it leaves: one output is made of another, then its array is cast or quantised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sie_core.contracts.backend.requests import InputType, OutputType
+from sie_core.contracts.family.families import Option
+from sie_core.contracts.family.outputs import ItemOutput
+
+
+class Converter(Protocol):
+    """Makes one model's `target` output of its `source` output. Called on CPU threads, several at once."""
+
+    @property
+    def dims(self) -> int:
+        """How many dimensions the target has."""
+        ...
+
+    def convert(self, output: ItemOutput, input_type: InputType | None) -> ItemOutput:
+        """Return an output with the target filled in; `output` has the source and stays as it is.
+
+        Args:
+            output: What the adapter gave for one item, every number of it finite.
+            input_type: As in `Task.input_type`: None is neither a query nor said to be a document.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Postprocessor:
+    """A way to make one output of another, e.g. MUVERA: one dense vector of a multi-vector.
+
+    The adapter is asked for `source` in place of `target`, so requests with and without it share batches.
+    """
+
+    name: str
+    """The option that turns it on, in a request or a profile's `runtime`; `<name>_config` of a profile's `loadtime` has
+    its parameters, so that all vectors of an index are made alike."""
+    source: OutputType
+    target: OutputType
+    create: Callable[[Mapping[str, Any], int], Converter]
+    """Makes the converter of `<name>_config`, each entry checked against `parameters`, and of the source's dims.
+
+    Called for every profile that uses it and whenever models are described, on any thread: what takes time or memory
+    belongs into the first `convert`. A `ValueError` says what is wrong with the parameters together."""
+    parameters: tuple[Option, ...] = ()
+    """What `<name>_config` may hold; the stage is `load`."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputDtype:
+    """One value of `output_dtype`.
+
+    `cast` takes float32 of shape (..., dims) and returns the array that leaves, each row on its own.
+    """
+
+    name: str
+    label: str
+    """The `dtype` label on the wire, e.g. `binary` for `ubinary` too."""
+    cast: Callable[[NDArray[np.float32]], NDArray[Any]]
+    cast_sparse: Callable[[NDArray[np.float32]], NDArray[Any]] | None = None
+    """For the values of a sparse vector; None leaves them float32."""
+    sparse_label: str = "float32"

@@ -1,0 +1,72 @@
+"""References for `sie verify`: libraries that compute, on the same weights, what the engine returns."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from sie_core.contracts.backend.inference import ModelInfo
+from sie_core.contracts.backend.requests import Item, Task
+from sie_core.contracts.family.adapter import LoadContext
+from sie_core.contracts.family.outputs import ItemOutput
+
+Compared = Literal[
+    "dense", "sparse", "multivector", "score", "entities", "relations", "classifications", "objects", "data"
+]
+"""What can be compared: the fields of `ItemOutput`."""
+COMPARED: tuple[Compared, ...] = get_args(Compared)
+
+
+class NoReferenceError(Exception):
+    """A reference cannot answer; the message tells the operator why, as the end of a sentence."""
+
+
+class ReferenceModel(ABC):
+    """A model that a reference library has loaded; called on one thread, after the engine has unloaded its own."""
+
+    gives: frozenset[Compared]
+    """What it computes of this model."""
+
+    @classmethod
+    @abstractmethod
+    def load(cls, context: LoadContext, served: ModelInfo) -> ReferenceModel:
+        """Load the weights in `context.weights` onto the CPU in float32.
+
+        Args:
+            context: The weights, their card and the model's config.
+            served: How the engine serves the model: its notes, its length.
+
+        Raises:
+            NoReferenceError: The library cannot, or a comparison would say nothing: it is the one that serves.
+            ImportError: A package is missing.
+        """
+
+    @abstractmethod
+    def answer(self, items: Sequence[Item], task: Task) -> Sequence[ItemOutput]:
+        """Answer `task` as the library does, each item by itself; `task.options` are the profile's own.
+
+        Raises:
+            NoReferenceError: The library does not do what the task asks for.
+        """
+
+    def similarity(self, query: ItemOutput, document: ItemOutput) -> float | None:
+        """Compare two of its answers as the library does; None where it does not, for the dot product or MaxSim."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A library that computes, on the same weights, what families of models return."""
+
+    name: str
+    """What the operator knows it by, e.g. `sentence-transformers`."""
+    families: frozenset[str]
+    """Ids of the families it can be held against."""
+    target: str
+    """`module:Class` of a `ReferenceModel`, imported when first needed."""
+    gives: frozenset[Compared]
+    """What it may compute; the loaded model says what of it."""
+    requires: tuple[str, ...] = ()
+    """What pip installs it by, e.g. `sentence-transformers>=6.2,<7`."""

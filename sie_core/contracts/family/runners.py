@@ -1,0 +1,39 @@
+"""How a runner, which computes a forward pass, is registered; its interface is defined by the families that use it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerSpec:
+    """One way to run a transformer's forward pass, offered to the families that ask for its `interface`.
+
+    A family tries the runners of its interface that claim the model type and the device. Of those that prove themselves
+    at load the fastest serves: of equals the one of highest priority.
+    """
+
+    name: str
+    interface: str
+    """The Protocol it implements and its version, as its owner names them: `sie.runner/2` of `sie_pytorch.forward`."""
+    target: str
+    """`module:Class`, imported when first needed."""
+    model_types: frozenset[str] = frozenset()
+    """transformers model types it serves; empty means all."""
+    devices: frozenset[str] = frozenset()
+    """Device kinds it serves; empty means all."""
+    priority: int = 0
+    """Runners of higher priority are tried first, and are displaced only by clearly faster ones."""
+    attention_backends: frozenset[str] = frozenset()
+    """Values of `SIE_ATTENTION_BACKEND` it may be tried under; empty means all.
+
+    One that nobody can serve without this runner must be named here: the start is refused where none names it.
+    """
+
+    def serves(self, model_type: str | None, device_kind: str, attention_backend: str = "auto") -> bool:
+        """Whether the runner may be tried for this model, on this device, under this attention backend."""
+        return (
+            (not self.model_types or model_type in self.model_types)
+            and (not self.devices or device_kind in self.devices)
+            and (not self.attention_backends or attention_backend in self.attention_backends)
+        )

@@ -1,0 +1,1 @@
+"""A model as the catalog describes it, and where its weights come from."""

@@ -1,0 +1,68 @@
+"""A model as the catalog describes it: config, profiles, and the one profile a request resolves to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sie_core.contracts.family.lora import LoraConfig
+from sie_core.contracts.model.card import ModelCard
+from sie_core.contracts.model.weights import PinnedFile
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One way to serve a model's weights, after `extends` was applied."""
+
+    name: str
+    adapter_path: str | None = None
+    """A registered adapter id; None lets the architecture decide."""
+    max_batch_cost: int | None = None
+    """The config's `max_batch_tokens`."""
+    compute_precision: str | None = None
+    loadtime: Mapping[str, Any] = field(default_factory=dict)
+    runtime: Mapping[str, Any] = field(default_factory=dict)
+    output_types: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """One model of the catalog."""
+
+    id: str
+    hf_id: str | None = None
+    hf_revision: str | None = None
+    weights_path: str | None = None
+    """A local folder of weights."""
+    expected: ModelCard | None = None
+    """What the files of the weights will say, as far as the config knows it. Its paths mean nothing."""
+    pickles: Mapping[str, PinnedFile] = field(default_factory=dict)
+    """Pickled files beside the weights that a family may read, restricted to tensors, if they are these very ones."""
+    unserved: str | None = None
+    """Why nothing here can serve the model, with what can in its place: told whoever asks for it."""
+    license: str | None = None
+    weightless: bool = False
+    """The config's `package_backed`: the adapter brings whatever it needs."""
+    inputs: tuple[str, ...] = ("text",)
+    tasks: Mapping[str, Any] = field(default_factory=dict)
+    """`encode`, `score`, `extract` as the config declares them; empty where the weights decide."""
+    max_sequence_length: int | None = None
+    accept_token_ids: bool = False
+    trust_remote_code: bool = False
+    """Opt-in to code that comes with the weights; False for every model that does not say otherwise."""
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    loras: Mapping[str, LoraConfig] = field(default_factory=dict)
+    """The LoRA adapters requests may choose by a name of their own."""
+    source: str = ""
+    """Where the config came from: a file, a plugin's folder, or `weights` for one read from the weights' own card."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedModel:
+    """A model at one profile: what `id` or `id:profile` names."""
+
+    id: str
+    """As listed: `org/name`, or `org/name:profile` for any other profile than the default."""
+    config: ModelConfig
+    profile: Profile

@@ -1,0 +1,160 @@
+"""Where weights come from: tiers asked in order until one has the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from sie_core.contracts.errors import ModelLoadError
+from sie_core.contracts.model.object_stores import ObjectStoreFactory
+
+PICKLED_WEIGHTS = (
+    "pytorch_model*.bin",
+    "adapter_model*.bin",
+    *(f"{name}*{ending}" for name in ("pytorch_model", "model") for ending in (".pt", ".pth", ".ckpt", ".pkl")),
+)
+"""Names of files with weights that reading may turn into running code. Other files end alike and are no such weights:
+OpenVINO's and Core ML's `.bin`, what a training run leaves beside its model."""
+
+
+PICKLE_ENDINGS = (".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
+"""Endings of files that are pickles, whatever is in them."""
+SAFETENSORS = ("*.safetensors",)
+"""The files with weights of a family that declares no others."""
+
+
+def is_pickled(name: str) -> bool:
+    """Whether the file `name`, whatever folder it is in, holds pickled weights."""
+    return any(fnmatchcase(name.rpartition("/")[2], pattern) for pattern in PICKLED_WEIGHTS)
+
+
+def may_run_code(name: str) -> bool:
+    """Whether the file `name` is a pickle by its name; a pattern of such files is one too."""
+    return is_pickled(name) or name.lower().endswith(PICKLE_ENDINGS)
+
+
+def holds_weights(name: str, weights: Iterable[str]) -> bool:
+    """Whether a file, named from the root of its repository, is one of `weights`, patterns in which `*` spans `/`."""
+    return any(fnmatchcase(name, pattern) for pattern in weights) and not may_run_code(name)
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedFile:
+    """A file as somebody who looked at it found it."""
+
+    size: int
+    """Bytes."""
+    sha256: str
+
+
+Progress = Callable[[int, int], None]
+"""Takes how many bytes of a download have come, and of how many as far as is known by then."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightRequest:
+    """The weights of one model: a Hub repository at a revision."""
+
+    repo_id: str
+    revision: str | None = None
+    peek: bool = False
+    """Only tell whether the weights are at hand on this machine: no download, no hashing."""
+    pickles: tuple[str, ...] = ()
+    """Pickled files beside the weights that the model's config pins, which a tier may hand over as they are."""
+    weights: tuple[str, ...] = SAFETENSORS
+    """Patterns of the files with weights that are wanted beside configs and tokenizers: one at least must be there."""
+    progress: Progress | None = field(default=None, compare=False)
+    """Told of a download under way, from any thread."""
+
+
+class PicklesMissing(ModelLoadError):
+    """A tier has the weights, and not the pickled files that were asked for: it is asked again once none has both."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("NOT_FOUND", message)
+
+
+class WeightTier(Protocol):
+    """One place weights may be."""
+
+    name: str
+
+    def fetch(self, request: WeightRequest) -> Path | None:
+        """Return a local folder in the Hub's layout that holds the weights, complete and verified, or None to pass.
+
+        Runs on a loader thread and may take minutes.
+
+        Raises:
+            ModelLoadError: The tier is the right one and failed (gated, network, storage, corrupt), or has something
+                to say about why it passes (`NOT_FOUND`). The next tier is asked either way.
+        """
+        ...
+
+
+@runtime_checkable
+class PeekingTier(WeightTier, Protocol):
+    """A tier that a running server asks now and again for every model, by requests that `peek`."""
+
+    peeks: bool
+    """True: such a request is answered at once, and never leaves the machine."""
+
+
+@runtime_checkable
+class FillableTier(WeightTier, Protocol):
+    """A tier that takes weights which a farther one gave."""
+
+    def fill(self, request: WeightRequest, folder: Path) -> bool:
+        """Store the weights in `folder`, a snapshot of the Hub's layout; False where it does not, or has them.
+
+        Runs on a thread of its own, beside the load; `folder` stays until it returns.
+
+        Raises:
+            ModelLoadError: It could not, of the class that says why; the load is not touched.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WeightPackage:
+    """Weights of a Hub repository that an installed Python distribution carries."""
+
+    repo_id: str
+    distribution: str
+    """The distribution on the package index; where it is not installed the package is passed over."""
+    module: str
+    """The import package whose folder holds the weights."""
+    folder: str = "."
+    """The weights' folder inside it."""
+    sha256: tuple[tuple[str, str], ...] = ()
+    """Pairs of file and expected SHA-256, checked before first use."""
+    revision: str | None = None
+    """The repository's revision the files are of, where known: a request for another one passes the package over."""
+
+
+@dataclass(frozen=True, slots=True)
+class TierContext:
+    """What a tier is made from."""
+
+    settings: Any
+    """The `sie_core.settings.Settings` in force."""
+    packages: tuple[WeightPackage, ...] = ()
+    """Every registered weight package."""
+    object_stores: Mapping[str, ObjectStoreFactory] = field(default_factory=dict)
+    """Every registered kind of object store, by URL scheme."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightTierFactory:
+    """A tier a plugin offers.
+
+    `order` places it in the chain, nearest first: local 100, packages 200, cluster 300, Hub 400.
+    """
+
+    name: str
+    order: int
+    create: Callable[[TierContext], WeightTier | None]
+    """Called once at start; None leaves the tier out. A `PluginError` says that a setting which names the tier is
+    unusable, and stops the start; anything else it raises is told and leaves the tier out."""

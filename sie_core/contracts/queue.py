@@ -1,0 +1,342 @@
+"""The queue between machines: work that is pulled by credit, inboxes, broadcasts and a small key-value store.
+
+A plugin offers one by URL scheme; gateway, sidecar and config service use it, the engine does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+QueueFailure = Literal["UNAVAILABLE", "FULL", "TOO_LARGE", "CONFLICT", "NOT_FOUND", "DENIED", "CONFIG"]
+"""Why a transport did not do what it was asked:
+
+`UNAVAILABLE`: no connection, or no answer in time; what was sent may have arrived. `FULL`: a bound of the queue is
+reached, nothing was stored. `TOO_LARGE`: beyond `max_payload`. `CONFLICT`: another writer was first. `NOT_FOUND`: no
+such queue, consumer or store. `DENIED`: this user may not. `CONFIG`: the queue exists with settings that cannot be
+changed.
+"""
+
+ConnectionState = Literal["connected", "reconnecting", "closed"]
+
+
+class QueueError(Exception):
+    """A transport could not do what it was asked; the message holds no credentials."""
+
+    def __init__(self, failure: QueueFailure, message: str) -> None:
+        super().__init__(message)
+        self.failure: QueueFailure = failure
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """One queue of work. Each message is held until one consumer acknowledges it."""
+
+    name: str
+    subjects: tuple[str, ...]
+    """Patterns of the subjects it stores: `*` stands for one token, a final `>` for one or more."""
+    max_messages: int = 100_000
+    max_bytes: int = 1 << 30
+    max_messages_per_subject: int | None = None
+    """Beyond any of the three a publication is refused as `FULL`."""
+    max_age_s: float = 120.0
+    """A message is dropped after so long, whatever its own time to live."""
+    duplicate_window_s: float = 30.0
+    """An id that is published again within this time is not stored again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """Who pulls part of a queue. Consumers of one queue must not overlap in what they match."""
+
+    queue: str
+    name: str
+    subject: str
+    """The pattern of what it pulls."""
+    ack_wait_s: float = 5.0
+    """A message neither acknowledged nor marked as in progress for so long is delivered again."""
+    max_deliver: int = 20
+    """A message delivered so often is not delivered again; it stays until its age ends."""
+    max_in_flight: int = 1_000
+    """Messages delivered and not yet acknowledged, over all who pull."""
+    idle_s: float = 300.0
+    """A consumer that nobody pulls from is removed after so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One message for a queue."""
+
+    subject: str
+    id: str
+    """Unique; see `QueueSettings.duplicate_window_s`."""
+    payload: bytes
+    ttl_s: float | None = None
+    """Drop it after so long; rounded up to whole seconds where the broker counts those."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What an inbox or a broadcast brings."""
+
+    subject: str
+    payload: bytes
+    reply: str = ""
+    """Where the sender waits for an answer; empty where it does not."""
+
+
+class Delivery(Protocol):
+    """One pulled message. It is answered from the event loop; the first of `ack` and `nak` counts."""
+
+    subject: str
+    payload: bytes
+    sequence: int
+    """The message's number in its queue."""
+    attempt: int
+    """1 at the first delivery."""
+
+    def ack(self) -> None:
+        """Remove the message from the queue."""
+        ...
+
+    def nak(self, delay_s: float = 0.0) -> None:
+        """Have it delivered again, after a delay."""
+        ...
+
+    def in_progress(self) -> None:
+        """Begin the consumer's `ack_wait_s` anew."""
+        ...
+
+
+class Pull(Protocol):
+    """A standing wish for messages of one consumer; each delivery takes one of its credit."""
+
+    credit: int
+    """Messages that may still come."""
+
+    def add_credit(self, messages: int) -> None:
+        """Take so many more."""
+        ...
+
+    async def close(self) -> None:
+        """Take no more; what is on its way goes back to the queue at once."""
+        ...
+
+
+class Subscription(Protocol):
+    """Messages to a subject, until closed."""
+
+    subject: str
+
+    async def close(self) -> None:
+        """Take no more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A value of a key-value store."""
+
+    key: str
+    value: bytes
+    revision: int
+    """Grows with each write to the store."""
+
+
+class KeyValue(Protocol):
+    """A small store that all who are connected share.
+
+    A key is tokens of letters, digits, `_`, `-` and `=`, joined by `.`.
+
+    An entry expires when its store's expiry has passed since its last write. Methods raise `QueueError`.
+    """
+
+    async def get(self, key: str) -> Entry | None:
+        """Return an entry, None where there is none."""
+        ...
+
+    async def put(self, key: str, value: bytes) -> int:
+        """Write, whatever is there; return the revision."""
+        ...
+
+    async def compare_and_set(self, key: str, value: bytes, revision: int | None) -> int:
+        """Write where the entry's revision is `revision`; None means that there is no entry. Return the new revision.
+
+        Raises:
+            QueueError: `CONFLICT`: it is another.
+        """
+        ...
+
+    async def delete(self, key: str) -> None:
+        """Remove an entry; one that is not there is no error."""
+        ...
+
+    async def entries(self, prefix: str = "") -> list[Entry]:
+        """List the entries whose keys are `prefix` or begin with `prefix.`; all of them without one."""
+        ...
+
+
+OnStored = Callable[["int | QueueError"], None]
+"""Takes the sequence at which a message is stored, or why it is not. A message stored before gives its old sequence."""
+
+
+class QueueTransport(Protocol):
+    """A connection to the broker of one URL.
+
+    Methods are called on the event loop they were opened on. Callbacks are called there too and must not block; one
+    that raises is logged and costs nothing else. A lost connection is made again without end; meanwhile methods raise
+    `UNAVAILABLE` at once instead of collecting messages, and pulls, inboxes and subscriptions go on afterwards.
+    """
+
+    url: str
+    """Without credentials."""
+    max_payload: int
+    """Bytes of the largest message; known once open."""
+
+    async def open(self, on_state: Callable[[ConnectionState], None] | None = None) -> None:
+        """Connect.
+
+        Raises:
+            QueueError: `UNAVAILABLE`, `DENIED`.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Send what was handed over, within a bound, then disconnect. Closing twice is no error."""
+        ...
+
+    @property
+    def state(self) -> ConnectionState:
+        """Whether messages can be sent now."""
+        ...
+
+    async def declare_queue(self, settings: QueueSettings) -> None:
+        """Make a queue as described, or change the one of that name to it.
+
+        Raises:
+            QueueError: `CONFIG`: what differs cannot be changed, and is named.
+        """
+        ...
+
+    async def declare_consumer(self, settings: ConsumerSettings) -> None:
+        """Make a consumer as described, or change the one of that name to it.
+
+        Raises:
+            QueueError: `CONFIG`, `NOT_FOUND`.
+        """
+        ...
+
+    async def publish(self, work: Work, on_stored: OnStored) -> None:
+        """Hand a message to the broker; return without its answer, which `on_stored` takes exactly once.
+
+        A queue answers within a bounded time; else `on_stored` takes `UNAVAILABLE`, and the message may be stored.
+
+        Raises:
+            QueueError: `UNAVAILABLE`, `TOO_LARGE`: nothing was sent, and `on_stored` is not called.
+        """
+        ...
+
+    async def pull(
+        self, queue: str, consumer: str, on_delivery: Callable[[Delivery], None], *, credit: int, priority: int = 0
+    ) -> Pull:
+        """Pull from a consumer.
+
+        Args:
+            queue: The queue.
+            consumer: Declared before.
+            on_delivery: Takes each message.
+            credit: Messages that may come; more by `Pull.add_credit`.
+            priority: 0 to 9: as long as one with a smaller number has credit, those with a larger one get nothing.
+
+        Raises:
+            QueueError: `NOT_FOUND`.
+        """
+        ...
+
+    async def delete_work(self, queue: str, sequence: int) -> bool:
+        """Remove a message, delivered or not; False where it is not there any more."""
+        ...
+
+    async def holds_work(self, queue: str, sequence: int) -> bool:
+        """Whether a message is still there: waiting, or delivered and not acknowledged."""
+        ...
+
+    async def backlog(self, queue: str, subject: str = ">") -> Mapping[str, int]:
+        """Count the messages there, by subject; those delivered and not acknowledged are counted."""
+        ...
+
+    async def send(self, subject: str, payload: bytes, reply: str = "") -> None:
+        """Send to whoever is subscribed now: an inbox, or a broadcast. Nobody there is no error.
+
+        Raises:
+            QueueError: `UNAVAILABLE`, `TOO_LARGE`.
+        """
+        ...
+
+    async def subscribe(self, subject: str, on_message: Callable[[Message], None]) -> Subscription:
+        """Take every message to a subject or a pattern."""
+        ...
+
+    async def inbox(self, on_message: Callable[[Message], None]) -> Subscription:
+        """Make a subject nobody else can guess, and take what is sent to it or below it (`inbox.subject + ".x"`)."""
+        ...
+
+    async def key_value(self, name: str, *, expiry_s: float | None = None) -> KeyValue:
+        """Open a store, made where there is none."""
+        ...
+
+
+Role = Literal["gateway", "worker"]
+"""Who logs in at a broker: a gateway publishes work and reads its inbox, a worker's sidecar pulls and answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalBroker:
+    """A broker of one's own on this machine, for `sie cluster up`."""
+
+    command: tuple[str, ...]
+    """The program's command line. It runs in the foreground and keeps its port over restarts."""
+    url: str
+    logins: Mapping[Role, Mapping[str, str]]
+    """The settings of each role's user, as `QueueTransportFactory.create` takes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTransportFactory:
+    """The transports of one URL scheme that a plugin offers."""
+
+    scheme: str
+    """Such as `nats`, for URLs like `nats://host:4222`."""
+    create: Callable[[str, Mapping[str, str]], QueueTransport]
+    """Takes the URL and the settings that are set: `user`, `password`, `creds`, `tls_ca`, `tls_cert`, `tls_key`,
+    `storage`, `replicas`, as `SIE_NATS_USER` and so on name them. Those that do not apply may be passed over.
+
+    May import its library; connects to nothing. Raises `ValueError` where it cannot be used."""
+    local: Callable[[Path], LocalBroker] | None = None
+    """Prepares a broker that keeps its files in a folder; starts nothing. None where it has none.
+
+    Raises `ValueError`, naming what to install, where its program is not here."""
+
+
+def matches(pattern: str, subject: str) -> bool:
+    """Whether a subject is one of a pattern's."""
+    wanted, given = pattern.split("."), subject.split(".")
+    for position, token in enumerate(wanted):
+        if token == ">":
+            return len(given) > position
+        if position >= len(given) or token not in ("*", given[position]):
+            return False
+    return len(wanted) == len(given)
+
+
+def overlap(one: Iterable[str], other: Iterable[str]) -> bool:
+    """Whether a subject could match both of two patterns, each given as its tokens."""
+    first, second = list(one), list(other)
+    for left, right in zip(first, second, strict=False):
+        if ">" in (left, right):
+            return True
+        if left != right and "*" not in (left, right):
+            return False
+    return len(first) == len(second)

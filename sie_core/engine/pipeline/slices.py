@@ -1,0 +1,242 @@
+"""Prepares a request slice by slice: the next one when there is room for it, behind what others have to prepare."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, cast
+
+from sie_core.batching.sharing.demand import Demand, fingerprint, least_cost
+from sie_core.batching.sharing.shares import WEIGHTS
+from sie_core.concurrency.pool import CpuPool, Work
+from sie_core.concurrency.room import MIB, Room
+from sie_core.contracts import InferenceReply, InferenceRequest, ItemOutput, Task, Unit
+from sie_core.engine.device.batch_run import Run
+from sie_core.engine.device.queue import DeviceQueue
+from sie_core.engine.models.loaded import LoadedModel
+from sie_core.engine.pipeline.assembly import Assembly, ItemParts
+from sie_core.engine.requests.errors import request_error
+from sie_core.engine.requests.inflight import Flight, FlightUnit
+from sie_core.postprocess.plan import OutputPlan
+
+# Of a batch. Several slices make one, so that the device begins before a whole batch is prepared.
+SLICES_A_BATCH: Final = 2
+SLICE_BYTES: Final = 4 * MIB
+# Batches of a request that are prepared ahead: one or two are on the device, and the next must find a full one.
+BATCHES_AHEAD: Final = 4
+# What the engine's own objects for a unit take, beside the bytes that the unit states.
+BYTES_A_UNIT: Final = 1024
+# A slice ends with the unit that is made after this long: others wait for the thread.
+SLICE_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Preparing:
+    """What the preparation of requests of one kind works with."""
+
+    threads: CpuPool
+    room: Room
+    queue: DeviceQueue
+    # The cost of a full batch of models whose config says nothing.
+    batch_cost: int
+    clock: Callable[[], float]
+
+
+@dataclass(slots=True, eq=False)
+class SliceUnit(FlightUnit):
+    """A queued unit that knows where its output belongs."""
+
+    parts: ItemParts = field(kw_only=True)
+
+
+class SlicedFlight(Flight):
+    """An inference request that is prepared in slices. `start` and `close` are called on the event loop."""
+
+    def __init__(
+        self,
+        request: InferenceRequest,
+        model: LoadedModel,
+        task: Task,
+        plan: OutputPlan,
+        arrived: float,
+        preparing: Preparing,
+    ) -> None:
+        super().__init__(request, model, model.leases.acquire(), task, arrived, preparing.clock())
+        self.assembly = Assembly(request, task, plan, model.adapter)
+        self._with = preparing
+        who = object() if request.client is None else request.client  # itself would make a reference cycle
+        self._demand = Demand((who, WEIGHTS[request.priority]), fingerprint(request), request.deadline)
+        self._batch_cost = model.resolved.profile.max_batch_cost or preparing.batch_cost
+        self._units: Iterator[Unit | None] | None = None
+        self._first = True  # whether no slice of it has been prepared
+        # Guards what follows. Between two slices the flight waits for a thread, by `_work`, or for room.
+        self._stage = threading.Lock()
+        self._work: Work | None = None
+        self._at_work = self._ended = False
+
+    def start(self) -> None:
+        """Have a thread prepare the next slice; from any thread."""
+        with self._stage:
+            if not self._ended:
+                self._work = self._with.threads.submit(self._step)
+
+    def close(self) -> None:
+        """Prepare no more, and count nothing of it as held; the flight is settled."""
+        with self._stage:
+            # A thread that is at work on it sees that it is settled.
+            ends = not self._at_work and not self._ended
+            self._ended = self._ended or ends
+        if ends:
+            self._end()
+        self._with.room.forget(self)
+
+    def give(self, units: Sequence[SliceUnit]) -> None:
+        """Count units that have run as held no longer."""
+        cost = sum(unit.made.cost for unit in units)
+        self._with.room.give(self, cost, sum(map(held_bytes, units)))
+
+    def complete(self) -> None:
+        """Answer with what was assembled."""
+        collected, lora = self.assembly, self.task.lora
+        timing = self.timing(self._with.clock())
+        self.succeed(
+            InferenceReply(
+                collected.items(),
+                timing,
+                collected.usage(),
+                collected.truncated(),
+                None if lora is None else lora.name,
+                query=collected.query(),
+                query_truncated=collected.query_truncated(),
+            )
+        )
+
+    def _step(self) -> None:
+        with self._stage:
+            self._work = None
+            if self._ended:
+                return
+            ahead = BATCHES_AHEAD * self._batch_cost
+            if not self.settled and not self._with.room.enter(self, ahead, self.start):
+                return
+            self._at_work = True
+        more = False
+        try:
+            more = not self.settled and self._prepare()
+        except BaseException as error:
+            self.fail(request_error(error, "preparation", self.request.request_id, self.model.id))
+        with self._stage:
+            ends = not more or self.settled
+            self._at_work, self._ended = False, ends
+            if not ends:
+                self._work = self._with.threads.submit(self._step)
+        if ends:
+            self._end()
+        if self.settled:
+            self._with.room.forget(self)  # it may have been forgotten before this slice was counted
+        else:
+            self._with.room.wake()
+
+    def _prepare(self) -> bool:
+        # Prepare a slice; return whether there may be another.
+        started = self._with.clock()
+        if self._units is None:
+            self.prepare_started = started
+            least = least_cost(self.request, self.model.facts)
+            # Before any work is done for it.
+            self._admit(min(least, self._batch_cost // SLICES_A_BATCH), least, prepared=False)
+            self._units = self.assembly.prepare()
+        queued, ended = self._slice(self._units, started)
+        if self._first and (queued or ended):
+            self._first = False
+            self.prepared = self._with.clock()
+            whole = _whole_cost(queued, len(self.request.items))
+            self._admit(sum(unit.made.cost for unit in queued), whole, prepared=True)
+        if ended and self.assembly.end():
+            self.complete()
+        if queued and not self.settled:
+            nbytes = sum(map(held_bytes, queued))
+            self._with.room.take(self, sum(unit.made.cost for unit in queued), nbytes)
+            self._with.queue.submit(self.model, queued)
+            if self.settled:  # it was given up while its units were on their way into the queue
+                self._with.queue.cancel(self)
+        return not ended
+
+    def _slice(self, units: Iterator[Unit | None], started: float) -> tuple[list[SliceUnit], bool]:
+        # Take units until the slice is full; return whether there are no more.
+        queued: list[SliceUnit] = []
+        cost = nbytes = 0
+        for unit in units:
+            if unit is not None:
+                queued.append(self._queued(unit))
+                cost, nbytes = cost + unit.cost, nbytes + held_bytes(queued[-1])
+            full = SLICES_A_BATCH * cost >= self._batch_cost or nbytes >= SLICE_BYTES
+            if full or self.settled or self._with.clock() - started >= SLICE_S:
+                return queued, False
+        return queued, True
+
+    def _queued(self, made: Unit) -> SliceUnit:
+        parts, place = self.assembly.add(made)
+        # Two LoRA adapters never share a run, whatever keys a family gives.
+        lora = self.task.lora
+        unit = made if lora is None else replace(made, key=(lora, made.key))
+        return SliceUnit(
+            unit,
+            self,
+            self.prepare_started,
+            self.request.deadline,
+            self.request.client,
+            WEIGHTS[self.request.priority],
+            index=place,
+            made=made,
+            parts=parts,
+        )
+
+    def _admit(self, cost: int, whole_cost: int, *, prepared: bool) -> None:
+        self._demand.cost, self._demand.whole_cost, self._demand.prepared = cost, whole_cost, prepared
+        self._with.queue.admit(self.model, self._demand)
+
+    def _end(self) -> None:
+        work, self._work, self._units = self._work, None, None
+        if work is not None:
+            self._with.threads.remove(work)  # its body would wait for a thread, and nothing counts it any more
+        self.lease.release()
+
+
+def deliver(run: Run, outputs: Sequence[ItemOutput]) -> None:
+    """Hand the outputs of a run to its requests, on any thread; each is answered with its last."""
+    ended: dict[SlicedFlight, list[SliceUnit]] = {}
+    for unit, output in zip(run.units, outputs, strict=True):
+        assert isinstance(unit, SliceUnit)
+        flight = cast("SlicedFlight", unit.request)
+        ended.setdefault(flight, []).append(unit)
+        _deliver_output(run, flight, unit, output)
+    for flight, units in ended.items():
+        flight.give(units)
+
+
+def _deliver_output(run: Run, flight: SlicedFlight, unit: SliceUnit, output: ItemOutput) -> None:
+    if flight.settled:
+        return
+    try:
+        flight.ran(run.started, run.ended)
+        if flight.assembly.deliver(unit.parts, unit.index, output):
+            flight.complete()
+    except BaseException as error:
+        failure = request_error(error, "postprocessing", flight.request.request_id, run.model.id)
+        if failure.code == "NON_FINITE_OUTPUT":
+            run.model.metrics.non_finite.inc()
+        flight.fail(failure)
+        del failure  # it and this frame would hold each other, and the request
+
+
+def _whole_cost(units: Sequence[SliceUnit], items: int) -> int:
+    # Of all items, as the first of them tell; they may be cut by the end of the slice.
+    cost = sum(unit.made.cost for unit in units)
+    return cost * items // (units[-1].made.item + 1) if units else 0
+
+
+def held_bytes(unit: FlightUnit) -> int:
+    """Return what a queued unit takes in memory."""
+    return BYTES_A_UNIT + unit.made.nbytes

@@ -1,0 +1,1 @@
+"""Outputs made of others: one vector of many, MUVERA and SMVE."""

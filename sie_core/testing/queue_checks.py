@@ -1,0 +1,406 @@
+"""What a queue transport must do, against the broker its URL names.
+
+A check takes a function that makes another connection to the same broker. One that fails raises AssertionError with the
+reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import wraps
+from typing import Any, TypeVar
+
+from sie_core.contracts import (
+    ConsumerSettings,
+    Delivery,
+    Message,
+    QueueError,
+    QueueFailure,
+    QueueSettings,
+    QueueTransport,
+    Work,
+)
+
+Connect = Callable[[], QueueTransport]
+T = TypeVar("T")
+CHECK_LIMIT_S = 60.0
+WAIT_S = 10.0
+ACK_WAIT_S = 0.5
+
+
+class _Bench:
+    """Two connections, a queue of its own with subjects `NAME.a` and `NAME.b`, and a consumer of `NAME.a`."""
+
+    def __init__(self, here: QueueTransport, there: QueueTransport, name: str) -> None:
+        self.here, self.there, self.name = here, there, name
+        self.arrived: asyncio.Queue[Delivery] = asyncio.Queue()
+
+    async def declare(self, **bounds: Any) -> None:
+        await self.here.declare_queue(QueueSettings(self.name, (f"{self.name}.*",), max_bytes=1 << 22, **bounds))
+        await self.consumer("a")
+
+    async def consumer(self, token: str, **settings: Any) -> None:
+        given = {"ack_wait_s": ACK_WAIT_S} | settings
+        await self.there.declare_consumer(ConsumerSettings(self.name, token, f"{self.name}.{token}", **given))
+
+    async def store(self, text: str, token: str = "a", **fields: Any) -> int:
+        """Publish a message with an id of its own and return its sequence."""
+        work = Work(f"{self.name}.{token}", fields.pop("id", secrets.token_hex(8)), text.encode(), **fields)
+        stored = await within(self.publish(work))
+        if isinstance(stored, QueueError):
+            raise stored
+        return stored
+
+    async def publish(self, work: Work) -> int | QueueError:
+        answered: asyncio.Future[int | QueueError] = asyncio.get_running_loop().create_future()
+        await self.here.publish(work, answered.set_result)
+        return await answered
+
+    async def next(self) -> Delivery:
+        return await within(self.arrived.get())
+
+    async def drained(self) -> bool:
+        """Whether nothing is left in the queue, given time."""
+        for _ in range(100):
+            if not await self.here.backlog(self.name):
+                return True
+            await asyncio.sleep(0.02)
+        return False
+
+
+async def within(awaitable: Awaitable[T]) -> T:
+    """Wait, bounded."""
+    try:
+        async with asyncio.timeout(WAIT_S):
+            return await awaitable
+    except TimeoutError:
+        raise AssertionError(f"nothing came within {WAIT_S:g} s") from None
+
+
+@asynccontextmanager
+async def bench(connect: Connect, **bounds: Any) -> AsyncIterator[_Bench]:
+    """Open two connections and a queue between them."""
+    here, there = connect(), connect()
+    await within(here.open())
+    await within(there.open())
+    try:
+        made = _Bench(here, there, "check_" + secrets.token_hex(6))
+        await made.declare(**bounds)
+        yield made
+    finally:
+        await here.close()
+        await there.close()
+
+
+@asynccontextmanager
+async def refused(failure: QueueFailure) -> AsyncIterator[None]:
+    """Expect a QueueError of one kind."""
+    told: QueueError | None = None
+    try:
+        yield
+    except QueueError as error:
+        told = error
+    assert told is not None, f"it is not refused as {failure}"
+    assert told.failure == failure, f"it fails with {told.failure}, not {failure}: {told}"
+
+
+async def work_is_pulled_in_order_and_gone_once_acknowledged(connect: Connect) -> None:
+    """Messages come in the order they were stored, each once, and leave the queue with their ack."""
+    async with bench(connect) as queue:
+        sequences = [await queue.store(f"{number}") for number in range(20)]
+        await queue.there.pull(queue.name, "a", queue.arrived.put_nowait, credit=20)
+        came = [await queue.next() for _ in sequences]
+        assert [each.payload.decode() for each in came] == [f"{number}" for number in range(20)], "out of order"
+        assert [each.sequence for each in came] == sequences, "sequences differ from those told when stored"
+        assert {each.attempt for each in came} == {1}
+        assert sum((await queue.here.backlog(queue.name)).values()) == 20, "what is not acknowledged is not counted"
+        for each in came:
+            each.ack()
+        assert await queue.drained(), "acknowledged work stays in the queue"
+
+
+async def no_more_comes_than_credit_allows(connect: Connect) -> None:
+    """What comes is bounded by credit; more credit brings more."""
+    async with bench(connect) as queue:
+        for number in range(5):
+            await queue.store(f"{number}")
+        await queue.consumer("a", ack_wait_s=WAIT_S)
+        pull = await queue.there.pull(queue.name, "a", queue.arrived.put_nowait, credit=2)
+        assert [(await queue.next()).payload for _ in range(2)] == [b"0", b"1"]
+        await queue.there.backlog(queue.name)
+        assert queue.arrived.empty(), "more came than there was credit"
+        assert pull.credit == 0
+        pull.add_credit(3)
+        assert [(await queue.next()).payload for _ in range(3)] == [b"2", b"3", b"4"]
+
+
+async def a_nak_and_a_silence_bring_it_again(connect: Connect) -> None:
+    """A refused message comes again at once, a silent one after the wait, one in progress later still."""
+    async with bench(connect) as queue:
+        await queue.store("again")
+        await queue.there.pull(queue.name, "a", queue.arrived.put_nowait, credit=10)
+        first = await queue.next()
+        first.nak()
+        second = await queue.next()
+        assert (second.attempt, second.payload) == (2, b"again")
+        third = await queue.next()
+        assert third.attempt == 3, "silence does not bring it again"
+        for _ in range(6):
+            third.in_progress()
+            await asyncio.sleep(ACK_WAIT_S / 3)
+        assert queue.arrived.empty(), "it came again though it was in progress"
+        third.nak(0.2)
+        (await queue.next()).ack()
+        assert await queue.drained()
+
+
+async def deliveries_end_at_their_limit(connect: Connect) -> None:
+    """A message is not delivered oftener than the consumer allows."""
+    async with bench(connect) as queue:
+        await queue.consumer("b", max_deliver=2)
+        await queue.store("poison", "b")
+        await queue.store("after", "b")
+        await queue.there.pull(queue.name, "b", queue.arrived.put_nowait, credit=10)
+        came: list[tuple[bytes, int]] = []
+        while len(came) < 3:
+            delivery = await queue.next()
+            came.append((delivery.payload, delivery.attempt))
+            delivery.ack() if delivery.payload == b"after" else delivery.nak()
+        await asyncio.sleep(2 * ACK_WAIT_S)
+        assert sorted(came) == [(b"after", 1), (b"poison", 1), (b"poison", 2)]
+        assert queue.arrived.empty(), "a message came oftener than allowed"
+
+
+async def an_id_is_stored_once(connect: Connect) -> None:
+    """A second publication of an id gives the old sequence and stores nothing."""
+    async with bench(connect) as queue:
+        first, second = [await queue.store("once", id="same") for _ in range(2)]
+        assert first == second, "a repeated id has another sequence"
+        assert await queue.here.backlog(queue.name) == {f"{queue.name}.a": 1}
+
+
+async def bounds_refuse_by_type(connect: Connect) -> None:
+    """A full subject, a full queue, a message too large and a subject nobody stores are refused, each as what it is."""
+    async with bench(connect, max_messages=5, max_messages_per_subject=3) as queue:
+        for _ in range(3):
+            await queue.store("x")
+        async with refused("FULL"):
+            await queue.store("x")
+        for _ in range(2):
+            await queue.store("x", "b")
+        async with refused("FULL"):
+            await queue.store("x", "b")
+        async with refused("TOO_LARGE"):
+            await queue.here.publish(Work(f"{queue.name}.a", "large", bytes(queue.here.max_payload + 1)), print)
+        async with refused("TOO_LARGE"):
+            await queue.here.send("anywhere", bytes(queue.here.max_payload + 1))
+        stored = await within(queue.publish(Work(f"nobody_{queue.name}.a", "lost", b"")))
+        assert isinstance(stored, QueueError), "a subject of no queue is stored"
+        assert stored.failure == "NOT_FOUND", stored.failure
+
+
+async def old_work_is_dropped(connect: Connect) -> None:
+    """A message is dropped when its time to live is over."""
+    async with bench(connect) as queue:
+        sequence = await queue.store("brief", ttl_s=1)
+        await queue.store("long")
+        for _ in range(100):
+            if not await queue.here.holds_work(queue.name, sequence):
+                break
+            await asyncio.sleep(0.05)
+        await queue.there.pull(queue.name, "a", queue.arrived.put_nowait, credit=10)
+        assert (await queue.next()).payload == b"long", "work came whose time was over"
+
+
+async def deleted_work_never_comes(connect: Connect) -> None:
+    """A message is deleted by its sequence, once, waiting or delivered."""
+    async with bench(connect) as queue:
+        sequences = [await queue.store(text) for text in ("cancelled", "kept")]
+        assert await queue.here.holds_work(queue.name, sequences[0])
+        assert await queue.here.delete_work(queue.name, sequences[0])
+        assert not await queue.here.holds_work(queue.name, sequences[0])
+        assert not await queue.here.delete_work(queue.name, sequences[0]), "it can be deleted twice"
+        await queue.there.pull(queue.name, "a", queue.arrived.put_nowait, credit=10)
+        assert (await queue.next()).payload == b"kept"
+        assert await queue.here.delete_work(queue.name, sequences[1])
+        await asyncio.sleep(2 * ACK_WAIT_S)
+        assert queue.arrived.empty(), "deleted work was delivered again"
+
+
+async def the_smaller_priority_number_is_served_first(connect: Connect) -> None:
+    """As long as a pull of priority 0 has credit, one of priority 5 gets nothing; then it gets what is left."""
+    async with bench(connect) as queue:
+        await queue.consumer("a", ack_wait_s=WAIT_S)
+        low: asyncio.Queue[Delivery] = asyncio.Queue()
+        await queue.here.pull(queue.name, "a", low.put_nowait, credit=10, priority=5)
+        await queue.there.pull(queue.name, "a", queue.arrived.put_nowait, credit=3)
+        # One round trip on each connection: both pulls stand before work comes.
+        await queue.there.backlog(queue.name)
+        for number in range(5):
+            await queue.store(f"{number}")
+        assert [(await queue.next()).payload for _ in range(3)] == [b"0", b"1", b"2"]
+        assert [(await within(low.get())).payload for _ in range(2)] == [b"3", b"4"]
+
+
+async def a_closed_pull_gives_back_what_it_had_not_handed_over(connect: Connect) -> None:
+    """After `close` others get the work at once."""
+    async with bench(connect) as queue:
+        await queue.consumer("a", ack_wait_s=WAIT_S)
+        first = await queue.there.pull(queue.name, "a", queue.arrived.put_nowait, credit=1)
+        await queue.store("0")
+        (await queue.next()).nak()
+        await first.close()
+        await queue.here.pull(queue.name, "a", queue.arrived.put_nowait, credit=5)
+        assert (await queue.next()).payload == b"0"
+
+
+async def backlog_counts_by_subject(connect: Connect) -> None:
+    """Counts are by subject, and of those a pattern matches."""
+    async with bench(connect) as queue:
+        for token, number in (("a", 3), ("b", 2)):
+            for _ in range(number):
+                await queue.store("x", token)
+        assert await queue.here.backlog(queue.name) == {f"{queue.name}.a": 3, f"{queue.name}.b": 2}
+        assert await queue.here.backlog(queue.name, f"{queue.name}.b") == {f"{queue.name}.b": 2}
+
+
+async def consumers_may_not_overlap_and_settings_may_change(connect: Connect) -> None:
+    """A second consumer of the same work is refused as `CONFIG`; a queue declared with other bounds takes them on."""
+    async with bench(connect, max_messages=1) as queue:
+        async with refused("CONFIG"):
+            await queue.there.declare_consumer(ConsumerSettings(queue.name, "all", f"{queue.name}.>"))
+        await queue.store("x")
+        async with refused("FULL"):
+            await queue.store("x")
+        await queue.declare(max_messages=2)
+        await queue.store("x")
+        async with refused("NOT_FOUND"):
+            await queue.there.pull(queue.name, "nobody", queue.arrived.put_nowait, credit=1)
+
+
+async def inboxes_and_broadcasts_arrive_in_order(connect: Connect) -> None:
+    """An inbox takes what is sent to it and below it, a pattern what it matches; all of it in order."""
+    async with bench(connect) as queue:
+        took: list[asyncio.Queue[Message]] = [asyncio.Queue() for _ in range(3)]
+        inbox = await queue.here.inbox(took[0].put_nowait)
+        for transport, box in ((queue.here, took[1]), (queue.there, took[2])):
+            await transport.subscribe(f"{queue.name}.news.>", box.put_nowait)
+        await queue.here.backlog(queue.name)
+        for number in range(50):
+            await queue.there.send(f"{inbox.subject}.{number}", b"%d" % number, reply="back")
+        for number in range(50):
+            message = await within(took[0].get())
+            assert (message.payload, message.reply) == (b"%d" % number, "back")
+            assert message.subject == f"{inbox.subject}.{number}"
+        await queue.there.send(f"{queue.name}.news.one", b"all")
+        for box in took[1:]:
+            assert (await within(box.get())).payload == b"all"
+        await inbox.close()
+        await queue.there.send(inbox.subject, b"late")
+        await queue.there.send(f"{queue.name}.news.two", b"last")
+        assert (await within(took[1].get())).payload == b"last"
+        assert took[0].empty(), "a closed inbox takes messages"
+
+
+async def a_store_keeps_compares_and_expires(connect: Connect) -> None:
+    """Of many who set an entry from one revision one wins; an entry that nobody writes again expires."""
+    async with bench(connect) as queue:
+        store = await queue.here.key_value(f"{queue.name}_kv")
+        other = await queue.there.key_value(f"{queue.name}_kv")
+        assert await store.get("a.one") is None
+        revision = await store.compare_and_set("a.one", b"1", None)
+        async with refused("CONFLICT"):
+            await other.compare_and_set("a.one", b"2", None)
+        found = await other.get("a.one")
+        assert found is not None
+        assert (found.value, found.revision) == (b"1", revision)
+        results = await asyncio.gather(
+            *(each.compare_and_set("a.one", b"%d" % n, revision) for n, each in enumerate((store, other) * 5)),
+            return_exceptions=True,
+        )
+        assert sum(isinstance(each, int) for each in results) == 1, "not one writer of many won"
+        await store.put("b.two", b"2")
+        assert {entry.key for entry in await other.entries()} == {"a.one", "b.two"}
+        assert [entry.key for entry in await other.entries("a")] == ["a.one"]
+        await other.delete("a.one")
+        await other.delete("a.one")
+        assert await store.get("a.one") is None
+        await store.compare_and_set("a.one", b"back", None)
+        brief = await queue.here.key_value(f"{queue.name}_brief", expiry_s=1.0)
+        await brief.put("lease", b"mine")
+        for _ in range(100):
+            if await brief.get("lease") is None:
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError("an entry outlives its expiry")
+
+
+async def a_callback_that_raises_costs_nothing_else(connect: Connect) -> None:
+    """The next message arrives all the same."""
+    async with bench(connect) as queue:
+        came: asyncio.Queue[bytes] = asyncio.Queue()
+
+        def take(message: Message) -> None:
+            came.put_nowait(message.payload)
+            raise RuntimeError("a fault of the user of the transport")
+
+        inbox = await queue.here.inbox(take)
+        for text in (b"1", b"2"):
+            await queue.here.send(inbox.subject, text)
+        assert [await within(came.get()) for _ in range(2)] == [b"1", b"2"]
+
+
+async def a_closed_connection_says_so(connect: Connect) -> None:
+    """Closed twice it raises nothing, and what is asked of it afterwards is `UNAVAILABLE`."""
+    async with bench(connect) as queue:
+        states: list[str] = []
+        third = connect()
+        await third.open(states.append)
+        assert third.state == "connected"
+        await third.close()
+        await third.close()
+        assert third.state == states[-1] == "closed"
+        async with refused("UNAVAILABLE"):
+            await third.send("anywhere", b"")
+        async with refused("UNAVAILABLE"):
+            await third.publish(Work(f"{queue.name}.a", "late", b""), print)
+
+
+def _run(check: Callable[[Connect], Awaitable[None]]) -> Callable[[Connect], None]:
+    @wraps(check)
+    def run(connect: Connect) -> None:
+        async def bounded() -> None:
+            async with asyncio.timeout(CHECK_LIMIT_S):
+                await check(connect)
+
+        asyncio.run(bounded())
+
+    return run
+
+
+QUEUE_CHECKS: Sequence[Callable[[Connect], None]] = tuple(
+    map(
+        _run,
+        (
+            work_is_pulled_in_order_and_gone_once_acknowledged,
+            no_more_comes_than_credit_allows,
+            a_nak_and_a_silence_bring_it_again,
+            deliveries_end_at_their_limit,
+            an_id_is_stored_once,
+            bounds_refuse_by_type,
+            old_work_is_dropped,
+            deleted_work_never_comes,
+            the_smaller_priority_number_is_served_first,
+            a_closed_pull_gives_back_what_it_had_not_handed_over,
+            backlog_counts_by_subject,
+            consumers_may_not_overlap_and_settings_may_change,
+            inboxes_and_broadcasts_arrive_in_order,
+            a_store_keeps_compares_and_expires,
+            a_callback_that_raises_costs_nothing_else,
+            a_closed_connection_says_so,
+        ),
+    )
+)

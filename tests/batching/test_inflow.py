@@ -1,0 +1,33 @@
+"""What smaller requests leave of the device to a larger one."""
+
+import pytest
+
+from sie_core.batching.sharing.inflow import LEAST_SHARE, MEMORY_S, Inflow
+
+
+def steady(inflow, seconds, share):
+    """Have requests of `seconds` take a share of the device for long enough; return the time at the end."""
+    now = 0.0
+    while now < 5 * MEMORY_S:
+        inflow.record(seconds, now)
+        now += seconds / share
+    return now
+
+
+def test_a_large_request_has_what_smaller_ones_leave_and_a_small_one_everything():
+    inflow = Inflow()
+    now = steady(inflow, 0.01, 0.4)
+    assert inflow.left(1.0, now) == pytest.approx(0.6, abs=0.02)
+    assert inflow.left(0.01, now) == inflow.left(0.001, now) == 1.0
+
+
+def test_what_came_long_ago_is_forgotten():
+    inflow = Inflow()
+    now = steady(inflow, 0.01, 0.4)
+    assert inflow.left(1.0, now + 10 * MEMORY_S) == pytest.approx(1.0, abs=0.01)
+
+
+def test_a_large_request_always_has_a_share():
+    inflow = Inflow()
+    now = steady(inflow, 0.01, 5.0)
+    assert inflow.left(1.0, now) == LEAST_SHARE

@@ -1,0 +1,34 @@
+"""The tables of the cluster, from its results alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from statistics import median
+from typing import Any
+
+LATENCY_HEAD = ("one client, one text", "p50 ms", "over the server ms")
+CPU_HEAD = ("CPU µs", "gateway", "sidecar", "worker", "broker", "requests/s")
+PROCESSES = ("gateway", "sidecar", "worker", "broker")
+
+
+def latency(found: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
+    """Write what the cluster adds, beside the bare transport."""
+    p50 = found.get("p50_ms", {})
+    names = {
+        "server": "`sie serve`",
+        "cluster": "`sie cluster up`",
+        "bare": "the transport alone",
+    }
+    for name, title in names.items():
+        if p50.get(name):
+            over = median(b - a for a, b in zip(p50["server"], p50[name], strict=True))
+            yield title, f"{median(p50[name]):.2f}", "" if name != "cluster" else f"{over:+.2f}"
+
+
+def cpu(found: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
+    """Write what each process uses."""
+    for name, used in found.get("cpu_us", {}).items():
+        yield name, *(f"{used[each]:.0f}" for each in PROCESSES), f"{used['requests_s']:,.0f}"
+    for workers, used in found.get("sleeping_cpu_us", {}).items():
+        title = f"an item of 32 by 32 clients, {workers} sleeping workers"
+        yield title, *(f"{used[each]:.1f}" for each in PROCESSES), f"{used['requests_s']:,.0f}"

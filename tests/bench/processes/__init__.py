@@ -1,0 +1,1 @@
+"""Processes that are measured: environments, servers, children, what they use."""

@@ -1,0 +1,1 @@
+"""What is measured without a server: libraries, forward passes, the command line, accuracy."""

@@ -1,0 +1,116 @@
+"""A whole cluster in this process: a gateway's backend, a sidecar and an engine, over the broker inside the process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from pydantic import SecretStr
+
+from sie_core.api import create_app
+from sie_core.cluster.broker import transport_maker
+from sie_core.cluster.gateway.backend import QueueBackend
+from sie_core.cluster.gateway.courier import Courier
+from sie_core.cluster.gateway.metrics import GatewayMetrics
+from sie_core.cluster.gateway.workers import Workers
+from sie_core.cluster.ipc.listening import listen_on
+from sie_core.cluster.messages.status import WorkerStatus, encode_status
+from sie_core.cluster.sidecar.metrics import SidecarMetrics
+from sie_core.cluster.sidecar.sidecar import Sidecar
+from sie_core.cluster.subjects import EVERY_HEALTH
+from sie_core.cluster.worker.intake import Intake
+from sie_core.contracts import QueueTransport
+from sie_core.defaults import BUILTINS
+from sie_core.engine import Engine, build_engine
+from sie_core.plugins import discover
+from sie_core.settings import Settings
+
+BOUND_S = 30.0
+
+
+@dataclass
+class Cluster:
+    """Its parts."""
+
+    client: httpx.AsyncClient
+    backend: QueueBackend
+    courier: Courier
+    gateway: GatewayMetrics
+    sidecar_metrics: SidecarMetrics
+    sidecar: Sidecar
+    intake: Intake
+    engine: Engine
+    transport: QueueTransport
+    """The sidecar's."""
+    alone: httpx.AsyncClient
+    """The routes over the engine itself, as the standalone server has them."""
+
+    def metric(self, name: str) -> float:
+        """One of the gateway's."""
+        return self.gateway.registry.get_sample_value(name) or 0.0
+
+    def ended(self, how: str) -> float:
+        """How many slices the sidecar held no more, and why."""
+        name = "sie_sidecar_slices_ended_total"
+        return self.sidecar_metrics.registry.get_sample_value(name, {"how": how}) or 0.0
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(BOUND_S):
+            while not holds():  # noqa: ASYNC110 - what is waited for tells nobody
+                await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def running(folder: Path, **chosen: Any) -> AsyncIterator[Cluster]:
+    """Run a cluster until the end of the block."""
+    own = {"nats_url": SecretStr("memory://tests"), "ipc_socket_path": folder / "ipc", "hf_fallback": False}
+    settings = Settings(**{**own, "health_publish_interval_ms": 1000, **chosen})
+    plugins = discover(settings, BUILTINS)
+    make = transport_maker(settings, plugins)
+    engine = build_engine(settings, plugins, gated=True)
+    intake = Intake(engine, lambda: encode_status(WorkerStatus(True, None, engine.models())))
+    await engine.start()
+    server = await asyncio.get_running_loop().create_unix_server(
+        intake.stream, sock=listen_on(settings.ipc_socket_path)
+    )
+    transport = make()
+    await transport.open()
+    of_sidecar = SidecarMetrics()
+    sidecar = Sidecar(transport, settings, "w1", of_sidecar)
+    metrics = GatewayMetrics()
+    courier = Courier(make, settings, metrics)
+    await courier.open()
+    workers = Workers(settings.health_publish_interval_ms / 1000, courier.tell_again)
+    await courier.transport.subscribe(EVERY_HEALTH, workers.heard)
+    backend = QueueBackend(courier, workers, plugins, engine.catalog, settings.gateway_timeout_s)
+    work = asyncio.create_task(sidecar.run())
+    async with contextlib.AsyncExitStack() as clients:
+        client, alone = [
+            await clients.enter_async_context(
+                httpx.AsyncClient(
+                    transport=httpx.ASGITransport(
+                        create_app(each, settings, registry=registry), raise_app_exceptions=False
+                    ),
+                    base_url="http://sie",
+                    timeout=BOUND_S,
+                )
+            )
+            for each, registry in ((backend, metrics.registry), (engine, engine.metrics.registry))
+        ]
+        cluster = Cluster(client, backend, courier, metrics, of_sidecar, sidecar, intake, engine, transport, alone)
+        await cluster.until(lambda: any(worker.healthy for worker in backend.workers()))
+        try:
+            yield cluster
+        finally:
+            await courier.close()
+            work.cancel()
+            await asyncio.wait([work])
+            await transport.close()
+            server.close()
+            await engine.close()

@@ -1,0 +1,221 @@
+"""What is lost on the way is sent again, what nobody waits for does not run, and what is foreign is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from sie_core.cluster.ipc.framing import FrameStream
+from sie_core.cluster.ipc.listening import listen_on
+from sie_core.cluster.messages.work import WorkHead, encode_work
+from sie_core.cluster.subjects import work_subject
+from sie_core.contracts import Work
+from sie_core.serving.listening import ListenError
+from tests.cluster.in_process import Cluster, running
+
+QUEUE = "sie-work-_default"
+MODEL = "test/held"
+PATH = f"/v1/encode/{MODEL}"
+
+
+@dataclass
+class Held:
+    """A cluster with a model whose runs wait while `hold` exists; `journal` tells what ran."""
+
+    cluster: Cluster
+    hold: Path
+    journal: Path
+
+    def ask(self, *texts: str, **headers: str) -> asyncio.Task[httpx.Response]:
+        body = {"items": [{"text": text} for text in texts]}
+        return asyncio.create_task(self.cluster.client.post(PATH, json=body, headers={"Prefer": "wait=30", **headers}))
+
+    async def until_at_work(self, slices: int = 1) -> None:
+        await self.cluster.until(lambda: self.cluster.intake.in_flight == slices)
+
+    def end_adapter(self) -> None:
+        """End the connections, as the end of the adapter process does; it can be connected to again at once."""
+        for stream in list(self.cluster.intake._streams):
+            stream.abort()
+
+    def ran(self) -> set[str]:
+        if not self.journal.exists():
+            return set()
+        events = map(json.loads, self.journal.read_text().splitlines())
+        return {text for event in events if event["kind"] == "run" for text in event["texts"]}
+
+
+@pytest.fixture
+async def held(tmp_path: Path) -> AsyncIterator[Held]:
+    hold, journal, configs = tmp_path / "hold", tmp_path / "journal", tmp_path / "configs"
+    configs.mkdir()
+    (configs / "held.yaml").write_text(
+        f"sie_id: {MODEL}\npackage_backed: true\ntasks: {{encode: {{dense: {{dim: 8}}}}}}\nprofiles:\n  default:\n"
+        "    adapter_path: fake\n    max_batch_tokens: 8\n"
+        f"    adapter_options: {{loadtime: {{run_hold: {hold}, journal: {journal}}}}}\n"
+    )
+    async with running(tmp_path, models_dir=configs, preload_models=(MODEL,)) as cluster:
+        hold.touch()
+        yield Held(cluster, hold, journal)
+        hold.unlink(missing_ok=True)
+
+
+async def test_a_client_that_leaves_has_its_work_called_off(held: Held) -> None:
+    asked = held.ask("wanted first", *(f"never wanted {place}" for place in range(100)))
+    await held.until_at_work(4)
+    asked.cancel()
+    cluster = held.cluster
+    await cluster.until(lambda: cluster.sidecar.in_flight == 0 and cluster.intake.in_flight == 0)
+    held.hold.unlink()
+    assert (await held.ask("wanted")).status_code == 200
+    assert await cluster.transport.backlog(QUEUE) == {}
+    assert "wanted" in held.ran()
+    assert not [text for text in held.ran() if text.endswith(" 99")]
+
+
+async def test_a_deadline_ends_the_work_too(held: Held) -> None:
+    first = held.ask("first")
+    await held.until_at_work()
+    late = await held.ask("too late", **{"X-SIE-Timeout-Ms": "300"})
+    assert (late.status_code, late.json()["error"]["code"]) == (504, "DEADLINE_EXCEEDED")
+    await held.until_at_work(1)
+    held.hold.unlink()
+    assert (await first).status_code == 200
+    await held.cluster.until(lambda: held.cluster.sidecar.in_flight == 0)
+    assert await held.cluster.transport.backlog(QUEUE) == {}
+    assert "too late" not in held.ran()
+
+
+async def test_what_was_at_a_worker_that_ended_runs_again_alone(held: Held) -> None:
+    asked = [held.ask(f"text {number}") for number in range(3)]
+    await held.until_at_work(3)
+    held.end_adapter()
+    await held.cluster.until(lambda: held.cluster.metric("sie_gateway_slices_again_total") == 3)
+    await held.cluster.until(lambda: held.cluster.sidecar.in_flight == 3)
+    await held.until_at_work(1)
+    held.hold.unlink()
+    assert [reply.status_code for reply in await asyncio.gather(*asked)] == [200] * 3
+    assert held.cluster.ended("lost") == 3
+
+
+async def test_a_slice_at_whose_work_two_workers_ended_is_refused_and_its_bystander_is_answered(held: Held) -> None:
+    asked = [held.ask(f"text {number}") for number in range(2)]
+    await held.until_at_work(2)
+    held.end_adapter()
+    await held.cluster.until(lambda: held.cluster.ended("lost") == 2)
+    await held.until_at_work(1)
+    held.end_adapter()
+    done, waiting = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+    assert [each.result().json()["error"]["code"] for each in done] == ["INTERNAL_ERROR"]
+    held.hold.unlink()
+    assert [(await each).status_code for each in waiting] == [200]
+
+
+async def test_a_slice_whose_message_is_gone_is_sent_again_and_the_second_result_is_dropped(held: Held) -> None:
+    asked = held.ask("a text")
+    await held.until_at_work()
+    (part,) = next(iter(held.cluster.courier._flights.values())).parts
+    assert part.sequence is not None
+    await held.cluster.transport.delete_work(QUEUE, part.sequence)
+    await held.until_at_work(2)
+    held.hold.unlink()
+    assert (await asked).status_code == 200
+    await held.cluster.until(lambda: held.cluster.metric("sie_gateway_results_dropped_total") == 1)
+
+
+async def test_a_sidecar_that_drains_gives_back_what_was_not_begun(held: Held) -> None:
+    asked = held.ask("at work")
+    await held.until_at_work()
+    held.cluster.sidecar.close()
+    later = held.ask("for another worker")
+    backlog = {work_subject(MODEL, "_default", "default"): 2}
+    async with asyncio.timeout(30):
+        while await held.cluster.transport.backlog(QUEUE) != backlog:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0.01)
+    held.hold.unlink()
+    assert (await asked).status_code == 200
+    assert await held.cluster.sidecar.idle(30)
+    later.cancel()
+
+
+async def test_a_slice_that_names_another_model_or_a_foreign_inbox_is_refused(held: Held) -> None:
+    cluster = held.cluster
+    inbox = await cluster.transport.inbox(lambda _: None)
+    good = WorkHead("r", 0, 1, 1, "encode", MODEL, b"k" * 16, 0, 1, 1, f"{inbox.subject}.1")
+    held.hold.unlink()
+    assert (await held.ask("that the model is pulled")).status_code == 200
+    for number, bad in enumerate(
+        (
+            encode_work(replace(good, model="test/other"), b"\x80", [b"\x80"]),
+            encode_work(replace(good, reply="sie.cancel._default"), b"\x80", [b"\x80"]),
+            encode_work(replace(good, reply=f"{inbox.subject}.*"), b"\x80", [b"\x80"]),
+            b"no frame",
+            encode_work(good, b"\x80", [b"\x80"])[:-1],
+        )
+    ):
+        work = Work(work_subject(MODEL, "_default", "default"), f"bad{number}", bad)
+        await cluster.transport.publish(work, lambda _: None)
+    await cluster.until(lambda: cluster.ended("refused") == 5)
+    assert (await held.ask("and nothing fell over")).status_code == 200
+    assert await cluster.transport.backlog(QUEUE) == {}
+
+
+def test_a_socket_that_a_process_listens_on_is_not_taken_over_and_a_dead_one_is(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with listen_on(path):
+        assert path.stat().st_mode & 0o777 == 0o600
+        with pytest.raises(ListenError, match="another adapter process"):
+            listen_on(path)
+    with listen_on(path):
+        pass
+    path.unlink()
+    path.write_text("a file")
+    with pytest.raises(ListenError, match="no socket"):
+        listen_on(path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+async def test_a_process_of_another_user_is_refused_even_where_it_may_connect() -> None:
+    connect = (
+        "import os, socket, sys; os.setuid(65534); s = socket.socket(socket.AF_UNIX); s.settimeout(20);"
+        "s.connect(sys.argv[1]); print(len(s.recv(1)))"
+    )
+    with tempfile.TemporaryDirectory() as folder:  # one of pytest's cannot be entered by others
+        async with running(Path(folder)) as cluster:
+            path = f"{folder}/ipc"
+            for each in (folder, path):
+                os.chmod(each, 0o777)  # noqa: PTH101 - no path that blocks the loop
+            before = cluster.intake.connections
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-I", "-c", connect, path, stdout=subprocess.PIPE
+            )
+            out, _ = await process.communicate()
+            assert out == b"0\n"
+            assert cluster.intake.connections == before
+
+
+async def test_frames_that_lie_about_their_length_or_kind_end_the_connection() -> None:
+    for bad in (b"\xff\xff\xff\xff\x01" + bytes(8), b"\x00\x00\x00\x00\x63" + bytes(8)):
+        ours, theirs = socket.socketpair()
+        closed = asyncio.Event()
+
+        def frame(*_: object) -> None:
+            raise AssertionError("there is no frame")
+
+        stream = FrameStream(lambda _: None, frame, lambda _, closed=closed: closed.set())  # type: ignore[misc]
+        await asyncio.get_running_loop().connect_accepted_socket(lambda stream=stream: stream, ours)
+        theirs.sendall(bad)
+        async with asyncio.timeout(30):
+            await closed.wait()
+        theirs.close()

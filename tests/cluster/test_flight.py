@@ -1,0 +1,58 @@
+"""A request's slices: how they are cut, and that every one is sent whenever their answers come."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sie_core.cluster.gateway.flight import MOST_QUEUED, Flight, Part
+from sie_core.cluster.gateway.slicing import Packed, cut
+from sie_core.cluster.messages.errors import WORKER_LOST
+from sie_core.cluster.messages.work import MOST_ITEMS, ResultHead
+
+
+@pytest.mark.parametrize(
+    ("sizes", "most", "spans"),
+    [
+        ([1], 10, [1]),
+        ([1] * 33, 100, [32, 1]),
+        ([4, 4, 4], 8, [2, 1]),
+        ([99, 1, 99], 8, [1, 1, 1]),
+    ],
+)
+def test_items_travel_together_up_to_a_number_and_a_size(sizes: list[int], most: int, spans: list[int]) -> None:
+    assert [len(span) for span in cut([b"x" * size for size in sizes], most)] == spans
+
+
+class AtOnce:
+    """Answers a slice while it is handed over; of the first one it says while the last is that its worker was lost."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+
+    async def publish(self, flight: Flight, part: Part, payload: bytes) -> None:
+        await asyncio.sleep(0)
+        self.sent += 1
+        if part.head.slice == 0 and part.head.attempt == 1:
+            return
+        if part.head.slice == part.head.slices - 1:
+            assert flight.answered(ResultHead("r", 0, 1, 0, {"code": WORKER_LOST}), [])
+        head = ResultHead("r", part.head.slice, part.head.attempt, len(part.span))
+        assert flight.answered(head, [b"x"] * len(part.span))
+        assert not flight.answered(head, [b"x"] * len(part.span)), "the first result counts"
+
+    def call_off(self, flight: Flight) -> None:
+        raise AssertionError("nothing failed")
+
+
+async def test_answers_that_come_while_slices_are_sent_leave_none_unsent() -> None:
+    road, slices = AtOnce(), 3 * MOST_QUEUED
+    packed = Packed("m", "encode", "r", b"", [b"x"] * (slices * MOST_ITEMS))
+    flight = Flight(packed, "_INBOX.a.1", 60.0, 1 << 20, None, road)
+    async with asyncio.timeout(30):
+        await flight.run()
+    assert road.sent == slices + 1
+    assert flight.parts[0].head.alone
+    assert flight.parts[0].head.attempt == 2
+    assert sum(len(part.items or ()) for part in flight.parts) == len(packed.items)

@@ -1,0 +1,70 @@
+"""A request goes from the API through queue, sidecar and adapter process, and its answer is the standalone server's."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from sie_sdk import wire
+
+from tests.cluster.in_process import Cluster
+
+ENCODE = "/v1/encode/sie-fake/embedder"
+TIMES = ("timing",)
+
+
+def without_times(reply: httpx.Response) -> object:
+    body = reply.json() if "json" in reply.headers["content-type"] else wire.unpack(reply.content)
+    return {name: value for name, value in body.items() if name not in TIMES} if isinstance(body, dict) else body
+
+
+async def both(cluster: Cluster, path: str, body: object, **headers: str) -> tuple[httpx.Response, httpx.Response]:
+    there = await cluster.alone.post(path, json=body, headers=headers)
+    return await cluster.client.post(path, json=body, headers=headers), there
+
+
+@pytest.mark.parametrize("texts", [1, 3, 33, 1000])
+async def test_texts_are_answered_in_their_order_as_the_engine_answers_them(cluster: Cluster, texts: int) -> None:
+    body = {"items": [{"id": f"i{place}", "text": f"text number {place}"} for place in range(texts)]}
+    wait = {"Prefer": "wait=30"}
+    here, there = await both(cluster, ENCODE, body, **wait)
+    assert here.status_code == there.status_code == 200
+    assert without_times(here) == without_times(there)
+    timing = here.json()["timing"]
+    assert timing["total_ms"] >= timing["queue_ms"] >= 0
+
+
+async def test_what_one_item_is_refused_for_names_the_item_of_the_request(cluster: Cluster) -> None:
+    body = {"items": [{"text": "fine"}] * 40 + [{"images": [{"data": "AAAA"}]}]}
+    here, there = await both(cluster, ENCODE, body, Prefer="wait=30")
+    assert here.status_code == there.status_code == 400
+    assert here.json() == there.json()
+    assert here.json()["error"]["param"].startswith("items[40]")
+
+
+async def test_an_unknown_model_is_told_by_the_gateway(cluster: Cluster) -> None:
+    here, there = await both(cluster, "/v1/encode/sie-fake/embeder", {"items": [{"text": "a"}]})
+    assert here.status_code == 404
+    assert here.json() == there.json()
+
+
+async def test_tokens_are_listed_by_the_worker(cluster: Cluster) -> None:
+    body = {"inputs": ["one two", "three"]}
+    here, there = await both(cluster, "/tei/sie-fake/embedder/tokenize", body)
+    assert here.status_code == there.status_code
+    assert here.json() == there.json()
+
+
+async def test_what_is_larger_than_a_message_travels_in_frames(cluster: Cluster) -> None:
+    """A text beyond the broker's message on the way there, and multi-vectors beyond it on the way back."""
+    body = {"items": [{"text": "word " * 300_000}], "params": {"output_types": ["dense"]}}
+    here, there = await both(cluster, ENCODE, body, Prefer="wait=30")
+    assert here.status_code == there.status_code == 200
+    assert without_times(here) == without_times(there)
+    assert cluster.metric("sie_gateway_bytes_offered_total") > 1 << 20
+    texts = [" ".join(["a", "b", str(place)] * 171) for place in range(60)]
+    many = {"items": [{"text": text} for text in texts], "params": {"output_types": ["multivector"]}}
+    here, there = await both(cluster, ENCODE, many, Prefer="wait=30")
+    assert here.status_code == there.status_code == 200
+    assert without_times(here) == without_times(there)
+    assert cluster.metric("sie_gateway_bytes_fetched_total") > 1 << 20
+    await cluster.until(lambda: cluster.sidecar.in_flight == 0)

@@ -1,0 +1,28 @@
+"""`make serve` hides the fakes of the tests from who serves."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+@pytest.mark.parametrize(("given", "blocked"), [(None, "fake"), ("", ""), ("cpu", "cpu")])
+def test_serve_blocks_the_fakes_unless_it_is_told_otherwise(tmp_path, given, blocked):
+    """The Makefile's own rule runs, over a `sie` that says what it was given."""
+    sie = tmp_path / "sie"
+    sie.write_text('#!/bin/sh\necho "blocked=$SIE_PLUGINS_BLOCKED $*"\n')
+    sie.chmod(0o755)
+    env = {name: value for name, value in os.environ.items() if name != "SIE_PLUGINS_BLOCKED"}
+    env |= {} if given is None else {"SIE_PLUGINS_BLOCKED": given}
+    built = "-o", ".venv/.kernels"  # what it is built of is taken for up to date
+    command = ["make", "-s", *built, "serve", f"BIN={tmp_path}", "ARGS=--port 9"]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
+    assert re.fullmatch(rf"blocked={blocked} serve --port 9\n", done.stdout), done.stdout + done.stderr

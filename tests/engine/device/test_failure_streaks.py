@@ -1,0 +1,45 @@
+"""What fails in a row on a device: a model's requests, and batch policies."""
+
+import time
+from types import SimpleNamespace
+
+from sie_core.engine.device.health import FAILURES_TOLD, POLICY_FAILURES, DeviceHealth
+
+
+def loaded() -> SimpleNamespace:
+    """Make what health sees of a loaded model."""
+    return SimpleNamespace(failures=0)
+
+
+def fail(seen: DeviceHealth, model: SimpleNamespace, times: int) -> None:
+    for _ in range(times):
+        seen.model_ran(model, failed=True)
+
+
+def test_a_model_that_fails_is_told_until_it_answers_and_no_other_model_s_answer_ends_that() -> None:
+    seen, bad, good = DeviceHealth(60.0, time.monotonic), loaded(), loaded()
+    fail(seen, bad, FAILURES_TOLD - 1)
+    assert seen.model_problem(bad) is None
+    fail(seen, bad, 1)
+    seen.model_ran(good, failed=False)
+    assert (
+        seen.model_problem(bad) == f"the last {FAILURES_TOLD} requests to it that ran failed; the server's log says why"
+    )
+    assert (seen.model_problem(good), seen.problem()) == (None, None)
+    seen.model_ran(bad, failed=False)
+    assert seen.model_problem(bad) is None
+
+
+def test_policies_that_fail_are_told_until_one_works_or_none_was_tried_for_a_while() -> None:
+    now = [0.0]
+    seen = DeviceHealth(60.0, lambda: now[0])
+    for _ in range(POLICY_FAILURES):
+        assert seen.policy_problem() is None
+        seen.policy_failed()
+    assert "batch policies failed 3 times" in seen.policy_problem()
+    now[0] = 61.0
+    assert seen.policy_problem() is None
+    seen.policy_failed()
+    assert seen.policy_problem() is not None
+    seen.policy_worked()
+    assert seen.policy_problem() is None

@@ -1,0 +1,144 @@
+"""A device in virtual time: the real queue, scheduler and batch former; runs take what their cost says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+
+from sie_core.batching import BatchFormer
+from sie_core.batching.checked import CheckedPolicy
+from sie_core.batching.sharing.demand import Demand
+from sie_core.batching.sharing.scheduler import Scheduler
+from sie_core.concurrency.leases import Leases
+from sie_core.contracts import BatchLimits, InferenceError, Unit
+from sie_core.engine.device.health import DeviceHealth
+from sie_core.engine.device.queue import DeviceQueue
+from sie_core.engine.requests.inflight import FlightUnit
+
+OVERHEAD_S = 0.002
+PRICE_S = 0.00005
+"""Of a cost unit."""
+
+
+class Model:
+    """What the queue sees of a loaded model."""
+
+    def __init__(self, name: str = "test/model", run_s: float | None = 0.25, price_s: float = PRICE_S) -> None:
+        self.id, self.price_s = name, price_s
+        self.policy = CheckedPolicy(BatchFormer(BatchLimits(16384, 64, run_s, 0.01)))
+        self.leases = Leases(lambda: 0.0)
+        self.metrics = SimpleNamespace(ran=lambda *told: None, dropped=lambda *told: None)
+
+
+@dataclass(eq=False)
+class Asked:
+    """A request: `left` units have not run."""
+
+    model: Model
+    arrived: float
+    deadline: float | None
+    left: int
+    error: InferenceError | None = None
+    settled: bool = False
+    ended: float | None = None
+    client: str | None = None
+    size: int = 0
+    """Units."""
+
+    def fail(self, error: InferenceError) -> None:
+        self.error, self.settled = error, True
+
+
+@dataclass
+class DeviceTime:
+    """The device, its queue and its clock."""
+
+    max_queued_cost: int = 10**6
+    now: float = 0.0
+    busy_s: float = 0.0
+    """Seconds the device was at work."""
+    batches: list[Any] = field(default_factory=list)
+    _events: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
+    _numbers: count[int] = field(default_factory=count)
+    _running: bool = False
+
+    def __post_init__(self) -> None:
+        self.scheduler = Scheduler(self.max_queued_cost)
+        clock = lambda: self.now  # noqa: E731
+        self.queue = DeviceQueue(self.scheduler, DeviceHealth(60.0, clock), lambda model: None, clock)
+
+    def add(self, model: Model) -> Model:
+        """Serve a model."""
+        self.queue.add_model(model)
+        return model
+
+    def at(self, time: float, call: Callable[[], None]) -> None:
+        """Have something happen."""
+        heappush(self._events, (time, next(self._numbers), call))
+
+    def run(self, until: float) -> None:
+        """Let time pass."""
+        while self._events and self._events[0][0] <= until:
+            self.now, _, call = heappop(self._events)
+            call()
+            self._start()
+        self.now = max(self.now, until)
+
+    def ask(
+        self,
+        model: Model,
+        costs: list[int],
+        timeout_s: float | None = None,
+        client: str | None = None,
+        weight: float = 1.0,
+        key: str = "k",
+        token: object = None,
+    ) -> Asked:
+        """Ask as a request does, with all its units at once."""
+        deadline = None if timeout_s is None else self.now + timeout_s
+        asked = Asked(model, self.now, deadline, len(costs), client=client, size=len(costs))
+        try:
+            who = (asked if client is None else client, weight)
+            self.queue.admit(model, Demand(who, token or asked, deadline, sum(costs), sum(costs)))
+        except InferenceError as error:
+            asked.fail(error)
+            return asked
+        made = [Unit(place, cost, key, None) for place, cost in enumerate(costs)]
+        units = [
+            FlightUnit(each, asked, self.now, deadline, client, weight, index=each.item, made=each) for each in made
+        ]
+        self.queue.submit(model, units)
+        return asked
+
+    def _start(self) -> None:
+        if self._running or not self.scheduler.queued_units:
+            return
+        while not self._running and self.scheduler.queued_units:
+            # Late requests are dropped by it; where nothing else waits it would wait for more.
+            self.at_most_one_run()
+
+    def at_most_one_run(self) -> None:
+        """Have the queue drop what is late, and run the next batch."""
+        queue = self.queue
+        chosen, _ = queue.take()
+        if chosen is None:
+            return
+        seconds = OVERHEAD_S + chosen.model.price_s * chosen.batch.cost
+        self._running = True
+        self.busy_s += seconds
+        self.batches.append(chosen)
+
+        def end() -> None:
+            self._running = False
+            queue.device_done(chosen)
+            queue.done(chosen)
+            for unit in chosen.units:
+                unit.request.left -= 1
+                if not unit.request.left and not unit.request.settled:
+                    unit.request.settled, unit.request.ended = True, self.now
+
+        self.at(self.now + seconds, end)

@@ -1,0 +1,87 @@
+"""A real broker with JetStream, one for the tests of this folder, and brokers of their own for those that end one."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sie_nats.plugin import sie_queue_transports
+
+from sie_core.contracts import QueueTransport
+
+START_S = 20.0
+
+
+class Broker:
+    """A `nats-server` process; it can be killed, stopped and started again on its port and its files."""
+
+    def __init__(self, folder: Path, config: str = "") -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.config = folder / "nats.conf"
+        self.config.write_text(config)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        server = shutil.which("nats-server", path=str(Path(sys.executable).parent)) or "nats-server"
+        command = [server, "-c", self.config, "-p", f"{self.port}", "-a", "127.0.0.1", "-js", "-sd", self.folder / "js"]
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+        end = time.monotonic() + START_S
+        while time.monotonic() < end:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+                return
+            time.sleep(0.02)
+        raise AssertionError((self.folder / "log").read_text())
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+            self.process.wait(START_S)
+            self.process = None
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port: int = listening.getsockname()[1]
+        return port
+
+
+def transport(url: str, **settings: str) -> QueueTransport:
+    factory = sie_queue_transports()[0]
+    return factory.create(url, settings)
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    broker = Broker(tmp_path_factory.mktemp("nats"))
+    broker.start()
+    yield broker
+    broker.kill()
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Broker]:
+    broker = Broker(tmp_path)
+    broker.start()
+    yield broker
+    broker.kill()

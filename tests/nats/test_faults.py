@@ -1,0 +1,181 @@
+"""A broker that dies, stands still or refuses: who sends is told, and everything goes on afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from pathlib import Path
+
+import pytest
+
+from sie_core.contracts import ConsumerSettings, Delivery, Message, QueueError, QueueSettings, QueueTransport, Work
+from tests.nats.conftest import Broker, transport
+
+QUEUE = QueueSettings("work", ("work.*",), max_bytes=1 << 28)
+CONSUMER = ConsumerSettings("work", "all", "work.*", ack_wait_s=2.0)
+WAIT_S = 30.0
+
+
+async def wait_for(transport: QueueTransport, state: str) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while transport.state != state:  # noqa: ASYNC110 - a state of another process
+            await asyncio.sleep(0.01)
+
+
+async def publish(transport: QueueTransport, name: str) -> int | QueueError:
+    stored: asyncio.Future[int | QueueError] = asyncio.get_running_loop().create_future()
+    await transport.publish(Work("work.a", name, name.encode()), stored.set_result)
+    async with asyncio.timeout(WAIT_S):
+        return await stored
+
+
+async def pulled(transport: QueueTransport) -> asyncio.Queue[Delivery]:
+    came: asyncio.Queue[Delivery] = asyncio.Queue()
+    await transport.pull("work", "all", came.put_nowait, credit=100)
+    return came
+
+
+async def next_of(came: asyncio.Queue[Delivery]) -> Delivery:
+    async with asyncio.timeout(WAIT_S):
+        return await came.get()
+
+
+async def test_work_on_files_outlives_a_broker_that_is_killed(own_broker: Broker):
+    one, other = transport(own_broker.url), transport(own_broker.url)
+    await one.open()
+    await other.open()
+    await one.declare_queue(QUEUE)
+    await one.declare_consumer(CONSUMER)
+    inbox: asyncio.Queue[Message] = asyncio.Queue()
+    box = await one.inbox(inbox.put_nowait)
+    came = await pulled(other)
+    assert isinstance(await publish(one, "first"), int)
+    (await next_of(came)).ack()
+
+    own_broker.kill()
+    await wait_for(one, "reconnecting")
+    with pytest.raises(QueueError) as refused:
+        await publish(one, "meanwhile")
+    assert refused.value.failure == "UNAVAILABLE"
+    own_broker.start()
+    for each in (one, other):
+        await wait_for(each, "connected")
+
+    assert isinstance(await publish(one, "second"), int)
+    while (delivery := await next_of(came)).payload != b"second":
+        delivery.ack()
+    delivery.ack()
+    await other.send(box.subject, b"still here")
+    async with asyncio.timeout(WAIT_S):
+        assert (await inbox.get()).payload == b"still here"
+    await one.close()
+    await other.close()
+
+
+async def test_a_broker_that_stands_still_with_megabytes_on_their_way_is_left(own_broker: Broker):
+    one = transport(own_broker.url)
+    await one.open()
+    await one.declare_queue(QUEUE)
+    own_broker.signal(signal.SIGSTOP)
+    answers: asyncio.Queue[int | QueueError] = asyncio.Queue()
+    for number in range(20):
+        await one.publish(Work("work.a", f"{number}", bytes(1_000_000)), answers.put_nowait)
+
+    await wait_for(one, "reconnecting")
+    async with asyncio.timeout(WAIT_S):
+        told = [await answers.get() for _ in range(20)]
+    assert {each.failure for each in told if isinstance(each, QueueError)} == {"UNAVAILABLE"}
+
+    own_broker.signal(signal.SIGCONT)
+    await wait_for(one, "connected")
+    assert isinstance(await publish(one, "after"), int)
+    await one.close()
+
+
+async def test_another_broker_that_is_named_serves_instead(own_broker: Broker, broker: Broker):
+    one = transport(f"{own_broker.url},{broker.url}")
+    await one.open()
+    for each in (own_broker, broker):
+        direct = transport(each.url)
+        await direct.open()
+        await direct.declare_queue(QUEUE)
+        await direct.close()
+    (serving,) = [each for each in (own_broker, broker) if str(each.port) in connected_to(one)]
+    serving.signal(signal.SIGSTOP)
+    try:
+        async with asyncio.timeout(WAIT_S):
+            while not isinstance(await stored(one), int):  # noqa: ASYNC110 - a state of another process
+                await asyncio.sleep(0.05)
+        assert str(serving.port) not in connected_to(one)
+    finally:
+        serving.signal(signal.SIGCONT)
+    await one.close()
+
+
+def connected_to(transport: QueueTransport) -> str:
+    return str(transport._connection.client.connected_url)  # type: ignore[attr-defined]
+
+
+async def stored(transport: QueueTransport) -> int | QueueError:
+    try:
+        return await publish(transport, "moved")
+    except QueueError as error:
+        return error
+
+
+async def test_a_consumer_that_vanished_is_made_again(own_broker: Broker):
+    one = transport(own_broker.url)
+    await one.open()
+    await one.declare_queue(QUEUE)
+    await one.declare_consumer(CONSUMER)
+    came = await pulled(one)
+    connection = one._connection  # type: ignore[attr-defined]
+    await connection.ask("CONSUMER.DELETE.work.all")
+    assert isinstance(await publish(one, "afterwards"), int)
+    assert (await next_of(came)).payload == b"afterwards"
+    await one.close()
+
+
+async def test_who_may_not_is_told_and_no_secret_is_written(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.DEBUG)
+    broker = Broker(tmp_path, 'authorization { user: "gateway", password: "open-sesame" }')
+    broker.start()
+    try:
+        with pytest.raises(QueueError) as refused:
+            await transport(broker.url, user="gateway", password="wrong-horse").open()
+        assert refused.value.failure == "DENIED"
+        with_url = transport(broker.url.replace("//", "//gateway:open-sesame@"))
+        await with_url.open()
+        assert with_url.state == "connected"
+        assert "sesame" not in with_url.url
+        await with_url.close()
+    finally:
+        broker.kill()
+    assert "sesame" not in caplog.text + str(refused.value)
+    assert "horse" not in caplog.text + str(refused.value)
+
+
+async def test_nobody_there_is_told_in_time():
+    with pytest.raises(QueueError) as refused:
+        await transport("nats://127.0.0.1:9").open()
+    assert refused.value.failure == "UNAVAILABLE"
+
+
+@pytest.mark.parametrize(
+    ("url", "settings", "told"),
+    [
+        ("nats://", {}, "no URL"),
+        ("http://host", {}, "no URL"),
+        ("nats://host", {"storage": "tape"}, "SIE_NATS_STORAGE is 'tape'"),
+        ("nats://host", {"replicas": "2"}, "SIE_NATS_REPLICAS is '2'"),
+        ("nats://host", {"tls_cert": "a.pem"}, "go together"),
+        ("nats://host", {"tls_ca": "/absent.pem"}, "cannot be used"),
+        ("nats://host", {"colour": "red"}, "'colour' is no setting"),
+        ("nats://user:secret@", {}, "no URL like"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_named_without_secrets(url: str, settings: dict[str, str], told: str):
+    with pytest.raises(ValueError, match=told) as refused:
+        transport(url, **settings)
+    assert "secret" not in str(refused.value)

@@ -1,0 +1,114 @@
+"""Any set of the distributions installs by one `pip install`: nothing they need contradicts anything else they need."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[2]
+PROJECTS = [ROOT, ROOT / "sdk/python", *sorted(file.parent for file in ROOT.glob("plugins/*/pyproject.toml"))]
+SERVING = ("sie-core", "sie-sdk", "sie-pytorch", "sie-cpu", "sie-flash", "sie-gliner", "sie-text", "sie-objectstore")
+LEFT_OUT = {"gliner", "sentence-transformers", "scipy", "scikit-learn"}
+"""What a reference or the fallback needs, and nothing that serves."""
+
+
+def name_of(project: Path) -> str:
+    name: str = tomllib.loads((project / "pyproject.toml").read_text())["project"]["name"]
+    return name
+
+
+def needs(name: str, seen: set[str]) -> Iterator[tuple[str, Requirement]]:
+    """List what an installed distribution needs, and what that needs in turn."""
+    if canonicalize_name(name) in seen:
+        return
+    seen.add(canonicalize_name(name))
+    for line in metadata.requires(name) or ():
+        needed = Requirement(line)
+        if needed.marker is None or needed.marker.evaluate({"extra": ""}):
+            yield name, needed
+            yield from needs(needed.name, seen)
+
+
+def test_what_the_distributions_need_is_here_in_versions_that_agree() -> None:
+    seen: set[str] = set()
+    found = [each for project in PROJECTS for each in needs(name_of(project), seen)]
+    wrong = [
+        f"{name} needs {needed}, and {metadata.version(needed.name)} is here"
+        for name, needed in found
+        if not needed.specifier.contains(metadata.version(needed.name), prereleases=True)
+    ]
+    assert len(found) > len(PROJECTS)
+    assert wrong == []
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build a wheel of every distribution; that of sie-cpu without kernels, which pip does not look at."""
+    folder = tmp_path_factory.mktemp("wheels")
+    sources = tmp_path_factory.mktemp("sources")
+    for number, project in enumerate(PROJECTS):
+        copy = sources / str(number)
+        left_out = [".*", "*.so", "docs", "tests", *(("plugins", "sdk") if project == ROOT else ())]
+        shutil.copytree(project, copy, ignore=shutil.ignore_patterns(*left_out))
+        command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, copy]
+        subprocess.run(command, check=True, env={**os.environ, "CXX": "no-compiler"}, timeout=120)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def registry() -> None:
+    """Skip where no registry answers; a set of wheels that does not resolve is told by pip in the same words."""
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--dry-run",
+        "--ignore-installed",
+        "--no-deps",
+        "packaging",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        pytest.skip(f"no registry answers here: {done.stderr.strip()}")
+
+
+def resolve(wheels: Path, report: Path, *names: str) -> dict[str, str]:
+    """Have pip say what it would install into an empty environment: where each distribution comes from, by its name.
+
+    torch is the release that is here: which is the newest has no say in whether the distributions agree.
+    """
+    constraints = report.with_suffix(".txt")
+    constraints.write_text(f"torch=={Version(metadata.version('torch')).public}\n")
+    options = ["-q", "--dry-run", "--ignore-installed", "--only-binary", ":all:", "--find-links", wheels]
+    command = [sys.executable, "-m", "pip", "install", *options, "-c", constraints, "--report", report, *names]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=550)
+    errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+    assert (done.returncode, errors) == (0, [])
+    found = json.loads(report.read_text())["install"]
+    return {canonicalize_name(each["metadata"]["name"]): each["download_info"]["url"] for each in found}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("registry")
+@pytest.mark.parametrize("names", [SERVING, tuple(map(name_of, PROJECTS))], ids=["what serves", "all"])
+def test_pip_resolves_the_wheels_together(names: Sequence[str], wheels: Path, tmp_path: Path) -> None:
+    found = resolve(wheels, tmp_path / "report.json", *names)
+    assert found.keys() >= set(names)
+    ours = {name: url for name, url in found.items() if name.startswith("sie-")}
+    assert all(url.startswith(wheels.as_uri()) for url in ours.values()), ours
+    assert found.keys().isdisjoint(LEFT_OUT if names == SERVING else {"gliner"})

@@ -1,0 +1,131 @@
+"""Runners that are wrong in one way each; a spec of a test names them."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import torch
+from sie_pytorch.forward import RunnerContext, RunnerUnfitError
+from sie_pytorch.forward.layout import PackedLayout
+from sie_pytorch.forward.packed import PackedRunner
+from sie_pytorch.forward.padded.runner import PaddedRunner
+
+
+class OneSegment(PackedRunner):
+    """Lets all sequences see each other."""
+
+    def forward(self, ids: Any, positions: Any, segment_ids: Any, cu_seqlens: Any, **others: Any) -> Any:
+        return super().forward(ids, positions, segment_ids, cu_seqlens[[0, -1]], **others)
+
+
+class LatePositions(PackedRunner):
+    """Counts positions from one too many."""
+
+    def forward(self, ids: Any, positions: Any, segment_ids: Any, cu_seqlens: Any, **others: Any) -> Any:
+        return super().forward(ids, positions + 1, segment_ids, cu_seqlens, **others)
+
+
+class NoWindow(PackedRunner):
+    """Forgets windows."""
+
+    def forward(self, *arguments: Any, **others: Any) -> torch.Tensor:
+        right = PackedLayout.attend
+
+        def blind(layout: PackedLayout, *states: torch.Tensor, **facts: Any) -> torch.Tensor:
+            return right(layout, *states, **{**facts, "window": None})
+
+        with mock.patch.object(PackedLayout, "attend", blind):
+            return super().forward(*arguments, **others)
+
+
+class SeesFilling(PackedRunner):
+    """Has tokens attend to those that nothing attends to."""
+
+    def forward(self, *arguments: Any, **others: Any) -> torch.Tensor:
+        return super().forward(*arguments)
+
+
+class NotANumber(PaddedRunner):
+    """Loses its numbers."""
+
+    def forward(self, *arguments: Any, **others: Any) -> torch.Tensor:
+        return super().forward(*arguments, **others) * float("nan")
+
+
+class KeepsWindows(PackedRunner):
+    """Copies the width of windows when it is made, as an exported graph does."""
+
+    def __init__(self, context: RunnerContext) -> None:
+        super().__init__(context)
+        self._width = context.model.config.sliding_window
+
+    def forward(self, *arguments: Any, **others: Any) -> torch.Tensor:
+        right, width = PackedLayout.attend, self._width
+
+        def stale(layout: PackedLayout, *states: torch.Tensor, **facts: Any) -> torch.Tensor:
+            return right(layout, *states, **{**facts, "window": facts["window"] and width})
+
+        with mock.patch.object(PackedLayout, "attend", stale):
+            return super().forward(*arguments, **others)
+
+
+class Unfit:
+    """Knows beforehand that it cannot."""
+
+    def __init__(self, context: RunnerContext) -> None:
+        raise RunnerUnfitError(f"it has no kernels for {context.model.config.model_type}")
+
+
+class Broken:
+    """Has a bug."""
+
+    def __init__(self, context: RunnerContext) -> None:
+        raise ZeroDivisionError
+
+
+class Hungry:
+    """Wants more memory than there is."""
+
+    def __init__(self, context: RunnerContext) -> None:
+        torch.empty(1 << 60, device=context.device)
+
+
+class Sound(PaddedRunner):
+    """Is right."""
+
+
+class Slow(PackedRunner):
+    """Is right, and takes many times as long as it need."""
+
+    def forward(self, *arguments: Any, **others: Any) -> torch.Tensor:
+        return [super(Slow, self).forward(*arguments, **others) for _ in range(10)][-1]
+
+
+class SlowPadded(PaddedRunner):
+    """Is right, and takes many times as long as it need."""
+
+    def forward(self, *arguments: Any, **others: Any) -> torch.Tensor:
+        return [super(SlowPadded, self).forward(*arguments, **others) for _ in range(10)][-1]
+
+
+class FailsOnLongBatches(PackedRunner):
+    """Is right on short batches alone."""
+
+    def forward(self, ids: Any, *arguments: Any, **others: Any) -> torch.Tensor:
+        if len(ids) > 120:
+            raise NotImplementedError
+        return super().forward(ids, *arguments, **others)
+
+
+class WithoutLora:
+    """Is right, and takes no LoRA adapters."""
+
+    def __init__(self, context: RunnerContext) -> None:
+        self._right = PackedRunner(context)
+        self.memory_bytes = self._right.memory_bytes
+
+    def forward(
+        self, ids: Any, positions: Any, segment_ids: Any, cu_seqlens: Any, *, key_lengths: Any = None
+    ) -> torch.Tensor:
+        return self._right.forward(ids, positions, segment_ids, cu_seqlens, key_lengths=key_lengths)

@@ -1,0 +1,121 @@
+"""Which precision a model ends up in."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from sie_cpu.builds import BUILDS, processor_flags
+from sie_cpu.plugin import sie_runners
+from sie_pytorch.forward.checkpoint import precision
+from sie_pytorch.forward.checkpoint.precision import LEAST_COSINE, has_native_bfloat16, least_cosine, precisions
+from sie_pytorch.forward.choice import proof
+from sie_pytorch.forward.specs import RUNNERS
+
+from sie_core.contracts import RunnerSpec
+from tests.pytorch.forward.support import batch_for, build, forward
+
+CPU = torch.device("cpu")
+AVX512_BFLOAT16 = BUILDS[0].flags
+
+
+@pytest.fixture
+def calm(checkpoint: Callable[[str], Path], tmp_path: Path) -> Path:
+    """Copy the BERT checkpoint with weights small enough that bfloat16 keeps their products."""
+    folder = Path(shutil.copytree(checkpoint("bert"), tmp_path / "calm"))
+    weights = load_file(folder / "model.safetensors")
+    small = {name: (weight * 0.1 if weight.ndim > 1 else weight).clone() for name, weight in weights.items()}
+    save_file(small, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def tried(asked: str, *, native: bool) -> list[torch.dtype]:
+    return [plan.compute for plan in precisions(asked, CPU, native_bfloat16=native)]
+
+
+def test_float32_is_honoured_on_every_processor() -> None:
+    (plan,) = precisions("float32", CPU, native_bfloat16=True)
+    assert (plan.compute, plan.note) == (torch.float32, None)
+
+
+@pytest.mark.parametrize("asked", ["float16", "bfloat16"])
+def test_half_precision_on_a_cpu_is_bfloat16_where_it_is_fast(asked: str) -> None:
+    assert tried(asked, native=True) == [torch.bfloat16, torch.float32]
+    assert tried(asked, native=False) == [torch.float32]
+
+
+def test_an_accelerator_is_given_bfloat16_where_float16_overflows() -> None:
+    plans = list(precisions("float16", torch.device("cuda")))
+    assert [(plan.weights, plan.compute) for plan in plans] == [
+        (half, half) for half in (torch.float16, torch.bfloat16)
+    ]
+
+
+@pytest.fixture(params=["cpu-kernels", "encoder-loop", "packed"])
+def specs(request: pytest.FixtureRequest) -> list[RunnerSpec]:
+    """Give one runner."""
+    return [spec for spec in (*RUNNERS, *sie_runners()) if spec.name == request.param]
+
+
+def test_a_processor_without_bfloat16_computes_in_float32_and_says_so(
+    calm: Path, specs: list[RunnerSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precision, "has_native_bfloat16", lambda: False)
+    info = build(calm, specs, precision="float16").info
+    assert (info.name, info.precision) == (specs[0].name, "float32")
+    assert info.notes["precision"] == "float32 instead of float16: this processor has no native bfloat16"
+
+
+def test_bfloat16_states_stay_close_to_float32(
+    calm: Path, specs: list[RunnerSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if specs[0].name == "cpu-kernels" and not processor_flags() >= AVX512_BFLOAT16:
+        pytest.skip("this processor has no AVX-512 with bfloat16")
+    monkeypatch.setattr(precision, "has_native_bfloat16", lambda: True)
+    half, full = build(calm, specs, precision="float16"), build(calm, specs, precision="float32")
+    assert (half.info.name, half.info.precision) == (specs[0].name, "bfloat16")
+    assert half.info.notes["precision"] == "bfloat16 instead of float16"
+    batch = batch_for("bert")
+    lengths = batch.cu_seqlens.diff().tolist()
+    assert LEAST_COSINE <= least_cosine(forward(half, batch), forward(full, batch), lengths) < 1 - 1e-9
+    assert half.info.memory_bytes < full.info.memory_bytes
+
+
+def test_a_model_that_bfloat16_turns_away_stays_in_float32(
+    checkpoint: Callable[[str], Path], specs: list[RunnerSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precision, "has_native_bfloat16", lambda: True)
+    monkeypatch.setattr(proof, "LEAST_COSINE", 1 - 1e-9)
+    info = build(checkpoint("bert"), specs, precision="float16").info
+    assert (info.name, info.precision) == (specs[0].name, "float32")
+    assert re.match(
+        "float32 instead of float16: (in torch.bfloat16 its cosine|no runner keeps)", info.notes["precision"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "native"),
+    [
+        ("processor\t: 0\nflags\t\t: fpu avx512f avx512_bf16 amx_tile\n", True),
+        ("processor\t: 0\nflags\t\t: fpu avx512f avx512_vnni\n", False),
+        ("processor\t: 0\nFeatures\t: fp asimd bf16 i8mm\n", True),
+        ("", False),
+    ],
+)
+def test_a_processor_is_asked_for_its_flags(cpuinfo: str, native: bool, tmp_path: Path) -> None:
+    file = tmp_path / "cpuinfo"
+    file.write_text(cpuinfo)
+    assert has_native_bfloat16(file) is native
+    assert has_native_bfloat16(tmp_path / "missing") is False
+
+
+def test_a_lost_number_is_no_cosine() -> None:
+    states = torch.ones(3, 4)
+    broken = states.clone()
+    broken[1, 2] = float("nan")
+    assert not least_cosine(broken, states, [1, 2]) >= LEAST_COSINE
