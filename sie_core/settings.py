@@ -247,8 +247,8 @@ class Settings(BaseSettings):
 
     def queue_options(self) -> dict[str, str]:
         """Give what is set of `SIE_NATS_*` but the URL, by the rest of its name in lower case."""
-        named = {name.removeprefix("nats_"): getattr(self, name) for name in Settings.model_fields if "nats_" in name}
-        del named["url"]
+        names = [name for name in Settings.model_fields if name.startswith("nats_") and name != "nats_url"]
+        named = {name.removeprefix("nats_"): getattr(self, name) for name in names}
         plain = {k: v.get_secret_value() if isinstance(v, SecretStr) else v for k, v in named.items()}
         return {name: str(value) for name, value in plain.items() if value is not None}
 

@@ -1,9 +1,10 @@
 """Serves requests by weighted shares of cost, however many units each of them has queued.
 
-A flow is a request. Who would be through with its turn first, if all were served at once, runs first: weighted fair
+A flow is a request. The flow whose turn would end first, if all were served at once, runs first: weighted fair
 queueing (A. Demers, S. Keshav and S. Shenker, "Analysis and Simulation of a Fair Queueing Algorithm", ACM SIGCOMM 1989)
-over turns instead of packets. A request that fits into one turn runs whole, as E. J. Friedman and S. G. Henderson show
-to be best for it ("Fairness and Efficiency in Web Server Protocols", ACM SIGMETRICS 2003).
+over turns instead of packets. A flow that is ahead of its share waits until its turn begins (`Turns`). A request that
+fits into one turn, or has a deadline, runs whole, as E. J. Friedman and S. G. Henderson show to be best for it
+("Fairness and Efficiency in Web Server Protocols", ACM SIGMETRICS 2003).
 """
 
 from __future__ import annotations
@@ -56,7 +57,6 @@ class FairQueue:
             key, cost = queued.unit.key, queued.unit.cost
             flow.units.setdefault(key, deque()).append((self._next_ticket, queued))
             flow.cost += cost
-            flow.largest = max(flow.largest, flow.cost)
             if queued.deadline is not None:
                 flow.deadline = queued.deadline if flow.deadline is None else min(flow.deadline, queued.deadline)
             lane = self.lanes.get(key)
@@ -67,6 +67,7 @@ class FairQueue:
             self._next_ticket += 1
         self.units += len(units)
         for flow, new in touched.items():
+            flow.largest = max(flow.largest, flow.cost)
             if new:
                 flow.begin_turn(quantum)
             self._put(flow)

@@ -26,7 +26,8 @@ _LONGER = 2.0
 # slow at any cost, and the runs after it then make cost look free.
 _GROWTH = 8
 
-# The share of a batch that a request may fill in one turn where others wait.
+# The share of a batch that a request without a deadline may fill in one turn where others wait. A deadline makes the
+# whole request one turn.
 _TURN = 0.25
 
 # Predictions drop late requests only while batches run that correct them: a wrong one must not drop all there is.
@@ -108,9 +109,9 @@ class BatchFormer:
             if taken and not self._fits(total, len(flows) + new, taken[0].unit.cost, self._limit_s(flow, most_s)):
                 break
             if taken and deadline != end_by and self._end(total, now) > end_by:
-                break  # the others in it would be answered too late
+                break  # requests already in the batch would be late
             if taken and new and self._end(cost + flow.cost, now) > deadline:
-                break  # it would be
+                break  # the new request itself would be late
             flows[queued.request] = flow
             end_by, cost = min(end_by, deadline), total
             taken.append(self._queue.take(flow, key, quantum))

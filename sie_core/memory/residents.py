@@ -82,8 +82,8 @@ class Loads:
     def found_room(self, load: Load, waited_s: float) -> None:
         """Learn how long a load waited for room once it was its turn.
 
-        A model that is used stays about as long as a load takes. Where one stayed longer, for clients that were told to
-        come back, they were told too long a time: learned, it would have the next ones come back later still.
+        The wait counts up to the time that the load takes. A longer one comes from clients that were told to come back
+        too late; learned, it would have the next clients come back later still.
         """
         self._room_s += ROOM_SHARE * (min(waited_s, load.expected_s) - self._room_s)
 

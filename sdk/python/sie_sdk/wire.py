@@ -102,8 +102,8 @@ def unpack(
         data: The message.
         most: How many values and keys its maps and lists may hold altogether; None for any number. A byte of a message
             may be seventy of memory.
-        longest: How many entries one map or list may have. None reads whatever `pack` writes: for messages of a writer
-            that is trusted, as a list's claimed length is allocated, eight bytes for each byte of the message.
+        longest: How many entries one map or list may have. None allows any number, as `pack` does: only for messages
+            of a trusted writer, as the length that a list claims is allocated, eight bytes for each of the message.
 
     Raises:
         WireError: The bytes are cut short, go on after the message, nest too deep, are too many, in one map or list or

@@ -76,8 +76,9 @@ class Gate:
         """Admit one request; `leave` must follow.
 
         Args:
-            sender: What a request that is sent again has in common with itself; others may have it too. One that comes
-                back when it was told to is admitted beyond the limit if need be.
+            sender: Equal for a request and the same request sent again (address, path, Content-Length); other requests
+                may have it too. A request that comes back when it was told to is admitted beyond the limit if need be,
+                up to twice the limit.
 
         Raises:
             InferenceError: `QUEUE_UNAVAILABLE` while draining, `QUEUE_FULL` with too many requests in flight, with the

@@ -48,5 +48,5 @@ class WaitingPlaces:
 
 
 def _fits(own: int, total: int, limit: float) -> bool:
-    others = total - own
-    return total <= limit or (total <= 2 * limit and 2 * own <= 2 * limit - others)
+    # Beyond the limit: at most half of what the others left of twice the limit.
+    return total <= limit or own + total <= 2 * limit

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from pydantic import BaseModel
 from sie_sdk.errors import ERRORS
@@ -11,14 +11,14 @@ from starlette.responses import Response
 from sie_core.api.body.negotiation import JSON_TYPE, MSGPACK_TYPE
 from sie_core.api.http.envelopes import ENVELOPES, EnvelopeName
 from sie_core.api.openapi.error_schema import CohereErrorReply, ErrorReply, OpenAIErrorReply, TeiErrorReply
-from sie_core.contracts import InferenceError
+from sie_core.contracts import InferenceError, Priority
 
 _REQUEST_HEADERS: Final = (
     ("X-SIE-Timeout-Ms", {"type": "number", "exclusiveMinimum": 0}, "Answer 504 when so many milliseconds passed."),
     ("Prefer", {"type": "string", "pattern": r"^wait=[0-9]{1,6}$"}, "`wait=N`: seconds to wait for a model to load."),
     (
         "X-SIE-Priority",
-        {"type": "string", "enum": ["interactive", "bulk"]},
+        {"type": "string", "enum": list(get_args(Priority))},
         "A larger or a smaller share of the device where others wait; the same share as theirs without it.",
     ),
     ("X-SIE-Remote", {"type": "string", "enum": ["forbid"]}, "Only ever answer from this installation."),
@@ -30,6 +30,7 @@ _REPLY_HEADERS: Final = {
     "X-SIE-Truncated": "How many items were cut to the model's length; absent where none was.",
     "X-SIE-Ignored-Options": "Options that only other operations or families read; absent where there were none.",
     "X-Queue-Time": "Milliseconds waited.",
+    "X-Queue-Wait-Time": "Of X-Queue-Time, milliseconds between a gateway and its worker; absent without a gateway.",
     "X-Tokenization-Time": "Milliseconds of preparation.",
     "X-Inference-Time": "Milliseconds on the device.",
     "X-Postprocessing-Time": "Milliseconds of postprocessing; absent where there was none.",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Final, Generic, Literal, TypeVar
+from typing import Final, Generic, TypeVar
 
 from sie_core.batching.cost_model import CostModel
 from sie_core.batching.fair_queue import AGE_S
-from sie_core.contracts import QueuedUnit
+from sie_core.contracts import Priority, QueuedUnit
 
 # The weight of each `X-SIE-Priority`, beside that of requests without one.
-WEIGHTS: Final[Mapping[Literal["interactive", "bulk"] | None, float]] = {"interactive": 4.0, None: 1.0, "bulk": 0.25}
+WEIGHTS: Final[Mapping[Priority | None, float]] = {"interactive": 4.0, None: 1.0, "bulk": 0.25}
 
 Model = TypeVar("Model", bound=Hashable)
 

@@ -11,7 +11,7 @@ from sie_core.engine.requests.errors import OUT_OF_MEMORY
 def after_failure(run: Run, error: BaseException, tried: int) -> Sequence[Run] | None:
     """List the parts to try of a run of `tried` units that raised: `[]` fails its one request, None frees memory first.
 
-    What is left of it once settled requests are left out is tried again: the culprit may be among those.
+    Where requests of it are settled meanwhile, the rest is tried again whole: a settled one may have raised.
     """
     if len(run.units) < tried:
         return [Run(run.model, run.batch, after_freeing=run.after_freeing)]

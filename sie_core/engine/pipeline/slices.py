@@ -147,24 +147,24 @@ class SlicedFlight(Flight):
             # Before any work is done for it.
             self._admit(min(least, self._batch_cost // SLICES_A_BATCH), least, prepared=False)
             self._units = self.assembly.prepare()
-        queued, ended = self._slice(self._units, started)
+        queued, cost, nbytes, ended = self._slice(self._units, started)
         if self._first and (queued or ended):
             self._first = False
             self.prepared = self._with.clock()
-            whole = _whole_cost(queued, len(self.request.items))
-            self._admit(sum(unit.made.cost for unit in queued), whole, prepared=True)
+            # Of all items, as the first of them tell; they may be cut by the end of the slice.
+            whole = cost * len(self.request.items) // (queued[-1].made.item + 1) if queued else 0
+            self._admit(cost, whole, prepared=True)
         if ended and self.assembly.end():
             self.complete()
         if queued and not self.settled:
-            nbytes = sum(map(held_bytes, queued))
-            self._with.room.take(self, sum(unit.made.cost for unit in queued), nbytes)
+            self._with.room.take(self, cost, nbytes)
             self._with.queue.submit(self.model, queued)
             if self.settled:  # it was given up while its units were on their way into the queue
                 self._with.queue.cancel(self)
         return not ended
 
-    def _slice(self, units: Iterator[Unit | None], started: float) -> tuple[list[SliceUnit], bool]:
-        # Take units until the slice is full; return whether there are no more.
+    def _slice(self, units: Iterator[Unit | None], started: float) -> tuple[list[SliceUnit], int, int, bool]:
+        # Take units until the slice is full; return them, their cost, their bytes, and whether there are no more.
         queued: list[SliceUnit] = []
         cost = nbytes = 0
         for unit in units:
@@ -173,8 +173,8 @@ class SlicedFlight(Flight):
                 cost, nbytes = cost + unit.cost, nbytes + held_bytes(queued[-1])
             full = SLICES_A_BATCH * cost >= self._batch_cost or nbytes >= SLICE_BYTES
             if full or self.settled or self._with.clock() - started >= SLICE_S:
-                return queued, False
-        return queued, True
+                return queued, cost, nbytes, False
+        return queued, cost, nbytes, True
 
     def _queued(self, made: Unit) -> SliceUnit:
         parts, place = self.assembly.add(made)
@@ -229,12 +229,6 @@ def _deliver_output(run: Run, flight: SlicedFlight, unit: SliceUnit, output: Ite
             run.model.metrics.non_finite.inc()
         flight.fail(failure)
         del failure  # it and this frame would hold each other, and the request
-
-
-def _whole_cost(units: Sequence[SliceUnit], items: int) -> int:
-    # Of all items, as the first of them tell; they may be cut by the end of the slice.
-    cost = sum(unit.made.cost for unit in units)
-    return cost * items // (units[-1].made.item + 1) if units else 0
 
 
 def held_bytes(unit: FlightUnit) -> int:
