@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 
 from sie_core.cluster.messages.work import subject
 from sie_core.contracts import ConsumerSettings, QueueSettings
@@ -11,6 +12,7 @@ MOST_AGE_S = 900.0
 """No message stays longer, whatever its own time to live."""
 
 
+@lru_cache(maxsize=256)
 def work_subject(model: str, pool: str, bundle: str) -> str:
     """Name the subject of a model's work. Resource pool, machine profile and bucket are the defaults."""
     return subject("sie", "work", pool, "default", "any", bundle, model, "0")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from sie_sdk.wire import pack, unpack
@@ -156,18 +155,19 @@ def _items(flight: Flight) -> list[bytes]:
 
 def _reply(flight: Flight, total_ms: float) -> InferenceReply:
     """Put the results of the slices together."""
-    heads = [part.result for part in flight.parts if part.result is not None]
-    usages, last = [head.read_usage() for head in heads], flight.last
+    first, *others = [part.result for part in flight.parts if part.result is not None]
+    last, usage, truncated = flight.last, first.read_usage(), first.truncated
     assert last is not None
-    # A query that all slices share is counted once.
-    queries = [head.read_query() for head in heads[1:]]
-    tokens = sum(each.input_tokens for each in usages) - sum(each.input_tokens for each in queries)
-    images = sum(each.images for each in usages) - sum(each.images for each in queries)
-    truncated = sum(head.truncated for head in heads) - sum(head.query_truncated for head in heads[1:])
+    for head in others:
+        # A query that all slices share is counted once.
+        own, query = head.read_usage(), head.read_query()
+        tokens = usage.input_tokens + own.input_tokens - query.input_tokens
+        usage = Usage(tokens, usage.images + own.images - query.images)
+        truncated += head.truncated - head.query_truncated
     return InferenceReply(
         _items(flight),
         _timing(last.read_timing(), total_ms),
-        Usage(tokens, images),
+        usage,
         truncated,
         last.lora,
         last.ignored_options,
@@ -177,7 +177,14 @@ def _reply(flight: Flight, total_ms: float) -> InferenceReply:
 def _timing(of_worker: Timing, total_ms: float) -> Timing:
     """Tell the times of the slice that came last; what passed outside its worker is time in the queue."""
     outside_ms = max(0.0, total_ms - of_worker.total_ms)
-    return replace(of_worker, total_ms=total_ms, queue_ms=of_worker.queue_ms + outside_ms, transit_ms=outside_ms)
+    return Timing(
+        total_ms,
+        of_worker.queue_ms + outside_ms,
+        of_worker.tokenization_ms,
+        of_worker.inference_ms,
+        of_worker.postprocessing_ms,
+        outside_ms,
+    )
 
 
 def _trace() -> str | None:

@@ -13,8 +13,8 @@ from sie_core.cluster.gateway.flight import Flight, Part, queue_error, unreadabl
 from sie_core.cluster.gateway.metrics import GatewayMetrics
 from sie_core.cluster.gateway.slicing import BATCH_BYTES_A_COST, Packed
 from sie_core.cluster.messages.bulk import BulkSender, Offer, fetch
-from sie_core.cluster.messages.frames import FrameError, read_head
-from sie_core.cluster.messages.work import decode_result, encode_offered
+from sie_core.cluster.messages.frames import FrameError, decode
+from sie_core.cluster.messages.work import decode_result, encode_offered, read_result
 from sie_core.cluster.subjects import cancel_subject, needed_subject, work_queue, work_subject
 from sie_core.contracts import ConnectionState, Message, QueueError, QueueTransport, Work
 from sie_core.settings import Settings
@@ -194,12 +194,12 @@ class Courier:
             self._metrics.dropped.inc()
             return
         try:
-            head = read_head(message.payload)
+            head, sections = decode(message.payload)
             if "offer" in head:
                 offer = Offer.from_map(head["offer"], MOST_RESULT_BYTES)
                 self._run(self._fetch(flight, offer))
                 return
-            result, items = decode_result(message.payload)
+            result, items = read_result(head, sections)
         except FrameError as error:
             log.error("a result cannot be read: %s", error)
             flight.fail(unreadable())

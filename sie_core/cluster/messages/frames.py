@@ -19,7 +19,8 @@ MOST_HEAD_BYTES = 1 << 16
 MOST_HEAD_VALUES = 4096
 MOST_SECTIONS = 4
 _START = struct.Struct("!3sBB")
-_LENGTH = struct.Struct("!I")
+_BEGINNINGS = [struct.Struct(f"!3sBB{1 + sections}I") for sections in range(MOST_SECTIONS + 1)]
+"""All that stands before the head, by the number of sections."""
 
 
 class FrameError(ValueError):
@@ -37,8 +38,8 @@ def encode(head: Mapping[str, Any], sections: Sequence[bytes] = ()) -> bytes:
         raise FrameError(f"a head of {len(packed)} bytes is beyond {MOST_HEAD_BYTES}")
     if len(sections) > MOST_SECTIONS:
         raise FrameError(f"{len(sections)} sections are beyond {MOST_SECTIONS}")
-    lengths = [_LENGTH.pack(len(part)) for part in (packed, *sections)]
-    return b"".join((_START.pack(MAGIC, VERSION, len(sections)), *lengths, packed, *sections))
+    start = _BEGINNINGS[len(sections)].pack(MAGIC, VERSION, len(sections), len(packed), *map(len, sections))
+    return b"".join((start, packed, *sections))
 
 
 def read_head(frame: bytes | memoryview) -> dict[str, Any]:
@@ -57,15 +58,28 @@ def decode(frame: bytes | memoryview) -> tuple[dict[str, Any], list[memoryview]]
         FrameError: It is no frame of this version.
     """
     lengths = _lengths(frame)
-    head, view = _head(frame, lengths), memoryview(frame)
-    sections, start = [], _body(lengths) + lengths[0]
+    return _head(frame, lengths), _sections(frame, lengths)
+
+
+def sections_of(frame: bytes | memoryview) -> list[memoryview]:
+    """Give the sections as views of the frame; the head is not read.
+
+    Raises:
+        FrameError: It is no frame of this version.
+    """
+    return _sections(frame, _lengths(frame))
+
+
+def _sections(frame: bytes | memoryview, lengths: Sequence[int]) -> list[memoryview]:
+    view = memoryview(frame)
+    sections, start = [], _BEGINNINGS[len(lengths) - 1].size + lengths[0]
     for length in lengths[1:]:
         sections.append(view[start : start + length])
         start += length
-    return head, sections
+    return sections
 
 
-def _lengths(frame: bytes | memoryview) -> list[int]:
+def _lengths(frame: bytes | memoryview) -> tuple[int, ...]:
     """Read and check the length of the head and of each section."""
     if len(frame) < _START.size:
         raise FrameError(f"a frame of {len(frame)} bytes is cut short")
@@ -76,22 +90,19 @@ def _lengths(frame: bytes | memoryview) -> list[int]:
         raise FrameError(f"version {version} is not {VERSION}, which this process reads; run one release everywhere")
     if sections > MOST_SECTIONS:
         raise FrameError(f"{sections} sections are beyond {MOST_SECTIONS}")
-    if len(frame) < _START.size + (1 + sections) * _LENGTH.size:
+    start = _BEGINNINGS[sections]
+    if len(frame) < start.size:
         raise FrameError(f"a frame of {len(frame)} bytes is cut short")
-    lengths = [_LENGTH.unpack_from(frame, _START.size + place * _LENGTH.size)[0] for place in range(1 + sections)]
+    lengths: tuple[int, ...] = start.unpack_from(frame)[3:]
     if lengths[0] > MOST_HEAD_BYTES:
         raise FrameError(f"a head of {lengths[0]} bytes is beyond {MOST_HEAD_BYTES}")
-    if (wanted := _body(lengths) + sum(lengths)) != len(frame):
+    if (wanted := start.size + sum(lengths)) != len(frame):
         raise FrameError(f"the lengths say {wanted} bytes, and the frame has {len(frame)}")
     return lengths
 
 
-def _body(lengths: Sequence[int]) -> int:
-    return _START.size + len(lengths) * _LENGTH.size
-
-
 def _head(frame: bytes | memoryview, lengths: Sequence[int]) -> dict[str, Any]:
-    start = _body(lengths)
+    start = _BEGINNINGS[len(lengths) - 1].size
     try:
         head = unpack(memoryview(frame)[start : start + lengths[0]], most=MOST_HEAD_VALUES)
     except WireError as error:

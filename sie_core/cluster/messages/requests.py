@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, astuple, fields
+from dataclasses import MISSING, fields
+from operator import attrgetter
 from typing import Any
 
 from sie_sdk.wire import WireError, pack, unpack
@@ -17,29 +18,43 @@ OF_THE_HEAD = frozenset({"model", "operation", "items", "request_id", "deadline"
 TUPLES = frozenset({"output_types", "labels"})
 MEDIA = ("audio", "video", "document")
 MOST_VALUES = 1 << 20
-_DEFAULTS: Mapping[type, Sequence[tuple[str, Any]]] = {
-    kind: [
-        (each.name, each.default_factory() if each.default_factory is not MISSING else each.default)
-        for each in fields(kind)
-    ]
-    for kind in (InferenceRequest, Item, Media)
-}
-"""The fields of what is packed, with their defaults, which do not travel."""
+
+
+class _Fields:
+    """The fields of what is packed, with their defaults, which do not travel."""
+
+    def __init__(self, kind: type[InferenceRequest | Item | Media], without: frozenset[str] = frozenset()) -> None:
+        kept = [each for each in fields(kind) if each.name not in without]
+        self.names = tuple(each.name for each in kept)
+        self._defaults = tuple(
+            each.default_factory() if each.default_factory is not MISSING else each.default for each in kept
+        )
+        self._values = attrgetter(*self.names)
+
+    def told(self, value: Any) -> dict[str, Any]:
+        """Give the fields of a value that are not at their defaults."""
+        row = zip(self.names, self._values(value), self._defaults, strict=True)
+        return {name: said for name, said, default in row if said is not default and said != default}
+
+
+_SHARED, _ITEM, _MEDIA = _Fields(InferenceRequest, OF_THE_HEAD), _Fields(Item), _Fields(Media)
+_KNOWN = frozenset(_SHARED.names)
 
 
 def pack_shared(request: InferenceRequest) -> bytes:
     """Pack what every item of a request shares. Requests with equal bytes may share a batch."""
-    told = {name: value for name, value in _told(request).items() if name not in OF_THE_HEAD}
+    told = _SHARED.told(request)
     if "load_wait" in told:
         told["load_wait"] = load_wait_row(request.load_wait)
     if "reply" in told:
-        told["reply"] = list(astuple(request.reply))
+        form = request.reply
+        told["reply"] = [form.most_bytes, form.float_bytes, form.integer_bytes]
     return pack(told)
 
 
 def pack_item(item: Item) -> bytes:
     """Pack one item."""
-    return pack({name: _plain(value) for name, value in _told(item).items()})
+    return pack({name: _plain(value) for name, value in _ITEM.told(item).items()})
 
 
 def read_request(
@@ -57,9 +72,8 @@ def read_request(
     Raises:
         FrameError: It is not what these functions write.
     """
-    known = {field.name for field in fields(InferenceRequest)} - OF_THE_HEAD
     told = _map(shared)
-    if unknown := sorted(set(told) - known):
+    if unknown := sorted(told.keys() - _KNOWN):
         raise FrameError(f"the request has a field {unknown[0][:64]!r}, which this process does not know")
     left = head.get("left_s")
     try:
@@ -115,19 +129,9 @@ def read_load_wait(row: Sequence[Any]) -> LoadWait:
     return LoadWait(float(seconds), bool(if_soon))
 
 
-def _told(value: Any) -> dict[str, Any]:
-    """Give the fields of a dataclass that are not at their defaults."""
-    given = {}
-    for name, default in _DEFAULTS[type(value)]:
-        said = getattr(value, name)
-        if default is MISSING or (said is not default and said != default):
-            given[name] = said
-    return given
-
-
 def _plain(value: Any) -> Any:
     if isinstance(value, Media):
-        return _told(value)
+        return _MEDIA.told(value)
     if isinstance(value, tuple):
         return [_plain(each) for each in value]
     return value

@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, dataclass, fields
+from functools import lru_cache
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any, Literal, TypeVar, get_args
 
 import msgpack
 
-from sie_core.cluster.messages.frames import FrameError, decode, encode, read_head
+from sie_core.cluster.messages.frames import FrameError, decode, encode, read_head, sections_of
 from sie_core.contracts import Operation, Timing, Usage
 
 MOST_ITEMS = 32
@@ -19,6 +21,8 @@ MOST_ITEMS = 32
 WorkOperation = Operation | Literal["tokenize", "decode"]
 OPERATIONS: tuple[str, ...] = (*get_args(Operation), "tokenize", "decode")
 Head = TypeVar("Head", "WorkHead", "ResultHead")
+MOST_KNOWN_BYTES = 1024
+"""Of what items share, where its key is kept: most requests share the same few."""
 _TOKEN = re.compile(r"[*>\s]")
 
 
@@ -112,18 +116,26 @@ _TYPES: Mapping[type, Mapping[str, tuple[type, ...]]] = {
     },
 }
 """The types of a head's fields on the wire."""
-_NAMES = {kind: tuple(each.name for each in fields(kind)) for kind in (WorkHead, ResultHead)}
+_NAMES = {kind: tuple(each.name for each in fields(kind)) for kind in (WorkHead, ResultHead, Timing, Usage)}
+_VALUES = {kind: attrgetter(*names) for kind, names in _NAMES.items()}
 _REQUIRED = {
-    kind: tuple(each.name for each in fields(kind) if each.default is MISSING) for kind in (WorkHead, ResultHead)
+    kind: frozenset(each.name for each in fields(kind) if each.default is MISSING) for kind in (WorkHead, ResultHead)
 }
 
 
 def work_key(model: str, operation: WorkOperation, shared: bytes) -> bytes:
     """Give the 16 bytes that slices of one batch have in common."""
+    return (_known_key if len(shared) < MOST_KNOWN_BYTES else _new_key)(model, operation, shared)
+
+
+def _new_key(model: str, operation: WorkOperation, shared: bytes) -> bytes:
     hashed = hashlib.blake2b(digest_size=16)
     for part in (model.encode(), operation.encode(), shared):
         hashed.update(len(part).to_bytes(8, "big") + part)
     return hashed.digest()
+
+
+_known_key = lru_cache(maxsize=256)(_new_key)
 
 
 def encode_work(
@@ -177,11 +189,20 @@ def decode_work(frame: bytes | memoryview) -> tuple[WorkHead, memoryview, list[b
         FrameError: It is no slice, or breaks a bound.
     """
     head = read_work_head(frame)
-    sections = decode(frame)[1]
+    return head, *work_sections(frame, head)
+
+
+def work_sections(frame: bytes | memoryview, head: WorkHead) -> tuple[memoryview, list[bytes], memoryview]:
+    """Read the rest of a slice whose head was read: what its items share, the items, and the query.
+
+    Raises:
+        FrameError: It is no slice, or breaks a bound.
+    """
+    sections = sections_of(frame)
     if len(sections) != 3:
         raise FrameError(f"a slice has 3 sections, not {len(sections)}")
     shared, query, items = sections
-    return head, shared, _parts(items, head.items), query
+    return shared, _parts(items, head.items), query
 
 
 def decode_result(frame: bytes | memoryview) -> tuple[ResultHead, list[bytes]]:
@@ -190,8 +211,16 @@ def decode_result(frame: bytes | memoryview) -> tuple[ResultHead, list[bytes]]:
     Raises:
         FrameError: It is no result, or breaks a bound.
     """
-    fields_, sections = decode(frame)
-    head = _made(ResultHead, fields_)
+    return read_result(*decode(frame))
+
+
+def read_result(told: Mapping[str, Any], sections: Sequence[memoryview]) -> tuple[ResultHead, list[bytes]]:
+    """Read a result and its items from the map of its head and the sections of its frame.
+
+    Raises:
+        FrameError: It is no result, or breaks a bound.
+    """
+    head = _made(ResultHead, told)
     if not 0 <= head.items <= MOST_ITEMS or (head.error is not None and head.items):
         raise FrameError(f"a result of {head.items} items; it has up to {MOST_ITEMS}, and none beside an error")
     if len(sections) != 1:
@@ -205,7 +234,13 @@ def subject(*tokens: str) -> str:
 
 
 def _joined(items: Sequence[bytes]) -> bytes:
-    return b"".join((msgpack.Packer().pack_array_header(len(items)), *items)) if items else b""
+    return b"".join((_array_of(len(items)), *items)) if items else b""
+
+
+@lru_cache(maxsize=MOST_ITEMS)
+def _array_of(count: int) -> bytes:
+    header: bytes = msgpack.Packer().pack_array_header(count)
+    return header
 
 
 def _parts(section: memoryview, count: int) -> list[bytes]:
@@ -232,34 +267,32 @@ def _parts(section: memoryview, count: int) -> list[bytes]:
 
 
 def _plain(head: WorkHead | ResultHead) -> dict[str, Any]:
-    told = {}
-    for name in _NAMES[type(head)]:
-        value = getattr(head, name)
-        if value is not None:
-            told[name] = list(value) if isinstance(value, tuple) else value
-    return told
+    """Give the fields of a head that are not at their defaults, None and False."""
+    kind = type(head)
+    row = zip(_NAMES[kind], _VALUES[kind](head), strict=True)
+    return {name: value for name, value in row if value is not None and value is not False}
 
 
 def _made(kind: type[Head], told: Mapping[str, Any]) -> Head:
     """Make a head of a map; fields that a newer peer knows are passed over, those it lacks are named."""
-    types = _TYPES[kind]
-    given = {name: value for name, value in told.items() if name in types}
-    for name in _REQUIRED[kind]:
-        if name not in given:
-            raise FrameError(f"the head lacks {name!r}")
-    for name, value in given.items():
-        if not isinstance(value, types[name]) or (isinstance(value, bool) and bool not in types[name]):
-            raise FrameError(f"{name!r} of the head is a {type(value).__name__}")
+    types, given = _TYPES[kind], {}
+    for name, value in told.items():
+        if (allowed := types.get(name)) is not None:
+            if type(value) not in allowed:
+                raise FrameError(f"{name!r} of the head is a {type(value).__name__}")
+            given[name] = value
+    if missing := _REQUIRED[kind] - given.keys():
+        raise FrameError(f"the head lacks {min(missing)!r}")
     if "ignored_options" in given:
         given["ignored_options"] = tuple(map(str, given["ignored_options"]))
     return kind(**given)
 
 
 def _known(kind: type[Timing | Usage], told: Mapping[str, Any] | None) -> dict[str, Any]:
-    names = {field.name for field in fields(kind)}
-    return {name: value for name, value in (told or {}).items() if name in names}
+    return {name: told[name] for name in _NAMES[kind] if name in told} if told else {}
 
 
 def to_map(value: Timing | Usage) -> dict[str, Any]:
     """Write times or counts for a result's head."""
-    return {name: each for name, each in asdict(value).items() if each is not None}
+    kind = type(value)
+    return {name: each for name, each in zip(_NAMES[kind], _VALUES[kind](value), strict=True) if each is not None}

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 from sie_core.cluster.messages.frames import FrameError
 from sie_core.cluster.messages.work import WorkHead, read_work_head
 from sie_core.cluster.subjects import work_subject
 from sie_core.contracts import Delivery
+
+_TOKEN = r"[!-)+-\-/-=?-~]+"
+"""Printable ASCII without blanks, `*`, `.` and `>`."""
+_PLAIN = re.compile(rf"{_TOKEN}(?:\.{_TOKEN}){{2,}}")
 
 
 def checked_head(delivery: Delivery, pool: str, bundle: str, own_inbox: str) -> WorkHead:
@@ -30,9 +36,4 @@ def checked_head(delivery: Delivery, pool: str, bundle: str, own_inbox: str) -> 
 
 def is_inbox(subject: str, own_inbox: str) -> bool:
     """Whether a subject lies below an inbox of some process, as far as it tells."""
-    tokens = subject.split(".")
-    return tokens[0] == own_inbox.partition(".")[0] and len(tokens) > 2 and all(map(_is_plain, tokens))
-
-
-def _is_plain(token: str) -> bool:
-    return bool(token) and token.isascii() and token.isprintable() and not set(token) & set("*> ")
+    return subject.partition(".")[0] == own_inbox.partition(".")[0] and _PLAIN.fullmatch(subject) is not None

@@ -12,7 +12,7 @@ from sie_sdk.wire import pack, unpack
 from sie_core.cluster.messages.errors import error_to_map
 from sie_core.cluster.messages.frames import FrameError
 from sie_core.cluster.messages.requests import read_load_wait, read_request
-from sie_core.cluster.messages.work import ResultHead, WorkHead, decode_work, encode_result, read_work_head, to_map
+from sie_core.cluster.messages.work import ResultHead, WorkHead, encode_result, read_work_head, to_map, work_sections
 from sie_core.contracts import (
     DecodeRequest,
     DecodingBackend,
@@ -48,7 +48,7 @@ async def answer(backend: WorkerBackend, frame: bytes) -> bytes:
     current_request.set(RequestFields(head.request_id, _trace_id(head), head.model))
     started = time.monotonic()
     try:
-        reply, items = await _run(backend, frame)
+        reply, items = await _run(backend, head, frame)
     except InferenceError as error:
         return _failure(head, error)
     except FrameError as error:
@@ -70,8 +70,8 @@ def error_result(head: WorkHead, error: InferenceError) -> bytes:
     return _failure(head, error)
 
 
-async def _run(backend: WorkerBackend, frame: bytes) -> tuple[InferenceReply | None, Sequence[bytes]]:
-    head, shared, items, query = decode_work(frame)
+async def _run(backend: WorkerBackend, head: WorkHead, frame: bytes) -> tuple[InferenceReply | None, Sequence[bytes]]:
+    shared, items, query = work_sections(frame, head)
     if head.operation in ("tokenize", "decode"):
         told: Any = unpack(shared)
         return None, await _ask_tokenizer(backend, head, told, [unpack(item) for item in items])
