@@ -44,7 +44,9 @@ def test_its_states_are_those_of_the_encoder_alone(
     assert (inner.info.name, inner.info.model_type) == (alone.info.name, alone.info.model_type)
     assert inner.info.max_sequence_length == alone.info.max_sequence_length
     batch = batch_for(name)
-    assert torch.equal(forward(inner, batch), forward(alone, batch))
+    # Not bit for bit: a product with one row (T5's, padded, of one token) is summed in an order that depends, on some
+    # processors, on where in the mapped file the weights lie.
+    torch.testing.assert_close(forward(inner, batch), forward(alone, batch), rtol=0, atol=1e-5)
 
 
 def test_a_tensor_that_it_lacks_is_named(larger: Callable[..., tuple[Path, EncoderPart]]) -> None:
