@@ -95,8 +95,8 @@ def sie_weight_packages() -> Sequence[WeightPackage]:  # type: ignore[empty-body
 def sie_object_stores() -> Sequence[ObjectStoreFactory]:  # type: ignore[empty-body]
     """Register object stores by URL scheme.
 
-    The scheme of a URL in a setting (`SIE_CLUSTER_CACHE`, `SIE_MODELS_DIR`) chooses one. A scheme taken twice stops the
-    start.
+    The scheme of a URL in a setting (`SIE_CLUSTER_CACHE`, `SIE_MODELS_DIR`, `SIE_PAYLOAD_STORE_URL`) chooses one. A
+    scheme taken twice stops the start.
     """
 
 

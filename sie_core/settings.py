@@ -197,6 +197,17 @@ class Settings(BaseSettings):
         5.0, ge=1, description="Seconds until work of a worker that was not heard of is given to another."
     )
     max_deliver: int = Field(20, ge=1, description="Times that one piece of work is given to workers at most.")
+    payload_store_url: str | None = Field(
+        None,
+        min_length=1,
+        description="Store that gateways and workers share for payloads larger than a message: a folder, or "
+        "`s3://bucket/prefix`, `gs://…`, `az://…`. Unset: they travel in frames.",
+    )
+    payload_frames: bool = Field(
+        True,
+        description="Whether payloads larger than a message may travel in frames, where there is no store or it does "
+        "not answer.",
+    )
     pool: str = Field(
         "_default", pattern=r"^[A-Za-z0-9_\-]+$", description="Queue pool that a gateway fills and a worker pulls from."
     )

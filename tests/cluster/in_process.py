@@ -21,6 +21,7 @@ from sie_core.cluster.gateway.metrics import GatewayMetrics
 from sie_core.cluster.gateway.workers import Workers
 from sie_core.cluster.ipc.listening import listen_on
 from sie_core.cluster.messages.status import WorkerStatus, encode_status
+from sie_core.cluster.payloads.store import open_payload_store
 from sie_core.cluster.sidecar.metrics import SidecarMetrics
 from sie_core.cluster.sidecar.sidecar import Sidecar
 from sie_core.cluster.subjects import EVERY_HEALTH
@@ -82,9 +83,10 @@ async def running(folder: Path, **chosen: Any) -> AsyncIterator[Cluster]:
     transport = make()
     await transport.open()
     of_sidecar = SidecarMetrics()
-    sidecar = Sidecar(transport, settings, "w1", of_sidecar)
+    store = open_payload_store(settings, plugins)
+    sidecar = Sidecar(transport, settings, "w1", of_sidecar, store)
     metrics = GatewayMetrics()
-    courier = Courier(make, settings, metrics)
+    courier = Courier(make, settings, metrics, store)
     await courier.open()
     workers = Workers(settings.health_publish_interval_ms / 1000, courier.tell_again)
     await courier.transport.subscribe(EVERY_HEALTH, workers.heard)
@@ -111,6 +113,7 @@ async def running(folder: Path, **chosen: Any) -> AsyncIterator[Cluster]:
             await courier.close()
             work.cancel()
             await asyncio.wait([work])
+            await sidecar.end()
             await transport.close()
             server.close()
             await engine.close()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import httpx
 import pytest
 from sie_sdk import wire
 
-from tests.cluster.in_process import Cluster
+from tests.cluster.in_process import Cluster, running
 
 ENCODE = "/v1/encode/sie-fake/embedder"
 TIMES = ("timing",)
@@ -54,17 +56,31 @@ async def test_tokens_are_listed_by_the_worker(cluster: Cluster) -> None:
     assert here.json() == there.json()
 
 
-async def test_what_is_larger_than_a_message_travels_in_frames(cluster: Cluster) -> None:
+TEXT = {"items": [{"text": "word " * 300_000}], "params": {"output_types": ["dense"]}}
+TEXTS = [" ".join(["a", "b", str(place)] * 171) for place in range(60)]
+MULTIVECTORS = {"items": [{"text": text} for text in TEXTS], "params": {"output_types": ["multivector"]}}
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["frames", "store"])
+async def test_what_is_larger_than_a_message_travels_in_frames_or_by_the_store(tmp_path: Path, stored: bool) -> None:
     """A text beyond the broker's message on the way there, and multi-vectors beyond it on the way back."""
-    body = {"items": [{"text": "word " * 300_000}], "params": {"output_types": ["dense"]}}
-    here, there = await both(cluster, ENCODE, body, Prefer="wait=30")
-    assert here.status_code == there.status_code == 200
-    assert without_times(here) == without_times(there)
-    assert cluster.metric("sie_gateway_bytes_offered_total") > 1 << 20
-    texts = [" ".join(["a", "b", str(place)] * 171) for place in range(60)]
-    many = {"items": [{"text": text} for text in texts], "params": {"output_types": ["multivector"]}}
-    here, there = await both(cluster, ENCODE, many, Prefer="wait=30")
-    assert here.status_code == there.status_code == 200
-    assert without_times(here) == without_times(there)
-    assert cluster.metric("sie_gateway_bytes_fetched_total") > 1 << 20
-    await cluster.until(lambda: cluster.sidecar.in_flight == 0)
+    folder = tmp_path / "store"
+    chosen = {"payload_store_url": str(folder), "payload_frames": False} if stored else {}
+    async with running(tmp_path, **chosen) as cluster:
+        for body in (TEXT, MULTIVECTORS):
+            here, there = await both(cluster, ENCODE, body, Prefer="wait=30")
+            assert here.status_code == there.status_code == 200
+            assert without_times(here) == without_times(there)
+        assert cluster.metric("sie_gateway_bytes_offered_total") > 1 << 20
+        assert cluster.metric("sie_gateway_bytes_fetched_total") > 1 << 20
+        await cluster.until(lambda: cluster.sidecar.in_flight == 0)
+        assert folder.exists() == stored
+        await cluster.until(lambda: not list(folder.rglob("payloads/*")))
+
+
+async def test_what_is_larger_than_a_message_is_refused_by_type_without_frames_and_store(tmp_path: Path) -> None:
+    async with running(tmp_path, payload_frames=False) as cluster:
+        for body, code in ((TEXT, "PAYLOAD_TOO_LARGE"), (MULTIVECTORS, "REPLY_TOO_LARGE")):
+            reply = await cluster.client.post(ENCODE, json=body, headers={"Prefer": "wait=30"})
+            assert (reply.status_code, reply.json()["error"]["code"]) == (413, code)
+        await cluster.until(lambda: cluster.sidecar.in_flight == 0)

@@ -12,9 +12,13 @@ from sie_core.cluster.broker import Make, open_transport
 from sie_core.cluster.gateway.flight import Flight, Part, queue_error, unreadable
 from sie_core.cluster.gateway.metrics import GatewayMetrics
 from sie_core.cluster.gateway.slicing import BATCH_BYTES_A_COST, Packed
-from sie_core.cluster.messages.bulk import BulkSender, Offer, fetch
 from sie_core.cluster.messages.frames import FrameError, decode
 from sie_core.cluster.messages.work import decode_result, encode_offered, read_result
+from sie_core.cluster.payloads.fetching import Fetcher
+from sie_core.cluster.payloads.holding import Holder
+from sie_core.cluster.payloads.offers import Offer
+from sie_core.cluster.payloads.room import Room
+from sie_core.cluster.payloads.store import PayloadStore
 from sie_core.cluster.subjects import cancel_subject, needed_subject, work_queue, work_subject
 from sie_core.contracts import ConnectionState, Message, QueueError, QueueTransport, Work
 from sie_core.settings import Settings
@@ -25,9 +29,14 @@ LOOK_S, UNANSWERED_S, GONE_S = 0.5, 2.0, 0.25
 """Slices unanswered for two seconds are looked up; those found gone twice, a quarter of a second apart, are sent
 again."""
 TTL_MARGIN_S = 1.0
+STORE_GRACE_S = 0.2
+"""A deadline that passes while a slice is stored is told as such, by the flight's own timer."""
 CLOSE_S = 2.0
 MOST_RESULT_BYTES = 1 << 28
 BULK_BYTES = 256 << 20
+"""Of slices larger than a message that wait to be fetched."""
+FETCHED_BYTES = 512 << 20
+"""Of results larger than a message; beyond it results wait at their workers."""
 
 log = logging.getLogger(__name__)
 
@@ -39,13 +48,18 @@ class Courier:
         make: Makes the transport.
         settings: Pool, bundle, limits.
         metrics: Counts.
+        store: Where payloads larger than a message go.
     """
 
-    def __init__(self, make: Make, settings: Settings, metrics: GatewayMetrics) -> None:
+    def __init__(
+        self, make: Make, settings: Settings, metrics: GatewayMetrics, store: PayloadStore | None = None
+    ) -> None:
         self._make, self._settings, self._metrics = make, settings, metrics
         self._queue = work_queue(settings.pool)
         self._transport: QueueTransport | None = None
-        self._bulk: BulkSender | None = None
+        self._store, self._room = store, Room(FETCHED_BYTES)
+        self._holder: Holder | None = None
+        self._fetcher: Fetcher | None = None
         self._reply = ""
         self._numbers = 0
         self._flights: dict[str, Flight] = {}
@@ -83,7 +97,8 @@ class Courier:
         inbox = await transport.inbox(self._arrived)
         self._reply = inbox.subject
         await transport.declare_queue(self._queue)
-        self._bulk = BulkSender(transport, BULK_BYTES)
+        self._holder = Holder(transport, BULK_BYTES, self._store, frames=self._settings.payload_frames)
+        self._fetcher = Fetcher(transport, self._store)
         self._transport = transport
         self._looking = asyncio.create_task(self._look_after())
 
@@ -93,6 +108,8 @@ class Courier:
             self._looking.cancel()
         if self._errands:
             await asyncio.wait(self._errands, timeout=CLOSE_S)
+        if self._holder is not None:
+            await self._holder.close()
         if self._transport is not None:
             await self._transport.close()
 
@@ -116,6 +133,7 @@ class Courier:
             await flight.run()
         finally:
             del self._flights[reply]
+            self._room.leave(flight)
             for part in flight.parts:
                 self._withdraw(part)
         return flight
@@ -143,15 +161,20 @@ class Courier:
 
     async def _offer(self, flight: Flight, part: Part, payload: bytes) -> bytes:
         """Hold a slice that is larger than a message until it is fetched; return what travels in its place."""
-        assert self._bulk is not None
+        assert self._holder is not None
         self._withdraw(part)
-        part.offer = await self._bulk.offer(payload)
+        left_s = flight.until - time.monotonic() + STORE_GRACE_S
+        try:
+            async with asyncio.timeout(max(0.0, left_s)):
+                offer = part.offer = await self._holder.offer(payload)
+        except TimeoutError:
+            raise QueueError("UNAVAILABLE", "the payload store did not answer in time") from None
         self._metrics.offered.inc(len(payload))
-        return encode_offered(part.head, max(0.0, flight.until - time.monotonic()), part.offer.to_map())
+        return encode_offered(part.head, max(0.0, flight.until - time.monotonic()), offer.to_map())
 
     def _withdraw(self, part: Part) -> None:
-        if part.offer is not None and self._bulk is not None:
-            self._bulk.withdraw(part.offer)
+        if part.offer is not None and self._holder is not None:
+            self._holder.withdraw(part.offer)
             part.offer = None
 
     def call_off(self, flight: Flight) -> None:
@@ -208,12 +231,17 @@ class Courier:
             self._metrics.dropped.inc()
 
     async def _fetch(self, flight: Flight, offer: Offer) -> None:
-        """Fetch a result that is larger than a message."""
+        """Fetch a result that is larger than a message, once there is room for it."""
+        assert self._fetcher is not None
+        if flight.reply not in self._flights or not await self._room.enter(flight, offer.bytes):
+            return
         self._metrics.fetched.inc(offer.bytes)
         try:
-            result, items = decode_result(await fetch(self.transport, offer))
+            result, items = decode_result(await self._fetcher.fetch(offer))
         except QueueError as error:
             log.warning("a result of %d bytes could not be fetched: %s", offer.bytes, error)
+            if error.failure == "CONFIG":
+                flight.fail(unreadable())
         except FrameError as error:
             log.error("a result cannot be read: %s", error)
             flight.fail(unreadable())

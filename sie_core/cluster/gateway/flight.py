@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sie_core.cluster.gateway.slicing import Packed, cut
-from sie_core.cluster.messages.bulk import Offer
 from sie_core.cluster.messages.errors import WORKER_LOST, error_from_map
 from sie_core.cluster.messages.work import ResultHead, WorkHead, encode_work, work_key
+from sie_core.cluster.payloads.offers import Offer
 from sie_core.contracts import InferenceError, QueueError
 
 MOST_QUEUED = 16

@@ -20,6 +20,7 @@ from sie_core.cluster.gateway.backend import QueueBackend
 from sie_core.cluster.gateway.courier import Courier
 from sie_core.cluster.gateway.metrics import GatewayMetrics
 from sie_core.cluster.gateway.workers import Workers
+from sie_core.cluster.payloads.store import open_payload_store
 from sie_core.cluster.subjects import EVERY_HEALTH
 from sie_core.plugins import PluginSet
 from sie_core.serving.draining import Drain
@@ -42,7 +43,7 @@ def run_gateway(settings: Settings, plugins: PluginSet, on_ready: OnReady = lamb
 
     Raises:
         ListenError: The address cannot be listened on.
-        PluginError: No plugin serves the broker's URL.
+        PluginError: No plugin serves the URL of the broker or of the payload store.
         SettingsError: There is none, or the models folder cannot be read.
         QueueError: The broker refuses this user.
     """
@@ -59,7 +60,8 @@ async def _serve(
     metrics = GatewayMetrics()
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=metrics.registry)
-    courier = Courier(make, settings, metrics)
+    store = open_payload_store(settings, plugins)
+    courier = Courier(make, settings, metrics, store)
     workers = Workers(settings.health_publish_interval_ms / 1000, courier.tell_again)
     backend = QueueBackend(courier, workers, plugins, catalog, settings.gateway_timeout_s)
     gate = Gate(settings.gateway_max_concurrent_requests, MOST_BODIES * settings.max_request_body_bytes)
@@ -74,12 +76,14 @@ async def _serve(
         backend.follow,
         backend.note,
     )
-    watching = asyncio.create_task(watch.run())
+    beside = [watch.run()] if store is None else [watch.run(), store.keep_clean()]
+    tasks = [asyncio.create_task(each) for each in beside]
     log.info("listening on %s", address_of(listener))
     try:
         await server.serve_on(listener, partial(_start, courier, workers, listener, on_ready))
     finally:
-        watching.cancel()
+        for task in tasks:
+            task.cancel()
         await courier.close()
         log.info("stopped")
 

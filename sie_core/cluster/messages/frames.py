@@ -27,7 +27,7 @@ class FrameError(ValueError):
     """Bytes that are no frame, or one of another version; the message names what is wrong and holds nothing of them."""
 
 
-def encode(head: Mapping[str, Any], sections: Sequence[bytes] = ()) -> bytes:
+def encode(head: Mapping[str, Any], sections: Sequence[bytes | memoryview] = ()) -> bytes:
     """Write a frame.
 
     Raises:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from sie_core.cluster.messages.bulk import Offer
 from sie_core.cluster.messages.work import WorkHead
+from sie_core.cluster.payloads.offers import Offer
 from sie_core.contracts import Delivery, Pull
 
 

@@ -5,11 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Coroutine
+from typing import Any
 
-from sie_core.cluster.messages.bulk import BulkSender, Offer, fetch
 from sie_core.cluster.messages.errors import WORKER_LOST, error_to_map
 from sie_core.cluster.messages.frames import FrameError, encode
 from sie_core.cluster.messages.work import ResultHead, WorkHead, encode_result, read_work_head
+from sie_core.cluster.payloads.fetching import Fetcher
+from sie_core.cluster.payloads.holding import Holder
+from sie_core.cluster.payloads.offers import Offer
+from sie_core.cluster.payloads.room import Room
+from sie_core.cluster.payloads.store import PayloadStore
 from sie_core.cluster.sidecar.checking import checked_head, is_inbox
 from sie_core.cluster.sidecar.held import Held, Slice
 from sie_core.cluster.sidecar.link import Link
@@ -21,8 +27,10 @@ from sie_core.settings import Settings
 
 REMEMBERED = 4096
 """Cancelled requests that are remembered: their slices may come later than the broadcast."""
-BULK_BYTES = 256 << 20
-"""Results larger than a message that wait to be fetched."""
+BULK_BYTES = 512 << 20
+"""Of results larger than a message that wait to be fetched."""
+FETCHED_BYTES = 256 << 20
+"""Of slices larger than a message that are being fetched; the others wait at their gateways."""
 MOST_HELD_S = 120.0
 """How long such a result waits at most."""
 AGAIN_S = 0.1
@@ -39,9 +47,17 @@ class Sidecar:
         settings: The settings in force.
         worker: The name of this worker.
         metrics: Counts.
+        store: Where payloads larger than a message go.
     """
 
-    def __init__(self, transport: QueueTransport, settings: Settings, worker: str, metrics: SidecarMetrics) -> None:
+    def __init__(
+        self,
+        transport: QueueTransport,
+        settings: Settings,
+        worker: str,
+        metrics: SidecarMetrics,
+        store: PayloadStore | None = None,
+    ) -> None:
         self._transport, self._settings, self._worker, self._metrics = transport, settings, worker, metrics
         self._held = Held()
         self._waiting: deque[Slice] = deque()
@@ -52,12 +68,13 @@ class Sidecar:
         self._cancelled: dict[str, None] = {}
         self._results: deque[tuple[Slice, bytes]] = deque()
         self._sending: asyncio.Task[None] | None = None
-        self._fetches: set[asyncio.Task[None]] = set()
+        self._errands: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
         self._open = True
         self._inbox = ""
-        self._bulk = BulkSender(transport, BULK_BYTES)
+        self._holder = Holder(transport, BULK_BYTES, store, frames=settings.payload_frames)
+        self._fetcher, self._room = Fetcher(transport, store), Room(FETCHED_BYTES)
         self._pulls = Pulls(transport, settings, self._delivered)
         connections = settings.ipc_pool_size or settings.max_concurrent_batches
         ping_s = settings.worker_ping_interval_ms / 1000
@@ -110,6 +127,10 @@ class Sidecar:
         self._hand_back(left)
         return len(left)
 
+    async def end(self) -> None:
+        """Offer results no more: nobody would fetch them."""
+        await self._holder.close()
+
     def _up(self) -> None:
         if self._open:
             self._pulls.take()
@@ -152,9 +173,7 @@ class Sidecar:
         elif held.frame:
             self._take(held)
         else:
-            task = asyncio.create_task(self._fetch(held))
-            self._fetches.add(task)
-            task.add_done_callback(self._fetches.discard)
+            self._run(self._fetch(held))
 
     def _take(self, held: Slice) -> None:
         """Send a slice on, or have it wait for its turn."""
@@ -167,15 +186,19 @@ class Sidecar:
     async def _fetch(self, held: Slice) -> None:
         """Fetch a slice that is larger than a message from the gateway that holds it."""
         try:
-            offer = Offer.from_map(held.head.offer or {}, BULK_BYTES)
+            offer = Offer.from_map(held.head.offer, FETCHED_BYTES)
             if not is_inbox(offer.subject, self._inbox):
                 raise FrameError(f"{offer.subject[:200]!r} is no inbox of a gateway")
-            frame = await fetch(self._transport, offer)
-            if read_work_head(frame).id != held.head.id:
+            await self._room.enter(held, offer.bytes)
+            frame = bytes(await self._fetcher.fetch(offer)) if self._held.holds(held) else b""
+            if self._held.holds(held) and read_work_head(frame).id != held.head.id:
                 raise FrameError("what was fetched is another slice")
         except QueueError as error:
             log.warning("the slice %s could not be fetched: %s", held.head.id, error)
-            if error.failure == "NOT_FOUND":
+            if error.failure == "CONFIG":
+                told = "A worker cannot read what its gateway stored; its log says why."
+                self._finish(held, _failure(held.head, InferenceError("INTERNAL_ERROR", told)), "refused")
+            elif error.failure == "NOT_FOUND":
                 self._release(held)  # nobody waits for it, or its gateway sends it again
             else:
                 self._hand_back([held])
@@ -187,6 +210,8 @@ class Sidecar:
             if self._held.holds(held):
                 held.frame = frame
                 self._take(held)
+        finally:
+            self._room.leave(held)
 
     def _dispatch(self) -> None:
         """Send what waits; what is to be alone goes when nothing is at work."""
@@ -201,6 +226,7 @@ class Sidecar:
         held.sent = True
         self._at_work += 1
         self.link.send(held.number, held.frame)
+        held.frame = b""  # it may be large, and its result larger still
 
     def _answered(self, number: int, frame: bytes) -> None:
         held = self._held.get(number)
@@ -219,6 +245,9 @@ class Sidecar:
         """Send a result; the message is acknowledged behind it."""
         self._metrics.ended.labels(how).inc()
         held.answered = True
+        self._send_result(held, frame)
+
+    def _send_result(self, held: Slice, frame: bytes) -> None:
         self._results.append((held, frame))
         if self._sending is None or self._sending.done():
             self._sending = asyncio.create_task(self._send_results())
@@ -226,43 +255,43 @@ class Sidecar:
     async def _send_results(self) -> None:
         while self._results:
             held, frame = self._results[0]
-            try:
-                if len(frame) > self._transport.max_payload:
-                    await self._offer(held, frame)
-                else:
-                    await self._transport.send(held.head.reply, frame)
-            except QueueError as error:
-                if error.failure != "UNAVAILABLE":
-                    log.error("the result of %s cannot be sent: %s", held.head.id, error)
-                    if held.offer is None and len(frame) <= self._transport.max_payload:
-                        self._results.popleft()
-                        self._release(held)
-                        continue
-                    frame = _failure(
-                        held.head, InferenceError("RESOURCE_EXHAUSTED", f"The result is too large: {error}")
-                    )
-                    self._results[0] = (held, frame)
-                    continue
-                # It is kept until the broker is there again.
-                await asyncio.sleep(AGAIN_S)
+            if len(frame) > self._transport.max_payload:
+                self._results.popleft()
+                self._run(self._offer(held, frame))
                 continue
+            try:
+                await self._transport.send(held.head.reply, frame)
+            except QueueError as error:
+                if error.failure == "UNAVAILABLE":
+                    # It is kept until the broker is there again.
+                    await asyncio.sleep(AGAIN_S)
+                    continue
+                log.error("the result of %s cannot be sent: %s", held.head.id, error)
             self._results.popleft()
-            if len(frame) <= self._transport.max_payload:
+            if held.offer is None:
                 self._release(held)
 
     async def _offer(self, held: Slice, frame: bytes) -> None:
         """Say where a result larger than a message can be fetched; acknowledge once it was, or nobody wants it."""
-        offer = held.offer = await self._bulk.offer(frame, lambda: self._release(held))
-        await self._transport.send(held.head.reply, encode({"offer": offer.to_map()}))
+        try:
+            held.offer = await self._holder.offer(frame, lambda: self._release(held))
+        except QueueError as error:
+            log.error("a result of %d bytes cannot be sent: %s", len(frame), error)
+            self._send_result(held, _failure(held.head, _unsent(error)))
+            return
+        if held.head.reply in self._cancelled or not self._held.holds(held):
+            self._release(held)
+            return
         left_s = MOST_HELD_S if held.head.left_s is None else min(MOST_HELD_S, held.head.left_s)
         asyncio.get_running_loop().call_later(left_s, self._release, held)
+        self._send_result(held, encode({"offer": held.offer.to_map()}))
 
     def _release(self, held: Slice) -> None:
         """Acknowledge a slice and hold it no more."""
         if self._held.remove(held):
             self._drop(held.delivery, held.pull, None)
         if held.offer is not None:
-            self._bulk.withdraw(held.offer)
+            self._holder.withdraw(held.offer)
         if not self._held:
             self._idle.set()
 
@@ -281,6 +310,11 @@ class Sidecar:
                 held.pull.add_credit(1)
         if not self._held:
             self._idle.set()
+
+    def _run(self, errand: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(errand)
+        self._errands.add(task)
+        task.add_done_callback(self._errands.discard)
 
     def _not_begun(self) -> list[Slice]:
         return [held for held in self._held if not held.sent and not held.answered]
@@ -336,3 +370,11 @@ class Sidecar:
 
 def _failure(head: WorkHead, error: InferenceError) -> bytes:
     return encode_result(ResultHead(head.request_id, head.slice, head.attempt, 0, error=error_to_map(error)))
+
+
+def _unsent(error: QueueError) -> InferenceError:
+    """Tell a client why a result that is larger than a message did not come."""
+    if error.failure == "TOO_LARGE":
+        told = "The result is larger than the queue takes; ask for fewer items at a time, or a smaller dtype."
+        return InferenceError("REPLY_TOO_LARGE", told)
+    return InferenceError("RESOURCE_EXHAUSTED", "The worker has no room for so large a result just now; retry.")

@@ -1,0 +1,155 @@
+"""The payloads that this process offers: in the payload store, or held here until they were fetched in frames."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from sie_core.cluster.messages.frames import encode
+from sie_core.cluster.payloads.offers import FRAME_BYTES, Offer
+from sie_core.cluster.payloads.store import PayloadStore
+from sie_core.contracts import Message, QueueError, QueueTransport, Subscription
+
+MOST_STORED = 4 << 30
+"""Bytes that one process may have in the store."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Held:
+    size: int
+    payload: bytes | None
+    """None where it is in the store."""
+    on_fetched: Callable[[], None] | None
+    key: str | None = None
+
+
+class Holder:
+    """What one process offers, bounded in bytes. Used on the event loop.
+
+    Args:
+        transport: Open.
+        most_bytes: Of the payloads held in this process's memory.
+        store: Where they go instead.
+        frames: Whether they may be held here, and fetched in frames, where there is no store or it does not answer.
+    """
+
+    def __init__(
+        self, transport: QueueTransport, most_bytes: int, store: PayloadStore | None = None, *, frames: bool = True
+    ) -> None:
+        self._transport, self._most, self._store, self._frames = transport, most_bytes, store, frames
+        self._held: dict[str, _Held] = {}
+        self._inbox: Subscription | None = None
+        self._errands: set[asyncio.Task[None]] = set()
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the payloads in this process's memory."""
+        return sum(held.size for held in self._held.values() if held.payload is not None)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of those in the store."""
+        return sum(held.size for held in self._held.values() if held.payload is None)
+
+    async def offer(self, payload: bytes, on_fetched: Callable[[], None] | None = None) -> Offer:
+        """Keep a payload until it is fetched or withdrawn.
+
+        Args:
+            payload: What is offered.
+            on_fetched: Called once the other side has said that it has all of it.
+
+        Raises:
+            QueueError: `FULL`: what is on offer leaves no room for it. `TOO_LARGE`: there is no store, and frames are
+                not allowed. `UNAVAILABLE`: the store does not answer, and frames are not allowed.
+        """
+        size = len(payload)
+        if self._store is None and not self._frames:
+            told = f"A payload of {size} bytes is larger than a message, there is no payload store"
+            raise QueueError("TOO_LARGE", f"{told}, and frames are not allowed.")
+        if self.held_bytes + size > self._most or (self._store is not None and self.stored_bytes + size > MOST_STORED):
+            held = self.held_bytes + self.stored_bytes
+            raise QueueError("FULL", f"A payload of {size} bytes finds no room beside {held} on offer.")
+        name = secrets.token_hex(16)
+        held_here = self._held[name] = _Held(size, payload, on_fetched)
+        try:
+            if self._inbox is None:
+                self._inbox = await self._transport.inbox(self._asked)
+            if self._store is not None:
+                await self._put(self._store, held_here)
+        except BaseException:
+            self._forget(name)
+            raise
+        return Offer(f"{self._inbox.subject}.{name}", size, held_here.key)
+
+    def withdraw(self, offer: Offer) -> None:
+        """Keep a payload no more."""
+        self._forget(offer.subject.rpartition(".")[2])
+
+    async def close(self) -> None:
+        """Withdraw everything."""
+        for name in list(self._held):
+            self._forget(name)
+        if self._errands:
+            await asyncio.wait(self._errands)
+
+    async def _put(self, store: PayloadStore, held: _Held) -> None:
+        assert held.payload is not None
+        key = secrets.token_hex(16)
+        writing = asyncio.ensure_future(store.write(key, held.payload))
+        try:
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            self._run(_remove_after(writing, store, key))
+            raise
+        except QueueError as error:
+            if not self._frames:
+                raise QueueError("UNAVAILABLE", str(error)) from None
+            log.warning("a payload of %d bytes goes in frames: %s", held.size, error)
+        else:
+            held.key, held.payload = key, None
+
+    def _forget(self, name: str) -> None:
+        held = self._held.pop(name, None)
+        if held is not None and held.key is not None and self._store is not None:
+            self._run(self._store.remove(held.key))
+
+    def _asked(self, message: Message) -> None:
+        """Send the frame that is asked for; an empty question means that all has come."""
+        name = message.subject.rpartition(".")[2]
+        held = self._held.get(name)
+        if not message.payload:
+            if held is not None:
+                self._forget(name)
+                if held.on_fetched is not None:
+                    held.on_fetched()
+            return
+        start = int.from_bytes(message.payload[:8], "big")
+        if held is None or held.payload is None:
+            frame = encode({"start": start, "gone": True}, (b"",))
+        else:
+            frame = encode({"start": start}, (memoryview(held.payload)[start : start + FRAME_BYTES],))
+        self._run(self._send(message.reply, frame))
+
+    async def _send(self, reply: str, frame: bytes) -> None:
+        try:
+            await self._transport.send(reply, frame)
+        except QueueError:
+            # Asked for again by who waits for it.
+            return
+
+    def _run(self, errand: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(errand)
+        self._errands.add(task)
+        task.add_done_callback(self._errands.discard)
+
+
+async def _remove_after(writing: asyncio.Future[None], store: PayloadStore, key: str) -> None:
+    """Remove what nobody waits for any more, once it is written."""
+    await asyncio.wait((writing,))
+    await store.remove(key)

@@ -1,0 +1,214 @@
+"""The payload store: a folder or a bucket that gateways and sidecars share, one object a payload."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from sie_core.cluster.payloads.offers import KEY
+from sie_core.cluster.subjects import MOST_AGE_S
+from sie_core.contracts import ObjectStoreError, PluginError, QueueError, StoredObject
+from sie_core.plugins import PluginSet
+from sie_core.plugins.object_stores import open_store, url_scheme
+from sie_core.settings import Settings
+
+FOLDER = "payloads"
+AT_ONCE = 4
+"""Payloads written or read at a time."""
+ANSWER_S = 30.0
+"""How long the store may take for one."""
+SWEEP_S = 300.0
+LEFTOVER_S = MOST_AGE_S + 60.0
+"""What was there for so long is nobody's: no request takes longer."""
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Objects(Protocol):
+    """What is needed of an object store; the methods block."""
+
+    url: str
+
+    def read(self, key: str) -> bytes:
+        """Return an object."""
+        ...
+
+    def write(self, key: str, data: bytes) -> None:
+        """Store an object."""
+        ...
+
+    def size(self, key: str) -> int | None:
+        """Return the bytes of an object, None where there is none."""
+        ...
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        """List the objects of a folder."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Remove an object, if it is there."""
+        ...
+
+
+class FolderObjects:
+    """A folder that processes share, on this machine or over the network."""
+
+    def __init__(self, folder: Path) -> None:
+        self.url = str(folder)
+        self._folder = folder
+
+    def read(self, key: str) -> bytes:
+        """Return a file."""
+        return (self._folder / key).read_bytes()
+
+    def write(self, key: str, data: bytes) -> None:
+        """Write a file; a reader finds all of it or none."""
+        file = self._folder / key
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part = file.with_name(file.name + ".part")
+        try:
+            part.write_bytes(data)
+            part.replace(file)
+        except OSError:
+            part.unlink(missing_ok=True)
+            raise
+
+    def size(self, key: str) -> int | None:
+        """Return the bytes of a file, None where there is none."""
+        try:
+            return (self._folder / key).stat().st_size
+        except FileNotFoundError:
+            return None
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        """List the files of a folder."""
+        try:
+            names = [file.name for file in (self._folder / prefix).iterdir()]
+        except FileNotFoundError:
+            return
+        for name in names:
+            yield StoredObject(f"{prefix}/{name}", 0, "")
+
+    def delete(self, key: str) -> None:
+        """Remove a file, if it is there."""
+        (self._folder / key).unlink(missing_ok=True)
+
+
+class PayloadStore:
+    """Payloads by key. What the objects' methods block for passes on threads.
+
+    Args:
+        objects: Where they lie.
+        answer_s: How long it may take for one.
+    """
+
+    def __init__(self, objects: Objects, answer_s: float = ANSWER_S) -> None:
+        self._objects, self._answer_s = objects, answer_s
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._seen: dict[str, float] = {}
+
+    async def write(self, key: str, payload: bytes) -> None:
+        """Store a payload.
+
+        Raises:
+            QueueError: `UNAVAILABLE`.
+        """
+        await self._run(lambda: self._objects.write(_object(key), payload))
+
+    async def read(self, key: str, size: int) -> bytes:
+        """Return a payload of so many bytes.
+
+        Raises:
+            QueueError: `NOT_FOUND`, also where it has another size; `UNAVAILABLE`.
+        """
+
+        def read() -> bytes:
+            there = self._objects.size(_object(key))
+            if there != size:
+                raise QueueError("NOT_FOUND", f"The payload store has no payload of {size} bytes at this key.")
+            return self._objects.read(_object(key))
+
+        return await self._run(read)
+
+    async def remove(self, key: str) -> None:
+        """Remove a payload; where that fails it is left to `sweep`."""
+        try:
+            await self._run(lambda: self._objects.delete(_object(key)))
+        except QueueError as error:
+            log.warning("a payload could not be removed, it is swept later: %s", error)
+
+    async def keep_clean(self, every_s: float = SWEEP_S, leftover_s: float = LEFTOVER_S) -> None:
+        """Remove what processes that ended have left, again and again until cancelled."""
+        while True:
+            try:
+                await self.sweep(leftover_s)
+            except QueueError as error:
+                log.warning("payloads that were left could not be swept: %s", error)
+            await asyncio.sleep(every_s)
+
+    async def sweep(self, leftover_s: float) -> int:
+        """Remove the payloads that this process has seen for so long; return how many.
+
+        The clock is this process's own: that of the store, or of who wrote, may differ.
+
+        Raises:
+            QueueError: `UNAVAILABLE`.
+        """
+        there = await self._run(lambda: [each.key for each in self._objects.list(FOLDER)])
+        now = time.monotonic()
+        self._seen = {key: self._seen.get(key, now) for key in there if _is_payload(key)}
+        old = [key for key, since in self._seen.items() if now - since >= leftover_s]
+        for key in old:
+            await self._run(lambda key=key: self._objects.delete(key))  # type: ignore[misc]
+        if old:
+            log.info("%d payloads were left in the store and are removed", len(old))
+        return len(old)
+
+    async def _run(self, blocks: Callable[[], T]) -> T:
+        try:
+            async with self._places, asyncio.timeout(self._answer_s):
+                return await asyncio.to_thread(blocks)
+        except TimeoutError:
+            told = f"The payload store {self._objects.url} did not answer within {self._answer_s:g} s."
+            raise QueueError("UNAVAILABLE", told) from None
+        except FileNotFoundError:
+            raise QueueError("NOT_FOUND", "The payload store has no such payload.") from None
+        except ObjectStoreError as error:
+            failure = "NOT_FOUND" if error.failure == "NOT_FOUND" else "UNAVAILABLE"
+            raise QueueError(failure, f"The payload store: {error}") from None  # type: ignore[arg-type]
+        except OSError as error:
+            told = f"The payload store {self._objects.url}: {error.strerror or error}."
+            raise QueueError("UNAVAILABLE", told) from None
+
+
+def open_payload_store(settings: Settings, plugins: PluginSet) -> PayloadStore | None:
+    """Open the store of `SIE_PAYLOAD_STORE_URL`, None where there is none; asks nothing of it.
+
+    Raises:
+        PluginError: No plugin serves its scheme, or it cannot be used.
+    """
+    url = settings.payload_store_url
+    if url is None:
+        return None
+    if url_scheme(url):
+        return PayloadStore(open_store("SIE_PAYLOAD_STORE_URL", url, plugins.object_stores))
+    folder = Path(url).absolute()
+    if folder.exists() and not folder.is_dir():
+        raise PluginError(
+            f"SIE_PAYLOAD_STORE_URL={url!r} is no folder; name one, or a bucket such as s3://bucket/path."
+        )
+    return PayloadStore(FolderObjects(folder))
+
+
+def _object(key: str) -> str:
+    return f"{FOLDER}/{key}"
+
+
+def _is_payload(key: str) -> bool:
+    folder, _, name = key.rpartition("/")
+    return folder == FOLDER and bool(KEY.fullmatch(name.removesuffix(".part")))
