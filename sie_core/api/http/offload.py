@@ -8,6 +8,8 @@ from typing import Final, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
+from sie_core.concurrency.switching import SWITCHING
+
 Result = TypeVar("Result")
 
 LARGE: Final = 131_072
@@ -31,7 +33,8 @@ class BodyThreads:
         if size < LARGE:
             return work()
         outcome: list[Result | _Raised] = []
-        await to_thread.run_sync(lambda: outcome.append(_outcome(work)), limiter=self._limiter)
+        with SWITCHING.shortened():
+            await to_thread.run_sync(lambda: outcome.append(_outcome(work)), limiter=self._limiter)
         result = outcome.pop()
         if not isinstance(result, _Raised):
             return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,12 +19,14 @@ from sie_core.api.body.negotiation import JSON_TYPE
 from sie_core.api.context import Api
 from sie_core.api.http.envelopes import ENVELOPE
 from sie_core.api.http.model_id import ModelId, check_model_id
+from sie_core.api.http.offload import LARGE
 from sie_core.api.inference.call import Call, read_call
 from sie_core.api.inference.cancellation import answer
 from sie_core.api.inference.reply_headers import reply_headers
 from sie_core.api.inference.route import Operation, Route
 from sie_core.api.inference.streamed import response
 from sie_core.api.openapi.descriptions import inference
+from sie_core.concurrency.switching import SWITCHING
 from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, LoadWait, ReplyForm
 from sie_core.logs import request_fields
 
@@ -59,7 +62,7 @@ def _endpoint(api: Api, route: Route, *, names_model: bool) -> Endpoint:
 
 
 async def handle(api: Api, request: Request, route: Route, path_model: str | None) -> Response:
-    """Answer one request; large bodies are read and written on a thread.
+    """Answer one request; large bodies are read and written on a thread, and leave others the interpreter's lock.
 
     Raises:
         InferenceError: Every way it can fail; `param` is the field's path in the body.
@@ -68,6 +71,11 @@ async def handle(api: Api, request: Request, route: Route, path_model: str | Non
     if path_model is not None:
         check_model_id(path_model)
     data = await read_body(request, api.settings.max_request_body_bytes, api.gate, call.deadline)
+    with SWITCHING.shortened() if len(data) >= LARGE else nullcontext():
+        return await _answered(api, request, route, call, data)
+
+
+async def _answered(api: Api, request: Request, route: Route, call: Call, data: bytes) -> Response:
     chosen = route.operation
     operation = chosen if isinstance(chosen, Operation) else await chosen(api, call, data)
     if operation.envelope is not None:
