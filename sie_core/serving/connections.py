@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from sie_core.contracts import InferenceError
 from sie_core.serving.bounds import MAX_HEADERS_BYTES, MAX_HEADERS_S, MAX_PIPELINED, MAX_STALL_S
+from sie_core.serving.exchanges import PEER, Peer, ReplyTransport
 from sie_core.serving.http_parser import UpgradeIgnoringParser
 
 
@@ -41,6 +42,8 @@ class Connection(HttpToolsProtocol):
         self._sockets = sockets
         self._running: RequestResponseCycle | None = None
         """The request that is being answered; `cycle` is the last that arrived."""
+        self._reply: ReplyTransport | None = None
+        """That of the request that is being answered."""
         self._unreadable = False
         """Whether the last bytes were no valid request: reading stopped, and the refusal follows the answers due."""
         self._head: int | None = None
@@ -101,13 +104,18 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Start the next request that waits; after the last one, refuse the invalid bytes that followed."""
         self.flow.crowded = len(self.pipeline) > MAX_PIPELINED
-        self._running = None
+        if self._reply is not None:
+            self._reply.flush()
+        self._running = self._reply = None
         if self._unreadable and not self.pipeline:
             self._write_refusal()
         super().on_response_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
+        self._reply = ReplyTransport(self.transport, cycle)
+        cycle.transport = self._reply  # type: ignore[assignment]
+        cycle.scope[PEER] = Peer(cycle)  # type: ignore[typeddict-unknown-key]
         super()._start_asgi_task(cycle, app)
 
     def on_message_complete(self) -> None:
@@ -234,9 +242,13 @@ class _Flow(FlowControl):
 
 
 def _abandon(cycle: RequestResponseCycle) -> None:
-    """Tell a request that its client is gone, so that nothing more is read or written for it."""
-    cycle.disconnected = True
-    cycle.message_event.set()
+    """Tell a request that its client is gone; one whose answer was not begun has nobody to be told."""
+    peer: Peer | None = cycle.scope.get(PEER)  # type: ignore[assignment]
+    if peer is None:
+        cycle.disconnected = True
+        cycle.message_event.set()
+    else:
+        peer.leave()
 
 
 def _too_large() -> InferenceError:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -83,14 +82,9 @@ def pack_before_items(head: Mapping[str, object], count: int, key: str = "items"
     """
     if key in head:
         raise WireError(f"the key {key!r} is in the head already")
-    packer = msgpack.Packer()
-    return b"".join(
-        chain(
-            [packer.pack_map_header(len(head) + 1)],
-            chain.from_iterable((pack(name), pack(value)) for name, value in head.items()),
-            [pack(key), packer.pack_array_header(count)],
-        )
-    )
+    packer, packed = msgpack.Packer(), pack(head)
+    begun = len(packer.pack_map_header(len(head)))
+    return b"".join((packer.pack_map_header(len(head) + 1), packed[begun:], pack(key), packer.pack_array_header(count)))
 
 
 def unpack(

@@ -14,6 +14,7 @@ from sie_core.api.body import strict_json
 from sie_core.api.body.negotiation import BodyFormat
 from sie_core.api.http.gate import Gate
 from sie_core.api.http.limits import MAX_BODY_PAUSE_S, MAX_BODY_S, MAX_BODY_VALUES, MIN_BODY_PROGRESS
+from sie_core.api.request import PEER, Peer
 from sie_core.contracts import InferenceError
 
 Schema = TypeVar("Schema", bound=BaseModel)
@@ -46,6 +47,10 @@ async def read_body(request: Request, limit: int, gate: Gate, deadline: float | 
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > limit:
         raise _too_large(limit)
+    peer: Peer | None = request.scope.get(PEER)
+    whole = None if peer is None else peer.whole_body()
+    if whole is not None:
+        return _held(request, whole, limit, gate)
     now = asyncio.get_running_loop().time
     patience = Patience(now(), None if deadline is None else deadline - time.monotonic())
     chunks, size = [], 0
@@ -67,6 +72,15 @@ async def read_body(request: Request, limit: int, gate: Gate, deadline: float | 
     except ClientDisconnect:
         raise InferenceError("CLIENT_CLOSED_REQUEST", "The client went away while it sent the body.") from None
     return b"".join(chunks)
+
+
+def _held(request: Request, body: bytes, limit: int, gate: Gate) -> bytes:
+    """Return a body that has come as a whole, once it is counted."""
+    if len(body) > limit:
+        raise _too_large(limit)
+    gate.hold(len(body))
+    request.scope[HELD] = len(body)
+    return body
 
 
 class Patience:

@@ -20,6 +20,7 @@ from sie_core.api.http.envelopes import TEI_PATHS, TEI_PREFIX
 from sie_core.api.http.errors import error_response
 from sie_core.api.http.gate import Gate
 from sie_core.api.ops.metrics import HttpMetrics
+from sie_core.api.request import HEADERS, RequestHeaders
 from sie_core.contracts import InferenceError
 from sie_core.logs import RequestFields, current_request
 
@@ -92,12 +93,12 @@ class RequestMiddleware:
             await self._pass_on(scope, receive, send)
             return
         is_inference = _is_inference(scope)
-        given = Headers(scope=scope)
+        given = scope[HEADERS] = RequestHeaders(scope["headers"])
         fields = _fields(given)
         token = current_request.set(fields)
         exchange = Exchange(scope, send, self._headers(given, fields, is_inference), self._api.gate)
         try:
-            await self._answer(exchange, receive, is_inference)
+            await self._answer(exchange, receive, given, is_inference)
         finally:
             self._record(exchange, fields, is_inference)
             current_request.reset(token)
@@ -112,8 +113,7 @@ class RequestMiddleware:
         else:
             await self._app(scope, receive, send)
 
-    async def _answer(self, exchange: Exchange, receive: Receive, is_inference: bool) -> None:
-        given = Headers(scope=exchange.scope)
+    async def _answer(self, exchange: Exchange, receive: Receive, given: Headers, is_inference: bool) -> None:
         try:
             self._api.browsers.check(given)
             preflight = self._api.browsers.preflight(exchange.scope["method"], given)

@@ -10,22 +10,27 @@ from typing import TypeVar
 from starlette.types import Receive
 
 from sie_core.api.http.gate import Gate
+from sie_core.api.request import Peer
 from sie_core.contracts import InferenceError
 
 Answer = TypeVar("Answer")
 
 
-async def answer(asked: Awaitable[Answer], gate: Gate, receive: Receive, deadline: float | None) -> Answer:
+async def answer(
+    asked: Awaitable[Answer], gate: Gate, receive: Receive, deadline: float | None, peer: Peer | None = None
+) -> Answer:
     """Await `asked`, the backend's answer; a client that leaves or a deadline that passes cancels it.
 
-    The work is done in the caller's task, so that a request costs two tasks, not three; one watches the client.
+    The work is done in the caller's task; where there is no `peer` to tell that the client leaves, another watches it.
 
     Raises:
         InferenceError: What the backend raises; `CLIENT_CLOSED_REQUEST`, `DEADLINE_EXCEEDED`; `QUEUE_UNAVAILABLE` if
             the request was abandoned because the server stops.
     """
     work = Work()
-    client = asyncio.create_task(_watch(receive, work))
+    client = asyncio.create_task(_watch(receive, work)) if peer is None else None
+    if peer is not None:
+        peer.on_leave(work.leave)
     timer = None if deadline is None else _end_at(deadline, work)
     gate.track(work)
     try:
@@ -34,7 +39,10 @@ async def answer(asked: Awaitable[Answer], gate: Gate, receive: Receive, deadlin
         raise work.reason() from None
     finally:
         gate.untrack(work)
-        client.cancel()
+        if client is not None:
+            client.cancel()
+        if peer is not None:
+            peer.on_leave(None)
         if timer is not None:
             timer.cancel()
 
@@ -54,6 +62,10 @@ class Work:
             self._why = why
             self._task.cancel()
 
+    def leave(self) -> None:
+        """Cancel the task: its client left."""
+        self.end(InferenceError("CLIENT_CLOSED_REQUEST", "The client went away before the answer."))
+
     def reason(self) -> BaseException:
         """Return the reason of `end`, or a `CancelledError` where the whole task was cancelled from elsewhere."""
         why, self._why = self._why, None  # kept, it and the frame that raises it would hold each other
@@ -63,7 +75,7 @@ class Work:
 async def _watch(receive: Receive, work: Work) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    work.end(InferenceError("CLIENT_CLOSED_REQUEST", "The client went away before the answer."))
+    work.leave()
 
 
 def _end_at(deadline: float, work: Work) -> asyncio.TimerHandle:

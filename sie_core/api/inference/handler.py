@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -26,6 +25,7 @@ from sie_core.api.inference.reply_headers import reply_headers
 from sie_core.api.inference.route import Operation, Route
 from sie_core.api.inference.streamed import response
 from sie_core.api.openapi.descriptions import inference
+from sie_core.api.request import PEER
 from sie_core.concurrency.switching import SWITCHING
 from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, LoadWait, ReplyForm
 from sie_core.logs import request_fields
@@ -89,13 +89,15 @@ async def _answered(api: Api, request: Request, route: Route, call: Call, data: 
         place = partial(api.gate.waiting, asked.model, len(data))
         wait = LoadWait(call.load_wait.seconds, call.load_wait.if_soon, place)
         if isinstance(asked, InferenceRequest):
-            form = _reply_form(call, operation, body)
-            return body, replace(asked, load_wait=wait, priority=call.priority, reply=form)
-        return body, replace(asked, load_wait=wait)
+            _complete(asked, load_wait=wait, priority=call.priority, reply=_reply_form(call, operation, body))
+        else:
+            _complete(asked, load_wait=wait)
+        return body, asked
 
     body, asked = await api.body_threads.run(len(data), read)
     try:
-        reply = await answer(operation.run(api.backend, body, asked), api.gate, request.receive, call.deadline)
+        work, peer = operation.run(api.backend, body, asked), request.scope.get(PEER)
+        reply = await answer(work, api.gate, request.receive, call.deadline, peer)
     except InferenceError as error:
         named = error.param and operation.field_name(error.param, body)
         if named is None or named == error.param:
@@ -104,6 +106,12 @@ async def _answered(api: Api, request: Request, route: Route, call: Call, data: 
     content = await api.body_threads.run(operation.size(reply), lambda: operation.write(call, body, reply))
     headers = reply_headers(reply, call) if isinstance(reply, InferenceReply) else {}
     return response(content, headers, call.reply_type, api.body_threads)
+
+
+def _complete(asked: Any, **said: Any) -> None:
+    """Set what no route knows on a request that nobody else has yet; a copy would take longer than to make it."""
+    for name, value in said.items():
+        object.__setattr__(asked, name, value)
 
 
 def _reply_form(call: Call, operation: Operation[Any], body: BaseModel) -> ReplyForm:

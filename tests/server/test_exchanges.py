@@ -1,0 +1,169 @@
+"""What a request asks of its connection beside ASGI: its body if it is there, to be told of a client that leaves."""
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import pytest
+import uvicorn
+from starlette.datastructures import Headers
+from uvicorn.server import ServerState
+
+from sie_core.api import error_response
+from sie_core.api.request import PEER, RequestHeaders
+from sie_core.serving import exchanges
+from sie_core.serving.connections import Connection
+
+from .test_connections import BOUND_S
+
+HEAD = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}
+BODY = {"type": "http.response.body", "body": b"ok"}
+
+
+class Transport(asyncio.Transport):
+    """Keeps what is written, a system call each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[bytes] = []
+        self.closed = False
+
+    def write(self, data: Any) -> None:
+        self.written.append(bytes(data))
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.written.append(b"".join(list_of_data))
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    def resume_reading(self) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        pass
+
+
+def connected(app: Any) -> tuple[Connection, Transport]:
+    """Connect a client to an application."""
+    config = uvicorn.Config(app, lifespan="off", log_config=None)
+    refusal = partial(error_response, scope={"path": "/v1/"})
+    connection, transport = Connection(config, ServerState(), {}, refusal=refusal), Transport()
+    connection.connection_made(transport)
+    return connection, transport
+
+
+async def answered(connection: Connection) -> None:
+    """Wait until the requests that have come are answered."""
+    while connection.tasks:
+        await asyncio.wait(connection.tasks, timeout=BOUND_S)
+    connection._stop(connection.timeout_keep_alive_task)
+
+
+async def served(app: Any, packet: bytes) -> Transport:
+    """Have an application answer the requests of a packet."""
+    connection, transport = connected(app)
+    connection.data_received(packet)
+    await answered(connection)
+    return transport
+
+
+def request(method: bytes = b"GET", body: bytes = b"", more: bytes = b"") -> bytes:
+    return b"%s / HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %d\r\n\r\n%s" % (method, more, len(body), body)
+
+
+async def test_head_and_body_of_a_reply_leave_together() -> None:
+    async def app(scope, receive, send) -> None:
+        await send(HEAD)
+        await send(BODY)
+
+    transport = await served(app, request() * 2)
+    assert [reply.count(b"\r\n\r\nok") for reply in transport.written] == [1, 1]
+
+
+@pytest.mark.parametrize("method", [b"HEAD", b"GET"])
+async def test_a_reply_without_a_body_leaves_and_the_next_is_answered(method: bytes) -> None:
+    async def app(scope, receive, send) -> None:
+        await send({**HEAD, "status": 204, "headers": [(b"content-length", b"0")]})
+        await send({**BODY, "body": b""})
+
+    transport = await served(app, request(method) * 2)
+    assert [reply[:12] for reply in transport.written] == [b"HTTP/1.1 204"] * 2
+
+
+async def test_a_head_whose_request_fails_leaves_before_the_connection_ends() -> None:
+    async def app(scope, receive, send) -> None:
+        await send(HEAD)
+        raise RuntimeError("no body")
+
+    transport = await served(app, request())
+    assert transport.closed
+    assert [reply[:12] for reply in transport.written] == [b"HTTP/1.1 200"]
+
+
+@pytest.mark.parametrize(
+    ("packets", "whole"),
+    [
+        ([request(b"POST", b"body")], b"body"),
+        ([request(b"POST", b"body")[:-2], b"dy"], None),
+        ([request(b"POST", b"body", b"Expect: 100-continue\r\n")], None),
+    ],
+)
+async def test_a_body_that_has_come_is_taken_and_any_other_is_received(packets, whole) -> None:
+    seen: list[tuple[bytes | None, bytes]] = []
+    began = asyncio.Event()
+
+    async def app(scope, receive, send) -> None:
+        body, received = scope[PEER].whole_body(), b""
+        began.set()
+        more = body is None
+        while more:
+            message = await receive()
+            received, more = received + message["body"], message["more_body"]
+        seen.append((body, received))
+        await send(HEAD)
+        await send(BODY)
+
+    connection, _ = connected(app)
+    connection.data_received(packets[0])
+    async with asyncio.timeout(BOUND_S):
+        await began.wait()
+        for packet in packets[1:]:
+            connection.data_received(packet)
+        await answered(connection)
+    assert seen == [(whole, b"" if whole else b"body")]
+
+
+async def test_a_request_is_told_once_that_its_client_leaves() -> None:
+    told: list[str] = []
+    leave = asyncio.Event()
+
+    async def app(scope, receive, send) -> None:
+        scope[PEER].on_leave(lambda: (told.append("left"), leave.set()))
+        connection.connection_lost(None)
+        await leave.wait()
+        scope[PEER].on_leave(lambda: told.append("at once"))
+
+    connection, _ = connected(app)
+    connection.data_received(request())
+    await answered(connection)
+    assert told == ["left", "at once"]
+
+
+def test_connection_and_api_mean_the_same_key() -> None:
+    assert exchanges.PEER == PEER
+
+
+def test_headers_decoded_once_are_those_of_starlette() -> None:
+    raw = [(b"accept", b"a"), (b"prefer", b"wait=1"), (b"prefer", b"\xe9"), (b"x-empty", b"")]
+    ours, theirs = RequestHeaders(raw), Headers(raw=raw)
+    for name in ("Accept", "prefer", "X-Empty", "absent"):
+        assert ours.get(name) == theirs.get(name)
+        assert ours.getlist(name) == theirs.getlist(name)
+        assert (name in ours) == (name in theirs)
+    assert ours.items() == theirs.items()
+    with pytest.raises(KeyError):
+        ours["absent"]
