@@ -31,6 +31,7 @@ class Peer:
         if cycle.more_body or cycle.disconnected or cycle.waiting_for_100_continue:
             return None
         body, cycle.body = bytes(cycle.body), bytearray()
+        cycle.message_event.clear()  # what is received next is that the client leaves
         cycle.flow.resume_reading()
         return body
 

@@ -137,6 +137,24 @@ async def test_a_body_that_has_come_is_taken_and_any_other_is_received(packets, 
     assert seen == [(whole, b"" if whole else b"body")]
 
 
+async def test_who_has_taken_the_body_receives_next_that_the_client_leaves() -> None:
+    received: list[str] = []
+    began = asyncio.Event()
+
+    async def app(scope, receive, send) -> None:
+        assert scope[PEER].whole_body() == b"body"
+        began.set()
+        received.append((await receive())["type"])
+
+    connection, _ = connected(app)
+    connection.data_received(request(b"POST", b"body"))
+    async with asyncio.timeout(BOUND_S):
+        await began.wait()
+    connection.connection_lost(None)
+    await answered(connection)
+    assert received == ["http.disconnect"]
+
+
 async def test_a_request_is_told_once_that_its_client_leaves() -> None:
     told: list[str] = []
     leave = asyncio.Event()
