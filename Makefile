@@ -23,7 +23,7 @@ else
 export TORCH_INSTALL := python -m pip install -q torch==$(TORCH_VERSION)
 endif
 
-.PHONY: help serve test check docs bench bench-gpu sanitize wheel-cpu soak soak-attacks clean
+.PHONY: help serve test check docs bench bench-gpu sanitize wheel-cpu soak soak-attacks soak-faults clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
@@ -95,6 +95,9 @@ soak: .venv/.kernels ## ten minutes at work: what grows (ARGS="--minutes 10"); t
 
 soak-attacks: .venv/.kernels ## attacks inside every limit beside an honest client (ARGS="--minutes 15")
 	$(BIN)/python -m tests.soak.attacks $(ARGS)
+
+soak-faults: .venv/.kernels ## each process of a cluster killed, ended and stopped under load (ARGS="--only sidecar")
+	$(BIN)/python -m tests.soak.faults $(ARGS)
 
 clean: ## remove what make built
 	rm -rf .venv .hatch .envs

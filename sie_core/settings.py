@@ -242,7 +242,7 @@ class Settings(BaseSettings):
         2000, ge=100, description="Milliseconds between two looks of a sidecar at its adapter process."
     )
     health_publish_interval_ms: int = Field(
-        5000, ge=100, description="Milliseconds between two heartbeats of a worker."
+        5000, ge=100, description="Milliseconds between two heartbeats of a worker or gateway."
     )
 
     # Logs

@@ -174,9 +174,9 @@ def fake_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @contextmanager
-def run_cluster(folder: Path, *args: str) -> Iterator[Server]:
+def run_cluster(folder: Path, *args: str, env: Mapping[str, str] | None = None) -> Iterator[Server]:
     """Run `sie cluster up` with its files in `folder / "cluster"`."""
-    with run_server(folder, args=["--folder", "cluster", *args], command=("cluster", "up")) as server:
+    with run_server(folder, env, ["--folder", "cluster", *args], command=("cluster", "up")) as server:
         yield server
 
 

@@ -51,6 +51,11 @@ def cancel_subject(pool: str) -> str:
     return subject("sie", "cancel", pool)
 
 
+def gateways_subject(pool: str) -> str:
+    """Name the heartbeats of the gateways of a pool; the payload is a frame whose head names inbox and interval."""
+    return subject("sie", "gateways", pool)
+
+
 def health_subject(worker: str) -> str:
     """Name the heartbeats of a worker."""
     return subject("sie", "health", worker)

@@ -20,14 +20,14 @@ API = "$JS.API."
 QUESTIONS = tuple(f"{API}STREAM.{verb}.*" for verb in ("INFO", "CREATE", "UPDATE"))
 PERMISSIONS: Mapping[Role, Mapping[str, tuple[str, ...]]] = {
     "gateway": {
-        "publish": ("sie.work.>", "sie.needed.*", "sie.cancel.*", "_INBOX.>", *QUESTIONS,
+        "publish": ("sie.work.>", "sie.needed.*", "sie.cancel.*", "sie.gateways.*", "_INBOX.>", *QUESTIONS,
                     f"{API}STREAM.MSG.GET.*", f"{API}STREAM.MSG.DELETE.*"),
         "subscribe": ("_INBOX.>", "sie.health.*"),
     },
     "worker": {
         "publish": ("sie.health.*", "_INBOX.>", "$JS.ACK.>", *QUESTIONS, f"{API}CONSUMER.CREATE.>",
                     f"{API}CONSUMER.INFO.>", f"{API}CONSUMER.MSG.NEXT.>"),
-        "subscribe": ("_INBOX.>", "sie.needed.*", "sie.cancel.*"),
+        "subscribe": ("_INBOX.>", "sie.needed.*", "sie.cancel.*", "sie.gateways.*"),
     },
 }  # fmt: skip
 """What each role's user may publish and subscribe to; the rest is refused."""

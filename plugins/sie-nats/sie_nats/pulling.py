@@ -16,10 +16,12 @@ from sie_nats.streams import GROUP, nanoseconds
 
 LINGER_S = 30.0
 """How long a request for messages stays at the broker."""
+LEAST_LINGER_S = 2.5
+"""The broker wants room for two heartbeats."""
 HEARTBEAT_S = 1.0
 """How often the broker says that a request still stands; after three missed ones it is made anew."""
 AGAIN_S = 1.0
-"""Between attempts to make a consumer again."""
+"""Before a consumer is made again, or messages are asked for again, where the broker has refused that."""
 GONE = ("consumer deleted", "no responders")
 
 log = logging.getLogger("sie_nats")
@@ -68,10 +70,11 @@ class JetStreamPull:
         priority: int,
         take: Callable[[Delivery], None],
         declare_again: Callable[[], Awaitable[None]],
+        linger_s: float = LINGER_S,
     ) -> None:
         self._connection, self._take, self._declare_again = connection, take, declare_again
         self._asks = f"$JS.API.CONSUMER.MSG.NEXT.{queue}.{consumer}"
-        self._consumer, self._priority = consumer, priority
+        self._consumer, self._priority, self._linger_s = consumer, priority, linger_s
         self._inbox = connection.new_inbox()
         self._subscription: Subscription | None = None
         self._numbers = 0
@@ -109,7 +112,7 @@ class JetStreamPull:
         self._requested += missing
         wish = {
             "batch": missing,
-            "expires": nanoseconds(LINGER_S),
+            "expires": nanoseconds(self._linger_s),
             "idle_heartbeat": nanoseconds(HEARTBEAT_S),
             "group": GROUP,
             "priority": self._priority,
@@ -170,9 +173,12 @@ class JetStreamPull:
             self._requested = 0
             self._connection.run(self._come_back())
             return
-        if not described.startswith(("404", "408")):
-            log.warning("a pull from the consumer %s ended: %s", self._consumer, described)
-        self.top_up()
+        if described.startswith(("404", "408")):
+            self.top_up()
+            return
+        log.warning("a pull from the consumer %s ended: %s", self._consumer, described)
+        # What the broker refuses now it would refuse again at once.
+        asyncio.get_running_loop().call_later(AGAIN_S, self.top_up)
 
     async def _come_back(self) -> None:
         """Make a consumer that the broker removed again."""

@@ -31,7 +31,7 @@ from sie_core.contracts import (
 from sie_nats.connection import Connection, api_error
 from sie_nats.key_values import JetStreamKeyValue
 from sie_nats.options import Options
-from sie_nats.pulling import JetStreamPull
+from sie_nats.pulling import LEAST_LINGER_S, LINGER_S, JetStreamPull
 from sie_nats.streams import consumer_config, differences, stream_config
 
 STORED_S = 5.0
@@ -130,7 +130,10 @@ class JetStreamTransport(QueueTransport):
             if (settings := self._consumers.get((queue, consumer))) is not None:
                 await self.declare_consumer(settings)
 
-        pull = JetStreamPull(self._connection, queue, consumer, priority, on_delivery, declare_again)
+        # A process that stands still is given nothing a second time: what it asked for has ended by then.
+        settings = self._consumers.get((queue, consumer))
+        linger_s = LINGER_S if settings is None else max(LEAST_LINGER_S, min(LINGER_S, settings.ack_wait_s))
+        pull = JetStreamPull(self._connection, queue, consumer, priority, on_delivery, declare_again, linger_s)
         await pull.open(credit)
         self._pulls = [each for each in self._pulls if not each.closed] + [pull]
         return pull

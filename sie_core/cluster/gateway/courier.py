@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Coroutine
@@ -12,14 +13,14 @@ from sie_core.cluster.broker import Make, open_transport
 from sie_core.cluster.gateway.flight import Flight, Part, queue_error, unreadable
 from sie_core.cluster.gateway.metrics import GatewayMetrics
 from sie_core.cluster.gateway.slicing import BATCH_BYTES_A_COST, Packed
-from sie_core.cluster.messages.frames import FrameError, decode
+from sie_core.cluster.messages.frames import FrameError, decode, encode
 from sie_core.cluster.messages.work import decode_result, encode_offered, read_result
 from sie_core.cluster.payloads.fetching import Fetcher
 from sie_core.cluster.payloads.holding import Holder
 from sie_core.cluster.payloads.offers import Offer
 from sie_core.cluster.payloads.room import Room
 from sie_core.cluster.payloads.store import PayloadStore
-from sie_core.cluster.subjects import cancel_subject, needed_subject, work_queue, work_subject
+from sie_core.cluster.subjects import cancel_subject, gateways_subject, needed_subject, work_queue, work_subject
 from sie_core.contracts import ConnectionState, Message, QueueError, QueueTransport, Work
 from sie_core.settings import Settings
 
@@ -65,7 +66,7 @@ class Courier:
         self._flights: dict[str, Flight] = {}
         self._told: dict[str, float] = {}
         self._errands: set[asyncio.Task[None]] = set()
-        self._looking: asyncio.Task[None] | None = None
+        self._beside: list[asyncio.Task[None]] = []
         self._look_now = asyncio.Event()
         metrics.watch(lambda: len(self._flights))
 
@@ -100,12 +101,12 @@ class Courier:
         self._holder = Holder(transport, BULK_BYTES, self._store, frames=self._settings.payload_frames)
         self._fetcher = Fetcher(transport, self._store)
         self._transport = transport
-        self._looking = asyncio.create_task(self._look_after())
+        self._beside = [asyncio.create_task(each) for each in (self._look_after(), self._beat())]
 
     async def close(self) -> None:
         """Disconnect, once those who left are called off."""
-        if self._looking is not None:
-            self._looking.cancel()
+        for task in self._beside:
+            task.cancel()
         if self._errands:
             await asyncio.wait(self._errands, timeout=CLOSE_S)
         if self._holder is not None:
@@ -254,6 +255,19 @@ class Courier:
         self._told.clear()
         if state == "connected":
             self._look_now.set()
+            if self._transport is not None:
+                self._run(self._tell_alive())
+
+    async def _beat(self) -> None:
+        """Tell workers that this gateway waits for its results."""
+        while True:
+            await self._tell_alive()
+            await asyncio.sleep(self._settings.health_publish_interval_ms / 1000)
+
+    async def _tell_alive(self) -> None:
+        head = {"inbox": self._reply, "beat_s": self._settings.health_publish_interval_ms / 1000}
+        with contextlib.suppress(QueueError):
+            await self.transport.send(gateways_subject(self._settings.pool), encode(head))
 
     async def _look_after(self) -> None:
         """Look up slices without a result: where the message is gone, the result was lost."""

@@ -14,7 +14,8 @@ class SidecarMetrics:
         self.registry = CollectorRegistry()
         self.pulled = Counter("sie_sidecar_slices_pulled", "Slices delivered.", registry=self.registry)
         self.ended = Counter(
-            "sie_sidecar_slices_ended", "Slices held no more: answered, cancelled, handed_back, lost, refused.",
+            "sie_sidecar_slices_ended",
+            "Slices held no more: answered, cancelled, gateway_lost, handed_back, lost, refused.",
             ("how",), registry=self.registry,
         )  # fmt: skip
         self.items = Counter("sie_sidecar_items_answered", "Items of the slices answered.", registry=self.registry)

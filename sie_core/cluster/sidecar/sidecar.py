@@ -17,11 +17,12 @@ from sie_core.cluster.payloads.offers import Offer
 from sie_core.cluster.payloads.room import Room
 from sie_core.cluster.payloads.store import PayloadStore
 from sie_core.cluster.sidecar.checking import checked_head, is_inbox
+from sie_core.cluster.sidecar.gateways import Gateways, inbox_of
 from sie_core.cluster.sidecar.held import Held, Slice
 from sie_core.cluster.sidecar.link import Link
 from sie_core.cluster.sidecar.metrics import SidecarMetrics
 from sie_core.cluster.sidecar.pulling import Pulls
-from sie_core.cluster.subjects import cancel_subject, health_subject
+from sie_core.cluster.subjects import cancel_subject, gateways_subject, health_subject
 from sie_core.contracts import Delivery, InferenceError, Message, Pull, QueueError, QueueTransport
 from sie_core.settings import Settings
 
@@ -75,6 +76,7 @@ class Sidecar:
         self._inbox = ""
         self._holder = Holder(transport, BULK_BYTES, store, frames=settings.payload_frames)
         self._fetcher, self._room = Fetcher(transport, store), Room(FETCHED_BYTES)
+        self._gateways = Gateways(transport, settings, self._fell_silent)
         self._pulls = Pulls(transport, settings, self._delivered)
         connections = settings.ipc_pool_size or settings.max_concurrent_batches
         ping_s = settings.worker_ping_interval_ms / 1000
@@ -101,8 +103,9 @@ class Sidecar:
         self._inbox = inbox.subject
         await self._pulls.open()
         await self._transport.subscribe(cancel_subject(self._settings.pool), self._cancel)
+        await self._transport.subscribe(gateways_subject(self._settings.pool), self._gateways.heard)
         async with asyncio.TaskGroup() as tasks:
-            for each in (self.link.run(), self._pulls.look(), self._mark(), self._beat()):
+            for each in (self.link.run(), self._pulls.look(), self._mark(), self._beat(), self._gateways.listen()):
                 tasks.create_task(each)
 
     def close(self) -> None:
@@ -163,6 +166,9 @@ class Sidecar:
             return
         if head.reply in self._cancelled:
             self._drop(delivery, pull, "cancelled")
+            return
+        if self._gateways.is_silent(head.reply):
+            self._drop(delivery, pull, "gateway_lost")
             return
         self._idle.clear()
         held = self._held.add(head, delivery, pull)
@@ -324,12 +330,19 @@ class Sidecar:
         self._cancelled[reply] = None
         if len(self._cancelled) > REMEMBERED:
             del self._cancelled[next(iter(self._cancelled))]
-        for held in self._held.of_request(reply):
+        self._call_off(self._held.of_request(reply), "cancelled")
+
+    def _fell_silent(self, inbox: str) -> None:
+        self._call_off([held for held in self._held if inbox_of(held.head.reply) == inbox], "gateway_lost")
+
+    def _call_off(self, slices: list[Slice], how: str) -> None:
+        """Hold slices no more that nobody waits for."""
+        for held in slices:
             if held.answered:
                 if held.offer is not None:
                     self._release(held)
                 continue
-            self._metrics.ended.labels("cancelled").inc()
+            self._metrics.ended.labels(how).inc()
             self._release(held)
             if held.sent:
                 self.link.cancel(held.number)

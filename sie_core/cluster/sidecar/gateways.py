@@ -1,0 +1,90 @@
+"""The gateways that a sidecar hears of, and those that have fallen silent: nobody waits for their work."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sie_core.cluster.messages.frames import FrameError, read_head
+from sie_core.contracts import Message, QueueTransport
+from sie_core.settings import Settings
+
+MISSED_BEATS = 3
+STEP_S = 0.25
+REMEMBERED = 4096
+"""Silent gateways that are remembered: their work may be pulled later."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Gateway:
+    silent_s: float
+    most_s: float
+
+
+class Gateways:
+    """Those of a pool, each by the inbox that its results go to.
+
+    Silence is counted in steps while the broker is connected, so that neither a broker that was away nor a stop of
+    this process is taken for the silence of gateways.
+
+    Args:
+        transport: Open.
+        settings: How long a gateway may be silent at least, and that of one that was never heard.
+        on_silent: Called with the inbox of a gateway that has fallen silent.
+    """
+
+    def __init__(self, transport: QueueTransport, settings: Settings, on_silent: Callable[[str], None]) -> None:
+        self._transport, self._on_silent = transport, on_silent
+        self._least_s = settings.ack_wait_s
+        self._usual_s = self._most_s(settings.health_publish_interval_ms / 1000)
+        self._known: dict[str, _Gateway] = {}
+        self._silent: dict[str, None] = {}
+
+    def heard(self, message: Message) -> None:
+        """Take a heartbeat."""
+        try:
+            head = read_head(message.payload)
+            inbox, beat_s = str(head["inbox"]), float(head["beat_s"])
+        except (FrameError, KeyError, TypeError, ValueError) as error:
+            log.warning("a gateway's heartbeat cannot be read: %s", error)
+            return
+        self._silent.pop(inbox, None)
+        self._known[inbox] = _Gateway(0.0, self._most_s(beat_s))
+
+    def is_silent(self, reply: str) -> bool:
+        """Whether the gateway of a reply has fallen silent; one never heard of is given as long as any."""
+        inbox = inbox_of(reply)
+        if inbox not in self._known and inbox not in self._silent:
+            self._known[inbox] = _Gateway(0.0, self._usual_s)
+        return inbox in self._silent
+
+    async def listen(self) -> None:
+        """Count the silence of each, until cancelled."""
+        while True:
+            await asyncio.sleep(STEP_S)
+            self.step(connected=self._transport.state == "connected")
+
+    def step(self, *, connected: bool) -> None:
+        """Count one step of silence; all of them begin anew where there is no connection."""
+        for inbox, gateway in list(self._known.items()):
+            gateway.silent_s = gateway.silent_s + STEP_S if connected else 0.0
+            if gateway.silent_s <= gateway.most_s:
+                continue
+            log.warning("the gateway of %s was not heard for %g s; its work is dropped", inbox, gateway.silent_s)
+            del self._known[inbox]
+            self._silent[inbox] = None
+            if len(self._silent) > REMEMBERED:
+                del self._silent[next(iter(self._silent))]
+            self._on_silent(inbox)
+
+    def _most_s(self, beat_s: float) -> float:
+        return max(MISSED_BEATS * beat_s, self._least_s)
+
+
+def inbox_of(reply: str) -> str:
+    """Return the inbox of the gateway that a request's reply belongs to."""
+    return reply.rpartition(".")[0]
