@@ -79,7 +79,9 @@ def commands() -> str:
     for arguments in (
         [],
         ["serve"],
+        ["cluster"],
         ["cluster", "up"],
+        ["cluster", "nats-conf"],
         ["gateway"],
         ["worker"],
         ["sidecar"],

@@ -323,6 +323,11 @@ def _each_like(values: tuple[str, ...], pattern: str, wanted: str) -> tuple[str,
     return tuple(value.lower() for value in values)
 
 
+def queue_variables(url: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Give the variables that name a broker and how to log in; `options` are as `Settings.queue_options` has them."""
+    return {variable(f"nats_{name}"): value for name, value in {"url": url, **options}.items()}
+
+
 def variable(field: str) -> str:
     """Name the environment variable of a settings field."""
     return PREFIX + field.upper()

@@ -62,3 +62,5 @@ def health_subject(worker: str) -> str:
 
 
 EVERY_HEALTH = "sie.health.*"
+EVERY_CONFIG = "sie.config.>"
+"""Changes of model configs, told by the config service alone."""

@@ -87,6 +87,8 @@ from sie_core.contracts.model.weights import (
     is_pickled,
 )
 from sie_core.contracts.queue import (
+    Access,
+    BrokerPlan,
     ConnectionState,
     ConsumerSettings,
     Delivery,
@@ -101,7 +103,6 @@ from sie_core.contracts.queue import (
     QueueSettings,
     QueueTransport,
     QueueTransportFactory,
-    Role,
     Subscription,
     Work,
 )
@@ -118,11 +119,13 @@ __all__ = [
     "MAX_IMAGE_PIXELS",
     "MAX_IMAGE_SCANS",
     "MAX_REQUEST_PIXELS",
+    "Access",
     "Adapter",
     "Batch",
     "BatchLimits",
     "BatchPolicy",
     "Box",
+    "BrokerPlan",
     "Claim",
     "Classification",
     "Compared",
@@ -205,7 +208,6 @@ __all__ = [
     "Relation",
     "ReplyForm",
     "ResolvedModel",
-    "Role",
     "Room",
     "RunnerSpec",
     "Similarity",

@@ -5,7 +5,7 @@ A plugin offers one by URL scheme; gateway, sidecar and config service use it, t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -288,8 +288,35 @@ class QueueTransport(Protocol):
         ...
 
 
-Role = Literal["gateway", "worker"]
-"""Who logs in at a broker: a gateway publishes work and reads its inbox, a worker's sidecar pulls and answers."""
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What one user of the broker may do; all else is refused. Subjects may be patterns."""
+
+    user: str
+    """Its name: tokens joined by `.`, as `worker.one`."""
+    sends: tuple[str, ...] = ()
+    """Subjects it sends to, beside inboxes."""
+    hears: tuple[str, ...] = ()
+    """Subjects it subscribes to, beside its own inboxes."""
+    answers: tuple[str, ...] = ()
+    """Users whose inboxes it sends to, and those of users whose names begin with theirs."""
+    fills: tuple[QueueSettings, ...] = ()
+    """Queues it declares, publishes to, counts and deletes from."""
+    pulls: tuple[QueueSettings, ...] = ()
+    """Queues it declares consumers of, pulls from, counts and acknowledges."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerPlan:
+    """A broker to configure."""
+
+    users: tuple[Access, ...]
+    passwords: Mapping[str, str]
+    """Of each user, by its name."""
+    host: str
+    port: int
+    folder: Path
+    """Where it keeps its files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,8 +326,8 @@ class LocalBroker:
     command: tuple[str, ...]
     """The program's command line. It runs in the foreground and keeps its port over restarts."""
     url: str
-    logins: Mapping[Role, Mapping[str, str]]
-    """The settings of each role's user, as `QueueTransportFactory.create` takes them."""
+    logins: Mapping[str, Mapping[str, str]]
+    """The settings of each user by its name, as `QueueTransportFactory.create` takes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,14 +335,16 @@ class QueueTransportFactory:
     """The transports of one URL scheme that a plugin offers."""
 
     scheme: str
-    """Such as `nats`, for URLs like `nats://host:4222`."""
+    """Such as `memory`, for URLs like `memory://name`."""
     create: Callable[[str, Mapping[str, str]], QueueTransport]
     """Takes the URL and the settings that are set: `user`, `password`, `creds`, `tls_ca`, `tls_cert`, `tls_key`,
     `storage`, `replicas`, as `SIE_NATS_USER` and so on name them. Those that do not apply may be passed over.
 
     May import its library; connects to nothing. Raises `ValueError` where it cannot be used."""
-    local: Callable[[Path], LocalBroker] | None = None
-    """Prepares a broker that keeps its files in a folder; starts nothing. None where it has none.
+    configure: Callable[[BrokerPlan], str] | None = None
+    """Writes the broker's configuration, in which each user may do what its `Access` says. None where it has none."""
+    local: Callable[[Path, Sequence[Access]], LocalBroker] | None = None
+    """Prepares a broker for these users that keeps its files in a folder; starts nothing. None where it has none.
 
     Raises `ValueError`, naming what to install, where its program is not here."""
 

@@ -46,6 +46,14 @@ ASKED: dict[str, tuple[str, Any]] = {
         {"items": [{"text": "x"}] * 40, "params": {"options": {"lora": "legal"}}},
     ),
     "a picture": ("/v1/encode/sie-fake/media", {"items": [{"images": [{"data": PICTURE}]}, {"text": "x"}]}),
+    "a text beyond a message": (f"/v1/encode/{EMBEDDER}", {"items": [{"text": "word " * 250_000}]}),
+    "multi-vectors beyond a message": (
+        f"/v1/encode/{EMBEDDER}",
+        {
+            "items": [{"text": f"{LONG[:2500]} {place}"} for place in range(32)],
+            "params": {"output_types": ["multivector"]},
+        },
+    ),
     "MUVERA": ("/v1/encode/sie-fake/tokens:muvera", {"items": [{"text": "one two three"}]}),
     "no items": (f"/v1/encode/{EMBEDDER}", {"items": []}),
     "scores": (f"/v1/score/{RERANKER}", {"query": {"text": "red fox"}, "items": [{"text": t} for t in DOCUMENTS]}),

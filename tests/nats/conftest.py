@@ -36,7 +36,8 @@ class Broker:
 
     def start(self) -> None:
         server = shutil.which("nats-server", path=str(Path(sys.executable).parent)) or "nats-server"
-        command = [server, "-c", self.config, "-p", f"{self.port}", "-a", "127.0.0.1", "-js", "-sd", self.folder / "js"]
+        own = () if "store_dir" in self.config.read_text() else ("-js", "-sd", self.folder / "js")
+        command = [server, "-c", self.config, "-p", f"{self.port}", "-a", "127.0.0.1", *own]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
         end = time.monotonic() + START_S

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
@@ -36,6 +37,8 @@ MOST_UNSENT = 32 << 20
 NOT_FOUND = (10014, 10037, 10059)
 """JetStream's error codes: no such consumer, message, stream."""
 
+REFUSED = re.compile(r"permissions violation for (publish|subscription) to \"([^\"]+)\"", re.IGNORECASE)
+
 log = logging.getLogger("sie_nats")
 
 
@@ -52,6 +55,8 @@ class Connection:
         self._errands: set[asyncio.Task[None]] = set()
         self._on_state: Callable[[ConnectionState], None] = lambda _: None
         self._state: ConnectionState = "closed"
+        self._asked: dict[str, asyncio.Future[None]] = {}
+        """Questions on their way, by their subjects in lower case; done where the broker refuses one."""
 
     @property
     def state(self) -> ConnectionState:
@@ -75,6 +80,8 @@ class Connection:
 
         async def failed(error: Exception) -> None:
             log.debug("the connection to %s: %s", self.options.url, error)
+            if (found := REFUSED.search(str(error))) is not None:
+                self._refused(*found.groups())
             if "authorization" in str(error).lower() and not denied.done():
                 denied.set_result(None)
 
@@ -183,16 +190,33 @@ class Connection:
         """
         self._check(b"")
         body = b"" if question is None else json.dumps(question).encode()
+        full = f"$JS.API.{subject}"
+        refused = self._asked.setdefault(full.lower(), asyncio.get_running_loop().create_future())
+        asking = asyncio.ensure_future(self._client.request(full, body, timeout=API_S))
         try:
-            reply = await self._client.request(f"$JS.API.{subject}", body, timeout=API_S)
+            await asyncio.wait((asking, refused), return_when=asyncio.FIRST_COMPLETED)
+            if refused.done() and not asking.done():
+                raise QueueError("DENIED", f"{self.options.url} refuses {full} to this user.")
+            reply = await asking
         except errors.NoRespondersError:
             raise QueueError("UNAVAILABLE", f"{self.options.url} has no JetStream, or none has a leader.") from None
         except (errors.Error, TimeoutError):
             raise QueueError("UNAVAILABLE", f"{self.options.url} did not answer {subject}.") from None
+        finally:
+            asking.cancel()
+            if self._asked.get(full.lower()) is refused:
+                del self._asked[full.lower()]
         answer: dict[str, Any] = json.loads(reply.data)
         if "error" in answer:
             raise api_error(answer["error"], subject)
         return answer
+
+    def _refused(self, what: str, subject: str) -> None:
+        """Tell who asked that this user may not."""
+        log.error("%s refuses this user to %s %s", self.options.url, what, subject)
+        asked = self._asked.pop(subject.lower(), None)
+        if asked is not None and not asked.done():
+            asked.set_result(None)
 
     def new_inbox(self) -> str:
         """Return a subject nobody else can guess."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sie_core.contracts import LocalBroker, QueueTransport, QueueTransportFactory
+from sie_core.contracts import Access, BrokerPlan, LocalBroker, QueueTransport, QueueTransportFactory
 from sie_core.hookspecs import hookimpl
 
 CONTRACT_VERSION = 1
@@ -14,7 +14,7 @@ CONTRACT_VERSION = 1
 @hookimpl
 def sie_queue_transports() -> list[QueueTransportFactory]:
     """Register JetStream."""
-    return [QueueTransportFactory("nats", _create, _local), QueueTransportFactory("tls", _create)]
+    return [QueueTransportFactory("nats", _create, _configure, _local), QueueTransportFactory("tls", _create)]
 
 
 def _create(url: str, settings: Mapping[str, str]) -> QueueTransport:
@@ -24,7 +24,13 @@ def _create(url: str, settings: Mapping[str, str]) -> QueueTransport:
     return JetStreamTransport(Options.read(url, settings))
 
 
-def _local(folder: Path) -> LocalBroker:
+def _configure(plan: BrokerPlan) -> str:
+    from sie_nats.permissions import broker_config
+
+    return broker_config(plan)
+
+
+def _local(folder: Path, users: Sequence[Access]) -> LocalBroker:
     from sie_nats.local import local_broker
 
-    return local_broker(folder)
+    return local_broker(folder, users)

@@ -31,6 +31,7 @@ from sie_core.contracts import (
 from sie_nats.connection import Connection, api_error
 from sie_nats.key_values import JetStreamKeyValue
 from sie_nats.options import Options
+from sie_nats.permissions import inbox_of
 from sie_nats.pulling import LEAST_LINGER_S, LINGER_S, JetStreamPull
 from sie_nats.streams import consumer_config, differences, stream_config
 
@@ -48,7 +49,7 @@ class JetStreamTransport(QueueTransport):
     def __init__(self, options: Options) -> None:
         self.url = options.url
         self._options = options
-        self._connection = Connection(options)
+        self._connection = Connection(options, inbox_of(options.user))
         self._on_state: Callable[[ConnectionState], None] | None = None
         self._answers = ""
         self._numbers = 0

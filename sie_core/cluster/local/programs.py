@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sie_core.cluster.access import accesses, user_name
 from sie_core.cluster.processes import Program, sie
-from sie_core.contracts import LocalBroker, PluginError, Role
+from sie_core.contracts import Access, LocalBroker, PluginError
 from sie_core.plugins import PluginSet
-from sie_core.settings import Settings, variable
+from sie_core.settings import Settings, queue_variables, variable
 
 MOST_SOCKET_PATH = 100
 """Bytes; the system takes a little more."""
@@ -44,47 +45,49 @@ def describe_programs(settings: Settings, plugins: PluginSet, folder: Path, work
     Raises:
         PluginError: No broker can be run here.
     """
-    broker = _broker(plugins, folder)
+    names = [f"worker-{number}" for number in range(1, workers + 1)]
+    users = accesses(settings.pool, workers=dict.fromkeys(names, settings.pool))
+    broker = _broker(plugins, folder, users)
     sockets = folder if len(bytes(folder)) < MOST_SOCKET_PATH else Path(tempfile.mkdtemp(prefix="sie-"))
     shared = {variable(name): _text(getattr(settings, name)) for name in settings.model_fields_set}
-    shared |= {variable("log_level"): settings.log_level, variable("nats_url"): broker.url}
+    shared |= {variable("log_level"): settings.log_level}
 
-    def program(name: str, command: list[str], role: Role | None = None, **own: Any) -> Program:
+    def program(name: str, command: list[str], user: str | None = None, **own: Any) -> Program:
         log = files.enter_context((folder / f"{name}.log").open("ab"))
-        if role is None:
+        if user is None:
             return Program(name, command, {}, log)
-        logins = {variable(f"nats_{key}"): value for key, value in broker.logins[role].items()}
-        return Program(name, command, {**shared, **logins, **{variable(key): _text(v) for key, v in own.items()}}, log)
+        queue = queue_variables(broker.url, broker.logins[user])
+        return Program(name, command, {**shared, **queue, **{variable(key): _text(v) for key, v in own.items()}}, log)
 
     return Programs(
         program("broker", list(broker.command)),
         program("gateway", sie("gateway"), "gateway", http_host=settings.http_host, http_port=settings.http_port),
         tuple(
             program(
-                f"worker-{number}",
+                name,
                 sie("worker", "--with-sidecar"),
-                "worker",
-                worker_id=f"worker-{number}",
+                user_name("worker", name),
+                worker_id=name,
                 http_host="127.0.0.1",
                 http_port=0,
                 worker_metrics_port=0,
-                ipc_socket_path=sockets / f"worker-{number}.sock",
+                ipc_socket_path=sockets / f"{name}.sock",
                 health_publish_interval_ms=1000,
             )
-            for number in range(1, workers + 1)
+            for name in names
         ),
     )
 
 
-def _broker(plugins: PluginSet, folder: Path) -> LocalBroker:
+def _broker(plugins: PluginSet, folder: Path, users: list[Access]) -> LocalBroker:
     problems = []
     for factory in plugins.queue_transports.values():
         if factory.local is not None:
             try:
-                return factory.local(folder)
+                return factory.local(folder, users)
             except ValueError as error:
                 problems.append(f"{factory.scheme}://: {error}")
-    why = "; ".join(problems) or "no installed plugin has one; install sie-nats"
+    why = "; ".join(problems) or "no installed plugin has one"
     raise PluginError(f"No broker can be run on this machine: {why}.")
 
 

@@ -15,6 +15,8 @@ from sie_core.settings import Settings
 LOOK_S = 5.0
 """Between two looks at what waits: a broadcast that was missed costs no more than that."""
 MOST_MODELS = 1000
+AGAIN_S = 0.5
+"""Between looks for a queue that is not there yet."""
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +44,29 @@ class Pulls:
         self._look_now = asyncio.Event()
 
     async def open(self) -> None:
-        """Listen for what is asked for."""
-        await self._transport.declare_queue(self._queue)
+        """Listen for what is asked for, once the queue is there: a worker's user may not make it."""
+        told = False
+        while not await self._queue_is_there():
+            if not told:
+                log.warning("the queue %s is not there yet; a gateway makes it", self._queue.name)
+            told = True
+            await asyncio.sleep(AGAIN_S)
         await self._transport.subscribe(needed_subject(self._settings.pool), self._needed)
+
+    async def _queue_is_there(self) -> bool:
+        try:
+            await self._transport.declare_queue(self._queue)
+        except QueueError as error:
+            if error.failure not in ("DENIED", "UNAVAILABLE"):
+                raise
+            log.debug("the queue %s cannot be declared: %s", self._queue.name, error)
+        else:
+            return True
+        try:
+            await self._transport.backlog(self._queue.name, self._prefix + ">")
+        except QueueError:
+            return False
+        return True
 
     async def look(self) -> None:
         """Look again and again for work that waits, until cancelled."""

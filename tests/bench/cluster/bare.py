@@ -14,7 +14,8 @@ from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover
 from sie_core.settings import Settings
 
-POOL = "bench"
+BUNDLE = "bench"
+"""No worker of the cluster pulls its work."""
 PAYLOAD = bytes(300)
 ANSWER = bytes(700)
 
@@ -26,25 +27,25 @@ async def round_trip_s(folder: Path, count: int) -> float:
         folder: The cluster's, with the broker's configuration.
         count: How many.
     """
-    gateway, worker = [await _connect(folder, role) for role in ("gateway", "worker")]
+    gateway, worker = [await _connect(folder, user) for user in ("gateway", "worker.worker-1")]
     async with asyncio.timeout(120):
         return await _measure(gateway, worker, count)
 
 
-async def _connect(folder: Path, role: str) -> QueueTransport:
+async def _connect(folder: Path, name: str) -> QueueTransport:
     config = json.loads((folder / "nats.conf").read_text())
-    user = next(each for each in config["authorization"]["users"] if each["user"] == role)
+    user = next(each for each in config["authorization"]["users"] if each["user"] == name)
     factory = discover(Settings(), BUILTINS).queue_transports["nats"]
     url = f"nats://{config['host']}:{config['port']}"
-    transport = factory.create(url, {"user": role, "password": user["password"]})
+    transport = factory.create(url, {"user": name, "password": user["password"]})
     await transport.open()
     return transport
 
 
 async def _measure(gateway: QueueTransport, worker: QueueTransport, count: int) -> float:
-    subject = work_subject("bare", POOL, "default")
-    consumer = work_consumer(POOL, subject, 5.0, 20)
-    await gateway.declare_queue(work_queue(POOL))
+    subject = work_subject("bare", "_default", BUNDLE)
+    consumer = work_consumer("_default", subject, 5.0, 20)
+    await gateway.declare_queue(work_queue("_default"))
     await worker.declare_consumer(consumer)
     loop = asyncio.get_running_loop()
     answered: asyncio.Future[None] = loop.create_future()

@@ -1,4 +1,4 @@
-"""`sie cluster up`: broker, gateway and workers on this machine, run by one command."""
+"""`sie cluster`: broker, gateway and workers on this machine, run by one command; and configurations of brokers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from sie_core.cli.cluster.brokers import broker_commands
 from sie_core.cli.composition.compose import (
     LEVELS,
     BadSettings,
@@ -20,9 +21,21 @@ from sie_core.logs import configure_logging
 HOME_AND_CLEAR = "\x1b[H\x1b[J"
 
 
-@click.group("cluster")
+class ClusterGroup(click.Group):
+    """The commands of this module, and one for each broker that an installed plugin can configure."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        """List every command by name."""
+        return sorted([*self.commands, *broker_commands()])
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """Find a command."""
+        return self.commands.get(name) or broker_commands().get(name)
+
+
+@click.group("cluster", cls=ClusterGroup)
 def command() -> None:
-    """Run a whole cluster on this machine."""
+    """Run a whole cluster on this machine, or write the configuration of its broker."""
 
 
 @command.command("up")

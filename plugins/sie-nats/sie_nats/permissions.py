@@ -1,0 +1,53 @@
+"""What a user's access is in subjects of NATS and JetStream, and the configuration of a broker for such users."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sie_core.contracts import Access, BrokerPlan
+
+MAX_PAYLOAD = 1 << 20
+API = "$JS.API."
+INBOX = "_INBOX"
+
+
+def inbox_of(user: str | None) -> str:
+    """Name what every inbox of a user begins with, so that nobody else may read there."""
+    if not user or not all(part and not set(part) & set("*> \t\r\n") for part in user.split(".")):
+        return INBOX
+    return f"{INBOX}.{user}"
+
+
+def permissions(access: Access) -> dict[str, dict[str, list[str]]]:
+    """Write what a user may publish and subscribe to.
+
+    A stream is made and changed by those who fill it alone: its settings could have the broker send elsewhere.
+    """
+    publish = [*access.sends, *(f"{inbox_of(each)}.>" for each in access.answers)]
+    for queue in access.fills:
+        publish += queue.subjects
+        publish += [
+            f"{API}STREAM.{verb}.{queue.name}" for verb in ("INFO", "CREATE", "UPDATE", "MSG.GET", "MSG.DELETE")
+        ]
+    for queue in access.pulls:
+        publish += [f"{API}STREAM.INFO.{queue.name}", f"$JS.ACK.{queue.name}.>"]
+        publish += [f"{API}CONSUMER.{verb}.{queue.name}.>" for verb in ("CREATE", "INFO", "MSG.NEXT")]
+    hear = [f"{inbox_of(access.user)}.>", *access.hears]
+    return {"publish": {"allow": list(dict.fromkeys(publish))}, "subscribe": {"allow": hear}}
+
+
+def broker_config(plan: BrokerPlan) -> str:
+    """Write the broker's configuration, which is JSON as much as its own language."""
+    users: list[dict[str, Any]] = [
+        {"user": each.user, "password": plan.passwords[each.user], "permissions": permissions(each)}
+        for each in plan.users
+    ]
+    config = {
+        "host": plan.host,
+        "port": plan.port,
+        "max_payload": MAX_PAYLOAD,
+        "jetstream": {"store_dir": str(plan.folder)},
+        "authorization": {"users": users},
+    }
+    return json.dumps(config, indent=2) + "\n"

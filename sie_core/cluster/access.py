@@ -1,0 +1,76 @@
+"""What each program's user may do at the broker: `sie cluster up` and the broker's configuration say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sie_core.cluster.subjects import (
+    EVERY_CONFIG,
+    EVERY_HEALTH,
+    cancel_subject,
+    gateways_subject,
+    health_subject,
+    needed_subject,
+    work_queue,
+)
+from sie_core.contracts import Access
+
+GATEWAY, WORKER, CONFIG = "gateway", "worker", "config"
+
+
+def gateway_access(pools: Sequence[str], name: str | None = None) -> Access:
+    """Say what a gateway does: it fills the queues of pools and reads its own inbox.
+
+    Args:
+        pools: The queue pools.
+        name: Of the gateway; None for a user that all gateways share, who may read one another's inboxes.
+    """
+    return Access(
+        user_name(GATEWAY, name),
+        sends=tuple(subject(pool) for subject in (needed_subject, cancel_subject, gateways_subject) for pool in pools),
+        hears=(EVERY_HEALTH, EVERY_CONFIG),
+        answers=(WORKER,),
+        fills=tuple(map(work_queue, pools)),
+    )
+
+
+def worker_access(pool: str, name: str | None = None) -> Access:
+    """Say what a worker's sidecar does: it pulls from its pool, answers gateways and tells of itself.
+
+    Args:
+        pool: Its queue pool.
+        name: Of the worker; None for a user that all workers share, who may send one another's heartbeats.
+    """
+    return Access(
+        user_name(WORKER, name),
+        sends=(EVERY_HEALTH if name is None else health_subject(name),),
+        hears=(needed_subject(pool), cancel_subject(pool), gateways_subject(pool), EVERY_CONFIG),
+        answers=(GATEWAY,),
+        pulls=(work_queue(pool),),
+    )
+
+
+def config_access() -> Access:
+    """Say what the config service does: it alone tells of changes."""
+    return Access(CONFIG, sends=(EVERY_CONFIG,))
+
+
+def accesses(pool: str, gateways: Sequence[str] = (), workers: Mapping[str, str] | None = None) -> list[Access]:
+    """List the users of a cluster.
+
+    Args:
+        pool: The queue pool of what names none.
+        gateways: Names of gateways that have users of their own; without any they share one.
+        workers: The queue pool of each worker that has a user of its own; without any they share one.
+    """
+    pools = list(dict.fromkeys([pool, *(workers or {}).values()]))
+    return [
+        *(gateway_access(pools, name) for name in gateways or (None,)),
+        *([worker_access(of, name) for name, of in workers.items()] if workers else [worker_access(pool)]),
+        config_access(),
+    ]
+
+
+def user_name(role: str, name: str | None = None) -> str:
+    """Name a user."""
+    return role if name is None else f"{role}.{name}"
