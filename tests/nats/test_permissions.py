@@ -23,8 +23,9 @@ CONSUMER = work_consumer("_default", SUBJECT, 5.0, 20)
 API = "$JS.API."
 QUEUE, OTHER = "sie-work-_default", "sie-work-gpu"
 WORKERS_OWN = (f"$JS.ACK.{QUEUE}.c.1.1.1.1.0", f"{API}CONSUMER.MSG.NEXT.{QUEUE}.c", f"{API}CONSUMER.CREATE.{QUEUE}.c.x")
-GATEWAYS_OWN = (SUBJECT, "sie.needed._default", "sie.cancel._default", "sie.gateways._default", f"{API}STREAM.CREATE.{QUEUE}",
-                f"{API}STREAM.UPDATE.{QUEUE}", f"{API}STREAM.MSG.DELETE.{QUEUE}")  # fmt: skip
+GATEWAYS_OWN = (SUBJECT, "sie.needed._default", "sie.cancel._default", "sie.gateways._default",
+                f"{API}STREAM.CREATE.{QUEUE}", f"{API}STREAM.UPDATE.{QUEUE}",
+                f"{API}STREAM.MSG.DELETE.{QUEUE}")  # fmt: skip
 NOBODYS = (f"{API}STREAM.PURGE.{QUEUE}", f"{API}STREAM.DELETE.{QUEUE}", f"{API}CONSUMER.DELETE.{QUEUE}.c",
            f"{API}STREAM.CREATE.mine", "$SYS.REQ.SERVER.PING", "anything")  # fmt: skip
 EVERYBODYS = (">", "*.>", "_INBOX.>", "_INBOX.*.*.>", "sie.>", "$JS.>")
