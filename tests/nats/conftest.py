@@ -50,6 +50,15 @@ class Broker:
     def signal(self, number: signal.Signals) -> None:
         assert self.process is not None
         self.process.send_signal(number)
+        end = time.monotonic() + START_S
+        # A thread that runs on another processor goes on for a moment, and may answer.
+        while number == signal.SIGSTOP and not self._stands_still():
+            assert time.monotonic() < end
+
+    def _stands_still(self) -> bool:
+        assert self.process is not None
+        tasks = Path(f"/proc/{self.process.pid}/task").glob("*/stat")
+        return all(task.read_text().rpartition(")")[2].split()[0] == "T" for task in tasks)
 
     def kill(self) -> None:
         if self.process is not None:

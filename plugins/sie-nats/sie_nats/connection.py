@@ -11,17 +11,15 @@ import asyncio
 import json
 import logging
 import re
-from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
 
 from nats import errors
-from nats.aio.client import Client
-from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from sie_core.contracts import ConnectionState, QueueError
+from sie_nats.client import DirectClient, Take
 from sie_nats.options import Options
 
 OPEN_S = 5.0
@@ -47,11 +45,9 @@ class Connection:
 
     def __init__(self, options: Options, inbox_prefix: str = "_INBOX") -> None:
         self.options = options
-        self._client = Client()
+        self._client = DirectClient()
         self._inbox_prefix = inbox_prefix
         self._watchdog: asyncio.Task[None] | None = None
-        self._outbox: deque[tuple[str, bytes, str]] = deque()
-        self._sender: asyncio.Task[None] | None = None
         self._errands: set[asyncio.Task[None]] = set()
         self._on_state: Callable[[ConnectionState], None] = lambda _: None
         self._state: ConnectionState = "closed"
@@ -126,8 +122,6 @@ class Connection:
                 task.cancel()
         with suppress(TimeoutError, errors.Error, OSError):
             async with asyncio.timeout(CLOSE_S):
-                if self._sender is not None:
-                    await self._sender
                 await self._client.flush(int(CLOSE_S))
         await self._end_client()
         self._on_state("closed")
@@ -148,20 +142,14 @@ class Connection:
         """
         self._check(payload)
         try:
-            await self._client.publish(subject, payload, reply, dict(headers) if headers else None)
+            self._client.send_now(subject, payload, reply, headers)
         except errors.Error as error:
             raise QueueError("UNAVAILABLE", f"{self.options.url}: {error}") from None
 
     def send_soon(self, subject: str, payload: bytes, reply: str = "") -> None:
-        """Send with the loop's next turn; lost where there is no connection then."""
-        self._outbox.append((subject, payload, reply))
-        if self._sender is None or self._sender.done():
-            self._sender = asyncio.create_task(self._send_outbox())
-
-    async def _send_outbox(self) -> None:
-        while self._outbox:
-            with suppress(errors.Error):
-                await self._client.publish(*self._outbox.popleft())
+        """Send a small message; lost where there is no connection."""
+        with suppress(errors.Error):
+            self._client.send_now(subject, payload, reply)
 
     def run(self, errand: Coroutine[Any, Any, None]) -> None:
         """Run something beside; it ends with the connection."""
@@ -169,18 +157,10 @@ class Connection:
         self._errands.add(task)
         task.add_done_callback(self._errands.discard)
 
-    async def subscribe(self, subject: str, take: Callable[[Msg], None]) -> Subscription:
+    async def subscribe(self, subject: str, take: Take) -> Subscription:
         """Take the messages to a subject; it stays subscribed over reconnections."""
         self._check(b"")
-
-        async def guarded(message: Msg) -> None:
-            try:
-                take(message)
-            except Exception:
-                log.exception("a callback for %s failed", subject)
-
-        # No bound of the client's own, which drops what exceeds it: credit bounds what comes.
-        return await self._client.subscribe(subject, cb=guarded, pending_msgs_limit=1 << 20, pending_bytes_limit=0)
+        return await self._client.take(subject, take)
 
     async def ask(self, subject: str, question: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Ask JetStream's API; `subject` without its prefix.
@@ -223,7 +203,7 @@ class Connection:
         return self._client.new_inbox()
 
     @property
-    def client(self) -> Client:
+    def client(self) -> DirectClient:
         """The client of nats-py, for its key-value store."""
         return self._client
 

@@ -7,10 +7,10 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 
-from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from sie_core.contracts import Delivery, QueueError
+from sie_nats.client import Arrived
 from sie_nats.connection import Connection
 from sie_nats.streams import GROUP, nanoseconds
 
@@ -32,7 +32,7 @@ class JetStreamDelivery(Delivery):
 
     __slots__ = ("_answers", "_connection", "_done", "attempt", "payload", "sequence", "subject")
 
-    def __init__(self, connection: Connection, message: Msg) -> None:
+    def __init__(self, connection: Connection, message: Arrived) -> None:
         self._connection, self._answers, self._done = connection, message.reply, False
         self.subject, self.payload = message.subject, message.data
         # $JS.ACK.[domain.account.]stream.consumer.deliveries.sequence.consumer sequence.time.pending[.random]
@@ -147,7 +147,7 @@ class JetStreamPull:
             self._connection.run(self._come_back())
         self._check = loop.call_later(HEARTBEAT_S, self._listen)
 
-    def _arrived(self, message: Msg) -> None:
+    def _arrived(self, message: Arrived) -> None:
         self._heard = asyncio.get_running_loop().time()
         if message.subject.startswith(self._inbox):
             self._status(message)
@@ -160,9 +160,9 @@ class JetStreamPull:
         self.credit -= 1
         self._take(delivery)
 
-    def _status(self, message: Msg) -> None:
+    def _status(self, message: Arrived) -> None:
         """A request ended: its time is over, or there is no consumer."""
-        headers = message.headers or {}
+        headers = message.headers()
         if headers.get("Status") == "100":
             return
         described = f"{headers.get('Status', '')} {headers.get('Description', '')}".strip()

@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
 from nats.errors import Error
 from nats.js.api import KeyValueConfig, StorageType
@@ -28,6 +27,7 @@ from sie_core.contracts import (
     Subscription,
     Work,
 )
+from sie_nats.client import Arrived, Take
 from sie_nats.connection import Connection, api_error
 from sie_nats.key_values import JetStreamKeyValue
 from sie_nats.options import Options
@@ -201,7 +201,7 @@ class JetStreamTransport(QueueTransport):
         except (Error, TimeoutError) as error:
             raise QueueError("UNAVAILABLE", f"The store {name!r} cannot be opened: {error}.") from None
 
-    def _answered(self, message: Msg) -> None:
+    def _answered(self, message: Arrived) -> None:
         entry = self._forget(message.subject.rpartition(".")[2])
         if entry is None:
             return
@@ -253,7 +253,7 @@ class _Subscription:
             await part.unsubscribe()
 
 
-def _taking(on_message: Callable[[Message], None]) -> Callable[[Msg], None]:
+def _taking(on_message: Callable[[Message], None]) -> Take:
     return lambda message: on_message(Message(message.subject, message.data, message.reply))
 
 
