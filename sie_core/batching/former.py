@@ -77,6 +77,8 @@ class BatchFormer:
     def expire(self, now: float) -> set[Hashable]:
         """Drop the requests whose deadline is past, and those next in turn that would be answered after it."""
         expired: set[Hashable] = set()
+        if not self._deadlines:
+            return expired
         while self._deadlines and self._deadlines[0][0] <= now:
             self._drop(heappop(self._deadlines)[2], expired)
         while now - self._last_taken <= _TRUSTED_S and (flow := self._queue.next(now)) is not None:

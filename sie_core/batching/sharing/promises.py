@@ -59,6 +59,8 @@ class Promises:
 
     def keep(self, token: Hashable, now: float) -> bool:
         """Whether a request comes back as it was told to; it is promised nothing any more."""
+        if not self._by_token:
+            return False
         self._lapse(now)
         mine = self._by_token.get(token)
         if not mine or mine[0] * STEP_S > now + _EARLY_S:

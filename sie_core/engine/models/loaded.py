@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 
 from sie_core.batching.checked import CheckedPolicy
 from sie_core.cache import HeldWeights
@@ -36,6 +37,8 @@ class LoadedModel:
     weights: HeldWeights | None = None
     # Requests that failed in a row; written by the device's health.
     failures: int = 0
+    # Seconds that finishing and delivering the last batch's outputs took; written by the device's worker.
+    finish_s: float = inf
     # The queue; guarded by the lock of the device it runs on.
     policy: CheckedPolicy = field(init=False)
 

@@ -65,8 +65,7 @@ class SlicedFlight(Flight):
         super().__init__(request, model, model.leases.acquire(), task, arrived, preparing.clock())
         self.assembly = Assembly(request, task, plan, model.adapter)
         self._with = preparing
-        who = object() if request.client is None else request.client  # itself would make a reference cycle
-        self._demand = Demand((who, WEIGHTS[request.priority]), fingerprint(request), request.deadline)
+        self._demand: Demand | None = None
         self._batch_cost = model.resolved.profile.max_batch_cost or preparing.batch_cost
         self._units: Iterator[Unit | None] | None = None
         self._first = True  # whether no slice of it has been prepared
@@ -143,9 +142,10 @@ class SlicedFlight(Flight):
         started = self._with.clock()
         if self._units is None:
             self.prepare_started = started
-            least = least_cost(self.request, self.model.facts)
-            # Before any work is done for it.
-            self._admit(min(least, self._batch_cost // SLICES_A_BATCH), least, prepared=False)
+            if self._with.queue.queued()[0]:  # else nobody is refused
+                # Before any work is done for it.
+                least = least_cost(self.request, self.model.facts)
+                self._admit(min(least, self._batch_cost // SLICES_A_BATCH), least, prepared=False)
             self._units = self.assembly.prepare()
         queued, cost, nbytes, ended = self._slice(self._units, started)
         if self._first and (queued or ended):
@@ -194,8 +194,14 @@ class SlicedFlight(Flight):
         )
 
     def _admit(self, cost: int, whole_cost: int, *, prepared: bool) -> None:
-        self._demand.cost, self._demand.whole_cost, self._demand.prepared = cost, whole_cost, prepared
-        self._with.queue.admit(self.model, self._demand)
+        demand = self._demand
+        if demand is None:
+            request = self.request
+            who = object() if request.client is None else request.client  # the flight would make a reference cycle
+            demand = Demand((who, WEIGHTS[request.priority]), fingerprint(request), request.deadline)
+            self._demand = demand
+        demand.cost, demand.whole_cost, demand.prepared = cost, whole_cost, prepared
+        self._with.queue.admit(self.model, demand)
 
     def _end(self) -> None:
         work, self._work, self._units = self._work, None, None

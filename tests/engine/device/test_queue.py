@@ -14,6 +14,7 @@ from sie_core.batching.sharing.scheduler import Scheduler
 from sie_core.contracts import BatchLimits, InferenceError, Unit
 from sie_core.engine.device.health import DeviceHealth
 from sie_core.engine.device.queue import DeviceQueue
+from sie_core.engine.device.worker import QUICK_S
 from sie_core.engine.requests.inflight import FlightUnit
 from tests.engine.conftest import BOUND_S, bounded, queued, request, sample, until
 
@@ -77,3 +78,32 @@ async def test_a_run_ends_when_the_device_is_done_and_not_when_its_outputs_are_f
     finishing.set()
     assert len((await bounded(asked)).items) == 1
     assert sample(engine, "sie_batches_total", model=model) == 1
+
+
+async def test_quick_outputs_of_one_unit_are_finished_by_the_devices_thread_and_slow_ones_beside_it(
+    engines, monkeypatch
+):
+    threads, slow, finish = [], threading.Event(), FakeAdapter.finish
+
+    def noted(adapter, units, raw):
+        threads.append(threading.current_thread().name)
+        if slow.is_set():
+            time.sleep(10 * QUICK_S)
+        return finish(adapter, units, raw)
+
+    monkeypatch.setattr(FakeAdapter, "finish", noted)
+    model = engines.model("model")
+    engine = await engines.start(load=[model])
+
+    async def by_device() -> bool:
+        await bounded(engine.infer(request(model, "text")))
+        return threads[-1].startswith("sie-device")
+
+    for _ in range(100):  # the first is not: nothing is known of it, and a busy machine makes others slow
+        if await by_device():
+            break
+    else:
+        raise AssertionError("outputs are never finished by the thread of the device")
+    slow.set()
+    await by_device()  # it may be once more
+    assert not await by_device()

@@ -85,6 +85,9 @@ class Queue:
         if self._random.random() < self.refuses:
             raise InferenceError("QUEUE_FULL", "no room")
 
+    def queued(self) -> tuple[int, int]:
+        return len(self.units), sum(unit.unit.cost for unit in self.units)
+
     def submit(self, model: Any, units: Sequence[Any]) -> None:
         self.units += units
 
