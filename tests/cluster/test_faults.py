@@ -16,11 +16,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sie_core.cluster.ipc.framing import FrameStream
+from sie_core.cluster.ipc.framing import FrameStream, Kind
 from sie_core.cluster.ipc.listening import listen_on
-from sie_core.cluster.messages.work import WorkHead, encode_work
+from sie_core.cluster.messages.requests import pack_item, pack_shared
+from sie_core.cluster.messages.work import WorkHead, decode_result, encode_work
 from sie_core.cluster.subjects import work_subject
-from sie_core.contracts import Work
+from sie_core.contracts import InferenceRequest, Item, Work
 from sie_core.serving.listening import ListenError
 from tests.cluster.in_process import Cluster, running
 
@@ -54,6 +55,38 @@ class Held:
             return set()
         events = map(json.loads, self.journal.read_text().splitlines())
         return {text for event in events if event["kind"] == "run" for text in event["texts"]}
+
+
+@dataclass
+class Other:
+    """One more sidecar of the adapter process, as far as the frames on its connection go."""
+
+    stream: FrameStream
+    came: asyncio.Queue[tuple[Kind, int, bytes]]
+
+    @classmethod
+    async def connect(cls, held: Held) -> Other:
+        came: asyncio.Queue[tuple[Kind, int, bytes]] = asyncio.Queue()
+
+        def stream() -> FrameStream:
+            return FrameStream(lambda _: None, lambda _, *frame: came.put_nowait(frame), lambda _: None)
+
+        path = held.hold.parent / "ipc"
+        _, connected = await asyncio.get_running_loop().create_unix_connection(stream, str(path))
+        return cls(connected, came)
+
+    async def next(self, kind: Kind) -> tuple[int, bytes]:
+        async with asyncio.timeout(30):
+            while (frame := await self.came.get())[0] is not kind:
+                pass
+        return frame[1], frame[2]
+
+
+def one_text(text: str) -> bytes:
+    """A slice of one text."""
+    request = InferenceRequest(MODEL, "encode", [Item(text=text)], "r")
+    head = WorkHead("r", 0, 1, 1, "encode", MODEL, b"k" * 16, 0, 1, 1, "_INBOX.gateway.1")
+    return encode_work(head, pack_shared(request), [pack_item(item) for item in request.items])
 
 
 @pytest.fixture
@@ -132,6 +165,53 @@ async def test_a_slice_whose_message_is_gone_is_sent_again_and_the_second_result
     held.hold.unlink()
     assert (await asked).status_code == 200
     await held.cluster.until(lambda: held.cluster.metric("sie_gateway_results_dropped_total") == 1)
+
+
+async def test_a_slice_that_comes_again_to_the_sidecar_that_holds_it_runs_once(held: Held) -> None:
+    """Its process stood still for longer than the ack wait, and was given what it had."""
+    asked = held.ask("a text")
+    await held.until_at_work()
+    (slice_,) = held.cluster.sidecar._held
+    slice_.delivery.nak()
+    pulled = held.cluster.sidecar_metrics.pulled
+    await held.cluster.until(lambda: next(iter(pulled.collect())).samples[0].value == 2)
+    assert held.cluster.sidecar.in_flight == 1
+    held.hold.unlink()
+    assert (await asked).status_code == 200
+    await held.cluster.until(lambda: held.cluster.sidecar.in_flight == 0)
+    assert await held.cluster.transport.backlog(QUEUE) == {}
+    assert held.journal.read_text().count('"a text"') == 1
+
+
+async def test_a_slice_that_comes_by_another_sidecar_is_computed_on(held: Held) -> None:
+    """Told to one sidecar while it runs, to another once it has run, and not begun again for either."""
+    work = one_text("a text")
+    first = await Other.connect(held)
+    first.stream.send(Kind.WORK, 1, work)
+    await held.cluster.until(lambda: "a text" in held.ran())
+    first.stream.abort()
+    await held.cluster.until(lambda: held.cluster.intake.in_flight == 0)
+    second = await Other.connect(held)
+    second.stream.send(Kind.WORK, 2, work)
+    await held.until_at_work(1)
+    second.stream.abort()
+    await held.cluster.until(lambda: held.cluster.intake.in_flight == 0)
+    held.hold.unlink()
+    third = await Other.connect(held)
+    third.stream.send(Kind.WORK, 3, work)
+    number, result = await third.next(Kind.RESULT)
+    assert number == 3
+    assert decode_result(result)[0].items == 1
+    assert held.journal.read_text().count('"a text"') == 1
+
+
+async def test_a_slice_that_is_called_off_as_it_comes_leaves_nothing(held: Held) -> None:
+    sidecar = await Other.connect(held)
+    sidecar.stream.send(Kind.WORK, 1, one_text("a text"))
+    sidecar.stream.send(Kind.CANCEL, 1)
+    sidecar.stream.send(Kind.PING, 7)
+    await sidecar.next(Kind.PING)
+    await held.cluster.until(lambda: held.cluster.intake.in_flight == 0)
 
 
 async def test_a_sidecar_that_drains_gives_back_what_was_not_begun(held: Held) -> None:

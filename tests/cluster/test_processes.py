@@ -7,12 +7,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.conftest import run_cluster
 from tests.soak.faults.clients import Clients
-from tests.soak.faults.cluster import BOUND_S, ENDING, MODEL, OCCUPYING, Struck, another_gateway, struck, until
+from tests.soak.faults.cluster import (
+    BOUND_S,
+    ENDING,
+    MODEL,
+    OCCUPYING,
+    SHORT,
+    Struck,
+    another_gateway,
+    below,
+    healthy_workers,
+    journalled,
+    role_of,
+    struck,
+    until,
+)
 from tests.soak.faults.striking import Fault, faults, stopped, strike
 
 STOP_S = 3.0
@@ -95,6 +112,24 @@ def test_the_work_of_a_gateway_that_fell_silent_is_dropped(cluster: Struck) -> N
         until(lambda: cluster.backlog() == OCCUPYING, "nothing of that gateway is in the queue")
     until(lambda: cluster.backlog() == 0, "an empty queue")
     assert [text for text in cluster.ran() if text.startswith("silent")] == []
+
+
+def test_a_sidecar_that_is_started_again_takes_over_what_its_worker_computes(tmp_path: Path) -> None:
+    """The answer is there before the ack wait is over, and was computed once."""
+    journalled(tmp_path)
+    bounds = {**SHORT, "SIE_ACK_WAIT_S": "600"}
+    with run_cluster(tmp_path, "--preload", MODEL, env=bounds) as server, ThreadPoolExecutor(1) as pool:
+        url = f"{server.url}/v1/encode/{MODEL}"
+        (tmp_path / "hold").touch()
+        asked = pool.submit(httpx.post, url, json={"items": [{"text": "taken over"}]}, timeout=BOUND_S)
+        until(lambda: "taken over" in (tmp_path / "journal").read_text(), "the run")
+        sidecar = next(each for each in below(server) if role_of(each) == "sidecar")
+        sidecar.kill()
+        until(lambda: healthy_workers(server.url) == 0, "no worker")
+        until(lambda: healthy_workers(server.url) == 1, "the worker with another sidecar")
+        (tmp_path / "hold").unlink()
+        assert asked.result(BOUND_S).status_code == 200
+        assert (tmp_path / "journal").read_text().count("taken over") == 1
 
 
 def test_a_broker_that_stands_still_holds_no_client_longer_than_its_deadline(cluster: Struck) -> None:

@@ -11,15 +11,11 @@ import httpx
 import psutil
 import pytest
 
-from tests.conftest import Server, run_cluster
-from tests.soak.faults.cluster import MODEL, journalled, until
+from tests.conftest import run_cluster
+from tests.soak.faults.cluster import MODEL, below, journalled, until
 
 BOUND_S = 60.0
 pytestmark = pytest.mark.timeout(300)
-
-
-def below(server: Server) -> list[psutil.Process]:
-    return psutil.Process(server.process.pid).children(recursive=True)
 
 
 def running(processes: list[psutil.Process]) -> list[psutil.Process]:

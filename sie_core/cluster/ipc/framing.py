@@ -31,6 +31,9 @@ class Kind(IntEnum):
     """To the adapter process, which sends it back."""
     DRAIN = 6
     """To the sidecar: send no more work. It sends the frame back behind the last."""
+    ORPHAN = 7
+    """To the sidecar: a result that another sidecar waited for. The payload is a frame whose head names the slice's id
+    and reply; the result is its section."""
 
 
 OnFrame = Callable[["FrameStream", Kind, int, bytes], None]

@@ -14,6 +14,8 @@ from sie_core.contracts import Access, LocalBroker, PluginError
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings, queue_variables, variable
 
+BEAT_MS = "1000"
+"""Between heartbeats where the settings do not say: whoever looks at the table waits for them."""
 MOST_SOCKET_PATH = 100
 """Bytes; the system takes a little more."""
 
@@ -49,8 +51,8 @@ def describe_programs(settings: Settings, plugins: PluginSet, folder: Path, work
     users = accesses(settings.pool, workers=dict.fromkeys(names, settings.pool))
     broker = _broker(plugins, folder, users)
     sockets = folder if len(bytes(folder)) < MOST_SOCKET_PATH else Path(tempfile.mkdtemp(prefix="sie-"))
-    shared = {variable(name): _text(getattr(settings, name)) for name in settings.model_fields_set}
-    shared |= {variable("log_level"): settings.log_level}
+    shared = {variable("health_publish_interval_ms"): BEAT_MS, variable("log_level"): settings.log_level}
+    shared |= {variable(name): _text(getattr(settings, name)) for name in settings.model_fields_set}
 
     def program(name: str, command: list[str], user: str | None = None, **own: Any) -> Program:
         log = files.enter_context((folder / f"{name}.log").open("ab"))
@@ -72,7 +74,6 @@ def describe_programs(settings: Settings, plugins: PluginSet, folder: Path, work
                 http_port=0,
                 worker_metrics_port=0,
                 ipc_socket_path=sockets / f"{name}.sock",
-                health_publish_interval_ms=1000,
             )
             for name in names
         ),

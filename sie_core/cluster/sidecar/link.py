@@ -28,6 +28,7 @@ class Link:
         on_up: Called when it takes work, again after each time it did not.
         on_down: Called when it does not any more; with True where its connections ended, and with them what it had.
         on_result: Takes the number and the result of a slice.
+        on_orphan: Takes a result that another sidecar waited for; see `Kind.ORPHAN`.
     """
 
     def __init__(
@@ -38,9 +39,10 @@ class Link:
         on_up: Callable[[], None],
         on_down: Callable[[bool], None],
         on_result: Callable[[int, bytes], None],
+        on_orphan: Callable[[bytes], None],
     ) -> None:
         self._path, self._connections, self._ping_s = path, connections, ping_s
-        self._on_up, self._on_down, self._on_result = on_up, on_down, on_result
+        self._on_up, self._on_down, self._on_result, self._on_orphan = on_up, on_down, on_result, on_orphan
         self._streams: list[FrameStream] = []
         self._of: dict[int, FrameStream] = {}
         self._ended = asyncio.Event()
@@ -53,6 +55,11 @@ class Link:
         """The last status as it came, for gateways; empty where there is none."""
 
     @property
+    def answers(self) -> bool:
+        """Whether the adapter process answers pings."""
+        return self._missed < MISSED_PINGS
+
+    @property
     def problem(self) -> str | None:
         """Why it takes no work."""
         if self.up:
@@ -61,7 +68,7 @@ class Link:
             return f"no adapter process answers at {self._path}"
         if self._draining:
             return "the adapter process is draining"
-        if self._missed >= MISSED_PINGS:
+        if not self.answers:
             return "the adapter process does not answer"
         return self._problem or "the adapter process has not said that it is ready"
 
@@ -105,6 +112,8 @@ class Link:
         if kind is Kind.RESULT:
             if self._of.pop(number, None) is not None:
                 self._on_result(number, payload)
+        elif kind is Kind.ORPHAN:
+            self._on_orphan(payload)
         elif kind is Kind.STATUS:
             self._take_status(payload)
         elif kind is Kind.DRAIN:
@@ -123,12 +132,7 @@ class Link:
             log.error("the status of the adapter process cannot be read: %s", error)
 
     def _look(self) -> None:
-        up = (
-            len(self._streams) == self._connections
-            and self._ready
-            and not self._draining
-            and self._missed < MISSED_PINGS
-        )
+        up = len(self._streams) == self._connections and self._ready and not self._draining and self.answers
         if up != self.up:
             self.up = up
             if up:

@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from sie_core.cluster.messages.errors import WORKER_LOST, error_to_map
-from sie_core.cluster.messages.frames import FrameError, encode
+from sie_core.cluster.messages.frames import FrameError, decode, encode
 from sie_core.cluster.messages.work import ResultHead, WorkHead, encode_result, read_work_head
 from sie_core.cluster.payloads.fetching import Fetcher
 from sie_core.cluster.payloads.holding import Holder
@@ -67,6 +67,8 @@ class Sidecar:
         self._alone = False
         """Whether the one at work is to be alone."""
         self._cancelled: dict[str, None] = {}
+        self._taken_over: dict[str, None] = {}
+        """Ids of slices that another sidecar had pulled, and whose results this one has sent."""
         self._results: deque[tuple[Slice, bytes]] = deque()
         self._sending: asyncio.Task[None] | None = None
         self._errands: set[asyncio.Task[None]] = set()
@@ -80,7 +82,9 @@ class Sidecar:
         self._pulls = Pulls(transport, settings, self._delivered)
         connections = settings.ipc_pool_size or settings.max_concurrent_batches
         ping_s = settings.worker_ping_interval_ms / 1000
-        self.link = Link(settings.ipc_socket_path, connections, ping_s, self._up, self._down, self._answered)
+        self.link = Link(
+            settings.ipc_socket_path, connections, ping_s, self._up, self._down, self._answered, self._orphan
+        )
         metrics.watch(lambda: len(self._held), lambda: self.link.up)
 
     @property
@@ -170,6 +174,11 @@ class Sidecar:
         if self._gateways.is_silent(head.reply):
             self._drop(delivery, pull, "gateway_lost")
             return
+        if self._taken_over and head.id in self._taken_over:
+            self._drop(delivery, pull, "answered")
+            return
+        if self._delivered_again(head, delivery, pull):
+            return
         self._idle.clear()
         held = self._held.add(head, delivery, pull)
         if delivery.attempt >= self._settings.max_deliver:
@@ -180,6 +189,38 @@ class Sidecar:
             self._take(held)
         else:
             self._run(self._fetch(held))
+
+    def _delivered_again(self, head: WorkHead, delivery: Delivery, pull: Pull) -> bool:
+        """Whether a slice is held already: this process, or its adapter process, stood still beyond the ack wait."""
+        for held in self._held.of_request(head.reply) if delivery.attempt > 1 else ():
+            if held.head.id == head.id:
+                if held.pull is pull:
+                    pull.add_credit(1)
+                held.delivery, held.pull = delivery, pull
+                return True
+        return False
+
+    def _orphan(self, payload: bytes) -> None:
+        """Send the result of a slice that another sidecar had pulled."""
+        try:
+            head, (result,) = decode(payload)
+            slice_id, reply = str(head["id"]), str(head["reply"])
+        except (FrameError, KeyError, ValueError) as error:
+            log.error("a result of another sidecar's slice cannot be read: %s", error)
+            return
+        # One that is larger than a message is offered once its slice is delivered again.
+        if len(result) <= self._transport.max_payload and reply not in self._cancelled and is_inbox(reply, self._inbox):
+            self._run(self._send_orphan(slice_id, reply, bytes(result)))
+
+    async def _send_orphan(self, slice_id: str, reply: str, result: bytes) -> None:
+        try:
+            await self._transport.send(reply, result)
+        except QueueError as error:
+            log.warning("the result of %s waits until it is delivered again: %s", slice_id, error)
+            return
+        self._taken_over[slice_id] = None
+        if len(self._taken_over) > REMEMBERED:
+            del self._taken_over[next(iter(self._taken_over))]
 
     def _take(self, held: Slice) -> None:
         """Send a slice on, or have it wait for its turn."""
@@ -351,11 +392,15 @@ class Sidecar:
                 self._waiting.remove(held)
 
     async def _mark(self) -> None:
-        """Say of what is held that it is at work, so that nobody else is given it."""
+        """Say of what is held that it is at work, so that nobody else is given it.
+
+        What an adapter process has that does not answer is given to others once the ack wait is over.
+        """
         while True:
             await asyncio.sleep(self._settings.ack_wait_s / 3)
             for held in self._held:
-                held.delivery.in_progress()
+                if self.link.answers or not held.sent or held.answered:
+                    held.delivery.in_progress()
 
     async def _beat(self) -> None:
         """Tell gateways of this worker."""

@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from sie_core.cluster.ipc.framing import FrameStream, Kind
 from sie_core.cluster.ipc.listening import is_own_user
 from sie_core.cluster.messages.frames import FrameError
 from sie_core.cluster.worker.answering import WorkerBackend, answer
+from sie_core.cluster.worker.orphans import AtWork, Orphans
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +36,8 @@ class Intake:
         self, backend: WorkerBackend, status: Callable[[], bytes], on_close: Callable[[], None] = lambda: None
     ) -> None:
         self._backend, self._status, self._on_close = backend, status, on_close
-        self._at_work: dict[tuple[FrameStream, int], asyncio.Task[None]] = {}
+        self._at_work: dict[tuple[FrameStream, int], AtWork] = {}
+        self._orphans = Orphans()
         self._streams: dict[FrameStream, asyncio.Event] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -87,8 +90,8 @@ class Intake:
 
     def abandon(self) -> int:
         """Cancel what is at work; the connections end, and the sidecar hands it to others."""
-        for task in self._at_work.values():
-            task.cancel()
+        for work in self._at_work.values():
+            _cancel(work)
         return len(self._at_work)
 
     def _opened(self, stream: FrameStream) -> None:
@@ -99,35 +102,69 @@ class Intake:
         stream.send(Kind.STATUS, 0, self._told)
         if not self._open:
             stream.send(Kind.DRAIN, 0)
+        if len(self._streams) == 1:
+            self._orphans.tell_all(stream)
 
     def _frame(self, stream: FrameStream, kind: Kind, number: int, payload: bytes) -> None:
         if kind is Kind.WORK:
-            task = asyncio.get_running_loop().create_task(self._answer(stream, number, payload))
-            self._at_work[stream, number] = task
-            self._idle.clear()
+            self._take(stream, number, payload)
         elif kind is Kind.CANCEL:
-            if (at_work := self._at_work.get((stream, number))) is not None:
-                at_work.cancel()
+            if (work := self._at_work.get((stream, number))) is not None:
+                _cancel(work)
         elif kind is Kind.PING:
             stream.send(Kind.PING, number)
         elif kind is Kind.DRAIN:
             self._streams[stream].set()
 
-    async def _answer(self, stream: FrameStream, number: int, payload: bytes) -> None:
+    def _take(self, stream: FrameStream, number: int, frame: bytes) -> None:
+        """Have a slice answered; one that is computed already, for a sidecar that has gone, is not begun again."""
+        work = self._orphans.take(frame) if self._orphans else None
+        if work is None:
+            work = AtWork(frame, None)
+            work.task = asyncio.get_running_loop().create_task(self._answer(frame))
+            # A task that is cancelled before it begins ends without a line of its own.
+            work.task.add_done_callback(partial(self._ended, work))
+        elif work.result is not None:
+            stream.send(Kind.RESULT, number, work.result)
+            return
+        work.to = stream, number
+        self._at_work[work.to] = work
+        self._idle.clear()
+
+    async def _answer(self, frame: bytes) -> bytes | None:
         try:
-            stream.send(Kind.RESULT, number, await answer(self._backend, payload))
+            return await answer(self._backend, frame)
         except FrameError as error:
             log.error("a slice that names nobody is dropped: %s", error)
-        finally:
-            del self._at_work[stream, number]
-            if not self._at_work:
-                self._idle.set()
+            return None
+
+    def _ended(self, work: AtWork, task: asyncio.Task[bytes | None]) -> None:
+        result = None if task.cancelled() else task.result()
+        if work.to is None:
+            self._orphans.finish(work, result, next(iter(self._streams), None))
+            return
+        stream, number = work.to
+        if result is not None:
+            stream.send(Kind.RESULT, number, result)
+        self._remove(work.to)
+
+    def _remove(self, place: tuple[FrameStream, int]) -> None:
+        del self._at_work[place]
+        if not self._at_work:
+            self._idle.set()
 
     def _closed(self, stream: FrameStream) -> None:
-        """Cancel what came by a connection that has ended: nobody can be told."""
+        """Keep what came by a connection that has ended for the sidecar that comes next; a drain waits for none."""
         drained = self._streams.pop(stream, None)
         if drained is not None:
             drained.set()
-        for (of, _), task in self._at_work.items():
-            if of is stream:
-                task.cancel()
+        for place, work in [each for each in self._at_work.items() if each[0][0] is stream]:
+            if self._open and self._orphans.add(work):
+                self._remove(place)
+            else:
+                _cancel(work)
+
+
+def _cancel(work: AtWork) -> None:
+    if work.task is not None:
+        work.task.cancel()

@@ -68,7 +68,7 @@ class Struck:
 
     def processes(self) -> list[psutil.Process]:
         """List what the cluster runs."""
-        return psutil.Process(self.server.process.pid).children(recursive=True)
+        return below(self.server)
 
     def find(self, role: str) -> psutil.Process:
         """Find the first process of a role."""
@@ -141,6 +141,11 @@ def broker_of(folder: Path) -> tuple[str, dict[str, str]]:
     config = json.loads((folder / "cluster/nats.conf").read_text())
     (user,) = [each for each in config["authorization"]["users"] if each["user"] == "gateway"]
     return f"nats://{config['host']}:{config['port']}", {"user": user["user"], "password": user["password"]}
+
+
+def below(server: Server) -> list[psutil.Process]:
+    """List the processes that a command has started, and those that they have."""
+    return psutil.Process(server.process.pid).children(recursive=True)
 
 
 def role_of(process: psutil.Process) -> str:
