@@ -90,16 +90,20 @@ class CheckedPolicy:
             self._forget(request)
         return late
 
-    def take(self, now: float, device_busy: bool, most_s: float | None = None) -> Batch | None:
+    def take(
+        self, now: float, device_busy: bool, most_s: float | None = None, preempting: bool = False
+    ) -> Batch | None:
         """Form the next batch.
 
         Raises:
             BrokenPolicy: The batch holds units that do not wait, or mixes keys; units wait and an idle device gets
                 no batch; or the policy has lost units.
         """
-        batch = self._policy.take(now, device_busy, most_s)
+        # Asked only of a policy that calls batches large; others need not know the word.
+        more = {"preempting": True} if preempting else {}
+        batch = self._policy.take(now, device_busy, most_s, **more)
         if batch is None:
-            if self._units and not device_busy:
+            if self._units and not device_busy and not preempting:
                 raise BrokenPolicy(f"take gave an idle device no batch though {self._units} units are queued")
             return None
         if not isinstance(batch, Batch) or not batch.units:

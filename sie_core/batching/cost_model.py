@@ -50,6 +50,11 @@ class CostModel:
         """Predict the seconds of a batch of `cost` units; None before the first measurement."""
         return self._overhead + self._price * cost if self._weight else None
 
+    @property
+    def overhead(self) -> float:
+        """Return the seconds of a batch that do not grow with its cost."""
+        return self._overhead
+
     def within(self, seconds: float) -> float:
         """Return the cost of a batch that takes `seconds`; infinity where cost takes no time that was measured."""
         return (seconds - self._overhead) / self._price if self._price else inf

@@ -53,6 +53,7 @@ class FairQueue:
             if flow is None:
                 flow = self._enter(queued)
                 touched[flow] = True
+            flow.several = flow.several or bool(flow.units)
             touched.setdefault(flow, False)
             key, cost = queued.unit.key, queued.unit.cost
             flow.units.setdefault(key, deque()).append((self._next_ticket, queued))

@@ -32,8 +32,9 @@ class Flow:
     # The units and their tickets (their number in order of arrival), by inference key.
     units: dict[Hashable, deque[tuple[int, QueuedUnit]]] = field(default_factory=dict)
     cost: int = 0
-    # The most it ever had queued at once.
+    # The most it ever had queued at once, and whether that was several units.
     largest: int = 0
+    several: bool = False
     deadline: float | None = None
     # The virtual times at which its turn begins and ends, and the cost units that are left of the turn.
     start: float = 0.0

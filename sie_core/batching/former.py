@@ -22,6 +22,10 @@ _SLACK = 64
 # limit below it would otherwise run each unit alone and pay the overhead for each.
 _LONGER = 2.0
 
+# The batch of a large request that fits into one may take this many times as long as one of a request of many batches:
+# it is over soon, and where several of them come in a row, batches of a few units would cost what all are waiting for.
+_FITTING = 4.0
+
 # With a time limit, a batch of several units may cost this many times the largest measured one. The very first run is
 # slow at any cost, and the runs after it then make cost look free.
 _GROWTH = 8
@@ -92,10 +96,15 @@ class BatchFormer:
         self._tidy()
         return expired
 
-    def take(self, now: float, device_busy: bool, most_s: float | None = None) -> Batch | None:
+    def take(
+        self, now: float, device_busy: bool, most_s: float | None = None, preempting: bool = False
+    ) -> Batch | None:
         """Form the next batch, or None where nothing is queued or, with a busy device, waiting may fill it further."""
         flow = self._queue.next(now)
         if flow is None:
+            return None
+        large = self._is_large(flow, most_s)
+        if preempting and (large or most_s is None or (self._cost_model.predict(flow.cost) or inf) > most_s):
             return None
         key = flow.key()
         lane = self._queue.lanes[key]
@@ -108,7 +117,11 @@ class BatchFormer:
             queued = flow.units[key][0][1]
             total, new = cost + queued.unit.cost, queued.request not in flows
             deadline = inf if flow.deadline is None else flow.deadline
-            if taken and not self._fits(total, len(flows) + new, taken[0].unit.cost, self._limit_s(flow, most_s)):
+            if taken and most_s is not None and self._is_large(flow, most_s) != large:
+                break  # a short request would wait for the large one's units
+            if taken and not self._fits(
+                total, len(flows) + new, taken[0].unit.cost, self._limit_s(flow, large, most_s)
+            ):
                 break
             if taken and deadline != end_by and self._end(total, now) > end_by:
                 break  # requests already in the batch would be late
@@ -122,7 +135,7 @@ class BatchFormer:
         self._last_taken = now
         self._tidy()
         taken.sort(key=_cost)
-        return Batch(tuple(taken), key, cost, self._cost_model.predict(cost), len(flows))
+        return Batch(tuple(taken), key, cost, self._cost_model.predict(cost), len(flows), large)
 
     def ready_at(self, now: float) -> float | None:
         """Return when `take` with a busy device gives a batch if nothing else comes; None where nothing is queued."""
@@ -151,18 +164,34 @@ class BatchFormer:
     def _end(self, cost: int, now: float) -> float:
         return now + (self._cost_model.predict(cost) or 0.0)
 
-    def _fits(self, cost: int, requests: int, first: int, limit_s: float) -> bool:
+    def _fits(self, cost: int, requests: int, first: int, most_s: float | None) -> bool:
         return (
             cost <= self._limits.max_cost
             and requests <= self._limits.max_requests
-            and not self._too_long(cost, first, limit_s)
+            and not self._too_long(cost, first, self._limits.max_run_s or inf)
+            and not (most_s is not None and self._holds_up(cost, first, most_s))
         )
 
-    def _limit_s(self, flow: Flow, most_s: float | None) -> float:
-        limit_s = self._limits.max_run_s or inf
-        # Only a request of several batches holds up others for long. Batches of smaller ones are as full as ever: cut
-        # to `most_s`, they would cost a fifth of the throughput where all clients send one text of any length.
-        return limit_s if most_s is None or flow.largest <= self._full() else min(limit_s, most_s)
+    def _is_large(self, flow: Flow, most_s: float | None) -> bool:
+        # A request of one unit is large only where it fills a batch. Others of one text are as short as those they hold
+        # up: cut to `most_s`, their batches would cost a fifth of the throughput where all send one text of any length.
+        if most_s is None:
+            return False
+        return flow.largest > self._full() or (
+            flow.several and (self._cost_model.predict(flow.largest) or 0.0) > most_s
+        )
+
+    def _limit_s(self, flow: Flow, large: bool, most_s: float | None) -> float | None:
+        if not large or most_s is None:
+            return None
+        return most_s if flow.largest > self._full() else _FITTING * most_s
+
+    def _holds_up(self, cost: int, first: int, most_s: float) -> bool:
+        # Where every run has a large overhead, a batch may take that much longer than its first unit alone.
+        alone, predicted = self._cost_model.predict(first), self._cost_model.predict(cost)
+        if alone is None or predicted is None:
+            return cost > first
+        return predicted > max(most_s, alone + self._cost_model.overhead)
 
     def _too_long(self, cost: int, first: int, limit_s: float) -> bool:
         """Whether a batch of `cost` may take too long; its first unit, of cost `first`, is always allowed."""

@@ -39,6 +39,7 @@ from sie_core.contracts.device.batching import Batch, BatchLimits, BatchPolicy, 
 from sie_core.contracts.device.devices import Device, DeviceMemory, DeviceProbe
 from sie_core.contracts.device.faults import device_errors, device_fault
 from sie_core.contracts.device.memory import HeldModel, MemoryLimits, MemoryManager, Room
+from sie_core.contracts.device.preemption import preempted_by, preemption_point
 from sie_core.contracts.device.processor import Processor, processor
 from sie_core.contracts.errors import (
     DeviceLost,
@@ -238,5 +239,7 @@ __all__ = [
     "device_errors",
     "device_fault",
     "is_pickled",
+    "preempted_by",
+    "preemption_point",
     "processor",
 ]

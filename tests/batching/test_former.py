@@ -315,7 +315,41 @@ def test_a_request_of_several_batches_runs_in_short_ones_while_it_would_hold_up_
     assert len(batches.take(0.0, False, most_s=0.065).units) == 5  # to its end
 
 
-def test_batches_of_requests_that_fit_into_one_are_full_whoever_waits():
+def test_batches_of_requests_of_one_unit_are_full_whoever_waits():
     batches = measured_former()
-    batches.add([queued(cost=10, request=request) for request in range(4) for _ in range(20)])
-    assert batches.take(0.0, False, most_s=0.065).requests == 4
+    batches.add([queued(cost=200, request=request) for request in range(5)])
+    assert batches.take(0.0, False, most_s=0.065).requests == 5
+
+
+def test_a_large_request_and_a_short_one_share_no_batch_while_one_holds_up_the_other():
+    batches = measured_former()
+    batches.add([queued(cost=10, request="large") for _ in range(60)])
+    assert batches.take(0.0, False, most_s=0.065).large
+    batches.add([queued(cost=10, request="short")])
+    short = batches.take(0.0, False, most_s=0.065)
+    assert [unit.request for unit in short.units] == ["short"]
+    assert not short.large
+    batches.add([queued(cost=10, request="another")])
+    together = batches.take(0.0, False)  # nobody is held up any more
+    assert {unit.request for unit in together.units} == {"large", "another"}
+    assert not together.large
+
+
+def test_only_a_short_request_preempts():
+    batches = measured_former()
+    assert batches.take(0.0, False, most_s=0.065, preempting=True) is None
+    batches.add([queued(cost=10, request="large") for _ in range(60)])
+    assert batches.take(0.0, False, most_s=0.065, preempting=True) is None
+    assert batches.take(0.0, False, most_s=0.065) is not None
+    batches.add([queued(cost=10, request="short")])
+    assert batches.take(0.0, False, preempting=True) is None  # none is large where no short ones come
+    assert [unit.request for unit in batches.take(0.0, False, 0.065, preempting=True).units] == ["short"]
+
+
+def test_a_model_whose_every_run_has_a_large_overhead_is_not_run_unit_by_unit():
+    batches = former(max_cost=1000)
+    for cost in (10, 100) * 5:
+        batches.add([queued(cost=cost)])
+        run(batches, batches.take(0.0, device_busy=False), seconds=0.1 + 0.0001 * cost)
+    batches.add([queued(cost=10, request="large") for _ in range(120)])
+    assert len(batches.take(0.0, False, most_s=0.02).units) > 60

@@ -15,10 +15,13 @@ from sie_cpu.builds import BUILDS, Build, processor_flags
 from sie_cpu.kernels import Kernels
 from sie_cpu.plugin import sie_runners
 from sie_pytorch.forward import DESCRIBED, BuiltRunner
+from sie_pytorch.forward.architectures import ARCHITECTURES as TABLE
+from sie_pytorch.forward.architectures import PreNorm
 from sie_pytorch.forward.choice import proof
 from sie_pytorch.forward.layout import PackedLayout
 from sie_pytorch.forward.specs import RUNNERS
 
+from sie_core.contracts import preempted_by
 from tests.pytorch.forward.support import (
     SHORT,
     TOLERANCE,
@@ -231,6 +234,27 @@ def test_a_lost_number_stays_lost(checkpoint: Callable[[str], Path], serve: Call
         table.weight[batch.ids[0]] = float("nan")
     first = batch.places[0]
     assert forward(runner, batch)[first].isnan().all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_batch_that_is_preempted_between_layers_gets_the_same_numbers(
+    name: str, checkpoint: Callable[[str], Path], serve: Callable
+) -> None:
+    runner, batch, meanwhile = serve(checkpoint(name)), batch_for(name), packed_batch((7, 2))
+    expected, short = forward(runner, batch), forward(runner, meanwhile)
+    nested: list[torch.Tensor] = []
+
+    def run_another() -> None:
+        with preempted_by(None):
+            nested.append(forward(runner, meanwhile))
+
+    with preempted_by(run_another):
+        states = forward(runner, batch)
+    assert torch.equal(states, expected)
+    assert all(torch.equal(each, short) for each in nested)
+    layers = TABLE[ARCHITECTURES[name].config().model_type].layers
+    assert layers is not None
+    assert bool(nested) != isinstance(layers.norms, PreNorm)  # whose sums go on beside what a norm makes of them
 
 
 def test_many_callers_share_the_threads(checkpoint: Callable[[str], Path], serve: Callable) -> None:

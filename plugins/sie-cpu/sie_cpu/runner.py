@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Mapping
+from ctypes import pointer
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -25,9 +27,10 @@ from sie_pytorch.forward import (
     weight_bytes,
 )
 
+from sie_core.contracts import preemption_point
 from sie_cpu.kernels import ACTIVATIONS, STAGES, kernels_for
 from sie_cpu.packing import Packer, round_up
-from sie_cpu.structures import Encoder, Layer, LayerLowRank, RotaryAngles
+from sie_cpu.structures import Encoder, Layer, LayerLowRank, Norm, RotaryAngles
 
 T = TypeVar("T")
 
@@ -70,9 +73,8 @@ class KernelRunner:
         self._layers = (Layer * len(layers))(*layers)
         for layer, angles in zip(self._layers, self._entry.angles_of(stack.kinds()), strict=True):
             layer.angles = angles
-        self._encoder = Encoder(
-            layers=self._layers,
-            layer_count=len(layers),
+        whole = partial(
+            Encoder,
             hidden=self._hidden,
             heads=stack.heads,
             key_heads=stack.key_heads,
@@ -83,10 +85,16 @@ class KernelRunner:
             causal=stack.causal,
             rms=stack.row.norm != "layer",
             pre_norm=isinstance(stack.row.norms, PreNorm),
-            entry=first_norm,
             norm_epsilon=packer.epsilon,
             scale=stack.scale,
         )
+        self._encoder = whole(layers=self._layers, layer_count=len(layers), entry=first_norm)
+        # Between layers what enters the next is all there is, unless sums go on beside what a norm makes of them.
+        self._apart = [
+            whole(layers=pointer(layer), layer_count=1, entry=Norm() if number else first_norm)
+            for number, layer in enumerate(self._layers)
+            if not self._encoder.pre_norm
+        ]
         self.notes = {"kernels": self._kernels.isa}
         self._weights = packer.memory
         self.memory_bytes = weight_bytes(self._entry.embeddings) + sum(part.nbytes for part in packer.memory)
@@ -131,18 +139,23 @@ class KernelRunner:
         keys = None if key_lengths is None else key_lengths.to(torch.int64).contiguous()
         factors = None if low_rank is None else self._packed(low_rank)
         self._set_windows()
-        self._encode(
-            ctypes.addressof(self._encoder),
-            states.data_ptr(),
-            offsets.data_ptr(),
-            None if keys is None else keys.data_ptr(),
-            len(offsets) - 1,
-            (RotaryAngles * len(rotary))(*rotary) if rotary else None,
-            None if factors is None else factors.layers,
-            0 if factors is None else factors.widest,
-            self._threads,
-            self._stopwatch,
-        )
+        point = preemption_point()
+        parts = [self._encoder] if point is None or not self._apart else self._apart
+        for number, part in enumerate(parts):
+            if number and point is not None:
+                point()
+            self._encode(
+                ctypes.addressof(part),
+                states.data_ptr(),
+                offsets.data_ptr(),
+                None if keys is None else keys.data_ptr(),
+                len(offsets) - 1,
+                (RotaryAngles * len(rotary))(*rotary) if rotary else None,
+                None if factors is None else ctypes.addressof(factors.layers[number]),
+                0 if factors is None else factors.widest,
+                self._threads,
+                self._stopwatch,
+            )
         return states
 
     def _encode(self, *arguments: Any) -> None:

@@ -18,6 +18,8 @@ SHORT_S: Final = 0.02
 # While a short request came within so many seconds, no large one holds the device for longer than `SHORT_S` at a time:
 # the next short one is as likely to come, and would wait for the whole batch.
 SHORT_AGAIN_S: Final = 1.0
+# It may be held for this many times the run of the short request, where that is longer: it waits no more then.
+SHORT_TIMES: Final = 4.0
 # Times what is expected on the device: outputs are finished and encoded, and an answer must be there by its deadline.
 MARGIN: Final = 1.1
 # Room that was promised to requests told to come back is not kept free where a request would be answered within so
@@ -48,7 +50,9 @@ class QueueAdmission:
         self._drains: defaultdict[Queue, Drain] = defaultdict(Drain)
         self._promises = Promises()
         self._inflow = Inflow()
+        # When a short request came last, and how long the shortest of those took that came one after another.
         self._short_at: float | None = None
+        self._short_s = 0.0
 
     def record(self, queue: Queue, batch: Batch, waited_s: float) -> None:
         """Learn from a batch for how long those behind it have waited for it."""
@@ -65,7 +69,7 @@ class QueueAdmission:
 
     def longest_s(self, now: float) -> float | None:
         """Return for how long a large request may hold the device just now; None where nobody else is about."""
-        return SHORT_S if self._short_at is not None and now - self._short_at <= SHORT_AGAIN_S else None
+        return max(SHORT_S, SHORT_TIMES * self._short_s) if self._shorts_come(now) else None
 
     def admit(self, queue: Queue, queues: Sequence[Queue], demand: Demand, now: float, ahead_s: float) -> None:
         """Raise `QUEUE_FULL` for a request that finds no room, or would be answered after its deadline.
@@ -79,6 +83,7 @@ class QueueAdmission:
         """
         seconds = self._drains[queue].seconds(demand.whole_cost)
         if 0 < seconds <= SHORT_S:
+            self._short_s = min(self._short_s, seconds) if self._shorts_come(now) else seconds
             self._short_at = now
         demand.promised = demand.promised or self._promises.keep(demand.token, now)
         queued, limit = sum(each.policy.queued_cost for each in queues), self._max_queued_cost
@@ -94,6 +99,9 @@ class QueueAdmission:
             self._check_deadline(queue, queues, demand, demand.deadline, now, ahead_s)
         if demand.prepared and seconds:
             self._inflow.record(seconds, now)
+
+    def _shorts_come(self, now: float) -> bool:
+        return self._short_at is not None and now - self._short_at <= SHORT_AGAIN_S
 
     def _check_deadline(
         self, queue: Queue, queues: Sequence[Queue], demand: Demand, deadline: float, now: float, ahead_s: float

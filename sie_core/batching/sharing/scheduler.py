@@ -66,15 +66,22 @@ class Scheduler(Generic[Model]):
         """Raise `QUEUE_FULL` as `QueueAdmission.admit` does."""
         self.admission.admit(model, self._models, demand, now, ahead_s)
 
-    def next(self, now: float, device_busy: bool) -> tuple[Model, Batch] | None:
-        """Form the ready batch of the model whose turn it is first; None where there is none."""
+    def next(self, now: float, device_busy: bool, *, preempting: bool = False) -> tuple[Model, Batch] | None:
+        """Form the ready batch of the model whose turn it is first; None where there is none.
+
+        Args:
+            now: Seconds.
+            device_busy: Whether the device has a batch already.
+            preempting: Whether it would run in the middle of a large batch, as only one of short requests may.
+        """
         waiting = {}
         for model in self._models:
             oldest = _ask(model, model.policy.oldest) if model.policy.queued_units else None
             if oldest is not None:
                 waiting[model] = model.policy.claims.weight, oldest
+        longest_s = self.admission.longest_s(now)
         for model in self._shares.order(waiting, now):
-            batch = _ask(model, model.policy.take, now, device_busy, self.admission.longest_s(now))
+            batch = _ask(model, model.policy.take, now, device_busy, longest_s, preempting)
             if batch is not None:
                 self._shares.take(model, batch.predicted_s or 0.0, now)
                 return model, batch

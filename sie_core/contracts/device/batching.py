@@ -34,6 +34,8 @@ class Batch:
     predicted_s: float | None
     """The predicted run time; None before anything was measured."""
     requests: int = field(default=1)
+    large: bool = False
+    """Whether its requests are large beside others that come just now: a batch of those may preempt its run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +70,17 @@ class BatchPolicy(Protocol):
         """Drop the queued units of every request whose deadline is past, or cannot be met; return those requests."""
         ...
 
-    def take(self, now: float, device_busy: bool, most_s: float | None = None) -> Batch | None:
+    def take(
+        self, now: float, device_busy: bool, most_s: float | None = None, preempting: bool = False
+    ) -> Batch | None:
         """Form the next batch, or None where nothing is queued or, with a busy device, waiting may fill it further.
 
         Args:
             now: Seconds.
             device_busy: Whether the device has a batch already.
             most_s: The predicted run time beyond which the batch would hold up others; None where nobody is.
+            preempting: Whether the batch would preempt one that the policy called large: None unless the next request
+                in turn takes no longer than `most_s`. A policy that calls none large is never asked.
         """
         ...
 

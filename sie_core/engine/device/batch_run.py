@@ -26,6 +26,9 @@ class Run:
     after_freeing: bool = False
     started: float = 0.0
     ended: float = 0.0
+    # The run that it preempted, and for how long it was preempted itself.
+    within: Run | None = None
+    preempted_s: float = 0.0
     # When the stage that is at work on it began; None while it waits for one.
     at_work_since: float | None = None
 
@@ -64,4 +67,4 @@ def part_of(batch: Batch, units: Sequence[FlightUnit]) -> Batch:
     """Make a batch of some of a batch's units, in their order, with its share of the predicted time."""
     cost = sum(unit.unit.cost for unit in units)
     predicted = None if batch.predicted_s is None else batch.predicted_s * cost / max(1, batch.cost)
-    return Batch(tuple(units), batch.key, cost, predicted, len({unit.request for unit in units}))
+    return Batch(tuple(units), batch.key, cost, predicted, len({unit.request for unit in units}), batch.large)

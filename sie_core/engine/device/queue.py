@@ -136,6 +136,26 @@ class DeviceQueue:
                 self._health.unfinished.add(run)
             return run, wait_s
 
+    def preempting(self, run: Run) -> Run | None:
+        """Put a batch of short requests on the device in the middle of a run of large ones; None where none waits."""
+        with self._wake:
+            if self._closed_because is not None or self._retries:
+                return None
+            now = self._clock()
+            try:
+                chosen = self._scheduler.next(now, device_busy=False, preempting=True)
+            except PolicyError as error:
+                self._policy_failed(cast("LoadedModel", error.model), error)
+                return None
+            if chosen is None:
+                return None
+            run.started = self._since(run)
+            short = Run(*chosen, lease=chosen[0].leases.acquire(), started=now, within=run)
+            short.at_work_since = now
+            self._on_device.add(short)
+            self._health.unfinished.add(short)
+            return short
+
     def device_done(self, run: Run) -> None:
         """Note that the device ended a run, and learn how long it took; a second call changes nothing."""
         with self._wake:
@@ -145,10 +165,15 @@ class DeviceQueue:
             oldest = min((unit.enqueued_at for unit in run.units), default=run.started)
             waited, before = run.started - oldest, self._last_end
             run.started, run.ended = self._since(run), self._clock()
-            self._last_end = run.ended
             seconds = run.ended - run.started
+            if run.within is None:
+                self._last_end = run.ended
+            else:  # the time of the other run is its own
+                run.within.started += seconds
+                run.within.preempted_s += seconds
             try:
-                self._scheduler.record(run.model, run.batch, seconds, run.ended - max(before, oldest))
+                since = max(before, oldest) + run.preempted_s
+                self._scheduler.record(run.model, run.batch, seconds, run.ended - since)
             except PolicyError:
                 log.exception("the batch policy of %s failed to learn from a batch", run.model.id)
             self._wake.notify()

@@ -6,11 +6,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from sie_core.batching.sharing.scheduler import Scheduler
 from sie_core.concurrency.pool import CpuPool
-from sie_core.contracts import Device, DeviceLost, InferenceError, ItemOutput
+from sie_core.contracts import Device, DeviceLost, InferenceError, ItemOutput, preempted_by
 from sie_core.engine.device.batch_run import Run
 from sie_core.engine.device.health import DeviceHealth
 from sie_core.engine.device.queue import DeviceQueue
@@ -87,10 +88,17 @@ class DeviceWorker:
         run = self.queue.next_run()
         if run is None:
             return False
+        self._run(run)
+        return True
+
+    def _run(self, run: Run) -> None:
         if not run.leave_out_settled():
             self._end(run)
-            return True
-        raw, failure = _attempt(run.model.adapter.run, [unit.made for unit in run.units])
+            return
+        # A batch that lacked memory runs with none beside it.
+        preemptible = run.batch.large and not run.after_freeing and not self.device.asynchronous
+        with preempted_by(partial(self._preempt, run) if preemptible else None):
+            raw, failure = _attempt(run.model.adapter.run, [unit.made for unit in run.units])
         if failure is None:
             if not self.device.asynchronous:
                 self.queue.device_done(run)
@@ -102,7 +110,14 @@ class DeviceWorker:
         else:
             self._failed(run, failure, "its forward pass")
             failure = None  # it and this frame would hold each other, and the requests
-        return True
+
+    def _preempt(self, run: Run) -> None:
+        try:
+            short = self.queue.preempting(run)
+            if short is not None:
+                self._run(short)
+        except BaseException as error:  # not a failure of the run that is preempted
+            self._die(f"the thread of device {self.device} has died ({type(error).__name__})", error)
 
     def _finishes_here(self, run: Run) -> bool:
         # While nothing waits for this thread, it finishes the outputs of one unit sooner than another thread wakes up.

@@ -13,6 +13,7 @@ from sie_pytorch.forward.layout import PackedLayout
 from sie_pytorch.forward.loop.linear import row_count
 from sie_pytorch.forward.specs import RUNNERS
 
+from sie_core.contracts import preempted_by
 from tests.pytorch.forward.support import (
     SHORT,
     TOLERANCE,
@@ -53,6 +54,22 @@ def test_a_row_of_a_batch_equals_the_same_text_alone(case: tuple) -> None:
     batch = batch_for(name)
     alone = torch.cat([forward(runner, batch.one(place)) for place in batch.places])
     assert deviation(alone, forward(runner, batch)) <= TOLERANCE
+
+
+def test_a_batch_that_is_preempted_between_layers_gets_the_same_numbers(case: tuple) -> None:
+    name, runner, _ = case
+    batch, meanwhile = batch_for(name), packed_batch((7, 2))
+    expected, short = forward(runner, batch), forward(runner, meanwhile)
+    nested: list[torch.Tensor] = []
+
+    def run_another() -> None:
+        with preempted_by(None):
+            nested.append(forward(runner, meanwhile))
+
+    with preempted_by(run_another):
+        assert torch.equal(forward(runner, batch), expected)
+    assert nested
+    assert all(torch.equal(each, short) for each in nested)
 
 
 def test_a_flipped_causal_flag_is_seen(case: tuple, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
+from sie_core.contracts import preemption_point
 from sie_pytorch.forward.architectures import Feature
 from sie_pytorch.forward.layout import PackedLayout
 from sie_pytorch.forward.loop.entry import EncoderEntry
@@ -74,8 +75,10 @@ class EncoderLoop:
         states = F.pad(states, (0, 0, 0, row_count(total) - total))
         inputs = states if self._first_norm is None else self._first_norm(states)
         layout = PackedLayout.of(cu_seqlens, key_lengths, self._transfers, eager=self._eager)
-        windows = self._stack.windows()
+        windows, point = self._stack.windows(), preemption_point()
         for number, layer in enumerate(self._layers):
+            if number and point is not None:
+                point()
             added = partial(joined_part, low_rank, f"{self._stack.row.layers}.{number}", self.linear_shapes)
             turns = angles[self._angles_of[number]] if angles else None
             states, inputs = layer(states, inputs, total, layout, turns, windows[number], added)
