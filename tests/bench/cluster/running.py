@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -28,10 +28,12 @@ def standalone(folder: Path) -> Iterator[int]:
 
 
 @contextmanager
-def cluster(folder: Path, workers: int, preload: str = MODEL) -> Iterator[tuple[int, dict[str, list[psutil.Process]]]]:
+def cluster(
+    folder: Path, workers: int, preload: str = MODEL, variables: Mapping[str, str] | None = None
+) -> Iterator[tuple[int, dict[str, list[psutil.Process]]]]:
     """Run `sie cluster up`; give its port and its processes by what they are."""
     arguments = ["cluster", "up", "--workers", str(workers), "--folder", str(folder / "files"), "--preload", preload]
-    with _running(arguments, folder, "cluster.log") as (port, root):
+    with _running(arguments, folder, "cluster.log", variables or {}) as (port, root):
         found: dict[str, list[psutil.Process]] = {}
         for process in root.children(recursive=True):
             words = process.cmdline()
@@ -41,13 +43,19 @@ def cluster(folder: Path, workers: int, preload: str = MODEL) -> Iterator[tuple[
 
 
 @contextmanager
-def _running(arguments: Sequence[str], folder: Path, log: str) -> Iterator[tuple[int, psutil.Process]]:
+def _running(
+    arguments: Sequence[str], folder: Path, log: str, variables: Mapping[str, str] | None = None
+) -> Iterator[tuple[int, psutil.Process]]:
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
     command = [str(Path(sys.executable).with_name("sie")), *arguments, "--host", HOST, "--port", str(port)]
     with (folder / log).open("wb") as errors:
         process = subprocess.Popen(
-            command, cwd=folder, stdout=subprocess.PIPE, stderr=errors, env={**os.environ, **VARIABLES}
+            command,
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env={**os.environ, **VARIABLES, **(variables or {})},
         )
     try:
         assert process.stdout is not None

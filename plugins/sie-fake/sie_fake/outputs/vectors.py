@@ -31,8 +31,8 @@ def sparse(words: Sequence[str], dims: int) -> SparseVector:
 
 def multivector(words: Sequence[str], dims: int) -> NDArray[np.float32]:
     """Make one unit vector a word; shape (words, dims)."""
-    rows = [dense(word, dims) for word in words]
-    return np.stack(rows) if rows else np.zeros((0, dims), dtype=np.float32)
+    of = {word: dense(word, dims) for word in set(words)}
+    return np.stack([of[word] for word in words]) if words else np.zeros((0, dims), dtype=np.float32)
 
 
 def merged_dense(vectors: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
