@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from functools import lru_cache
 
 from sie_core.cluster.messages.work import subject
@@ -10,6 +11,11 @@ from sie_core.contracts import ConsumerSettings, QueueSettings
 
 MOST_AGE_S = 900.0
 """No message stays longer, whatever its own time to live."""
+MOST_SUBJECT = 512
+"""Characters of a subject that a peer names."""
+_TOKEN = r"[!-)+-\-/-=?-~]+"
+"""Printable ASCII without blanks, `*`, `.` and `>`."""
+_PLAIN = re.compile(rf"{_TOKEN}(?:\.{_TOKEN}){{2,}}")
 
 
 @lru_cache(maxsize=256)
@@ -64,3 +70,14 @@ def health_subject(worker: str) -> str:
 EVERY_HEALTH = "sie.health.*"
 EVERY_CONFIG = "sie.config.>"
 """Changes of model configs, told by the config service alone."""
+
+
+def is_inbox(subject: str, own_inbox: str) -> bool:
+    """Whether a subject lies below an inbox of some process, as far as it tells.
+
+    Args:
+        subject: It, as a peer wrote it.
+        own_inbox: An inbox of this process; those of others begin as it does.
+    """
+    plain = len(subject) <= MOST_SUBJECT and _PLAIN.fullmatch(subject) is not None
+    return plain and subject.partition(".")[0] == own_inbox.partition(".")[0]

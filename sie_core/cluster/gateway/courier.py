@@ -20,7 +20,14 @@ from sie_core.cluster.payloads.holding import Holder
 from sie_core.cluster.payloads.offers import Offer
 from sie_core.cluster.payloads.room import Room
 from sie_core.cluster.payloads.store import PayloadStore
-from sie_core.cluster.subjects import cancel_subject, gateways_subject, needed_subject, work_queue, work_subject
+from sie_core.cluster.subjects import (
+    cancel_subject,
+    gateways_subject,
+    is_inbox,
+    needed_subject,
+    work_queue,
+    work_subject,
+)
 from sie_core.contracts import ConnectionState, Message, QueueError, QueueTransport, Work
 from sie_core.settings import Settings
 
@@ -221,15 +228,21 @@ class Courier:
             head, sections = decode(message.payload)
             if "offer" in head:
                 offer = Offer.from_map(head["offer"], MOST_RESULT_BYTES)
+                if not is_inbox(offer.subject, self._reply):
+                    raise FrameError(f"{offer.subject[:200]!r} is no inbox of a worker")
                 self._run(self._fetch(flight, offer))
                 return
             result, items = read_result(head, sections)
         except FrameError as error:
-            log.error("a result cannot be read: %s", error)
-            flight.fail(unreadable())
+            self._refuse(flight, error)
             return
         if not flight.answered(result, items):
             self._metrics.dropped.inc()
+
+    def _refuse(self, flight: Flight, error: FrameError) -> None:
+        log.error("a result cannot be read: %s", error)
+        self._metrics.refused.inc()
+        flight.fail(unreadable())
 
     async def _fetch(self, flight: Flight, offer: Offer) -> None:
         """Fetch a result that is larger than a message, once there is room for it."""
@@ -244,8 +257,7 @@ class Courier:
             if error.failure == "CONFIG":
                 flight.fail(unreadable())
         except FrameError as error:
-            log.error("a result cannot be read: %s", error)
-            flight.fail(unreadable())
+            self._refuse(flight, error)
         else:
             if not flight.answered(result, items):
                 self._metrics.dropped.inc()

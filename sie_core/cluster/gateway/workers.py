@@ -10,6 +10,7 @@ from functools import cached_property
 
 from sie_core.cluster.messages.frames import FrameError, decode
 from sie_core.cluster.messages.status import decode_status
+from sie_core.cluster.subjects import health_subject
 from sie_core.contracts import Message, ModelInfo
 
 MISSED_BEATS = 3
@@ -36,7 +37,7 @@ class Worker:
         """What it says of its models; read when somebody asks."""
         try:
             return {model.id: model for model in decode_status(self.status).models} if self.status else {}
-        except (FrameError, ValueError, TypeError, KeyError) as error:
+        except FrameError as error:
             log.warning("the status of the worker %s cannot be read: %s", self.name, error)
             return {}
 
@@ -65,12 +66,14 @@ class Workers:
         """Take a heartbeat."""
         try:
             head, (status,) = decode(message.payload)
-            name = str(head["worker"])
-        except (FrameError, ValueError, KeyError, TypeError) as error:
+            name, held = str(head["worker"]), int(head.get("held", 0))
+            if message.subject != health_subject(name):
+                raise FrameError(f"{name[:100]!r} does not belong to the subject {message.subject[:100]!r}")
+        except (FrameError, ValueError, KeyError, TypeError, OverflowError) as error:
             log.warning("a heartbeat cannot be read: %s", error)
             return
         before, up = self._workers.get(name), bool(head.get("up"))
-        bundle, held = str(head.get("bundle", "")), int(head.get("held", 0))
+        bundle = str(head.get("bundle", ""))
         self._workers[name] = Worker(name, up, bytes(status), self._clock(), bundle, held)
         if up and (before is None or not before.up):
             self._on_up()

@@ -11,6 +11,7 @@ from sie_sdk.errors import ERRORS
 from sie_core.contracts import InferenceError
 
 UNKNOWN = "INTERNAL_ERROR"
+MOST_PAUSE_S = 3600.0
 WORKER_LOST = "WORKER_LOST"
 """A sidecar's word to a gateway: the adapter process ended while the slice was at work. No client sees it."""
 _ITEM = re.compile(r"(items|documents|inputs|input|texts)\[(\d+)\]")
@@ -48,9 +49,18 @@ def error_from_map(fields: Mapping[str, Any], first: int = 0) -> InferenceError:
         code,
         _moved(message, first),
         param=_moved(param, first) if isinstance(param, str) else None,
-        retry_after_s=float(pause) if isinstance(pause, (int, float)) else None,
-        details=details if isinstance(details, Mapping) else None,
+        retry_after_s=float(pause) if isinstance(pause, (int, float)) and 0 <= pause <= MOST_PAUSE_S else None,
+        details=details if isinstance(details, Mapping) and _is_json(details) else None,
     )
+
+
+def _is_json(value: Any) -> bool:
+    """Whether a reply in JSON can hold a value of a peer."""
+    if isinstance(value, Mapping):
+        return all(isinstance(name, str) for name in value) and all(map(_is_json, value.values()))
+    if isinstance(value, list):
+        return all(map(_is_json, value))
+    return value is None or isinstance(value, (str, int, float))
 
 
 def _moved(text: str, first: int) -> str:

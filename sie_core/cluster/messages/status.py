@@ -7,10 +7,10 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any
 
 import msgpack
-from sie_sdk.wire import pack, unpack
+from sie_sdk.wire import WireError, pack, unpack
 
 from sie_core import __version__
-from sie_core.cluster.messages.frames import decode, encode
+from sie_core.cluster.messages.frames import FrameError, decode, encode
 from sie_core.contracts import ModelInfo
 
 _TUPLES = frozenset({"inputs", "outputs", "profiles", "matryoshka_dims", "operations", "classes", "loras"})
@@ -42,8 +42,11 @@ def decode_status(frame: bytes) -> WorkerStatus:
         FrameError: It is none.
     """
     head, sections = decode(frame)
-    told: Any = unpack(sections[0]) if sections else []
-    models = [_model(each) for each in told]
+    try:
+        told: Any = unpack(sections[0]) if sections else []
+        models = [_model(each) for each in told]
+    except (WireError, TypeError, ValueError, KeyError, AttributeError) as error:
+        raise FrameError(f"a status cannot be read ({type(error).__name__})") from None
     return WorkerStatus(bool(head.get("ready")), head.get("problem"), models, str(head.get("version", "")))
 
 

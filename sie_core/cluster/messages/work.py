@@ -18,6 +18,7 @@ from sie_core.contracts import Operation, Timing, Usage
 
 MOST_ITEMS = 32
 """Items of one slice."""
+MOST_COUNT = 1 << 53
 WorkOperation = Operation | Literal["tokenize", "decode"]
 OPERATIONS: tuple[str, ...] = (*get_args(Operation), "tokenize", "decode")
 Head = TypeVar("Head", "WorkHead", "ResultHead")
@@ -116,6 +117,7 @@ _TYPES: Mapping[type, Mapping[str, tuple[type, ...]]] = {
     },
 }
 """The types of a head's fields on the wire."""
+_NUMBERS = (int, float)
 _NAMES = {kind: tuple(each.name for each in fields(kind)) for kind in (WorkHead, ResultHead, Timing, Usage)}
 _VALUES = {kind: attrgetter(*names) for kind, names in _NAMES.items()}
 _REQUIRED = {
@@ -225,6 +227,11 @@ def read_result(told: Mapping[str, Any], sections: Sequence[memoryview]) -> tupl
         raise FrameError(f"a result of {head.items} items; it has up to {MOST_ITEMS}, and none beside an error")
     if len(sections) != 1:
         raise FrameError(f"a result has 1 section, not {len(sections)}")
+    for counts in (head.timing, head.usage, head.query):
+        if counts and not all(type(each) in _NUMBERS and 0 <= each <= MOST_COUNT for each in counts.values()):
+            raise FrameError("times and counts of a result are numbers from 0 on")
+    if not all(text.isprintable() for text in (head.lora or "", *head.ignored_options)):
+        raise FrameError("names in a result hold control characters")
     return head, _parts(sections[0], head.items)
 
 

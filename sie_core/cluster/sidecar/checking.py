@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 from sie_core.cluster.messages.frames import FrameError
 from sie_core.cluster.messages.work import WorkHead, read_work_head
-from sie_core.cluster.subjects import work_subject
+from sie_core.cluster.subjects import is_inbox, work_subject
 from sie_core.contracts import Delivery
-
-_TOKEN = r"[!-)+-\-/-=?-~]+"
-"""Printable ASCII without blanks, `*`, `.` and `>`."""
-_PLAIN = re.compile(rf"{_TOKEN}(?:\.{_TOKEN}){{2,}}")
 
 
 def checked_head(delivery: Delivery, pool: str, bundle: str, own_inbox: str) -> WorkHead:
@@ -32,8 +26,3 @@ def checked_head(delivery: Delivery, pool: str, bundle: str, own_inbox: str) -> 
     if not is_inbox(head.reply, own_inbox):
         raise FrameError(f"{head.reply[:200]!r} is no inbox of a gateway")
     return head
-
-
-def is_inbox(subject: str, own_inbox: str) -> bool:
-    """Whether a subject lies below an inbox of some process, as far as it tells."""
-    return subject.partition(".")[0] == own_inbox.partition(".")[0] and _PLAIN.fullmatch(subject) is not None

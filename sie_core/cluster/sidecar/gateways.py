@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sie_core.cluster.messages.frames import FrameError, read_head
+from sie_core.cluster.subjects import is_inbox
 from sie_core.contracts import Message, QueueTransport
 from sie_core.settings import Settings
 
@@ -15,6 +16,8 @@ MISSED_BEATS = 3
 STEP_S = 0.25
 REMEMBERED = 4096
 """Silent gateways that are remembered: their work may be pulled later."""
+
+MOST_BEAT_S = 3600.0
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +54,9 @@ class Gateways:
             inbox, beat_s = str(head["inbox"]), float(head["beat_s"])
         except (FrameError, KeyError, TypeError, ValueError) as error:
             log.warning("a gateway's heartbeat cannot be read: %s", error)
+            return
+        if not is_inbox(f"{inbox}.x", inbox) or not 0 < beat_s <= MOST_BEAT_S:
+            log.warning("a gateway's heartbeat names %r, every %g s", inbox[:200], beat_s)
             return
         self._silent.pop(inbox, None)
         self._known[inbox] = _Gateway(0.0, self._most_s(beat_s))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
-from sie_core.cluster.subjects import needed_subject, work_consumer, work_queue, work_subject
+from sie_core.cluster.subjects import MOST_SUBJECT, needed_subject, work_consumer, work_queue, work_subject
 from sie_core.contracts import Delivery, Message, Pull, QueueError, QueueTransport
 from sie_core.settings import Settings
 
@@ -103,7 +103,12 @@ class Pulls:
         self._want(message.payload.decode("utf-8", "replace"))
 
     def _want(self, work: str) -> None:
-        if not work.startswith(self._prefix) or set(work) & set("*> ") or len(self._wanted) >= MOST_MODELS:
+        if (
+            not work.startswith(self._prefix)
+            or len(work) > MOST_SUBJECT
+            or set(work) & set("*> ")
+            or len(self._wanted) >= MOST_MODELS
+        ):
             return
         self._wanted[work] = None
         if self._taking and work not in self._pulls:

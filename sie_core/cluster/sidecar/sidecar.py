@@ -16,13 +16,13 @@ from sie_core.cluster.payloads.holding import Holder
 from sie_core.cluster.payloads.offers import Offer
 from sie_core.cluster.payloads.room import Room
 from sie_core.cluster.payloads.store import PayloadStore
-from sie_core.cluster.sidecar.checking import checked_head, is_inbox
+from sie_core.cluster.sidecar.checking import checked_head
 from sie_core.cluster.sidecar.gateways import Gateways, inbox_of
 from sie_core.cluster.sidecar.held import Held, Slice
 from sie_core.cluster.sidecar.link import Link
 from sie_core.cluster.sidecar.metrics import SidecarMetrics
 from sie_core.cluster.sidecar.pulling import Pulls
-from sie_core.cluster.subjects import cancel_subject, gateways_subject, health_subject
+from sie_core.cluster.subjects import cancel_subject, gateways_subject, health_subject, is_inbox
 from sie_core.contracts import Delivery, InferenceError, Message, Pull, QueueError, QueueTransport
 from sie_core.settings import Settings
 
@@ -368,6 +368,9 @@ class Sidecar:
 
     def _cancel(self, message: Message) -> None:
         reply = message.payload.decode("utf-8", "replace")
+        if not is_inbox(reply, self._inbox):
+            log.warning("a request that is called off has no inbox of a gateway: %r", reply[:200])
+            return
         self._cancelled[reply] = None
         if len(self._cancelled) > REMEMBERED:
             del self._cancelled[next(iter(self._cancelled))]

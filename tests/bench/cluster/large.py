@@ -1,4 +1,4 @@
-"""Answers and pictures larger than a message while single texts are asked for: right, bounded, and nobody is cut off."""
+"""Answers and pictures larger than a message beside single texts: right, bounded, nobody cut off."""
 
 from __future__ import annotations
 
