@@ -8,6 +8,7 @@ from sie_core.cluster.subjects import (
     EVERY_CONFIG,
     EVERY_HEALTH,
     cancel_subject,
+    dead_queue,
     gateways_subject,
     health_subject,
     needed_subject,
@@ -19,7 +20,7 @@ GATEWAY, WORKER, CONFIG = "gateway", "worker", "config"
 
 
 def gateway_access(pools: Sequence[str], name: str | None = None) -> Access:
-    """Say what a gateway does: it fills the queues of pools and reads its own inbox.
+    """Say what a gateway does: it fills the queues of pools, dead letters too, and reads its own inbox.
 
     Args:
         pools: The queue pools.
@@ -30,7 +31,7 @@ def gateway_access(pools: Sequence[str], name: str | None = None) -> Access:
         sends=tuple(subject(pool) for subject in (needed_subject, cancel_subject, gateways_subject) for pool in pools),
         hears=(EVERY_HEALTH, EVERY_CONFIG),
         answers=(WORKER,),
-        fills=tuple(map(work_queue, pools)),
+        fills=tuple(queue(pool) for queue in (work_queue, dead_queue) for pool in pools),
     )
 
 

@@ -123,6 +123,8 @@ def _die_with(parent: int, death_signal: signal.Signals) -> Callable[[], None] |
     prctl = ctypes.CDLL(None, use_errno=True).prctl
 
     def die_with() -> None:
+        if death_signal is signal.SIGHUP:
+            signal.signal(death_signal, signal.SIG_DFL)  # nohup has it ignored
         prctl(_SET_PDEATHSIG, death_signal)
         if os.getppid() != parent:  # it ended before the call
             os._exit(1)

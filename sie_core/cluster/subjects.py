@@ -33,6 +33,22 @@ def work_queue(pool: str) -> QueueSettings:
     )
 
 
+def dead_subject(pool: str, model: str) -> str:
+    """Name the subject of the dead letters of a model."""
+    return subject("sie", "dlq", pool, model)
+
+
+def dead_queue(pool: str) -> QueueSettings:
+    """Describe the queue of a pool's dead letters. Nothing pulls from it: an operator reads it, or its time ends."""
+    return QueueSettings(
+        name="-".join(("sie", "dlq", subject(pool))),
+        subjects=(subject("sie", "dlq", pool) + ".>",),
+        max_messages=1_000,
+        max_bytes=1 << 28,
+        max_age_s=86_400.0,
+    )
+
+
 def work_consumer(pool: str, work: str, ack_wait_s: float, max_deliver: int) -> ConsumerSettings:
     """Describe the consumer of one model's work, whatever its bucket.
 

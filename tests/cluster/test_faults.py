@@ -18,10 +18,11 @@ import pytest
 
 from sie_core.cluster.ipc.framing import FrameStream, Kind
 from sie_core.cluster.ipc.listening import listen_on
+from sie_core.cluster.messages.frames import decode
 from sie_core.cluster.messages.requests import pack_item, pack_shared
-from sie_core.cluster.messages.work import WorkHead, decode_result, encode_work
-from sie_core.cluster.subjects import work_subject
-from sie_core.contracts import InferenceRequest, Item, Work
+from sie_core.cluster.messages.work import WorkHead, decode_result, decode_work, encode_work
+from sie_core.cluster.subjects import dead_queue, work_subject
+from sie_core.contracts import ConsumerSettings, Delivery, InferenceRequest, Item, Work
 from sie_core.serving.listening import ListenError
 from tests.cluster.in_process import Cluster, running
 
@@ -80,6 +81,18 @@ class Other:
             while (frame := await self.came.get())[0] is not kind:
                 pass
         return frame[1], frame[2]
+
+
+async def dead_letter(cluster: Cluster) -> tuple[str, list[bytes]]:
+    """Why a slice was refused, and its items, as an operator reads them."""
+    assert cluster.metric("sie_gateway_dead_letters_total") == 1
+    queue = dead_queue("_default")
+    came: asyncio.Queue[Delivery] = asyncio.Queue()
+    await cluster.transport.declare_consumer(ConsumerSettings(queue.name, "operator", queue.subjects[0]))
+    await cluster.transport.pull(queue.name, "operator", came.put_nowait, credit=1)
+    async with asyncio.timeout(30):
+        head, (work,) = decode((await came.get()).payload)
+    return head["why"], decode_work(work)[2]
 
 
 def one_text(text: str) -> bytes:
@@ -153,6 +166,19 @@ async def test_a_slice_at_whose_work_two_workers_ended_is_refused_and_its_bystan
     assert [each.result().json()["error"]["code"] for each in done] == ["INTERNAL_ERROR"]
     held.hold.unlink()
     assert [(await each).status_code for each in waiting] == [200]
+    why, items = await dead_letter(held.cluster)
+    assert why.startswith("A worker ended while it was at work")
+    assert items in [[pack_item(Item(text=f"text {number}"))] for number in range(2)]
+
+
+async def test_a_slice_given_to_workers_too_often_is_refused_and_kept(tmp_path: Path) -> None:
+    async with running(tmp_path, max_deliver=1) as cluster:
+        reply = await cluster.client.post("/v1/encode/sie-fake/embedder", json={"items": [{"text": "a text"}]})
+        assert (reply.status_code, reply.json()["error"]["code"]) == (500, "INTERNAL_ERROR")
+        why, items = await dead_letter(cluster)
+        assert why.startswith("Workers were given this request again and again")
+        assert items == [pack_item(Item(text="a text"))]
+        assert await cluster.transport.backlog(QUEUE) == {}
 
 
 async def test_a_slice_whose_message_is_gone_is_sent_again_and_the_second_result_is_dropped(held: Held) -> None:

@@ -10,6 +10,7 @@ from sie_core.cluster.gateway.flight import MOST_QUEUED, Flight, Part
 from sie_core.cluster.gateway.slicing import Packed, cut
 from sie_core.cluster.messages.errors import WORKER_LOST
 from sie_core.cluster.messages.work import MOST_ITEMS, ResultHead
+from sie_core.contracts import InferenceError
 
 
 @pytest.mark.parametrize(
@@ -42,6 +43,9 @@ class AtOnce:
         assert flight.answered(head, [b"x"] * len(part.span))
         assert not flight.answered(head, [b"x"] * len(part.span)), "the first result counts"
 
+    def bury(self, flight: Flight, part: Part, why: str) -> None:
+        raise AssertionError("nothing is refused")
+
     def call_off(self, flight: Flight) -> None:
         raise AssertionError("nothing failed")
 
@@ -56,3 +60,30 @@ async def test_answers_that_come_while_slices_are_sent_leave_none_unsent() -> No
     assert flight.parts[0].head.alone
     assert flight.parts[0].head.attempt == 2
     assert sum(len(part.items or ()) for part in flight.parts) == len(packed.items)
+
+
+class Lossy:
+    """Says of the first attempt that two workers ended at it: it was given to another before the first was known."""
+
+    def __init__(self) -> None:
+        self.attempts: list[int] = []
+        self.buried: list[int] = []
+
+    async def publish(self, flight: Flight, part: Part, payload: bytes) -> None:
+        self.attempts.append(part.head.attempt)
+        flight.answered(ResultHead("r", 0, 1, 0, {"code": WORKER_LOST}), [])
+
+    def bury(self, flight: Flight, part: Part, why: str) -> None:
+        self.buried.append(part.head.slice)
+
+    def call_off(self, flight: Flight) -> None:
+        """Nothing is on its way."""
+
+
+async def test_two_workers_that_end_at_the_same_attempt_are_two() -> None:
+    road = Lossy()
+    flight = Flight(Packed("m", "encode", "r", b"", [b"x"]), "_INBOX.a.1", 60.0, 1 << 20, None, road)
+    with pytest.raises(InferenceError, match="so did the next one"):
+        async with asyncio.timeout(30):
+            await flight.run()
+    assert (road.attempts, road.buried) == ([1, 2], [0])

@@ -17,6 +17,7 @@ from tests.conftest import run_cluster
 from tests.soak.faults.clients import Clients
 from tests.soak.faults.cluster import (
     BOUND_S,
+    DEAD,
     ENDING,
     MODEL,
     OCCUPYING,
@@ -63,6 +64,7 @@ def test_a_text_that_ends_its_process_is_refused_alone(cluster: Struck) -> None:
         clients.go_on()
     assert clients.wrong == []
     assert cluster.server.log().count(" ended with 70") == ended + 2
+    assert cluster.backlog(DEAD) == 1
     until(cluster.whole, "both workers")
 
 

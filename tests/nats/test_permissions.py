@@ -24,6 +24,7 @@ API = "$JS.API."
 QUEUE, OTHER = "sie-work-_default", "sie-work-gpu"
 WORKERS_OWN = (f"$JS.ACK.{QUEUE}.c.1.1.1.1.0", f"{API}CONSUMER.MSG.NEXT.{QUEUE}.c", f"{API}CONSUMER.CREATE.{QUEUE}.c.x")
 GATEWAYS_OWN = (SUBJECT, "sie.needed._default", "sie.cancel._default", "sie.gateways._default",
+                "sie.dlq._default.org__model", f"{API}STREAM.CREATE.sie-dlq-_default",
                 f"{API}STREAM.CREATE.{QUEUE}", f"{API}STREAM.UPDATE.{QUEUE}",
                 f"{API}STREAM.MSG.DELETE.{QUEUE}")  # fmt: skip
 NOBODYS = (f"{API}STREAM.PURGE.{QUEUE}", f"{API}STREAM.DELETE.{QUEUE}", f"{API}CONSUMER.DELETE.{QUEUE}.c",

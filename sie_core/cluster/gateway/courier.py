@@ -10,6 +10,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from sie_core.cluster.broker import Make, open_transport
+from sie_core.cluster.gateway.dead_letters import bury
 from sie_core.cluster.gateway.flight import Flight, Part, queue_error, unreadable
 from sie_core.cluster.gateway.metrics import GatewayMetrics
 from sie_core.cluster.gateway.slicing import BATCH_BYTES_A_COST, Packed
@@ -184,6 +185,11 @@ class Courier:
         if part.offer is not None and self._holder is not None:
             self._holder.withdraw(part.offer)
             part.offer = None
+
+    def bury(self, flight: Flight, part: Part, why: str) -> None:
+        """Keep a slice for the operator."""
+        self._metrics.dead.inc()
+        self._run(bury(self.transport, self._settings.pool, part.head, why, flight.pack(part, 0.0)))
 
     def call_off(self, flight: Flight) -> None:
         """Delete what waits, and have sidecars drop what they hold."""

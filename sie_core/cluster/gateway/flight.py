@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sie_core.cluster.gateway.slicing import Packed, cut
-from sie_core.cluster.messages.errors import WORKER_LOST, error_from_map
+from sie_core.cluster.messages.errors import GIVEN_TOO_OFTEN, WORKER_LOST, error_from_map
 from sie_core.cluster.messages.work import ResultHead, WorkHead, encode_work, work_key
 from sie_core.cluster.payloads.offers import Offer
 from sie_core.contracts import InferenceError, QueueError
@@ -50,6 +50,10 @@ class Road(Protocol):
 
     async def publish(self, flight: Flight, part: Part, payload: bytes) -> None:
         """Hand a slice to the queue; `Flight.stored` takes where it is."""
+        ...
+
+    def bury(self, flight: Flight, part: Part, why: str) -> None:
+        """Keep a slice for the operator: it is refused for what it does to workers."""
         ...
 
     def call_off(self, flight: Flight) -> None:
@@ -180,19 +184,24 @@ class Flight:
 
     def _failed(self, part: Part, result: ResultHead) -> bool:
         assert result.error is not None
+        if result.error.get("code") == GIVEN_TOO_OFTEN:
+            self._refuse(part, "Workers were given this request again and again, and none answered it.")
+            return True
         if result.error.get("code") != WORKER_LOST:
             self.fail(error_from_map(result.error, part.span.start))
             return True
-        if result.attempt != part.head.attempt:
-            return False
         part.lost += 1
         if part.lost >= MOST_LOST:
-            log.error("%d workers ended while %s was at work; it is refused", part.lost, part.head.id)
             told = "A worker ended while it was at work on this request, and so did the next one, which had no other."
-            self.fail(InferenceError("INTERNAL_ERROR", told))
-        else:
+            self._refuse(part, told)
+        elif result.attempt == part.head.attempt:
             self.try_again(part, alone=True)
         return True
+
+    def _refuse(self, part: Part, why: str) -> None:
+        log.error("%s is refused and kept as a dead letter: %s", part.head.id, why)
+        self._road.bury(self, part, why)
+        self.fail(InferenceError("INTERNAL_ERROR", why))
 
     def _may_send(self) -> bool:
         return bool(self._to_send) or (self._next < len(self.parts) and self._queued < MOST_QUEUED)
@@ -209,13 +218,16 @@ class Flight:
 
     async def _send(self, part: Part) -> None:
         part.sent_at = time.monotonic()
-        packed, left_s = self.packed, max(0.0, self.until - part.sent_at)
-        items = packed.items[part.span.start : part.span.stop]
-        payload = encode_work(part.head, packed.shared, items, packed.query, left_s)
         try:
-            await self._road.publish(self, part, payload)
+            await self._road.publish(self, part, self.pack(part, max(0.0, self.until - part.sent_at)))
         except QueueError as error:
             self.fail(queue_error(error))
+
+    def pack(self, part: Part, left_s: float) -> bytes:
+        """Write a slice, of which the answer is wanted for so many seconds."""
+        packed = self.packed
+        items = packed.items[part.span.start : part.span.stop]
+        return encode_work(part.head, packed.shared, items, packed.query, left_s)
 
     def _too_late(self) -> None:
         self.fail(InferenceError("DEADLINE_EXCEEDED", "The request's deadline passed before its answer was there."))

@@ -19,6 +19,9 @@ class GatewayMetrics:
             "sie_gateway_results_dropped", "Results that nobody waited for, or second ones.", registry=self.registry
         )
         self.refused = Counter("sie_gateway_results_refused", "Results that cannot be read.", registry=self.registry)
+        self.dead = Counter(
+            "sie_gateway_dead_letters", "Slices refused for what they do to workers.", registry=self.registry
+        )
         self.offered = Counter("sie_gateway_bytes_offered", "Of slices larger than a message.", registry=self.registry)
         self.fetched = Counter("sie_gateway_bytes_fetched", "Of results larger than a message.", registry=self.registry)
         self._flights = Gauge("sie_gateway_requests_queued", "Requests that wait for workers.", registry=self.registry)

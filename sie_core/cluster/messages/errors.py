@@ -14,6 +14,8 @@ UNKNOWN = "INTERNAL_ERROR"
 MOST_PAUSE_S = 3600.0
 WORKER_LOST = "WORKER_LOST"
 """A sidecar's word to a gateway: the adapter process ended while the slice was at work. No client sees it."""
+GIVEN_TOO_OFTEN = "GIVEN_TOO_OFTEN"
+"""The same: workers were given the slice `SIE_MAX_DELIVER` times, and none answered it."""
 _ITEM = re.compile(r"(items|documents|inputs|input|texts)\[(\d+)\]")
 
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import Any
 
-from sie_core.cluster.messages.errors import WORKER_LOST, error_to_map
+from sie_core.cluster.messages.errors import GIVEN_TOO_OFTEN, WORKER_LOST, error_to_map
 from sie_core.cluster.messages.frames import FrameError, decode, encode
 from sie_core.cluster.messages.work import ResultHead, WorkHead, encode_result, read_work_head
 from sie_core.cluster.payloads.fetching import Fetcher
@@ -152,8 +152,7 @@ class Sidecar:
             log.warning("the adapter process ended while %d slices were at work", len(at_work))
         for held in at_work:
             # Whose next attempt runs alone: it may have been what ended the process.
-            result = ResultHead(held.head.request_id, held.head.slice, held.head.attempt, 0, {"code": WORKER_LOST})
-            self._finish(held, encode_result(result), "lost")
+            self._finish(held, _word(held.head, WORKER_LOST), "lost")
         self._at_work, self._alone = 0, False
 
     def _delivered(self, delivery: Delivery, pull: Pull) -> None:
@@ -183,8 +182,7 @@ class Sidecar:
         held = self._held.add(head, delivery, pull)
         if delivery.attempt >= self._settings.max_deliver:
             log.error("%s was given to workers %d times; it is refused", head.id, delivery.attempt)
-            told = f"Workers were given this request {delivery.attempt} times and did not answer it."
-            self._finish(held, _failure(head, InferenceError("INTERNAL_ERROR", told)), "refused")
+            self._finish(held, _word(head, GIVEN_TOO_OFTEN), "refused")
         elif held.frame:
             self._take(held)
         else:
@@ -427,6 +425,11 @@ class Sidecar:
                     told = None
             await asyncio.sleep(step_s)
             waited += step_s
+
+
+def _word(head: WorkHead, code: str) -> bytes:
+    """Write the result of a slice that its gateway decides about."""
+    return encode_result(ResultHead(head.request_id, head.slice, head.attempt, 0, error={"code": code}))
 
 
 def _failure(head: WorkHead, error: InferenceError) -> bytes:

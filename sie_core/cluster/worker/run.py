@@ -129,5 +129,6 @@ def _sidecar(settings: Settings) -> Program:
         "SIE_LOG_LEVEL": settings.log_level,
         "SIE_LOG_JSON": str(settings.log_json),
     }
-    # Where this process dies, its sidecar tells gateways so, and ends.
-    return Program("sidecar", sie("sidecar"), variables, death_signal=signal.SIGTERM)
+    # Where this process dies, its sidecar tells gateways so, and ends. The system sends the signal once for each thread
+    # that ends; of those that drain, a second SIGHUP alone does not end a program at once.
+    return Program("sidecar", sie("sidecar"), variables, death_signal=signal.SIGHUP)

@@ -21,10 +21,11 @@ import psutil
 from sie_fake.record import read_journal
 from sie_nats.plugin import sie_queue_transports
 
-from sie_core.cluster.subjects import work_queue
+from sie_core.cluster.subjects import dead_queue, work_queue
 from tests.conftest import Server, run_cluster
 
 MODEL, DIMS = "test/journal", 32
+WORK, DEAD = work_queue("_default").name, dead_queue("_default").name
 ENDING = "[exit]"
 """A text that contains it ends the worker that runs it."""
 ROLES = ("sidecar", "worker", "broker", "gateway")
@@ -99,15 +100,15 @@ class Struck:
             found[url] = float(match[1]) if match else 0.0
         return found
 
-    def backlog(self) -> int:
-        """Count the messages in the queue, those at work included."""
+    def backlog(self, queue: str = WORK) -> int:
+        """Count the messages in a queue, those at work included."""
         url, login = broker_of(self.folder)
 
         async def count() -> int:
             transport = sie_queue_transports()[0].create(url, login)
             await transport.open()
             try:
-                return sum((await transport.backlog(work_queue("_default").name)).values())
+                return sum((await transport.backlog(queue)).values())
             finally:
                 await transport.close()
 
