@@ -28,7 +28,8 @@ def transport_maker(settings: Settings, plugins: PluginSet) -> Make:
             hold a password.
     """
     if settings.nats_url is None:
-        raise SettingsError("SIE_NATS_URL is not set: the broker's URL, such as nats://127.0.0.1:4222.")
+        served = ", ".join(f"{each}://…" for each in sorted(plugins.queue_transports)) or "none"
+        raise SettingsError(f"SIE_NATS_URL is not set: the broker's URL; installed plugins serve: {served}.")
     url = settings.nats_url.get_secret_value()
     scheme = url_scheme(url)
     factory = plugins.queue_transports.get(scheme)
@@ -36,7 +37,7 @@ def transport_maker(settings: Settings, plugins: PluginSet) -> Make:
         served = ", ".join(f"{each}://" for each in sorted(plugins.queue_transports)) or "none"
         raise PluginError(
             f"SIE_NATS_URL: no installed plugin serves {scheme}://; served are: {served}. Install one that registers a "
-            "queue transport for it, such as sie-nats."
+            "queue transport for it."
         )
     options = settings.queue_options()
 

@@ -40,7 +40,7 @@ def _command(scheme: str, configure: Callable[[BrokerPlan], str]) -> click.Comma
     @click.option("--host", default="0.0.0.0", show_default=True, help="Address the broker listens on.")
     @click.option("-p", "--port", type=click.IntRange(1, 65535), default=4222, show_default=True, help="Its port.")
     @click.option(
-        "--folder", type=click.Path(file_okay=False, path_type=Path), default=Path("jetstream"), show_default=True,
+        "--folder", type=click.Path(file_okay=False, path_type=Path), default=Path("broker"), show_default=True,
         help="Where the broker keeps its files.",
     )  # fmt: skip
     @click.option(
