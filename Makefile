@@ -7,7 +7,7 @@ TORCH_VERSION := 2.13.0
 BIN := .venv/bin
 HATCH := .hatch/venv/bin/hatch
 MEMBERS := $(wildcard pyproject.toml sdk/python/pyproject.toml plugins/*/pyproject.toml)
-KERNELS := plugins/sie-cpu/build_kernels.py $(wildcard plugins/sie-cpu/sie_cpu/native/*.* plugins/sie-cpu/sie_cpu/native/isa/*)
+KERNELS := plugins/sie-cpu/build_kernels.py $(wildcard plugins/sie-cpu/sie_cpu/native/*.* plugins/sie-cpu/sie_cpu/native/*/*)
 
 export HATCH_DATA_DIR := $(CURDIR)/.hatch/data
 export HATCH_CACHE_DIR := $(CURDIR)/.hatch/cache

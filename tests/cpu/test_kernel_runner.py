@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 import torch
 from sie_cpu import builds, kernels
-from sie_cpu.builds import BUILDS, Build, processor_flags
+from sie_cpu.builds import Build
 from sie_cpu.kernels import Kernels
 from sie_cpu.plugin import sie_runners
-from sie_pytorch.forward import DESCRIBED, BuiltRunner
+from sie_pytorch.forward import DESCRIBED, DISENTANGLED, BuiltRunner
 from sie_pytorch.forward.architectures import ARCHITECTURES as TABLE
 from sie_pytorch.forward.architectures import PreNorm
-from sie_pytorch.forward.choice import proof
 from sie_pytorch.forward.layout import PackedLayout
 from sie_pytorch.forward.specs import RUNNERS
 
 from sie_core.contracts import preempted_by
+from tests.cpu.conftest import LIMIT
 from tests.pytorch.forward.support import (
     SHORT,
     TOLERANCE,
@@ -42,40 +42,10 @@ from tests.pytorch.models import ARCHITECTURES, write_checkpoint, write_new
 
 SPECS = sie_runners()
 NAMES = [name for name, architecture in ARCHITECTURES.items() if architecture.config().model_type in DESCRIBED]
-RUNNABLE = [build for build in BUILDS if build.flags <= processor_flags()]
-LIMIT = {"float32": TOLERANCE, "bfloat16": 0.75}
-"""Of the standard deviation of the reference's states: the largest difference of all tokens.
+PLAIN = [name for name in NAMES if ARCHITECTURES[name].config().model_type not in DISENTANGLED]
+"""Those whose attention knows tokens alone: DeBERTa's is in test_disentangled.py."""
 
-bfloat16 has 8 bits, and weights of deviation 0.3 amplify: the padded model in bfloat16 differs by more.
-"""
-
-
-@pytest.fixture(params=RUNNABLE, ids=lambda build: build.library, autouse=True)
-def kernel_build(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Build:
-    """Run on one build after the other, in its precision, whatever direction is lost in it."""
-    chosen: Build = request.param
-    monkeypatch.setattr(builds, "BUILDS", (chosen,))
-    monkeypatch.setattr(proof, "LEAST_COSINE", -1)
-    monkeypatch.setitem(proof.TOLERANCE, torch.bfloat16, 1.0)
-    return chosen
-
-
-@pytest.fixture
-def serve(kernel_build: Build) -> Callable[..., BuiltRunner]:
-    """Build the runner of a checkpoint, in the build's precision."""
-
-    def make(folder: Path, threads: int = 2, **arguments: Any) -> BuiltRunner:
-        runner = build(folder, SPECS, precision=kernel_build.precision, threads=threads, **arguments)
-        assert runner.info.name == "cpu-kernels", runner.info.reason
-        assert runner.info.precision == kernel_build.precision
-        return runner
-
-    return make
-
-
-@pytest.fixture
-def limit(kernel_build: Build) -> float:
-    return LIMIT[kernel_build.precision]
+pytestmark = pytest.mark.usefixtures("kernel_build")
 
 
 def alone(runner: BuiltRunner, batch: PackedBatch) -> torch.Tensor:
@@ -94,7 +64,7 @@ def test_its_states_equal_the_padded_model(
         assert error < deviation(padded_states(model.to(torch.bfloat16), batch).float(), expected)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", PLAIN)
 def test_tokens_that_nothing_attends_to_change_nothing_but_themselves(
     name: str, checkpoint: Callable[[str], Path], serve: Callable, limit: float
 ) -> None:
@@ -188,7 +158,7 @@ def test_a_text_of_thousands_of_tokens_is_attended_whole(tmp_path: Path, serve: 
     assert deviation(forward(serve(folder), batch), forward(loop, batch)) <= limit
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", PLAIN)
 def test_seeded_faults_are_seen(
     name: str, checkpoint: Callable[[str], Path], serve: Callable, limit: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

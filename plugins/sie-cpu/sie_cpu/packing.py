@@ -13,13 +13,14 @@ from sie_pytorch.forward import (
     LayerNorms,
     LayerStack,
     MappedFiles,
+    RelativePositions,
     RunnerUnfitError,
     outside_heap,
     plain_linear,
 )
 
 from sie_cpu.kernels import Kernels
-from sie_cpu.structures import Layer, LayerLowRank, LowRankMatrix, Matrix, Norm
+from sie_cpu.structures import DistanceColumns, Layer, LayerLowRank, LowRankMatrix, Matrix, Norm
 
 OWN_MAPPING = 1 << 18
 """Bytes from which on panels lie outside the heap."""
@@ -66,8 +67,8 @@ class Packer:
         self._sizes: tuple[int, int] | None = None
         self._order = _paired_in_halves(stack)
 
-    def layer(self, module: torch.nn.Module, norms: LayerNorms) -> Layer:
-        """Pack one layer, which sees everything and has the first kind of angles.
+    def layer(self, module: torch.nn.Module, norms: LayerNorms, positions: RelativePositions | None = None) -> Layer:
+        """Pack one layer, which sees everything and has the first kind of angles, with its tables of `positions`.
 
         Raises:
             RunnerUnfitError: A part is not what the row says.
@@ -91,6 +92,8 @@ class Packer:
             *(self.norm(each) for each in (norms.attention, norms.output, norms.attended, norms.narrowed)),
             *(self._head_norm(module, name) for name in (row.query_norm, row.key_norm)),
         )
+        if positions is not None:
+            packed.position_keys, packed.position_queries = self.position_tables(*positions.projected(module))
         self._mapped.release(module.parameters())
         return packed
 
@@ -164,6 +167,30 @@ class Packer:
         up = self._low_rank(_plain(lowers), self._beside(uppers))
         lowers, uppers = _blocks([row.down], factors, shapes)
         return LayerLowRank(joined, output, up, self._low_rank(self._from_inner(lowers), _plain(uppers[0])))
+
+    def distances(self, positions: RelativePositions) -> DistanceColumns:
+        """Say which columns of the tables distances have."""
+        found = positions.distances
+        columns = found.rows(found.farthest + 1).to(torch.int32)
+        return DistanceColumns(
+            self._keep(columns), found.farthest, found.own, round_up(len(positions.embeddings), self._kernels.panel)
+        )
+
+    def position_tables(self, keys: torch.Tensor, queries: torch.Tensor) -> tuple[int, int]:
+        """Pack the keys and the queries of positions, each `[positions, heads * head_size]`; those of keys reversed."""
+        return self._position_table(keys.flip(0), at_end=True), self._position_table(queries, at_end=False)
+
+    def _position_table(self, rows: torch.Tensor, *, at_end: bool) -> int:
+        heads, size = self._stack.heads, self._stack.head_size
+        count = round_up(len(rows), self._kernels.panel)
+        first = count - len(rows) if at_end else 0
+
+        def write(into: torch.Tensor) -> None:
+            by_head = rows.view(len(rows), heads, size).transpose(0, 1)
+            _split(into, heads, count)[:, first : first + len(rows), :size] = by_head
+
+        panels, _, _ = self._panels(Arranged((heads * count, round_up(size, self._kernels.lanes)), write))
+        return panels
 
     def _join(self, parts: Sequence[torch.Tensor]) -> Arranged:
         """Put the rows of queries, keys and values under each other, those of a head padded to whole vectors."""

@@ -22,6 +22,7 @@ from sie_pytorch.forward import (
     LayerStack,
     LowRank,
     PreNorm,
+    RelativePositions,
     RunnerContext,
     RunnerUnfitError,
     weight_bytes,
@@ -30,7 +31,7 @@ from sie_pytorch.forward import (
 from sie_core.contracts import preemption_point
 from sie_cpu.kernels import ACTIVATIONS, STAGES, kernels_for
 from sie_cpu.packing import Packer, round_up
-from sie_cpu.structures import Encoder, Layer, LayerLowRank, Norm, RotaryAngles
+from sie_cpu.structures import DistanceColumns, Encoder, Layer, LayerLowRank, Norm, RotaryAngles
 
 T = TypeVar("T")
 
@@ -57,14 +58,18 @@ class KernelRunner:
             if stack.activation not in ACTIVATIONS:
                 raise RunnerUnfitError(f"its activation {stack.activation!r} is none of {', '.join(ACTIVATIONS)}")
             self._kernels = kernels_for(str(context.dtype).removeprefix("torch."))
-            if (projection := getattr(model, "embeddings_project", None)) is not None:
-                replace(context, dtype=torch.float32).cast(projection)  # what comes before the layers is in float32
+            self._positions = RelativePositions(model) if stack.row.disentangled else None
             self._entry = EncoderEntry(model, stack.row)
+            if self._entry.projection is not None:  # what comes before the layers is in float32
+                replace(context, dtype=torch.float32).cast(self._entry.projection)
             self.linear_shapes = {**self._entry.linear_shapes, **stack.linear_shapes()}
+            if self._positions is not None:
+                self.linear_shapes |= self._positions.linear_shapes
             packer = Packer(self._kernels, stack, context.mapped)
             norms = list(stack.norms())
-            layers = [packer.layer(*pair) for pair in zip(stack.modules, norms, strict=True)]
+            layers = [packer.layer(*pair, self._positions) for pair in zip(stack.modules, norms, strict=True)]
             first_norm = packer.norm(norms[0].before)
+            distances = DistanceColumns() if self._positions is None else packer.distances(self._positions)
         except OSError as error:
             raise RunnerUnfitError(str(error)) from error
         except AttributeError as error:
@@ -85,6 +90,7 @@ class KernelRunner:
             causal=stack.causal,
             rms=stack.row.norm != "layer",
             pre_norm=isinstance(stack.row.norms, PreNorm),
+            distances=distances,
             norm_epsilon=packer.epsilon,
             scale=stack.scale,
         )
@@ -131,7 +137,10 @@ class KernelRunner:
 
         Raises:
             MemoryError: There is no memory for the plan of the batch.
+            RunnerUnfitError: Some tokens are not attended to: DeBERTa's class makes nothing of such a token.
         """
+        if key_lengths is not None and self._positions is not None:
+            raise RunnerUnfitError("it does not run tokens of DeBERTa that nothing attends to")
         states, angles = self._enter(ids, positions, segment_ids, cu_seqlens, low_rank)
         turns = [tuple(part.float().contiguous() for part in each) for each in angles]
         rotary = [RotaryAngles(cosine.data_ptr(), sine.data_ptr(), cosine.shape[1]) for cosine, sine in turns]
@@ -202,11 +211,14 @@ class KernelRunner:
         if packed is None:
             packer = Packer(self._kernels, self._stack)
             layers = []
-            for number in range(len(self._layers)):
+            for number, module in enumerate(self._stack.modules):
                 prefix = f"{self._stack.row.layers}.{number}."
-                layers.append(
-                    packer.layer_low_rank(_within(low_rank.factors, prefix), _within(self.linear_shapes, prefix))
-                )
+                factors = _within(low_rank.factors, prefix)
+                layer = packer.layer_low_rank(factors, _within(self.linear_shapes, prefix))
+                if self._positions is not None and not factors.keys().isdisjoint(self._positions.names):
+                    tables = packer.position_tables(*self._positions.projected(module, factors))
+                    layer.position_keys, layer.position_queries = tables
+                layers.append(layer)
             packed = _PackedLowRank((LayerLowRank * len(layers))(*layers), packer.widest, packer.memory)
             self._low_ranks[low_rank] = packed
         return packed

@@ -36,6 +36,8 @@ class Layer(ctypes.Structure):
         ("key_norm", pointer),
         ("window", integer),
         ("angles", integer),
+        ("position_keys", pointer),
+        ("position_queries", pointer),
     )
 
 
@@ -54,7 +56,17 @@ class LowRankMatrix(ctypes.Structure):
 class LayerLowRank(ctypes.Structure):
     """What is added to the weights of one layer."""
 
-    _fields_ = tuple((name, LowRankMatrix) for name in ("joined", "attention_output", "up", "down"))
+    _fields_ = (
+        *((name, LowRankMatrix) for name in ("joined", "attention_output", "up", "down")),
+        ("position_keys", pointer),
+        ("position_queries", pointer),
+    )
+
+
+class DistanceColumns(ctypes.Structure):
+    """Which columns of the tables of relative positions distances have; none where attention is not disentangled."""
+
+    _fields_ = (("columns", pointer), ("farthest", integer), ("own", integer), ("count", integer))
 
 
 class Encoder(ctypes.Structure):
@@ -74,10 +86,11 @@ class Encoder(ctypes.Structure):
         ("rms", integer),
         ("pre_norm", integer),
         ("entry", Norm),
+        ("distances", DistanceColumns),
         ("norm_epsilon", ctypes.c_float),
         ("scale", ctypes.c_float),
     )
 
 
-STRUCTURES = (Matrix, Norm, Layer, RotaryAngles, LowRankMatrix, LayerLowRank, Encoder)
+STRUCTURES = (Matrix, Norm, Layer, RotaryAngles, LowRankMatrix, LayerLowRank, DistanceColumns, Encoder)
 """In the order of `sie_size_of` in native/encoder.cpp."""

@@ -48,12 +48,39 @@ struct DrawnLayer {
     Adapted query, key, value, output, up, gate, down;
     Affine attention, after, attended, narrowed, query_norm, key_norm;
     int64_t window = 0;
+    Linear position_keys, position_queries; // a row of all heads for each relative position; none where there are none
+    bool tables_of_low_rank = false;        // whether those are given in place of the layer's own
+};
+
+// Which position a distance has: beyond `own` several share one, from `farthest` on all.
+struct Positions {
+    int64_t count = 0, own = 0;
+    std::vector<int32_t> of; // of the distances from -farthest to farthest
+    int64_t farthest() const { return (int64_t)of.size() / 2; }
+    int32_t at(int64_t distance) const { return of[std::clamp(distance, -farthest(), farthest()) + farthest()]; }
+
+    static Positions draw(Dice &dice) {
+        Positions drawn;
+        const int64_t half = dice.between(1, 100);
+        drawn.count = 2 * half, drawn.own = dice.between(0, half - 1);
+        const int64_t farthest = half + dice.between(0, 40);
+        drawn.of.resize(2 * farthest + 1);
+        int64_t up = half, down = half;
+        for (int64_t distance = 0; distance <= farthest; distance++) {
+            const bool shared = distance > drawn.own;
+            up = shared ? std::min(up + dice.coin(), 2 * half - 1) : half + distance;
+            down = shared ? std::max<int64_t>(down - dice.coin(), 0) : half - distance;
+            drawn.of[farthest + distance] = (int32_t)up, drawn.of[farthest - distance] = (int32_t)down;
+        }
+        return drawn;
+    }
 };
 
 // What is the same in all layers of one encoder.
 struct Shape {
     int64_t hidden, key_heads, groups, head_size, inner, layers, activation, turned;
     bool gated, causal, rms, pre_norm, sandwich, head_norms, enters, low_rank;
+    Positions positions;
     float epsilon = 1e-3f;
     int64_t heads() const { return key_heads * groups; }
     int64_t width() const { return round_up(head_size, LANES); }
@@ -67,6 +94,7 @@ struct Shape {
         shape.gated = dice.coin(), shape.causal = dice.coin(), shape.rms = dice.coin(), shape.pre_norm = dice.coin();
         shape.sandwich = shape.pre_norm && dice.coin(), shape.head_norms = dice.coin();
         shape.enters = shape.pre_norm && dice.coin(), shape.low_rank = dice.coin();
+        if (dice.coin()) shape.positions = Positions::draw(dice);
         return shape;
     }
 };
@@ -102,6 +130,12 @@ static DrawnLayer draw_layer(Dice &dice, const Shape &shape) {
     if (shape.head_norms)
         layer.query_norm = draw_norm(dice, shape.head_size, true), layer.key_norm = draw_norm(dice, shape.head_size, true);
     layer.window = dice.coin() ? dice.between(1, 40) : 0;
+    if (shape.positions.count) {
+        const int64_t rows = shape.positions.count;
+        layer.position_keys = {rows, queries, dice.normals(rows * queries, 0.5f), {}};
+        layer.position_queries = {rows, queries, dice.normals(rows * queries, 0.5f), {}};
+        layer.tables_of_low_rank = shape.low_rank && dice.coin();
+    }
     return layer;
 }
 
@@ -128,6 +162,21 @@ class Packed {
         sie_pack(weight.data(), packed.columns, packed.inner, panels.data());
         packed.panels = keep(panels), packed.bias = keep(bias);
         return packed;
+    }
+
+    // Positions as the columns of a table of each head; those of keys are in reverse.
+    const element *table(const Shape &shape, const Linear &rows, bool reversed) {
+        if (!rows.out) return nullptr;
+        const int64_t count = round_up(rows.out, PANEL), width = shape.width();
+        std::vector<float> weight(shape.heads() * count * width, 0);
+        for (int64_t head = 0; head < shape.heads(); head++)
+            for (int64_t row = 0; row < rows.out; row++)
+                for (int64_t i = 0; i < shape.head_size; i++)
+                    weight[(head * count + (reversed ? count - 1 - row : row)) * width + i] =
+                        rows.at(row, head * shape.head_size + i);
+        std::vector<element> panels(weight.size());
+        sie_pack(weight.data(), shape.heads() * count, width, panels.data());
+        return keep(panels);
     }
 
     template <typename T> const T *keep(const std::vector<T> &values) {

@@ -21,11 +21,15 @@ struct Kernels { // an encoder as the kernels read it, and the memory it lies in
         for (const DrawnLayer &layer : drawn) add(shape, layer);
         encoder = {layers.data(), shape.layers, shape.hidden, shape.heads(), shape.key_heads, shape.head_size,
                    shape.width(), shape.activation, shape.gated, shape.causal, shape.rms, shape.pre_norm,
-                   shape.enters ? memory.norm(entry) : Norm{}, shape.epsilon,
+                   shape.enters ? memory.norm(entry) : Norm{}, distances(shape.positions), shape.epsilon,
                    1.0f / std::sqrt((float)shape.head_size)};
     }
 
   private:
+    Distances distances(const Positions &positions) {
+        if (!positions.count) return {};
+        return {memory.keep(positions.of), positions.farthest(), positions.own, round_up(positions.count, PANEL)};
+    }
     void add(const Shape &shape, const DrawnLayer &layer) {
         const int64_t heads = shape.heads(), keys = shape.key_heads, width = shape.width();
         const int64_t inner = round_up(shape.inner, shape.gated ? PANEL / 2 : PANEL);
@@ -39,12 +43,16 @@ struct Kernels { // an encoder as the kernels read it, and the memory it lies in
             up = {{&layer.up, &layer.gate}, {by_half_panel(shape.inner, 0), by_half_panel(shape.inner, 1)}, 2 * inner,
                   hidden, shape.hidden};
         const Joined down{{&layer.down}, {hidden}, shape.hidden, in_order(shape.inner), inner};
+        const element *position_keys = memory.table(shape, layer.position_keys, true);
+        const element *position_queries = memory.table(shape, layer.position_queries, false);
+        const bool low = layer.tables_of_low_rank;
         layers.push_back({joined.pack(memory), output.pack(memory), up.pack(memory), down.pack(memory),
                           memory.norm(layer.attention), memory.norm(layer.after), memory.norm(layer.attended),
                           memory.norm(layer.narrowed), of_head(shape, layer.query_norm), of_head(shape, layer.key_norm),
-                          layer.window, 0});
+                          layer.window, 0, low ? nullptr : position_keys, low ? nullptr : position_queries});
         low_rank.push_back({joined.pack_low_rank(memory, lowered), output.pack_low_rank(memory, lowered),
-                            up.pack_low_rank(memory, lowered), down.pack_low_rank(memory, lowered)});
+                            up.pack_low_rank(memory, lowered), down.pack_low_rank(memory, lowered),
+                            low ? position_keys : nullptr, low ? position_queries : nullptr});
     }
     const float *of_head(const Shape &shape, const Affine &norm) {
         if (norm.weight.empty()) return nullptr;
@@ -116,13 +124,13 @@ static void fail(uint64_t seed, const char *what, double error) {
 
 static void describe(const Shape &shape, int64_t sequences, int64_t tokens, bool keyed, int64_t threads) {
     std::printf("hidden %lld, heads %lld/%lld of %lld, inner %lld, layers %lld, activation %lld, turned %lld, gated %d, "
-                "causal %d, rms %d, pre-norm %d, own norms %d, head norms %d, norm at entry %d, low rank %d; %lld "
-                "sequences, %lld tokens, keyed %d, %lld threads\n",
+                "causal %d, rms %d, pre-norm %d, own norms %d, head norms %d, norm at entry %d, low rank %d, "
+                "positions %lld; %lld sequences, %lld tokens, keyed %d, %lld threads\n",
                 (long long)shape.hidden, (long long)shape.heads(), (long long)shape.key_heads,
                 (long long)shape.head_size, (long long)shape.inner, (long long)shape.layers,
                 (long long)shape.activation, (long long)shape.turned, shape.gated, shape.causal, shape.rms,
-                shape.pre_norm, shape.sandwich, shape.head_norms, shape.enters, shape.low_rank, (long long)sequences,
-                (long long)tokens, keyed, (long long)threads);
+                shape.pre_norm, shape.sandwich, shape.head_norms, shape.enters, shape.low_rank,
+                (long long)shape.positions.count, (long long)sequences, (long long)tokens, keyed, (long long)threads);
 }
 
 static double run_one(uint64_t seed, int64_t most_tokens) {

@@ -124,6 +124,12 @@ struct Reference {
                     if (shape.causal && j > i) continue;
                     double score = 0;
                     for (int64_t k = 0; k < size; k++) score += queries[i][k] * others[j][k];
+                    if (shape.positions.count) {
+                        const int64_t position = shape.positions.at(i - j);
+                        for (int64_t k = 0; k < size; k++)
+                            score += queries[i][k] * layer.position_keys.at(position, number * size + k) +
+                                     others[j][k] * layer.position_queries.at(position, number * size + k);
+                    }
                     const double weight = std::exp(score / std::sqrt((double)size));
                     total += weight;
                     for (int64_t k = 0; k < size; k++) sum[k] += weight * value[j][group * size + k];

@@ -5,7 +5,7 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-#include "attention.h"
+#include "attention/head.h"
 #include "encoder.h"
 
 struct Buffers { // activations of one chunk; the scratch is each thread's own
@@ -53,5 +53,8 @@ static inline Scratch take_scratch(Arena &arena, const Encoder &encoder, int64_t
     scratch.values = arena.take<element>(padded * encoder.head_width);
     scratch.weights = arena.take<element>(ROWS * padded);
     scratch.scores = arena.take<float>(ROWS * padded);
+    const int64_t row = encoder.distances.count ? DistanceScores::row_size(encoder.distances) : 0;
+    scratch.of_queries = arena.take<float>(ROWS * row);
+    scratch.of_keys = arena.take<float>(longest * row);
     return scratch;
 }

@@ -113,12 +113,12 @@ void run_all(const Batch &batch, const Plan &plan, const Workspace &workspace, i
 extern "C" {
 
 // Raised with every change of a signature or of what a field means: a library built before it is refused, not called.
-int64_t sie_interface() { return 5; }
+int64_t sie_interface() { return 6; }
 
 // The bytes of the structures that cross this interface, in the order of STRUCTURES in kernels.py; 0 beyond the last.
 int64_t sie_size_of(int64_t structure) {
-    constexpr int64_t sizes[] = {sizeof(Matrix),  sizeof(Norm),         sizeof(Layer),  sizeof(Angles),
-                                 sizeof(LowRank), sizeof(LayerLowRank), sizeof(Encoder)};
+    constexpr int64_t sizes[] = {sizeof(Matrix),  sizeof(Norm),         sizeof(Layer),     sizeof(Angles),
+                                 sizeof(LowRank), sizeof(LayerLowRank), sizeof(Distances), sizeof(Encoder)};
     return structure < (int64_t)std::size(sizes) ? sizes[structure] : 0;
 }
 

@@ -15,6 +15,8 @@ struct Layer {
     const float *query_norm, *key_norm;        // RMSNorm of a head's elements, zeros where it is padded; or null
     int64_t window;                            // how far a token sees, see Sight; 0: everything
     int64_t angles;                            // which of the rotary angles are its own
+    const element *position_keys;              // of disentangled attention, see Distances; or null
+    const element *position_queries;
 };
 
 struct LowRank {          // what is added to a weight: `upper` times `lower`; nothing where `rank` is 0
@@ -25,6 +27,16 @@ struct LowRank {          // what is added to a weight: `upper` times `lower`; n
 
 struct LayerLowRank {
     LowRank joined, attention_output, up, down;
+    const element *position_keys, *position_queries; // in place of the layer's own; or null
+};
+
+// Of disentangled attention (arXiv 2006.03654): which column of the tables of keys and queries of positions a distance
+// has. The tables hold `count` columns for each head, in panels; those of keys are in reverse.
+struct Distances {
+    const int32_t *columns; // of the distances from -farthest to farthest: rising, and never beyond their ends
+    int64_t farthest;       // distances beyond it have its column
+    int64_t own;            // up to this distance each has a column of its own, next to its neighbours'
+    int64_t count;          // a multiple of PANEL; 0: attention is not disentangled
 };
 
 struct Encoder {
@@ -36,6 +48,7 @@ struct Encoder {
     int64_t rms;      // whether norms are RMSNorm (arXiv 1910.07467), LayerNorm otherwise
     int64_t pre_norm; // normalised states enter products only; otherwise they are what is added to
     Norm entry;       // of what enters the first layer
+    Distances distances;
     float norm_epsilon, scale;
 };
 

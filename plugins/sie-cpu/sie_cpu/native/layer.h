@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "attention.h"
+#include "attention/head.h"
 #include "buffers.h"
 #include "rows.h"
 
@@ -94,7 +94,7 @@ class ChunkRun {
         case LOWER_JOINED: return lower(low.joined, buffers_.inputs, widths_.hidden, rows);
         case JOIN: return join(layer.joined, low.joined, panels(layer.joined));
         case TURN: return turn_heads(layer, rows);
-        case ATTEND: return attend_heads(layer, Range::part(encoder_.heads, item, items), scratch);
+        case ATTEND: return attend_heads(layer, low, Range::part(encoder_.heads, item, items), scratch);
         case LOWER_OUTPUT: return lower(low.attention_output, buffers_.attended, widths_.attended, rows);
         case OUTPUT:
             return project(layer.attention_output, low.attention_output, layer.attended, buffers_.attended,
@@ -170,7 +170,10 @@ class ChunkRun {
         }
     }
 
-    void attend_heads(const Layer &layer, const Range &heads, const Scratch &scratch) const {
+    void attend_heads(const Layer &layer, const LayerLowRank &low, const Range &heads, const Scratch &scratch) const {
+        const Distances &distances = encoder_.distances;
+        const element *position_keys = low.position_keys ? low.position_keys : layer.position_keys;
+        const element *position_queries = low.position_queries ? low.position_queries : layer.position_queries;
         const int64_t width = encoder_.head_width, group = encoder_.heads / encoder_.key_heads;
         for (int64_t sequence = chunk_.first; sequence < chunk_.last; sequence++) {
             const int64_t start = batch_.offsets[sequence] - chunk_.start;
@@ -180,13 +183,25 @@ class ChunkRun {
             const element *first = buffers_.joined + start * widths_.joined;
             int64_t laid_out = -1; // heads of a group look at the same keys
             for (int64_t head = heads.begin; head < heads.end; head++) {
+                const element *query = first + head * width, *key = first + (encoder_.heads + head / group) * width;
+                element *output = buffers_.attended + start * widths_.attended + head * width;
                 if (head / group != laid_out) {
                     laid_out = head / group;
-                    const element *key = first + (encoder_.heads + laid_out) * width;
                     lay_out(key, key + encoder_.key_heads * width, widths_.joined, keys, width, scratch);
                 }
-                attend(first + head * width, widths_.joined, length, keys, width, sight, encoder_.scale, scratch,
-                       buffers_.attended + start * widths_.attended + head * width, widths_.attended);
+                const auto attend_by = [&](const DistanceScores *scores) {
+                    attend(query, widths_.joined, length, keys, width, sight, encoder_.scale, scores, scratch, output,
+                           widths_.attended);
+                };
+                if (!distances.count) {
+                    attend_by(nullptr);
+                    continue;
+                }
+                const int64_t table = head * distances.count * width;
+                const DistanceScores scores(distances, position_keys + table, position_queries + table, length, keys,
+                                            width, scratch.of_queries, scratch.of_keys);
+                scores.score_keys(key, widths_.joined);
+                attend_by(&scores);
             }
         }
     }

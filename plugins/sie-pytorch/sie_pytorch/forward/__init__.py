@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sie_pytorch.forward.architectures import (
         ARCHITECTURES,
         DESCRIBED,
+        DISENTANGLED,
         Architecture,
         Feature,
         Layers,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from sie_pytorch.forward.checkpoint.reading import EncoderPart, account_for, load_model
     from sie_pytorch.forward.choice.build import build_runner
     from sie_pytorch.forward.choice.built import BuiltRunner, RunnerInfo
+    from sie_pytorch.forward.deberta.positions import RelativePositions
     from sie_pytorch.forward.layout import AttentionLayout, PackedLayout, Run, runs_of, seen_tokens
     from sie_pytorch.forward.loop.entry import Angles, EncoderEntry
     from sie_pytorch.forward.loop.prepacked import prepack
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ARCHITECTURES",
     "DESCRIBED",
+    "DISENTANGLED",
     "INTERFACE",
     "LEAST_COSINE",
     "TOLERANCE",
@@ -81,6 +84,7 @@ __all__ = [
     "PaddedRunner",
     "PostNorm",
     "PreNorm",
+    "RelativePositions",
     "Run",
     "Runner",
     "RunnerContext",
@@ -135,6 +139,7 @@ _MODULES = {
         "runs_of",
         "seen_tokens",
     ),
+    "deberta.positions": ("RelativePositions",),
     "loop.prepacked": ("prepack",),
     "sharing": ("shares",),
     "transfers": (
@@ -162,6 +167,7 @@ _MODULES = {
     "architectures": (
         "ARCHITECTURES",
         "DESCRIBED",
+        "DISENTANGLED",
         "Architecture",
         "Feature",
         "Layers",

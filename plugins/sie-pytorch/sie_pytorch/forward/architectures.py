@@ -24,6 +24,7 @@ class Feature(StrEnum):
     WINDOWS = "attention windows"
     CAUSAL = "causal attention"
     GROUPS = "grouped heads"
+    DISENTANGLED = "disentangled attention"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,8 @@ class Layers:
     """Whether there may be fewer heads of keys and values than of queries (`num_key_value_heads`)."""
     causal: bool = False
     """Whether a token sees only those before it and itself, unless the config says otherwise."""
+    disentangled: bool = False
+    """Whether tokens attend to relative positions too, and these to tokens (arXiv 2006.03654)."""
     embeddings: str = "embeddings"
     """What turns token ids into the states of the first layer, below the model."""
 
@@ -103,6 +106,7 @@ class Layers:
             Feature.WINDOWS: self.window is not None,
             Feature.CAUSAL: self.causal,
             Feature.GROUPS: self.groups,
+            Feature.DISENTANGLED: self.disentangled,
         }
         return frozenset(feature for feature, there in found.items() if there)
 
@@ -126,6 +130,12 @@ BERT = Layers(
     up=("intermediate.dense",),
     down="output.dense",
     norms=PostNorm("attention.output.LayerNorm", "output.LayerNorm"),
+)
+
+DEBERTA = replace(
+    BERT,
+    joined=("attention.self.query_proj", "attention.self.key_proj", "attention.self.value_proj"),
+    disentangled=True,
 )
 
 ROFORMER = replace(BERT, rotary="interleaved")
@@ -201,7 +211,7 @@ ARCHITECTURES = {
     "convbert": Architecture(classifier=True),
     "data2vec-text": Architecture(BERT),
     "deberta": Architecture(classifier=True),
-    "deberta-v2": Architecture(classifier=True),
+    "deberta-v2": Architecture(DEBERTA, classifier=True),
     "distilbert": Architecture(DISTILBERT, classifier=True),
     "electra": Architecture(BERT, classifier=True),
     "ernie": Architecture(BERT, classifier=True),
@@ -241,6 +251,10 @@ ARCHITECTURES = {
 
 DESCRIBED = frozenset(model_type for model_type, each in ARCHITECTURES.items() if each.layers is not None)
 """The model types whose layers a row describes."""
+DISENTANGLED = frozenset(
+    model_type for model_type, each in ARCHITECTURES.items() if each.layers is not None and each.layers.disentangled
+)
+"""Those of them whose attention is disentangled."""
 
 
 def is_encoder(model_type: str | None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sie_core.contracts import RunnerSpec
-from sie_pytorch.forward.architectures import DESCRIBED
+from sie_pytorch.forward.architectures import DESCRIBED, DISENTANGLED
 
 NAME, VERSION = "sie.runner", 2
 INTERFACE = f"{NAME}/{VERSION}"
@@ -19,7 +19,7 @@ RUNNERS = (
         name="encoder-loop",
         interface=INTERFACE,
         target="sie_pytorch.forward.loop.runner:EncoderLoop",
-        model_types=DESCRIBED,
+        model_types=DESCRIBED - DISENTANGLED,
         devices=frozenset({"cpu"}),
         priority=10,
     ),
@@ -27,7 +27,7 @@ RUNNERS = (
         name="deberta",
         interface=INTERFACE,
         target="sie_pytorch.forward.deberta.runner:PackedDeberta",
-        model_types=frozenset({"deberta-v2"}),
+        model_types=DISENTANGLED,
         devices=frozenset({"cpu"}),
         priority=10,
     ),

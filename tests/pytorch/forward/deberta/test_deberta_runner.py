@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from sie_pytorch.forward.deberta import layer as layers
+from sie_pytorch.forward.deberta.distances import Distances
 from sie_pytorch.forward.deberta.runner import PackedDeberta
 from sie_pytorch.forward.protocol import RunnerContext, RunnerUnfitError
 from sie_pytorch.forward.specs import RUNNERS
@@ -125,8 +125,8 @@ def test_tokens_that_nothing_attends_to_are_left_to_transformers(served: Callabl
 def test_a_wrong_row_for_far_distances_is_seen_at_load(
     served: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = layers.Distances._rows
-    monkeypatch.setattr(layers.Distances, "_rows", lambda self, length: right(self, length).roll(1))
+    right = Distances.rows
+    monkeypatch.setattr(Distances, "rows", lambda self, length: right(self, length).roll(1))
     runner = served(deberta(position_buckets=256, max_relative_positions=512))
     assert runner.info.name == "padded"
     assert "not deberta: its states differ from each sequence alone" in runner.info.reason

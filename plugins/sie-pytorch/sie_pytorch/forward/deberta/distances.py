@@ -14,24 +14,29 @@ class Distances:
 
     def __init__(self, span: int, buckets: int, farthest: int) -> None:
         self._span, self._buckets, self._farthest = span, buckets, farthest
+        self.own: int = (span if buckets <= 0 else min(span, buckets // 2 + 1)) - 1
+        """Up to this distance, either way, each has a row of its own, next to its neighbours'."""
+        self.farthest: int = max(span, farthest)
+        """Distances beyond it have its row."""
 
     def rising(self, table: torch.Tensor, length: int) -> torch.Tensor:
         """Take the columns of distances `1 - length` to `length - 1` out of a table `[…, 2 * span]`."""
         if self._are_own(length):
             return table[..., self._span - length + 1 : self._span + length]
-        return table.index_select(-1, self._rows(length))
+        return table.index_select(-1, self.rows(length))
 
     def falling(self, table: torch.Tensor, length: int) -> torch.Tensor:
         """Take the columns of distances `length - 1` to `1 - length` out of a table whose columns are reversed."""
         if self._are_own(length):
             return table[..., self._span - length : self._span + length - 1]
-        return table.index_select(-1, 2 * self._span - 1 - self._rows(length).flip(0))
+        return table.index_select(-1, 2 * self._span - 1 - self.rows(length).flip(0))
 
     def _are_own(self, length: int) -> bool:
         """Whether every distance has a row of its own."""
-        return length - 1 < (self._span if self._buckets <= 0 else min(self._span, self._buckets // 2 + 1))
+        return length - 1 <= self.own
 
-    def _rows(self, length: int) -> torch.Tensor:
+    def rows(self, length: int) -> torch.Tensor:
+        """Give the rows of distances `1 - length` to `length - 1`: int64 `[2 * length - 1]`, rising."""
         distances = torch.arange(1 - length, length)
         if self._buckets > 0 and self._farthest > 0:
             distances = make_log_bucket_position(distances, self._buckets, self._farthest).long()

@@ -13,17 +13,16 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from sie_pytorch.forward.deberta.distances import Distances, by_distance
+from sie_pytorch.forward.architectures import DEBERTA
+from sie_pytorch.forward.deberta.distances import by_distance
+from sie_pytorch.forward.deberta.positions import RelativePositions
 from sie_pytorch.forward.layout import Run
 from sie_pytorch.forward.loop.linear import PackedLinear
 from sie_pytorch.forward.lora.low_rank import low_rank_part
 from sie_pytorch.forward.protocol import Factors, LowRank
 
-QUERY, KEY, VALUE = (f"attention.self.{name}_proj" for name in ("query", "key", "value"))
-POSITION_QUERY, POSITION_KEY = "attention.self.pos_query_proj", "attention.self.pos_key_proj"
-ATTENTION_OUTPUT, UP, DOWN = "attention.output.dense", "intermediate.dense", "output.dense"
-LINEAR = (QUERY, KEY, VALUE, ATTENTION_OUTPUT, UP, DOWN)
-"""The linear layers of every layer."""
+QUERY, KEY, VALUE = DEBERTA.joined
+ATTENTION_OUTPUT, (UP,), DOWN = DEBERTA.attention_output, DEBERTA.up, DEBERTA.down
 
 Added = Callable[..., torch.Tensor | None]
 """From states and the names of the layers they enter to what low-rank factors add to the joined result, or None."""
@@ -47,13 +46,12 @@ class Tables:
 class DebertaLayer:
     """Attention and feed-forward part, each added to its input and normalised after."""
 
-    def __init__(self, layer: Any, positions: torch.Tensor, distances: Distances, dtype: torch.dtype) -> None:
+    def __init__(self, layer: Any, positions: RelativePositions, dtype: torch.dtype) -> None:
         """Take the weights of transformers' `layer`.
 
         Args:
             layer: A `DebertaV2Layer`.
-            positions: float32 `[2 * span, hidden]`, the embeddings of relative positions.
-            distances: Which of their rows a sequence has.
+            positions: Those of the model.
             dtype: What to compute in.
 
         Raises:
@@ -62,14 +60,9 @@ class DebertaLayer:
         attention = layer.attention.self
         self._heads, self._width = attention.num_attention_heads, attention.attention_head_size
         self._scale = (3 * self._width) ** -0.5
-        self._distances, self._positions, self._dtype = distances, positions, dtype
-        shared = attention.share_att_key
-        self._names = (KEY, QUERY) if shared else (POSITION_KEY, POSITION_QUERY)
-        keys, queries = (_projected(layer.get_submodule(name), positions) for name in self._names)
+        self._distances, self._positions, self._dtype = positions.distances, positions, dtype
+        keys, queries = positions.projected(layer)
         self.tables = Tables(self._by_head(keys.flip(0)), self._by_head(queries))
-        names = (*LINEAR, *(() if shared else self._names))
-        weights = {name: layer.get_submodule(name).weight for name in names}
-        self.linear_shapes = {name: (weight.shape[0], weight.shape[1]) for name, weight in weights.items()}
         self._joined = PackedLinear([layer.get_submodule(name) for name in (QUERY, KEY, VALUE)], dtype)
         self._attention_output = PackedLinear([layer.get_submodule(ATTENTION_OUTPUT)], dtype)
         self._attention_norm = layer.attention.output.LayerNorm
@@ -80,10 +73,10 @@ class DebertaLayer:
 
     def tables_with(self, low_rank: LowRank, path: str) -> Tables:
         """Make the tables of a LoRA adapter; `path` stands before the names of this layer's parts."""
-        keys, queries = (low_rank.factors.get(f"{path}.{name}") for name in self._names)
+        keys, queries = (low_rank.factors.get(f"{path}.{name}") for name in self._positions.names)
+        positions = self._positions.embeddings
         return Tables(
-            self._with(self.tables.keys, keys, self._positions.flip(0)),
-            self._with(self.tables.queries, queries, self._positions),
+            self._with(self.tables.keys, keys, positions.flip(0)), self._with(self.tables.queries, queries, positions)
         )
 
     def __call__(self, states: torch.Tensor, runs: Sequence[Run], tables: Tables, added: Added) -> torch.Tensor:
@@ -116,8 +109,3 @@ class DebertaLayer:
         table = rows.view(len(rows), self._heads, self._width).permute(1, 2, 0).contiguous()
         scaled: torch.Tensor = table * self._scale
         return scaled.to(self._dtype)
-
-
-def _projected(linear: torch.nn.Linear, positions: torch.Tensor) -> torch.Tensor:
-    """Project positions in float32, whatever the weights are kept in."""
-    return F.linear(positions, linear.weight.to(positions.dtype), linear.bias.to(positions.dtype))

@@ -11,19 +11,19 @@ from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
-from transformers.models.deberta_v2.modeling_deberta_v2 import DebertaV2Model
 
-from sie_pytorch.forward.deberta.distances import Distances
+from sie_pytorch.forward.architectures import DEBERTA, Feature
 from sie_pytorch.forward.deberta.layer import DebertaLayer, Tables
+from sie_pytorch.forward.deberta.positions import RelativePositions
 from sie_pytorch.forward.layout import Run, runs_of
+from sie_pytorch.forward.loop.entry import EncoderEntry
 from sie_pytorch.forward.loop.linear import require_prepacking, row_count
-from sie_pytorch.forward.lora.low_rank import applied, joined_part
-from sie_pytorch.forward.protocol import Factors, LowRank, RunnerContext, RunnerUnfitError, weight_bytes
+from sie_pytorch.forward.loop.stack import LayerStack
+from sie_pytorch.forward.lora.low_rank import joined_part
+from sie_pytorch.forward.protocol import LowRank, RunnerContext, RunnerUnfitError, weight_bytes
 from sie_pytorch.forward.sharing import shares
 
-LAYERS = "encoder.layer"
-WIDEN = "embeddings.embed_proj"
-"""Where a model of narrow embeddings has the layer that widens them."""
+LAYERS = DEBERTA.layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,24 +45,17 @@ class PackedDeberta:
             RunnerUnfitError: It is of another kind, or PyTorch lacks the operators.
         """
         require_prepacking()
-        model = _fitting(context.model)
+        model: Any = context.model
+        positions = RelativePositions(model)
         encoder = model.encoder
-        positions = encoder.get_rel_embedding().detach().float()
-        half = len(positions) // 2
-        distances = Distances(half, encoder.position_buckets, encoder.max_relative_positions)
         context.cast(model.embeddings)
-        self._embeddings: Any = model.embeddings
-        self._layers = [_taken(layer, positions, distances, context) for layer in encoder.layer]
-        self.linear_shapes = {
-            f"{LAYERS}.{number}.{name}": shape
-            for number, layer in enumerate(self._layers)
-            for name, shape in layer.linear_shapes.items()
-        }
-        if (widen := model.embeddings.embed_proj) is not None:
-            self.linear_shapes[WIDEN] = (widen.out_features, widen.in_features)
+        self._entry = EncoderEntry(model, DEBERTA)
+        self._layers = [_taken(layer, positions, context) for layer in encoder.layer]
+        stack = LayerStack(model, frozenset({Feature.DISENTANGLED}))
+        self.linear_shapes = self._entry.linear_shapes | stack.linear_shapes() | positions.linear_shapes
         weights = sum(weight.numel() for weight in encoder.layer.parameters()) * context.dtype.itemsize
-        tables = positions.nbytes + sum(layer.tables.nbytes for layer in self._layers)
-        self.memory_bytes = weight_bytes(self._embeddings) + weights + tables
+        tables = positions.embeddings.nbytes + sum(layer.tables.nbytes for layer in self._layers)
+        self.memory_bytes = weight_bytes(self._entry.embeddings) + weights + tables
         self._tables: WeakKeyDictionary[LowRank, list[Tables]] = WeakKeyDictionary()
         self._threads = context.threads
         # One product of a share is too small to be divided among threads.
@@ -90,9 +83,7 @@ class PackedDeberta:
         """
         if key_lengths is not None:
             raise RunnerUnfitError("it does not run tokens that nothing attends to")
-        types = None if segment_ids is None else segment_ids[None]
-        with applied(self._embeddings, _widening(low_rank)):
-            states = self._embeddings(input_ids=ids[None], position_ids=positions[None], token_type_ids=types)[0]
+        states, _ = self._entry(ids, positions, segment_ids, low_rank)
         run = partial(self._run, states, low_rank)
         parts = _split(cu_seqlens, self._threads)
         # The longest first: the thread that finishes last then has little left.
@@ -132,35 +123,11 @@ def _split(cu_seqlens: torch.Tensor, threads: int) -> list[_Share]:
     return found
 
 
-def _taken(
-    layer: torch.nn.Module, positions: torch.Tensor, distances: Distances, context: RunnerContext
-) -> DebertaLayer:
+def _taken(layer: torch.nn.Module, positions: RelativePositions, context: RunnerContext) -> DebertaLayer:
     """Pack one layer, and give back what its weights took."""
     for norm in layer.modules():
         if isinstance(norm, torch.nn.LayerNorm):
             context.cast(norm)
-    packed = DebertaLayer(layer, positions, distances, context.dtype)
+    packed = DebertaLayer(layer, positions, context.dtype)
     context.mapped.release(layer.parameters())
     return packed
-
-
-def _widening(low_rank: LowRank | None) -> LowRank | None:
-    """Give the factors of the layer that widens embeddings, by its name below them."""
-    factors: Factors | None = None if low_rank is None else low_rank.factors.get(WIDEN)
-    return None if factors is None else LowRank({WIDEN.removeprefix("embeddings."): factors})
-
-
-def _fitting(model: Any) -> Any:
-    """Return the model where it is what is computed here.
-
-    Raises:
-        RunnerUnfitError: It is not.
-    """
-    if type(model) is not DebertaV2Model:
-        raise RunnerUnfitError(f"a {type(model).__name__} is no DeBERTa v2")
-    config = model.config
-    if not config.relative_attention or {*config.pos_att_type} != {"c2p", "p2c"}:
-        raise RunnerUnfitError("its attention does not look at relative positions both ways")
-    if model.encoder.conv is not None:
-        raise RunnerUnfitError("it has a convolution")
-    return model

@@ -14,14 +14,14 @@ import torch.nn.functional as F
 
 from sie_pytorch.forward.architectures import Layers
 from sie_pytorch.forward.checkpoint.positions import position_rule
-from sie_pytorch.forward.lora.low_rank import low_rank_part
+from sie_pytorch.forward.lora.low_rank import applied, low_rank_part
 from sie_pytorch.forward.protocol import LowRank
 
 Angles = tuple[torch.Tensor, torch.Tensor]
 """Cosines and sines of every token's rotary angles, each `[total_tokens, turned]`; the halves are equal."""
 
-PROJECT = "embeddings_project"
-"""Where a model of narrow embeddings has the layer that widens them."""
+PROJECT, INNER_PROJECT = "embeddings_project", "embed_proj"
+"""The layer that widens narrow embeddings: of the model, or within its embeddings."""
 
 
 class EncoderEntry:
@@ -35,6 +35,8 @@ class EncoderEntry:
         """
         self.embeddings = model.get_submodule(row.embeddings)
         self._project: Any = getattr(model, PROJECT, None)
+        self._inner_project: Any = getattr(self.embeddings, INNER_PROJECT, None)
+        self._inner_name = f"{row.embeddings}.{INNER_PROJECT}"
         self._rotary: Any = None if row.rotary is None else _rotary_of(model)
         self.kinds = _kinds_of_layers(model, self._rotary)
         """The kinds of layers that have rotary angles of their own, in the order these are returned in."""
@@ -48,7 +50,14 @@ class EncoderEntry:
     @property
     def linear_shapes(self) -> dict[str, tuple[int, int]]:
         """The linear layers before the first of the model's: out and in, by dotted name below the model."""
-        return {} if self._project is None else {PROJECT: (self._project.out_features, self._project.in_features)}
+        layers = {PROJECT: self._project, self._inner_name: self._inner_project}
+        return {name: (each.out_features, each.in_features) for name, each in layers.items() if each is not None}
+
+    @property
+    def projection(self) -> torch.nn.Linear | None:
+        """The layer that widens narrow embeddings; None where they are as wide as the states."""
+        found: torch.nn.Linear | None = self._inner_project if self._project is None else self._project
+        return found
 
     def __call__(
         self,
@@ -61,9 +70,12 @@ class EncoderEntry:
         position_ids = self._positions(ids, positions)[None]
         segments = None if segment_ids is None else segment_ids[None]
         offered = {"input": ids[None], "input_ids": ids[None], "position_ids": position_ids, "token_type_ids": segments}
-        states = self.embeddings(**{name: value for name, value in offered.items() if name in self._accepted})
+        given = {} if low_rank is None else low_rank.factors
+        inner = given.get(self._inner_name)
+        with applied(self.embeddings, None if inner is None else LowRank({INNER_PROJECT: inner})):
+            states = self.embeddings(**{name: value for name, value in offered.items() if name in self._accepted})
         if self._project is not None:
-            factors = None if low_rank is None else low_rank.factors.get(PROJECT)
+            factors = given.get(PROJECT)
             added = 0 if factors is None else low_rank_part(states, factors)
             states = self._project(states) + added
         made = [self._rotary(states, position_ids, *kind) for kind in self.kinds]

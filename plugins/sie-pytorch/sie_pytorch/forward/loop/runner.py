@@ -22,8 +22,8 @@ from sie_pytorch.forward.lora.low_rank import joined_part
 from sie_pytorch.forward.protocol import LowRank, RunnerContext, RunnerUnfitError, weight_bytes
 from sie_pytorch.forward.transfers import Transfers
 
-COMPUTES = frozenset(Feature)
-"""All that the table can say."""
+COMPUTES = frozenset(Feature) - {Feature.DISENTANGLED}
+"""What the table can say, but for the attention of DeBERTa, which has a runner of its own."""
 
 
 class EncoderLoop:

@@ -71,7 +71,8 @@ class LayerStack:
         self.heads: int = config.num_attention_heads
         self.key_heads: int = (getattr(config, "num_key_value_heads", None) if self.row.groups else None) or self.heads
         self.head_size = plain_linear(self.modules[0], self.row.attention_output).in_features // self.heads
-        self.scale: float = (getattr(config, "query_pre_attn_scalar", None) or self.head_size) ** -0.5
+        terms = 3 if self.row.disentangled else 1
+        self.scale: float = (getattr(config, "query_pre_attn_scalar", None) or terms * self.head_size) ** -0.5
         """What scores are multiplied by."""
         self.causal = self.row.causal and is_causal(config)
         names = ("hidden_act", "activation", "hidden_activation")

@@ -6,12 +6,12 @@
 
 #include <algorithm>
 
-#include "functions.h"
-#include "product.h"
+#include "distances.h"
+#include "../functions.h"
 
 struct Scratch { // a thread's own, for sequences up to the longest
     element *keys, *values, *weights;
-    float *scores;
+    float *scores, *of_queries, *of_keys; // the last two: scores of distances
 };
 
 // The panels of a matrix `wide` columns wide: `body(column, vectors)` with the number of vectors at compile time.
@@ -114,10 +114,11 @@ static inline void lay_out(const element *key, const element *value, int64_t str
 
 // Attends for one head, whose keys and values `lay_out` laid out. `query` points at its first token's elements,
 // `stride` apart, `width` wide (a multiple of LANES); the result is written the same way at `output`, `output_stride`
-// apart. Of the `length` tokens the first `keys` are seen. A token that sees nothing gets zeros.
+// apart. Of the `length` tokens the first `keys` are seen. A token that sees nothing gets zeros. `distances`, or null,
+// has scored the keys.
 static inline void attend(const element *query, int64_t stride, int64_t length, int64_t keys, int64_t width,
-                          const Sight &sight, float scale, const Scratch &scratch, element *output,
-                          int64_t output_stride) {
+                          const Sight &sight, float scale, const DistanceScores *distances, const Scratch &scratch,
+                          element *output, int64_t output_stride) {
     const int64_t padded = round_up(keys, LANES);
     for_tiles(length, [&](auto height, int64_t start) {
         // The panels that the first and the last row of the tile see between them.
@@ -133,6 +134,8 @@ static inline void attend(const element *query, int64_t stride, int64_t length, 
                 for (int v = 0; v < vectors(); v++)
                     store(scratch.scores + row * padded + first - low + v * LANES, sums[row][v]);
         });
+        if (distances)
+            distances->add<height()>(query + start * stride, stride, start, low, high, scratch.scores, padded);
         float shares[height()];
         for (int row = 0; row < height(); row++) {
             const int64_t first = std::max<int64_t>(0, start + row - sight.behind + 1) - low;
