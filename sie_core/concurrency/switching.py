@@ -23,6 +23,11 @@ class Switching:
         self._at_work = 0
         self._usual_s = sys.getswitchinterval()
 
+    @property
+    def is_shortened(self) -> bool:
+        """Whether anything large is at work."""
+        return self._at_work > 0
+
     @contextmanager
     def shortened(self) -> Iterator[None]:
         """Count something large as at work."""

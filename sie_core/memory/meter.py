@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from functools import cache
 from math import inf
 from typing import Any, TypeVar
 
 from sie_core.concurrency.pool import CpuPool
 from sie_core.concurrency.threads import on_pool
 from sie_core.contracts import Device, DeviceMemory, DeviceProbe, StageStatus
+from sie_core.memory.heap import trim_heap
 
 log = logging.getLogger(__name__)
 
@@ -149,22 +148,6 @@ def within_limit(memory: DeviceMemory, limit: int | None) -> DeviceMemory:
         return memory
     own = memory.used if memory.own is None else memory.own
     return min(memory, DeviceMemory(own, limit, own), key=lambda view: view.total - view.used)
-
-
-def trim_heap() -> None:
-    """Have glibc return its free pages to the operating system.
-
-    Otherwise freed memory between blocks that stay counts as used: 20 MB after a load, all weights after an unload.
-    """
-    trim = _malloc_trim()
-    if trim is not None:
-        trim(0)
-
-
-@cache
-def _malloc_trim() -> Callable[[int], object] | None:
-    # Look the function up once: every look-up by ctypes leaves a reference cycle.
-    return getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
 
 def _checked(memory: object) -> DeviceMemory:

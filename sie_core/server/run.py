@@ -16,7 +16,9 @@ from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 from sie_core.api import SOCKETS, Browsers, Gate, allowed_hosts, create_app, error_response
 from sie_core.catalog import build_catalog, open_folder
 from sie_core.catalog.sources.watcher import CatalogWatch
+from sie_core.concurrency.switching import SWITCHING
 from sie_core.engine import Engine, build_engine
+from sie_core.memory.heap import bound_heap, keep_trimmed
 from sie_core.plugins import PluginSet
 from sie_core.serving.draining import Drain
 from sie_core.serving.http_server import HttpServer, run_loop
@@ -48,6 +50,7 @@ def serve(settings: Settings, plugins: PluginSet, on_ready: OnReady = lambda url
     """
     require_temporary_folder()
     gc.set_threshold(*COLLECT_EVERY)
+    bound_heap()
     with contextlib.closing(listen(settings.http_host, settings.http_port)) as listener:
         run_loop(_serve(settings, plugins, listener, on_ready))
 
@@ -82,11 +85,12 @@ async def _serve(settings: Settings, plugins: PluginSet, listener: socket.socket
         engine.follow,
         engine.note,
     )
-    watching = asyncio.create_task(watch.run())
+    beside = [asyncio.create_task(each) for each in (watch.run(), keep_trimmed(lambda: SWITCHING.is_shortened))]
     try:
         await server.serve_on(listener, partial(_start, engine, listener, on_ready))
     finally:
-        watching.cancel()
+        for task in beside:
+            task.cancel()
         await engine.close()
         log.info("stopped")
 

@@ -21,6 +21,7 @@ from sie_core.cluster.probes import probes, refusal
 from sie_core.cluster.processes import Program, sie
 from sie_core.cluster.worker.intake import Intake
 from sie_core.engine import Engine, build_engine
+from sie_core.memory.heap import bound_heap, keep_trimmed
 from sie_core.plugins import PluginSet
 from sie_core.server.run import COLLECT_EVERY, require_temporary_folder
 from sie_core.serving.draining import Drain
@@ -55,6 +56,7 @@ def work(
     """
     require_temporary_folder()
     gc.set_threshold(*COLLECT_EVERY)
+    bound_heap()
     with contextlib.closing(listen(settings.http_host, settings.http_port)) as listener:
         run_loop(_work(settings, plugins, listener, on_ready, _sidecar(settings) if with_sidecar else None))
 
@@ -81,7 +83,8 @@ async def _work(
         engine.note,
     )
     programs = [] if sidecar is None else [sidecar.run()]
-    beside = [asyncio.create_task(each) for each in (watch.run(), _tell(intake), *programs)]
+    trimming = keep_trimmed(lambda: intake.in_flight > 0)
+    beside = [asyncio.create_task(each) for each in (watch.run(), _tell(intake), trimming, *programs)]
     entry = listen_on(settings.ipc_socket_path)
     try:
         log.info("listening on %s", address_of(listener))

@@ -35,7 +35,7 @@ from sie_core.engine.residency.residency import Residency
 from sie_core.engine.timeouts import Timeouts
 from sie_core.memory import weight_bytes
 from sie_core.memory.estimates import Need
-from sie_core.memory.meter import trim_heap
+from sie_core.memory.heap import trim_heap
 from sie_core.plugins import PluginSet
 from sie_core.postprocess.converters import ConverterFailed, Converters, turned_on
 from sie_core.settings import Settings

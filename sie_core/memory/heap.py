@@ -1,0 +1,73 @@
+"""glibc's heap: bounded from the start, and what is free of it returned to the operating system.
+
+As it comes, glibc keeps what large requests leave behind: freed blocks of up to 32 MB stay in the heap for the next
+ones, and each of many threads has a heap of its own. A server that has answered a few large requests then holds several
+hundred MB that nobody uses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of malloc.h
+BOUNDS: Final = {
+    "MALLOC_TRIM_THRESHOLD_": (_TRIM_THRESHOLD, 16 * 2**20),
+    "MALLOC_MMAP_THRESHOLD_": (_MMAP_THRESHOLD, 4 * 2**20),
+    "MALLOC_ARENA_MAX": (_ARENA_MAX, 4),
+}
+"""The options that are set, by the variable with which an operator sets them: the free bytes at the heap's end that are
+kept, the bytes from which a block is returned as soon as it is freed, and the heaps there are."""
+LOOK_S: Final = 2.0
+"""Between two looks whether there is something to return."""
+WORTH: Final = 32 * 2**20
+"""Bytes that the process has grown since the last time; less is not worth the walk through the heap."""
+
+
+def bound_heap() -> None:
+    """Set `BOUNDS`, except what the operator has set; call it before threads are started."""
+    library = _library()
+    for variable, (option, value) in BOUNDS.items():
+        if library is not None and variable not in os.environ:
+            library.mallopt(option, value)
+
+
+def trim_heap() -> None:
+    """Return the free pages to the operating system.
+
+    Otherwise freed memory between blocks that stay counts as used: 20 MB after a load, all weights after an unload.
+    """
+    library = _library()
+    if library is not None:
+        library.malloc_trim(0)
+
+
+async def keep_trimmed(busy: Callable[[], bool], look_s: float = LOOK_S) -> None:
+    """Trim the heap whenever the process has grown and `busy` says that nothing large is at work. Never returns."""
+    least = _resident()
+    while True:
+        await asyncio.sleep(look_s)
+        least = min(least, _resident())
+        if _library() is not None and not busy() and _resident() >= least + WORTH:
+            await asyncio.to_thread(trim_heap)
+            least = _resident()
+
+
+def _resident() -> int:
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+@cache
+def _library() -> Any:
+    # Look it up once: every look-up by ctypes leaves a reference cycle. Other C libraries lack these functions.
+    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    return library if hasattr(library, "mallopt") and hasattr(library, "malloc_trim") else None
