@@ -46,6 +46,18 @@ def test_llamaindex_embeds_at_the_root_and_below_a_model(other_apis, minilm_serv
     assert_close([told["query"]], native(minilm_server, FAKE, [f"query: {TEXTS[0]}"]))
 
 
+def test_llamaindex_and_the_hub_s_client_embed_on_a_server_and_a_cluster(other_apis, served_fakes):
+    model, short = f"{served_fakes}/tei/{FAKE}", f"{served_fakes}/tei/sie-fake/dense"
+    told = other_apis.run("llamaindex_tei.py", url=model, other=short, texts=TEXTS)
+    references = native(served_fakes, FAKE, TEXTS)
+    assert_close(told["documents"], references)
+    assert_close(told["awaited"], references)
+    calls = [{"url": model, "text": TEXTS, "prompt_name": "query"}, {"url": f"{served_fakes}/tei/no/such", "text": "x"}]
+    query, unknown = other_apis.run("huggingface_tei.py", url=model, calls=calls)["answers"]
+    assert_close(query["vectors"], native(served_fakes, FAKE, TEXTS, is_query=True))
+    assert unknown["status"] == 404
+
+
 def test_haystack_embeds_and_ranks(other_apis, minilm_server, reranking_server):
     documents = ["a house", "a red fox", "red, no fox"]
     told = other_apis.run(
