@@ -55,15 +55,17 @@ check: .venv/.kernels ## format, lint, types, import contract
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-# Tests that compute within their own process, and start no servers or environments: two at a time.
-COMPUTING := tests/api tests/batching tests/catalog tests/cpu tests/flash tests/memory tests/postprocess tests/pytorch tests/sentence_transformers
+# Folders whose tests two workers run side by side, the longest file first. The others start servers and clusters, or
+# measure times: they run one by one.
+PARALLEL := $(addprefix tests/,verification api batching cache catalog cli concurrency cpu docs flash fuzz gliner memory \
+  objectstore packaging plugins postprocess pytorch queue sdk sentence_transformers text)
 
 test: check ## everything: the checks, then every test (TESTS="tests/engine -k drain")
 ifdef TESTS
 	$(BIN)/python -m pytest $(TESTS)
 else
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(COMPUTING)
-	$(BIN)/python -m pytest $(COMPUTING:%=--ignore=%)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(PARALLEL)
+	$(BIN)/python -m pytest $(PARALLEL:%=--ignore=%)
 endif
 
 docs: .venv/.stamp ## write the tables of the docs from the code
