@@ -228,6 +228,9 @@ class Settings(BaseSettings):
     max_concurrent_batches: int = Field(
         4, ge=1, description="Batches' worth of slices of one model that a worker holds at once."
     )
+    pipeline_depth: int = Field(
+        2, ge=1, description="Batches that a sidecar sends its adapter process ahead of the one that runs."
+    )
     batcher_max_batch_requests: int = Field(12, ge=1, description="Slices that count as a batch for that.")
     ipc_pool_size: int | None = Field(
         None, ge=1, description="Connections between sidecar and adapter process; unset: `SIE_MAX_CONCURRENT_BATCHES`."

@@ -204,6 +204,16 @@ class Engine:
         failing = [f"{model}: {problem}" for model, problem in self._failing().items()]
         return Health(live, ready, (*notes, *failing, *self._lifecycle.notes(), *self._pipeline.notes()))
 
+    @property
+    def queued_cost(self) -> int:
+        """Cost units that are queued for the device."""
+        return self._pipeline.device.queue.queued()[1]
+
+    @property
+    def all_prepared(self) -> bool:
+        """Whether no request waits for a thread that prepares it for the device."""
+        return not any(stage.waiting for stage in self._pipeline.stages().values())
+
     def status(self) -> EngineStatus:
         """Tell the state of the device, of every queue, model and load; waits for nothing."""
         cost, nbytes = self._pipeline.held()

@@ -21,6 +21,7 @@ from sie_core.cluster.gateway.metrics import GatewayMetrics
 from sie_core.cluster.gateway.workers import Workers
 from sie_core.cluster.ipc.listening import listen_on
 from sie_core.cluster.messages.status import WorkerStatus, encode_status
+from sie_core.cluster.messages.work import batch_bytes
 from sie_core.cluster.payloads.store import open_payload_store
 from sie_core.cluster.sidecar.metrics import SidecarMetrics
 from sie_core.cluster.sidecar.sidecar import Sidecar
@@ -75,7 +76,12 @@ async def running(folder: Path, **chosen: Any) -> AsyncIterator[Cluster]:
     plugins = discover(settings, BUILTINS)
     make = transport_maker(settings, plugins)
     engine = build_engine(settings, plugins, gated=True)
-    intake = Intake(engine, lambda: encode_status(WorkerStatus(True, None, engine.models())))
+    intake = Intake(
+        engine,
+        lambda: encode_status(WorkerStatus(True, None, engine.models())),
+        lambda: (engine.queued_cost / settings.max_batch_cost, engine.all_prepared),
+        batch_bytes=batch_bytes(settings),
+    )
     await engine.start()
     server = await asyncio.get_running_loop().create_unix_server(
         intake.stream, sock=listen_on(settings.ipc_socket_path)

@@ -13,9 +13,9 @@ from sie_core.cluster.broker import Make, open_transport
 from sie_core.cluster.gateway.dead_letters import bury
 from sie_core.cluster.gateway.flight import Flight, Part, queue_error, unreadable
 from sie_core.cluster.gateway.metrics import GatewayMetrics
-from sie_core.cluster.gateway.slicing import BATCH_BYTES_A_COST, Packed
+from sie_core.cluster.gateway.slicing import Packed
 from sie_core.cluster.messages.frames import FrameError, decode, encode
-from sie_core.cluster.messages.work import decode_result, encode_offered, read_result
+from sie_core.cluster.messages.work import batch_bytes, decode_result, encode_offered, read_result
 from sie_core.cluster.payloads.fetching import Fetcher
 from sie_core.cluster.payloads.holding import Holder
 from sie_core.cluster.payloads.offers import Offer
@@ -135,7 +135,7 @@ class Courier:
         transport = self.transport
         self._numbers += 1
         reply = f"{self._reply}.{self._numbers}"
-        most = min(transport.max_payload // 2, BATCH_BYTES_A_COST * self._settings.max_batch_cost)
+        most = min(transport.max_payload // 2, batch_bytes(self._settings))
         flight = self._flights[reply] = Flight(packed, reply, left_s, most, trace, self)
         try:
             await self._tell_needed(packed.model)

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 
 from sie_core.cluster.messages.work import MOST_ITEMS, WorkOperation
 
-BATCH_BYTES_A_COST = 4
-"""About how many bytes a token has: a slice is no larger than a batch."""
-
 
 @dataclass(frozen=True, slots=True)
 class Packed:

@@ -34,6 +34,26 @@ class Kind(IntEnum):
     ORPHAN = 7
     """To the sidecar: a result that another sidecar waited for. The payload is a frame whose head names the slice's id
     and reply; the result is its section."""
+    WAITS = 8
+    """To the sidecar: the slice of that number waits for a load, and does not hold up others."""
+    GOES_ON = 9
+    """To the sidecar: it waits no more."""
+    QUEUED = 10
+    """To the sidecar: how many batches are queued for the device, as `pack_queued` writes it. The number is that of
+    the slices that had come by all connections."""
+
+
+_QUEUED = struct.Struct("!d")
+
+
+def pack_queued(batches: float) -> bytes:
+    """Write the payload of `Kind.QUEUED`."""
+    return _QUEUED.pack(batches)
+
+
+def read_queued(payload: bytes) -> float:
+    """Read it; 0 of what is none."""
+    return float(_QUEUED.unpack(payload)[0]) if len(payload) == _QUEUED.size else 0.0
 
 
 OnFrame = Callable[["FrameStream", Kind, int, bytes], None]

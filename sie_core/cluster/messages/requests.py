@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import MISSING, fields, replace
 from operator import attrgetter
 from typing import Any
 
@@ -18,6 +19,7 @@ OF_THE_HEAD = frozenset({"model", "operation", "items", "request_id", "deadline"
 TUPLES = frozenset({"output_types", "labels"})
 MEDIA = ("audio", "video", "document")
 MOST_VALUES = 1 << 20
+Place = Callable[[], AbstractContextManager[bool]]
 
 
 class _Fields:
@@ -58,7 +60,11 @@ def pack_item(item: Item) -> bytes:
 
 
 def read_request(
-    head: Mapping[str, Any], shared: bytes | memoryview, items: Sequence[bytes | memoryview], query: bytes | memoryview
+    head: Mapping[str, Any],
+    shared: bytes | memoryview,
+    items: Sequence[bytes | memoryview],
+    query: bytes | memoryview,
+    place: Place | None = None,
 ) -> InferenceRequest:
     """Read a slice as a request of its own.
 
@@ -68,6 +74,7 @@ def read_request(
         shared: From `pack_shared`.
         items: From `pack_item`.
         query: From `pack_item`; empty where there is none.
+        place: Of `LoadWait`; None: there is always one.
 
     Raises:
         FrameError: It is not what these functions write.
@@ -79,7 +86,7 @@ def read_request(
     try:
         shared_fields: dict[str, Any] = {name: tuple(told[name]) if name in TUPLES else told[name] for name in told}
         if "load_wait" in told:
-            shared_fields["load_wait"] = read_load_wait(told["load_wait"])
+            shared_fields["load_wait"] = read_load_wait(told["load_wait"], place)
         if "reply" in told:
             shared_fields["reply"] = ReplyForm(*told["reply"])
         return InferenceRequest(
@@ -123,10 +130,11 @@ def load_wait_row(wait: LoadWait) -> list[Any]:
     return [wait.seconds, wait.if_soon]
 
 
-def read_load_wait(row: Sequence[Any]) -> LoadWait:
-    """Read it."""
+def read_load_wait(row: Sequence[Any], place: Place | None = None) -> LoadWait:
+    """Read it, with places of this process."""
     seconds, if_soon = row
-    return LoadWait(float(seconds), bool(if_soon))
+    wait = LoadWait(float(seconds), bool(if_soon))
+    return wait if place is None else replace(wait, place=place)
 
 
 def _plain(value: Any) -> Any:

@@ -15,6 +15,7 @@ import msgpack
 
 from sie_core.cluster.messages.frames import FrameError, decode, encode, read_head, sections_of
 from sie_core.contracts import Operation, Timing, Usage
+from sie_core.settings import Settings
 
 MOST_ITEMS = 32
 """Items of one slice."""
@@ -24,6 +25,8 @@ OPERATIONS: tuple[str, ...] = (*get_args(Operation), "tokenize", "decode")
 Head = TypeVar("Head", "WorkHead", "ResultHead")
 MOST_KNOWN_BYTES = 1024
 """Of what items share, where its key is kept: most requests share the same few."""
+BATCH_BYTES_A_COST = 4
+"""About how many bytes a token has."""
 _TOKEN = re.compile(r"[*>\s]")
 
 
@@ -233,6 +236,11 @@ def read_result(told: Mapping[str, Any], sections: Sequence[memoryview]) -> tupl
     if not all(text.isprintable() for text in (head.lora or "", *head.ignored_options)):
         raise FrameError("names in a result hold control characters")
     return head, _parts(sections[0], head.items)
+
+
+def batch_bytes(settings: Settings) -> int:
+    """Give the bytes of items that make about a batch."""
+    return BATCH_BYTES_A_COST * settings.max_batch_cost
 
 
 def subject(*tokens: str) -> str:

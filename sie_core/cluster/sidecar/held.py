@@ -23,6 +23,10 @@ class Slice:
     """The slice; empty while it is fetched."""
     sent: bool = False
     """Whether the adapter process has it."""
+    loading: bool = False
+    """Whether it waits there for a load."""
+    credited: bool = False
+    """Whether its pull has its credit back already."""
     offer: Offer | None = None
     """Where its result can be fetched, if it is larger than a message."""
     answered: bool = False

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from sie_core.cluster.ipc.framing import FrameStream, Kind
+from sie_core.cluster.ipc.framing import FrameStream, Kind, read_queued
 from sie_core.cluster.ipc.listening import is_own_user
 from sie_core.cluster.messages.frames import FrameError, read_head
 
@@ -29,6 +29,8 @@ class Link:
         on_down: Called when it does not any more; with True where its connections ended, and with them what it had.
         on_result: Takes the number and the result of a slice.
         on_orphan: Takes a result that another sidecar waited for; see `Kind.ORPHAN`.
+        on_loading: Takes the number of a slice, and whether it waits for a load from now on.
+        on_queued: Takes how many slices had come and how many batches were queued then.
     """
 
     def __init__(
@@ -40,9 +42,12 @@ class Link:
         on_down: Callable[[bool], None],
         on_result: Callable[[int, bytes], None],
         on_orphan: Callable[[bytes], None],
+        on_loading: Callable[[int, bool], None],
+        on_queued: Callable[[int, float], None],
     ) -> None:
         self._path, self._connections, self._ping_s = path, connections, ping_s
         self._on_up, self._on_down, self._on_result, self._on_orphan = on_up, on_down, on_result, on_orphan
+        self._on_loading, self._on_queued = on_loading, on_queued
         self._streams: list[FrameStream] = []
         self._of: dict[int, FrameStream] = {}
         self._ended = asyncio.Event()
@@ -112,6 +117,10 @@ class Link:
         if kind is Kind.RESULT:
             if self._of.pop(number, None) is not None:
                 self._on_result(number, payload)
+        elif kind is Kind.QUEUED:
+            self._on_queued(number, read_queued(payload))
+        elif kind in (Kind.WAITS, Kind.GOES_ON):
+            self._on_loading(number, kind is Kind.WAITS)
         elif kind is Kind.ORPHAN:
             self._on_orphan(payload)
         elif kind is Kind.STATUS:

@@ -10,13 +10,14 @@ from typing import Any
 
 from sie_core.cluster.messages.errors import GIVEN_TOO_OFTEN, WORKER_LOST, error_to_map
 from sie_core.cluster.messages.frames import FrameError, decode, encode
-from sie_core.cluster.messages.work import ResultHead, WorkHead, encode_result, read_work_head
+from sie_core.cluster.messages.work import ResultHead, WorkHead, batch_bytes, encode_result, read_work_head
 from sie_core.cluster.payloads.fetching import Fetcher
 from sie_core.cluster.payloads.holding import Holder
 from sie_core.cluster.payloads.offers import Offer
 from sie_core.cluster.payloads.room import Room
 from sie_core.cluster.payloads.store import PayloadStore
 from sie_core.cluster.sidecar.checking import checked_head
+from sie_core.cluster.sidecar.flow import Ahead, Turns
 from sie_core.cluster.sidecar.gateways import Gateways, inbox_of
 from sie_core.cluster.sidecar.held import Held, Slice
 from sie_core.cluster.sidecar.link import Link
@@ -61,9 +62,11 @@ class Sidecar:
     ) -> None:
         self._transport, self._settings, self._worker, self._metrics = transport, settings, worker, metrics
         self._held = Held()
-        self._waiting: deque[Slice] = deque()
+        self._waiting = Turns()
         """Slices that the adapter process has not been sent."""
-        self._at_work = 0
+        self._ahead = Ahead(batch_bytes(settings))
+        self._at_work = self._loading = 0
+        """Slices that the adapter process has, and those of them that wait for a load."""
         self._alone = False
         """Whether the one at work is to be alone."""
         self._cancelled: dict[str, None] = {}
@@ -83,8 +86,9 @@ class Sidecar:
         connections = settings.ipc_pool_size or settings.max_concurrent_batches
         ping_s = settings.worker_ping_interval_ms / 1000
         self.link = Link(
-            settings.ipc_socket_path, connections, ping_s, self._up, self._down, self._answered, self._orphan
-        )
+            settings.ipc_socket_path, connections, ping_s,
+            self._up, self._down, self._answered, self._orphan, self._waits_for_load, self._queued,
+        )  # fmt: skip
         metrics.watch(lambda: len(self._held), lambda: self.link.up)
 
     @property
@@ -153,7 +157,8 @@ class Sidecar:
         for held in at_work:
             # Whose next attempt runs alone: it may have been what ended the process.
             self._finish(held, _word(held.head, WORKER_LOST), "lost")
-        self._at_work, self._alone = 0, False
+        self._at_work, self._loading, self._alone = 0, 0, False
+        self._ahead.clear()
 
     def _delivered(self, delivery: Delivery, pull: Pull) -> None:
         self._metrics.pulled.inc()
@@ -194,6 +199,8 @@ class Sidecar:
             if held.head.id == head.id:
                 if held.pull is pull:
                     pull.add_credit(1)
+                else:
+                    held.credited = False
                 held.delivery, held.pull = delivery, pull
                 return True
         return False
@@ -222,8 +229,8 @@ class Sidecar:
 
     def _take(self, held: Slice) -> None:
         """Send a slice on, or have it wait for its turn."""
-        if self._waiting or self._alone or held.alone:
-            self._waiting.append(held)
+        if self._waiting or self._alone or held.alone or not self._may_send():
+            self._waiting.add(held)
             self._dispatch()
         else:
             self._send(held)
@@ -259,17 +266,39 @@ class Sidecar:
             self._room.leave(held)
 
     def _dispatch(self) -> None:
-        """Send what waits; what is to be alone goes when nothing is at work."""
+        """Send what waits, as far as there is room; what is to be alone goes when nothing is at work."""
         while self._waiting and not self._alone:
-            if self._waiting[0].alone:
+            if self._waiting.next_is_alone:
                 if self._at_work:
                     return
                 self._alone = True
-            self._send(self._waiting.popleft())
+            elif not self._may_send():
+                return
+            for held in self._waiting.take(batch_bytes(self._settings)):
+                self._send(held)
+
+    def _may_send(self) -> bool:
+        """Whether the adapter process has less queued than it may, or nothing to do at all."""
+        return self._ahead.batches < self._settings.pipeline_depth or self._at_work <= self._loading
+
+    def _queued(self, received: int, batches: float) -> None:
+        self._ahead.reported(received, batches)
+        self._dispatch()
+
+    def _waits_for_load(self, number: int, waits: bool) -> None:
+        """Let a slice that waits for a load hold up no other: neither here nor at the broker."""
+        held = self._held.get(number)
+        if held is None or not held.sent or held.answered or held.loading == waits:
+            return
+        held.loading = waits
+        self._loading += 1 if waits else -1
+        self._give_credit(held)
+        self._dispatch()
 
     def _send(self, held: Slice) -> None:
         held.sent = True
         self._at_work += 1
+        self._ahead.sent(held.head.cost)
         self.link.send(held.number, held.frame)
         held.frame = b""  # it may be large, and its result larger still
 
@@ -278,10 +307,12 @@ class Sidecar:
         if held is not None and not held.answered:
             self._metrics.items.inc(held.head.items)
             self._finish(held, frame, "answered")
-            self._end_work()
+            self._end_work(held)
 
-    def _end_work(self) -> None:
+    def _end_work(self, held: Slice) -> None:
         self._at_work -= 1
+        self._loading -= held.loading
+        held.loading = False
         self._alone = False
         if self._waiting:
             self._dispatch()
@@ -334,7 +365,8 @@ class Sidecar:
     def _release(self, held: Slice) -> None:
         """Acknowledge a slice and hold it no more."""
         if self._held.remove(held):
-            self._drop(held.delivery, held.pull, None)
+            held.delivery.ack()
+            self._give_credit(held)
         if held.offer is not None:
             self._holder.withdraw(held.offer)
         if not self._held:
@@ -347,14 +379,19 @@ class Sidecar:
         pull.add_credit(1)
 
     def _hand_back(self, slices: list[Slice]) -> None:
-        self._waiting = deque(each for each in self._waiting if each not in slices)
         for held in slices:
+            self._waiting.remove(held)
             if self._held.remove(held):
                 self._metrics.ended.labels("handed_back").inc()
                 held.delivery.nak()
-                held.pull.add_credit(1)
+                self._give_credit(held)
         if not self._held:
             self._idle.set()
+
+    def _give_credit(self, held: Slice) -> None:
+        if not held.credited:
+            held.credited = True
+            held.pull.add_credit(1)
 
     def _run(self, errand: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(errand)
@@ -388,8 +425,8 @@ class Sidecar:
             self._release(held)
             if held.sent:
                 self.link.cancel(held.number)
-                self._end_work()
-            elif held in self._waiting:
+                self._end_work(held)
+            else:
                 self._waiting.remove(held)
 
     async def _mark(self) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Protocol
 
 from sie_sdk.wire import pack, unpack
 
 from sie_core.cluster.messages.errors import error_to_map
 from sie_core.cluster.messages.frames import FrameError
-from sie_core.cluster.messages.requests import read_load_wait, read_request
+from sie_core.cluster.messages.requests import Place, read_load_wait, read_request
 from sie_core.cluster.messages.work import ResultHead, WorkHead, encode_result, read_work_head, to_map, work_sections
 from sie_core.contracts import (
     DecodeRequest,
@@ -29,6 +31,8 @@ NO_USAGE = Usage()
 ASKED = ("model", "operation", "request_id", "client", "priority", "left_s")
 """Of a head, what the request is made of."""
 
+Places = Callable[[WorkHead], AbstractContextManager[bool]]
+
 log = logging.getLogger(__name__)
 
 
@@ -36,10 +40,15 @@ class WorkerBackend(InferenceBackend, TokenizingBackend, DecodingBackend, Protoc
     """What answers."""
 
 
-async def answer(backend: WorkerBackend, frame: bytes) -> bytes:
+async def answer(backend: WorkerBackend, frame: bytes, places: Places | None = None) -> bytes:
     """Answer a slice.
 
     Every failure is a result with an error of the table; what nobody foresaw is logged in full.
+
+    Args:
+        backend: Answers.
+        frame: The slice.
+        places: Makes what is entered around a wait for a load; None: there is always a place.
 
     Raises:
         FrameError: There is no head that says to whom.
@@ -48,7 +57,7 @@ async def answer(backend: WorkerBackend, frame: bytes) -> bytes:
     current_request.set(RequestFields(head.request_id, _trace_id(head), head.model))
     started = time.monotonic()
     try:
-        reply, items = await _run(backend, head, frame)
+        reply, items = await _run(backend, head, frame, None if places is None else partial(places, head))
     except InferenceError as error:
         return _failure(head, error)
     except FrameError as error:
@@ -70,21 +79,23 @@ def error_result(head: WorkHead, error: InferenceError) -> bytes:
     return _failure(head, error)
 
 
-async def _run(backend: WorkerBackend, head: WorkHead, frame: bytes) -> tuple[InferenceReply | None, Sequence[bytes]]:
+async def _run(
+    backend: WorkerBackend, head: WorkHead, frame: bytes, place: Place | None
+) -> tuple[InferenceReply | None, Sequence[bytes]]:
     shared, items, query = work_sections(frame, head)
     if head.operation in ("tokenize", "decode"):
         told: Any = unpack(shared)
-        return None, await _ask_tokenizer(backend, head, told, [unpack(item) for item in items])
+        return None, await _ask_tokenizer(backend, head, told, [unpack(item) for item in items], place)
     told = {name: getattr(head, name) for name in ASKED}
-    reply = await backend.infer(read_request(told, shared, items, query))
+    reply = await backend.infer(read_request(told, shared, items, query, place))
     return reply, reply.items
 
 
 async def _ask_tokenizer(
-    backend: WorkerBackend, head: WorkHead, shared: Mapping[str, Any], items: Sequence[Any]
+    backend: WorkerBackend, head: WorkHead, shared: Mapping[str, Any], items: Sequence[Any], place: Place | None
 ) -> list[bytes]:
     deadline = None if head.left_s is None else time.monotonic() + head.left_s
-    wait = read_load_wait(shared["load_wait"])
+    wait = read_load_wait(shared["load_wait"], place)
     if head.operation == "decode":
         asked = DecodeRequest(head.model, items, head.request_id, shared["special"], deadline, wait)
         return [pack(text) for text in await backend.decode(asked)]

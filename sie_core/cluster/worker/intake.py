@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import NamedTuple
 
-from sie_core.cluster.ipc.framing import FrameStream, Kind
+from sie_core.api.http.waiting import WaitingPlaces
+from sie_core.cluster.ipc.framing import FrameStream, Kind, pack_queued
 from sie_core.cluster.ipc.listening import is_own_user
 from sie_core.cluster.messages.frames import FrameError
+from sie_core.cluster.messages.work import WorkHead
 from sie_core.cluster.worker.answering import WorkerBackend, answer
 from sie_core.cluster.worker.orphans import AtWork, Orphans
 
@@ -18,6 +21,17 @@ log = logging.getLogger(__name__)
 
 DRAIN_S = 5.0
 """How long a sidecar may take to say that it sends no more."""
+REPORT_S, REPORTS_A_BATCH = 0.002, 4
+"""How soon a sidecar is told what is queued, and by what part of a batch it has changed then."""
+
+
+class Came(NamedTuple):
+    """What a sidecar has sent since it connected."""
+
+    slices: int = 0
+    bytes: int = 0
+    ended: int = 0
+    """Of the slices."""
 
 
 class Intake:
@@ -29,13 +43,29 @@ class Intake:
     Args:
         backend: Answers.
         status: Writes what a sidecar is told of this process.
+        queued: Tells how many batches are queued for the device, and whether nothing waits to be prepared for it.
         on_close: Called when this closes.
+        most_waiting: Slices that may wait for the load of one model.
+        batch_bytes: Bytes of slices that make about a batch.
     """
 
     def __init__(
-        self, backend: WorkerBackend, status: Callable[[], bytes], on_close: Callable[[], None] = lambda: None
+        self,
+        backend: WorkerBackend,
+        status: Callable[[], bytes],
+        queued: Callable[[], tuple[float, bool]],
+        on_close: Callable[[], None] = lambda: None,
+        *,
+        most_waiting: int = 512,
+        batch_bytes: int = 65_536,
     ) -> None:
         self._backend, self._status, self._on_close = backend, status, on_close
+        self._queued, self._batch_bytes = queued, batch_bytes
+        self._places = WaitingPlaces(most_waiting)
+        self._came = Came()
+        self._reported = Came()
+        self._reported_batches = 0.0
+        self._reporting: asyncio.TimerHandle | None = None
         self._at_work: dict[tuple[FrameStream, int], AtWork] = {}
         self._orphans = Orphans()
         self._streams: dict[FrameStream, asyncio.Event] = {}
@@ -65,6 +95,7 @@ class Intake:
             self._told = status
             for stream in self._streams:
                 stream.send(Kind.STATUS, 0, status)
+        self._report_soon()
 
     def close(self) -> None:
         """Have the sidecars send no more."""
@@ -103,6 +134,7 @@ class Intake:
         if not self._open:
             stream.send(Kind.DRAIN, 0)
         if len(self._streams) == 1:
+            self._came, self._reported, self._reported_batches = Came(), Came(), 0.0
             self._orphans.tell_all(stream)
 
     def _frame(self, stream: FrameStream, kind: Kind, number: int, payload: bytes) -> None:
@@ -118,10 +150,12 @@ class Intake:
 
     def _take(self, stream: FrameStream, number: int, frame: bytes) -> None:
         """Have a slice answered; one that is computed already, for a sidecar that has gone, is not begun again."""
+        self._came = Came(self._came.slices + 1, self._came.bytes + len(frame), self._came.ended)
+        self._report_soon()
         work = self._orphans.take(frame) if self._orphans else None
         if work is None:
             work = AtWork(frame, None)
-            work.task = asyncio.get_running_loop().create_task(self._answer(frame))
+            work.task = asyncio.get_running_loop().create_task(self._answer(work))
             # A task that is cancelled before it begins ends without a line of its own.
             work.task.add_done_callback(partial(self._ended, work))
         elif work.result is not None:
@@ -131,9 +165,9 @@ class Intake:
         self._at_work[work.to] = work
         self._idle.clear()
 
-    async def _answer(self, frame: bytes) -> bytes | None:
+    async def _answer(self, work: AtWork) -> bytes | None:
         try:
-            return await answer(self._backend, frame)
+            return await answer(self._backend, work.frame, partial(self._waiting, work))
         except FrameError as error:
             log.error("a slice that names nobody is dropped: %s", error)
             return None
@@ -144,9 +178,49 @@ class Intake:
             self._orphans.finish(work, result, next(iter(self._streams), None))
             return
         stream, number = work.to
+        self._came = self._came._replace(ended=self._came.ended + 1)
+        self._report_soon()
         if result is not None:
             stream.send(Kind.RESULT, number, result)
         self._remove(work.to)
+
+    @contextlib.contextmanager
+    def _waiting(self, work: AtWork, head: WorkHead) -> Iterator[bool]:
+        """Tell the sidecar that a slice waits for a load, and when it does no more; False where too many do."""
+        with self._places.take(head.model, len(work.frame)) as may_wait:
+            if may_wait:
+                _tell(work, Kind.WAITS)
+            try:
+                yield may_wait
+            finally:
+                if may_wait:
+                    _tell(work, Kind.GOES_ON)
+
+    def _report_soon(self) -> None:
+        """Tell the sidecar before long what is queued."""
+        if self._reporting is None:
+            self._reporting = asyncio.get_running_loop().call_later(REPORT_S, self._report, self._came)
+
+    def _report(self, came: Came) -> None:
+        """Tell the sidecar what is queued, where that has changed by much.
+
+        What is being prepared is not queued yet. Until nothing waits for that, the sidecar goes by the bytes of all
+        that is not answered.
+
+        Args:
+            came: What had come a moment ago, and is queued by now if it does not wait to be prepared.
+        """
+        self._reporting = None
+        batches, all_prepared = self._queued()
+        slices = came.slices if all_prepared else max(self._reported.slices, self._came.ended)
+        stream, least = next(iter(self._streams), None), 1 / REPORTS_A_BATCH
+        changed = abs(batches - self._reported_batches) >= least or (batches == 0 < self._reported_batches)
+        many = slices > self._reported.slices and came.bytes - self._reported.bytes >= least * self._batch_bytes
+        if stream is not None and (changed or many):
+            self._reported, self._reported_batches = Came(slices, came.bytes), batches
+            stream.send(Kind.QUEUED, slices, pack_queued(batches))
+        if self._came.slices > slices:
+            self._report_soon()
 
     def _remove(self, place: tuple[FrameStream, int]) -> None:
         del self._at_work[place]
@@ -163,6 +237,12 @@ class Intake:
                 self._remove(place)
             else:
                 _cancel(work)
+
+
+def _tell(work: AtWork, kind: Kind) -> None:
+    if work.to is not None:
+        stream, number = work.to
+        stream.send(kind, number)
 
 
 def _cancel(work: AtWork) -> None:

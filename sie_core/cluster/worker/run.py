@@ -17,6 +17,7 @@ from sie_core.catalog import build_catalog, open_folder
 from sie_core.catalog.sources.watcher import CatalogWatch
 from sie_core.cluster.ipc.listening import listen_on
 from sie_core.cluster.messages.status import WorkerStatus, encode_status
+from sie_core.cluster.messages.work import batch_bytes
 from sie_core.cluster.probes import probes, refusal
 from sie_core.cluster.processes import Program, sie
 from sie_core.cluster.worker.intake import Intake
@@ -71,7 +72,14 @@ async def _work(
         collector(registry=engine.metrics.registry)
     # The sidecar drains with this process, and before it: what it has is answered by this one.
     on_close = (lambda: None) if sidecar is None else sidecar.terminate
-    intake = Intake(engine, lambda: encode_status(_status(engine)), on_close)
+    intake = Intake(
+        engine,
+        lambda: encode_status(_status(engine)),
+        lambda: (engine.queued_cost / settings.max_batch_cost, engine.all_prepared),
+        on_close,
+        most_waiting=settings.max_concurrent_requests,
+        batch_bytes=batch_bytes(settings),
+    )
     app = probes(lambda: engine.health().live_problem, lambda: engine.health().ready_problem, engine.metrics.registry)
     server = HttpServer(app, refusal)
     Drain(intake, settings.drain_timeout_s, server.stop).install()
