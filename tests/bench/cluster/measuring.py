@@ -6,6 +6,7 @@ import asyncio
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,6 +17,7 @@ import uvloop
 
 from tests.bench.clients.closed_loop import Round, drive
 from tests.bench.cluster.bare import round_trip_s
+from tests.bench.cluster.profiling import profile, variables
 from tests.bench.cluster.running import MODEL, cluster, standalone
 from tests.bench.processes.running import HOST
 
@@ -58,6 +60,11 @@ def measure(plan: Plan) -> dict[str, Any]:
                 found["p50_ms"]["bare"].append(1000 * bare)
             for name, (clients, items) in CPU_OF.items():
                 found["cpu_us"][name] = _by_process(plan, port, processes, MODEL, clients, items)
+        sampled = variables(folder / "samples")
+        with cluster(folder / "sampled", 1, variables=sampled) as (port, processes):
+            _ask(port, MODEL, 32, 1, WARM_UP)
+            load = partial(_ask, port, MODEL, 32, 1, 4 * plan.requests)
+            found["profile"] = profile(folder / "samples", processes, ("gateway", "sidecar"), load)
         for workers in plan.workers:
             with cluster(folder / f"sleeping{workers}", workers, SLEEPING) as (port, processes):
                 used = _by_process(plan, port, processes, SLEEPING, 32, 32)

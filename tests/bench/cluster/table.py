@@ -8,6 +8,7 @@ from typing import Any
 
 LATENCY_HEAD = ("one client, one text", "p50 ms", "over the server ms")
 CPU_HEAD = ("CPU µs", "gateway", "sidecar", "worker", "broker", "requests/s")
+PARTS_HEAD = ("process", "named", "parts of its CPU, 32 clients and one text a request")
 PROCESSES = ("gateway", "sidecar", "worker", "broker")
 
 
@@ -32,3 +33,14 @@ def cpu(found: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
     for workers, used in found.get("sleeping_cpu_us", {}).items():
         title = f"an item of 32 by 32 clients, {workers} sleeping workers"
         yield title, *(f"{used[each]:.1f}" for each in PROCESSES), f"{used['requests_s']:,.0f}"
+    sleeping = list(found.get("sleeping_cpu_us", {}).values())
+    if len(sleeping) > 1:
+        spread = [max(each[name] for each in sleeping) / min(each[name] for each in sleeping) for name in PROCESSES]
+        yield "most over least of these", *(f"{each:.2f} ×" for each in spread), ""
+
+
+def parts(found: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
+    """Write by which parts of a program its CPU is used."""
+    for process, shares in found.get("profile", {}).items():
+        named = 1 - shares.get("unnamed", 0.0)
+        yield process, f"{named:.0%}", ", ".join(f"{part} {share:.0%}" for part, share in shares.items())
