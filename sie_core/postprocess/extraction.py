@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sie_sdk.wire import pack
+from sie_sdk.wire import pack, pack_in_parts
 
 from sie_core.contracts import (
     Box,
@@ -32,7 +32,7 @@ def encode_extraction(output: ItemOutput, item_id: str | None = None, truncated:
         "objects": [_object(each) for each in output.objects or ()],
         "data": output.data or {},
     }
-    return pack(fields | truncation(truncated))
+    return pack_in_parts(fields | truncation(truncated))
 
 
 def truncation(truncated: Truncation | None) -> dict[str, Any]:

@@ -241,3 +241,21 @@ def test_a_reader_may_bound_how_many_values_a_message_holds(value):
     assert wire.unpack(message, most=14) == [value, "x" * 99]
     with pytest.raises(wire.WireError, match="more than 10 values"):
         wire.unpack(message, most=10)
+
+
+@pytest.mark.parametrize("entries", [1, 2, 3, 100])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"a": [1, "b", {"c": [1, 2, 3, 4]}], "d": None, "e": []},
+        {"id": "x", "array": np.arange(3), "entities": [{"text": str(n), "score": n / 7} for n in range(40)], "z": "z"},
+    ],
+)
+def test_a_map_packed_in_parts_is_the_same_bytes(fields, entries):
+    assert wire.pack_in_parts(fields, entries) == wire.pack(fields)
+
+
+def test_what_cannot_be_packed_is_refused_in_parts_too():
+    with pytest.raises(WireError, match="object cannot be packed"):
+        wire.pack_in_parts({"a": [1, 2, object()]}, 2)

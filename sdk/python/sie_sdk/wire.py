@@ -65,6 +65,30 @@ def pack(value: object) -> bytes:
     return packed
 
 
+def pack_in_parts(fields: Mapping[str, object], entries: int = 1024) -> bytes:
+    """Encode a map to the same bytes as `pack`, its longest lists `entries` at a time.
+
+    msgpack holds the interpreter's lock for a whole call; between two parts other threads may run.
+
+    Raises:
+        WireError: As `pack`.
+    """
+    if not any(isinstance(value, list) and len(value) > entries for value in fields.values()):
+        return pack(fields)
+    packer = msgpack.Packer()
+    parts: list[bytes] = [packer.pack_map_header(len(fields))]
+    for key, value in fields.items():
+        parts.append(pack(key))
+        if not isinstance(value, list):
+            parts.append(pack(value))
+            continue
+        parts.append(packer.pack_array_header(len(value)))
+        for start in range(0, len(value), entries):
+            part = value[start : start + entries]
+            parts.append(pack(part)[len(packer.pack_array_header(len(part))) :])
+    return b"".join(parts)
+
+
 def pack_with_items(head: Mapping[str, object], items: Sequence[bytes], key: str = "items") -> bytes:
     """Encode the map `{**head, key: items}` where each item is what `pack` returned for it; the items are not read.
 

@@ -12,6 +12,8 @@ from sie_core.api.body.pieces import Content, Pieces, in_pieces
 
 # Bytes of values up to which one call of orjson writes the whole. It holds the interpreter's lock for 0.1 ms then.
 SMALL: Final = 2**16
+# Entries of a list that one call writes.
+PART: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,26 @@ def _parts(value: Any) -> Iterator[bytes]:
 def _list(entries: Entries) -> Iterator[bytes]:
     start = b"["
     for entry in entries.made:
-        yield start + orjson.dumps(entry, option=orjson.OPT_SERIALIZE_NUMPY)
+        yield start
+        yield from _entry(entry)
         start = b","
     yield b"[]" if start == b"[" else b"]"
+
+
+def _entry(entry: object) -> Iterator[bytes]:
+    # An entry with long lists of its own, such as the entities of a long text, is written a part of a list at a time.
+    if not isinstance(entry, dict) or not any(isinstance(each, list) and len(each) > PART for each in entry.values()):
+        yield orjson.dumps(entry, option=orjson.OPT_SERIALIZE_NUMPY)
+        return
+    before = b"{"
+    for name, value in entry.items():
+        yield b"%s%s:" % (before, orjson.dumps(name))
+        before = b","
+        if not isinstance(value, list) or len(value) <= PART:
+            yield orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+            continue
+        for start in range(0, len(value), PART):
+            part = orjson.dumps(value[start : start + PART], option=orjson.OPT_SERIALIZE_NUMPY)
+            yield (b"," if start else b"[") + part[1:-1]
+        yield b"]"
+    yield b"}"

@@ -15,7 +15,7 @@ import pytest
 from sie_sdk import wire
 
 from sie_core.api import create_app
-from sie_core.api.body.json_body import SMALL, Entries, write_json
+from sie_core.api.body.json_body import PART, SMALL, Entries, write_json
 from sie_core.api.http.offload import LARGE, BodyThreads
 from sie_core.api.inference import handler
 from sie_core.api.native import encode
@@ -127,7 +127,15 @@ async def test_a_large_reply_is_the_same_in_both_formats(client):
 
 
 @pytest.mark.parametrize("size", [0, SMALL + 1])
-@pytest.mark.parametrize("entries", [[], [{}], [{"a": np.arange(3, dtype=np.float32)}, 'b"', None]])
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [],
+        [{}],
+        [{"a": np.arange(3, dtype=np.float32)}, 'b"', None],
+        [{"a": [{"b": number} for number in range(2 * PART + 1)], 'c"': [], "d": list(range(PART)), "e": None}, {}],
+    ],
+)
 def test_a_list_written_by_entry_reads_as_one_written_whole(entries, size):
     fields = {"before": {"x": 1}, "list": entries, "after": None}
     whole = orjson.dumps(fields, option=orjson.OPT_SERIALIZE_NUMPY)

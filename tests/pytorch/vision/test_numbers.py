@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from sie_pytorch.families.vision.towers import PREEMPTIBLE_PARTS
 
-from sie_core.contracts import Adapter, Item
+from sie_core.contracts import Adapter, Item, preempted_by
 from tests.pytorch.encoders import deviation, task
 from tests.pytorch.vision.support import (
     POSITIONS,
@@ -130,3 +132,15 @@ def test_more_pictures_than_one_forward_pass_takes_are_the_same(
     whole = ask(served("clip"), pictures())
     monkeypatch.setattr(served("clip")._towers, "_chunk", 2)  # type: ignore[attr-defined]
     assert deviation(ask(served("clip"), pictures()), whole) <= LIMIT
+
+
+def test_pictures_that_short_requests_preempt_are_the_same(served: Served) -> None:
+    towers, preempted = served("clip")._towers, []  # type: ignore[attr-defined]
+    pixels = [np.full((3, *([towers._model.config.vision_config.image_size] * 2)), level, np.uint8) for level in (0, 9)]
+    pixels *= towers._chunk // PREEMPTIBLE_PARTS + 1
+    with torch.inference_mode():
+        whole = towers.images(pixels)
+        with preempted_by(lambda: preempted.append(None)):
+            parted = towers.images(pixels)
+    assert preempted
+    assert (parted - whole).abs().max() <= LIMIT
