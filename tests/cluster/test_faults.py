@@ -21,8 +21,8 @@ from sie_core.cluster.ipc.listening import listen_on
 from sie_core.cluster.messages.frames import decode
 from sie_core.cluster.messages.requests import pack_item, pack_shared
 from sie_core.cluster.messages.work import WorkHead, decode_result, decode_work, encode_work
-from sie_core.cluster.subjects import dead_queue, work_subject
-from sie_core.contracts import ConsumerSettings, Delivery, InferenceRequest, Item, Work
+from sie_core.cluster.subjects import dead_queue, needed_subject, work_subject
+from sie_core.contracts import ConsumerSettings, Delivery, InferenceRequest, Item, Message, Work
 from sie_core.serving.listening import ListenError
 from tests.cluster.in_process import Cluster, running
 
@@ -179,6 +179,19 @@ async def test_a_slice_given_to_workers_too_often_is_refused_and_kept(tmp_path: 
         assert why.startswith("Workers were given this request again and again")
         assert items == [pack_item(Item(text="a text"))]
         assert await cluster.transport.backlog(QUEUE) == {}
+
+
+async def test_a_worker_that_comes_is_told_what_requests_wait_for(held: Held) -> None:
+    """Those that are in flight: it need not wait for the next request, nor for its own look at the queue."""
+    asked = held.ask("a text")
+    await held.until_at_work()
+    needed: asyncio.Queue[Message] = asyncio.Queue()
+    await held.cluster.transport.subscribe(needed_subject("_default"), needed.put_nowait)
+    held.cluster.courier.tell_again()
+    async with asyncio.timeout(30):
+        assert (await needed.get()).payload.decode() == work_subject(MODEL, "_default", "default")
+    held.hold.unlink()
+    assert (await asked).status_code == 200
 
 
 async def test_a_slice_whose_message_is_gone_is_sent_again_and_the_second_result_is_dropped(held: Held) -> None:

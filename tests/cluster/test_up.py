@@ -25,9 +25,12 @@ def running(processes: list[psutil.Process]) -> list[psutil.Process]:
 def test_ctrl_c_drains_in_order_and_a_second_cluster_of_the_folder_is_refused(tmp_path: Path) -> None:
     """The request in flight is answered: the gateway waits for it, the worker for the gateway, the broker for both."""
     journalled(tmp_path)
-    with run_cluster(tmp_path, "--preload", MODEL) as server:
+    with run_cluster(tmp_path, "--preload", MODEL, "--table") as server:
         with pytest.raises(RuntimeError, match="Another cluster runs in"), run_cluster(tmp_path):
             pass
+        until(lambda: "0 requests wait for workers" in server.log(), "the table")
+        for process in ("broker", "gateway", "worker-1", "  sidecar"):
+            assert re.search(rf"^{process} +\d+ +\d+% +\d+ MB", server.log(), re.MULTILINE)
         started, hold, statuses = below(server), tmp_path / "hold", []
         hold.touch()
 
@@ -38,6 +41,7 @@ def test_ctrl_c_drains_in_order_and_a_second_cluster_of_the_folder_is_refused(tm
         asking = threading.Thread(target=ask)
         asking.start()
         until(lambda: "in flight" in (tmp_path / "journal").read_text(), "the run")
+        until(lambda: "1 requests wait for workers" in server.log(), "the request in the table")
         server.signal(signal.SIGINT)
         gateway = tmp_path / "cluster/gateway.log"
         until(lambda: "requests in flight get up to" in gateway.read_text(), "the gateway drains")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -90,6 +92,27 @@ async def test_a_broker_that_stands_still_with_megabytes_on_their_way_is_left(ow
     own_broker.signal(signal.SIGCONT)
     await wait_for(one, "connected")
     assert isinstance(await publish(one, "after"), int)
+    await one.close()
+
+
+async def test_a_stop_of_this_process_is_not_taken_for_one_of_the_broker(
+    own_broker: Broker, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("sie_nats.connection.STALE_S", 0.4)
+    monkeypatch.setattr("sie_nats.connection.CHECK_S", 0.05)
+    states: list[str] = []
+    one = transport(own_broker.url)
+    await one.open(states.append)
+    await one.declare_queue(QUEUE)
+    own_broker.signal(signal.SIGSTOP)
+    async with asyncio.timeout(WAIT_S):
+        while not one._connection.client._pongs:  # type: ignore[attr-defined] # noqa: ASYNC110 - the watchdog asks
+            await asyncio.sleep(0.01)
+    threading.Timer(0.2, own_broker.signal, (signal.SIGCONT,)).start()
+    time.sleep(1.0)  # noqa: ASYNC251 - this process stands still
+    assert isinstance(await publish(one, "after"), int)
+    await asyncio.sleep(0.2)
+    assert states == ["connected"]
     await one.close()
 
 

@@ -125,6 +125,8 @@ class Courier:
     def tell_again(self) -> None:
         """Tell workers anew which models are asked for: one has come that was not told."""
         self._told.clear()
+        for model in {flight.packed.model for flight in self._flights.values()}:
+            self._run(self._tell_needed(model))
 
     async def carry(self, packed: Packed, left_s: float, trace: str | None) -> Flight:
         """Send a request and wait for its results.
@@ -270,11 +272,11 @@ class Courier:
 
     def _changed(self, state: ConnectionState) -> None:
         log.info("the connection to the broker is %s", state)
-        self._told.clear()
         if state == "connected":
             self._look_now.set()
             if self._transport is not None:
                 self._run(self._tell_alive())
+                self.tell_again()
 
     async def _beat(self) -> None:
         """Tell workers that this gateway waits for its results."""

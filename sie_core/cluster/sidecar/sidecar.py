@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import time
 from collections import deque
 from collections.abc import Coroutine
 from typing import Any
@@ -77,6 +79,8 @@ class Sidecar:
         self._errands: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._changed = asyncio.Event()
+        """Set when gateways should be told at once whether work is taken."""
         self._open = True
         self._inbox = ""
         self._holder = Holder(transport, BULK_BYTES, store, frames=settings.payload_frames)
@@ -119,6 +123,7 @@ class Sidecar:
     def close(self) -> None:
         """Take no more; what was not begun goes back at once."""
         self._open = False
+        self._changed.set()
         self._pulls.stop()
         self._hand_back(self._not_begun())
 
@@ -143,10 +148,12 @@ class Sidecar:
         await self._holder.close()
 
     def _up(self) -> None:
+        self._changed.set()
         if self._open:
             self._pulls.take()
 
     def _down(self, lost: bool) -> None:
+        self._changed.set()
         self._pulls.stop()
         at_work = [held for held in self._held if held.sent and not held.answered]
         self._hand_back(self._not_begun())
@@ -443,25 +450,27 @@ class Sidecar:
     async def _beat(self) -> None:
         """Tell gateways of this worker."""
         told: object = None
-        interval_s, waited = self._settings.health_publish_interval_ms / 1000, 0.0
-        step_s = min(1.0, interval_s)
+        interval_s = self._settings.health_publish_interval_ms / 1000
+        beat_at = 0.0
         while True:
-            status = self.link.status_frame if self._open else b""
-            if status != told or waited >= interval_s:
-                told, waited = status, 0.0
+            self._changed.clear()
+            up, status = self.link.up and self._open, self.link.status_frame if self._open else b""
+            if (up, status) != told or time.monotonic() >= beat_at:
+                told, beat_at = (up, status), time.monotonic() + interval_s
                 head = {
                     "worker": self._worker,
                     "pool": self._settings.pool,
                     "bundle": self._settings.bundle,
-                    "up": self.link.up and self._open,
+                    "up": up,
                     "held": len(self._held),
                 }
                 try:
                     await self._transport.send(health_subject(self._worker), encode(head, (status,)))
                 except QueueError:
                     told = None
-            await asyncio.sleep(step_s)
-            waited += step_s
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(1.0, interval_s)):
+                    await self._changed.wait()
 
 
 def _word(head: WorkHead, code: str) -> bytes:

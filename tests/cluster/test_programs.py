@@ -1,0 +1,44 @@
+"""Programs that run beside a process: what ends is started again, each time later, and what does not end is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from sie_core.cluster import processes
+from sie_core.cluster.processes import Program
+
+BOUND_S = 30.0
+STUBBORN = "import pathlib, signal, sys, time; signal.signal(15, 1); pathlib.Path(sys.argv[1]).touch(); time.sleep(60)"
+
+
+async def test_what_ends_is_started_again_after_a_pause_that_doubles(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(processes, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(processes, "MOST_PAUSE_S", 0.05)
+    program = Program("short", [sys.executable, "-c", "raise SystemExit(3)"], {})
+    running = asyncio.create_task(program.run())
+    async with asyncio.timeout(BOUND_S):
+        while program.restarts < 4:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0.01)
+    await program.stop(BOUND_S)
+    await running
+    pauses = re.findall(r"short ended with 3; it is started again in (\S+) s", caplog.text)
+    assert pauses[:4] == ["0.02", "0.04", "0.05", "0.05"]
+
+
+async def test_what_does_not_end_in_time_is_killed(tmp_path: Path) -> None:
+    began = tmp_path / "began"
+    program = Program("stubborn", [sys.executable, "-c", STUBBORN, str(began)], {})
+    running = asyncio.create_task(program.run())
+    async with asyncio.timeout(BOUND_S):
+        while not began.exists():  # noqa: ASYNC110 - another process tells by the file
+            await asyncio.sleep(0.01)
+        await program.stop(0.1)
+        await running
+    assert (program.pid, program.restarts) == (None, 0)
