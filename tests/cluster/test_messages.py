@@ -118,6 +118,24 @@ def test_a_slice_and_its_result_arrive():
     assert decode_result(encode_result(failed))[0] == failed
 
 
+def test_a_large_result_is_split_by_the_sizes_it_tells_and_wrong_ones_are_refused():
+    items = [pack({"dense": bytes(1 << 20)}), pack({"dense": b"small"})]
+    done = ResultHead("r1", 0, 1, 2)
+    frame = encode_result(done, items)
+    told, parts = decode_result(frame)
+    assert told.sizes is not None
+    assert [bytes(part) for part in parts] == items
+    assert unpack(parts[1]) == {"dense": b"small"}
+    head, (section,) = frames.decode(frame)
+    first, second = told.sizes
+    for sizes in ([], [first], [first - 1, second], [first + second, 0], [first, second, 1], [first, -second],
+                  [first, float(second)], [first + second + 1, -1]):  # fmt: skip
+        with pytest.raises(FrameError, match="the sizes of 2 items"):
+            decode_result(frames.encode(head | {"sizes": sizes}, (section,)))
+    with pytest.raises(FrameError, match="the sizes of 2 items"):
+        decode_result(frames.encode(head, (b"\x93" + bytes(section[1:]),)))
+
+
 @pytest.mark.parametrize("code", ERRORS)
 def test_every_error_of_the_table_arrives(code: str):
     error = InferenceError(code, "items[3].text is empty.", param="items[3].text", retry_after_s=2.5, details={"a": 1})

@@ -42,6 +42,14 @@ def _joined(parts: Iterable[bytes]) -> Iterator[bytes]:
     held: list[bytes] = []
     size = 0
     for part in parts:
+        if len(part) > 2 * PIECE:
+            # One item of megabytes: copied whole it would hold up everybody else.
+            yield b"".join(held)
+            held.clear()
+            size = 0
+            view = memoryview(part)
+            yield from (bytes(view[start : start + PIECE]) for start in range(0, len(part), PIECE))
+            continue
         held.append(part)
         size += len(part)
         if size >= PIECE:

@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import cast
 
 _START = struct.Struct("!IBQ")
+LARGE_BYTES = 1 << 20
 MOST_BYTES = 1 << 28
 """A frame that says it is longer ends the connection."""
 
@@ -147,7 +148,12 @@ class FrameStream(asyncio.Protocol):
             if len(self._buffer) < stop:
                 self._missing = stop - start
                 break
-            payload = bytes(memoryview(self._buffer)[start + _START.size : stop])
+            if size >= LARGE_BYTES and stop == len(self._buffer):
+                # A view, which is read as bytes are: copies of megabytes hold up everybody else.
+                payload = cast("bytes", memoryview(self._buffer)[start + _START.size :])
+                self._buffer, stop = bytearray(), 0
+            else:
+                payload = bytes(memoryview(self._buffer)[start + _START.size : stop])
             start, self._missing = stop, _START.size
             self._on_frame(self, Kind(kind), number, payload)
         del self._buffer[:start]

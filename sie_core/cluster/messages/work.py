@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from operator import attrgetter
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, cast, get_args
 
 import msgpack
 
@@ -20,6 +20,8 @@ from sie_core.settings import Settings
 MOST_ITEMS = 32
 """Items of one slice."""
 MOST_COUNT = 1 << 53
+LARGE_BYTES = 1 << 20
+"""Items of a result that has more are split by their sizes: to read them would hold up everybody else."""
 WorkOperation = Operation | Literal["tokenize", "decode"]
 OPERATIONS: tuple[str, ...] = (*get_args(Operation), "tokenize", "decode")
 Head = TypeVar("Head", "WorkHead", "ResultHead")
@@ -88,6 +90,8 @@ class ResultHead:
     query: Mapping[str, Any] | None = None
     """Of `usage`, what a query took that all slices share."""
     query_truncated: bool = False
+    sizes: tuple[int, ...] | None = None
+    """Bytes of each item, where they are many: the items are split by them, and not read."""
 
     def read_timing(self) -> Timing:
         """Read the times."""
@@ -116,7 +120,7 @@ _TYPES: Mapping[type, Mapping[str, tuple[type, ...]]] = {
         **dict.fromkeys(("slice", "attempt", "items", "truncated"), (int,)),
         **dict.fromkeys(("error", "timing", "usage", "query"), (dict,)),
         "query_truncated": (bool,),
-        "ignored_options": (list,),
+        **dict.fromkeys(("ignored_options", "sizes"), (list,)),
     },
 }
 """The types of a head's fields on the wire."""
@@ -168,7 +172,10 @@ def encode_offered(head: WorkHead, left_s: float, offer: Mapping[str, Any]) -> b
 
 def encode_result(head: ResultHead, items: Sequence[bytes] = ()) -> bytes:
     """Write a result with the encoded items of a reply."""
-    return encode(_plain(head), (_joined(items),))
+    told = _plain(head)
+    if sum(map(len, items)) >= LARGE_BYTES:
+        told["sizes"] = list(map(len, items))
+    return encode(told, (_joined(items),))
 
 
 def read_work_head(frame: bytes | memoryview) -> WorkHead:
@@ -235,6 +242,8 @@ def read_result(told: Mapping[str, Any], sections: Sequence[memoryview]) -> tupl
             raise FrameError("times and counts of a result are numbers from 0 on")
     if not all(text.isprintable() for text in (head.lora or "", *head.ignored_options)):
         raise FrameError("names in a result hold control characters")
+    if head.sizes is not None:
+        return head, _split(sections[0], head.sizes, head.items)
     return head, _parts(sections[0], head.items)
 
 
@@ -256,6 +265,16 @@ def _joined(items: Sequence[bytes]) -> bytes:
 def _array_of(count: int) -> bytes:
     header: bytes = msgpack.Packer().pack_array_header(count)
     return header
+
+
+def _split(section: memoryview, sizes: Sequence[int], count: int) -> list[bytes]:
+    """Split an array of values by their sizes; the parts are views of it, no copies."""
+    header = _array_of(count)
+    if len(sizes) != count or not all(type(size) is int and size > 0 for size in sizes):
+        raise FrameError(f"the sizes of {count} items are not a number for each")
+    if section[: len(header)] != header or len(header) + sum(sizes) != len(section):
+        raise FrameError(f"the sizes of {count} items are not those of a section of {len(section)} bytes")
+    return [cast("bytes", section[start:stop]) for start, stop in pairwise(accumulate(sizes, initial=len(header)))]
 
 
 def _parts(section: memoryview, count: int) -> list[bytes]:
