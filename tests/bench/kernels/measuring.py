@@ -17,16 +17,17 @@ from tests.bench.workload.texts import make_texts
 KERNELS = "cpu-kernels"
 LOOP = "encoder-loop"
 PACKED = "packed"
+OF_DEBERTA = "deberta"
 FLOAT32 = {"SIE_DEFAULT_COMPUTE_PRECISION": "float32"}
 # PyTorch and oneDNN have switches of their own: on such a machine the loop would have no more either.
 AVX2 = {**FLOAT32, "SIE_CPU_ISA": "avx2", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
 SETTINGS = {"default": {}, "float32": FLOAT32, "float32 on AVX2 alone": AVX2}
 """Environment variables by what they stand for."""
-MINILM, QWEN3 = "all-MiniLM-L6-v2", "Qwen3-Embedding-0.6B"
-QWEN3_ROW = "encode by Qwen3"
-"""The row of the operations whose weights, of random numbers, are Qwen3's."""
-COUNTS = {MINILM: 200, QWEN3: 8}
-QUICK_COUNTS = {MINILM: 50, QWEN3: 4}
+MINILM, QWEN3, DEBERTA = "all-MiniLM-L6-v2", "Qwen3-Embedding-0.6B", "DeBERTa-v3-small"
+OPERATIONS = {QWEN3: "encode by Qwen3", DEBERTA: "score by DeBERTa"}
+"""The rows of the operations whose weights, of random numbers, are a model's."""
+COUNTS = {MINILM: 200, QWEN3: 8, DEBERTA: 100}
+QUICK_COUNTS = {MINILM: 50, QWEN3: 4, DEBERTA: 25}
 BATCH_TOKENS = 2048
 PASSES = 3
 
@@ -55,6 +56,7 @@ class Case:
 CASES = (
     *(Case(MINILM, setting, runner) for setting in SETTINGS for runner in (KERNELS, LOOP)),
     *(Case(QWEN3, "default", runner) for runner in (KERNELS, LOOP, PACKED)),
+    *(Case(DEBERTA, setting, runner) for setting in ("default", "float32") for runner in (KERNELS, OF_DEBERTA)),
 )
 """Of each model and setting, the kernels first."""
 
@@ -68,7 +70,7 @@ class Plan:
     quick: bool = False
     """Few texts."""
     tiny: bool = False
-    """A tiny Qwen3: a test of the bench, not of speed."""
+    """Tiny models of random numbers: a test of the bench, not of speed."""
 
     def count(self, model: str) -> int:
         """Tell how many texts a pass has."""
@@ -81,10 +83,11 @@ def measure(plan: Plan, models: Path = SCRATCH / "models", cases: tuple[Case, ..
     A case that another runner served, as this machine has no kernels for it, is left out.
     """
     folders = {MINILM: weights()}
-    if any(case.model == QWEN3 for case in cases):
+    random = [model for model in dict.fromkeys(case.model for case in cases) if model in OPERATIONS]
+    if random:
         with speaking("operations.theirs", plan.threads) as child:
-            written = child.ask(write=str(models), names=[QWEN3_ROW], tiny=plan.tiny)
-        folders[QWEN3] = Path(written[QWEN3_ROW])
+            written = child.ask(write=str(models), names=[OPERATIONS[model] for model in random], tiny=plan.tiny)
+        folders |= {model: Path(written[OPERATIONS[model]]) for model in random}
     runs = [[case.measure(plan, folders[case.model]) for case in cases] for _ in range(plan.repeats)]
     return list(_gathered(cases, runs))
 
