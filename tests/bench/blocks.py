@@ -8,6 +8,7 @@ from typing import Any
 
 from sie_core.cpu_budget import CpuBudget, set_thread_environment
 from tests.bench.clients.load_ceiling import requests_a_second
+from tests.bench.cluster import large
 from tests.bench.cluster import measuring as of_cluster
 from tests.bench.fairness import siege
 from tests.bench.fairness.table import row
@@ -95,6 +96,13 @@ def operations(results: Results, options: Options) -> None:
 def cluster(results: Results, options: Options) -> None:
     """Measure what a cluster adds, on the fake family."""
     results.cluster = of_cluster.measure(of_cluster.Plan(options.repeats, options.quick))
+    results.cluster["large"] = large.measure(options.quick)
+    results.problems += [
+        f"{SERVERS['sie'].title}, a cluster's large answers by {way}: {found['cut_off']} connections cut off, "
+        f"{found['left_in_store']} payloads left"
+        for way, found in results.cluster["large"].items()
+        if found["cut_off"] or found["left_in_store"] or not found["right"]
+    ]
 
 
 def fairness(results: Results, options: Options) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -17,7 +18,8 @@ OF_ONE_REPLY = {
 }  # fmt: skip
 MSGPACK = {"Content-Type": "application/msgpack"}
 JSON = {"Content-Type": "application/json"}
-PICTURE = base64.b64encode(png(np.arange(48, dtype=np.uint8).reshape(4, 4, 3))).decode()
+PICTURE_BYTES = png(np.arange(48, dtype=np.uint8).reshape(4, 4, 3))
+PICTURE = base64.b64encode(PICTURE_BYTES).decode()
 EMBEDDER, RERANKER = "sie-fake/embedder", "sie-fake/reranker"
 LONG = " ".join(["word"] * 600)
 DOCUMENTS = [f"a red hat and {place} foxes" for place in range(70)]
@@ -141,3 +143,23 @@ def test_our_sdk_speaks_to_a_cluster(cluster_server: str, fake_server: str) -> N
             assert len(results) == 100
             ranked = client.score(RERANKER, {"text": "red fox"}, [{"text": "a house"}, {"text": "a red fox"}])
             assert ranked["scores"][0]["item_id"] == "item-1"
+
+
+def test_eight_large_answers_and_a_picture_at_once_are_right(cluster_server: str, fake_server: str) -> None:
+    """At 33 MB each, and what they do to single texts, they are measured by the bench."""
+    texts = {"items": [{"text": f"{LONG[:2500]} {place}"} for place in range(128)]}
+    large = wire.pack(texts | {"params": {"output_types": ["multivector"]}})
+    picture = wire.pack({"items": [{"images": [{"data": PICTURE_BYTES + bytes(5_000_000)}]}]})
+    single = wire.pack({"items": [{"text": "a single text"}]})
+
+    def ask(url: str, model: str, body: bytes) -> tuple[int, Any]:
+        headers = {**MSGPACK, "Accept": "application/msgpack", "Prefer": "wait=60"}
+        return told(httpx.post(f"{url}/v1/encode/{model}", content=body, headers=headers, timeout=90))[:2]
+
+    asked = [(EMBEDDER, large)] * 8 + [("sie-fake/media", picture)] + [(EMBEDDER, single)] * 20
+    right = {each: ask(fake_server, *each) for each in set(asked)}
+    assert len(large) < 1 << 20 < len(str(right[EMBEDDER, large]))
+    with ThreadPoolExecutor(len(asked)) as clients:
+        answers = list(clients.map(lambda each: ask(cluster_server, *each), asked))
+    assert [status for status, _ in answers] == [200] * len(asked)
+    assert all(answer == right[each] for each, answer in zip(asked, answers, strict=True))

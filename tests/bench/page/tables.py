@@ -35,6 +35,7 @@ def render(results: Results) -> str:
         _section("What a cluster adds", cluster.LATENCY_HEAD, cluster.latency(results.cluster)),
         _section("CPU of a cluster's processes", cluster.CPU_HEAD, cluster.cpu(results.cluster)),
         _section("CPU of a cluster's processes by part", cluster.PARTS_HEAD, cluster.parts(results.cluster)),
+        _section("Large answers of a cluster beside single texts", cluster.LARGE_HEAD, cluster.large(results.cluster)),
         _section("Attacks", fairness.HEAD, fairness.rows(results.fairness)),
         _section("Cost by size", ("texts in one client run", "tokens/s"), _scaling(results)),
         _conditions(results),
