@@ -100,6 +100,7 @@ async def test_a_stop_of_this_process_is_not_taken_for_one_of_the_broker(
 ):
     monkeypatch.setattr("sie_nats.connection.STALE_S", 0.4)
     monkeypatch.setattr("sie_nats.connection.CHECK_S", 0.05)
+    monkeypatch.setattr("sie_nats.transport.STORED_S", 0.2)
     states: list[str] = []
     one = transport(own_broker.url)
     await one.open(states.append)
@@ -108,9 +109,12 @@ async def test_a_stop_of_this_process_is_not_taken_for_one_of_the_broker(
     async with asyncio.timeout(WAIT_S):
         while not one._connection.client._pongs:  # type: ignore[attr-defined] # noqa: ASYNC110 - the watchdog asks
             await asyncio.sleep(0.01)
+    stored: asyncio.Future[int | QueueError] = asyncio.get_running_loop().create_future()
+    await one.publish(Work("work.a", "before", b""), stored.set_result)
     threading.Timer(0.2, own_broker.signal, (signal.SIGCONT,)).start()
     time.sleep(1.0)  # noqa: ASYNC251 - this process stands still
-    assert isinstance(await publish(one, "after"), int)
+    async with asyncio.timeout(WAIT_S):
+        assert isinstance(await stored, int)
     await asyncio.sleep(0.2)
     assert states == ["connected"]
     await one.close()

@@ -37,6 +37,7 @@ from sie_nats.streams import consumer_config, differences, stream_config
 
 STORED_S = 5.0
 """How long the broker may take to say that a message is stored."""
+LATE_S = 0.5
 NO_MESSAGE = 10037
 FULL = ("maximum messages exceeded", "maximum bytes exceeded", "maximum messages per subject exceeded")
 
@@ -113,8 +114,7 @@ class JetStreamTransport(QueueTransport):
         headers = {"Nats-Msg-Id": work.id}
         if work.ttl_s is not None:
             headers["Nats-TTL"] = str(max(1, math.ceil(work.ttl_s)))
-        timer = asyncio.get_running_loop().call_later(STORED_S, self._not_answered, number)
-        self._unanswered[number] = (on_stored, timer)
+        self._await_answer(number, on_stored)
         try:
             await self._connection.send(work.subject, work.payload, f"{self._answers}.{number}", headers)
         except QueueError:
@@ -216,7 +216,16 @@ class JetStreamTransport(QueueTransport):
         else:
             entry(api_error(error, "publish"))
 
-    def _not_answered(self, number: str) -> None:
+    def _await_answer(self, number: str, on_stored: OnStored) -> None:
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(STORED_S, self._not_answered, number, loop.time() + STORED_S)
+        self._unanswered[number] = (on_stored, timer)
+
+    def _not_answered(self, number: str, due: float) -> None:
+        if asyncio.get_running_loop().time() - due > LATE_S and number in self._unanswered:
+            # This process itself stood still: the answer may be there, and not be read yet.
+            self._await_answer(number, self._unanswered[number][0])
+            return
         if (on_stored := self._forget(number)) is not None:
             on_stored(QueueError("UNAVAILABLE", f"{self.url} did not say within {STORED_S:g} s that it stored it."))
 
