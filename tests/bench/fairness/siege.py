@@ -71,6 +71,7 @@ class Outcome:
     surprises: set[str] = field(default_factory=set)
     body: int = 0
     reply: int = 0
+    attacks: int = 1
     grown: int = 0
     """Bytes of the peak above rest."""
     red: list[str] = field(default_factory=list)
@@ -78,8 +79,8 @@ class Outcome:
 
     @property
     def allowed(self) -> int:
-        """The bytes it may take."""
-        return int(1.5 * (self.body + self.reply)) + SPARE_BYTES
+        """The bytes it may take; several attacks at once what each of them may."""
+        return int(1.5 * (self.body + self.reply)) + self.attacks * SPARE_BYTES
 
     @property
     def problems(self) -> list[str]:
@@ -135,7 +136,7 @@ def warm(server: Server, models: Sequence[str]) -> None:
 async def besiege(server: Server, numbers: Sequence[int], seconds: float, share: float, alone: Waits) -> Outcome:
     """Send attacks side by side for so long, with the honest client beside them."""
     rest = _reset_peak(server)
-    outcome = Outcome(", ".join(ATTACKS[number].name for number in numbers), alone, alone)
+    outcome = Outcome(", ".join(ATTACKS[number].name for number in numbers), alone, alone, attacks=len(numbers))
     over = asyncio.Event()
     probing = asyncio.create_task(_probe(server, over, outcome.red))
     with attackers(server, numbers, share) as child:
