@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from sie_nats.local import local_broker
+from sie_nats.broker.local import local_broker
 
 from sie_core.cluster.access import accesses
 

@@ -25,12 +25,12 @@ def _create(url: str, settings: Mapping[str, str]) -> QueueTransport:
 
 
 def _configure(plan: BrokerPlan) -> str:
-    from sie_nats.permissions import broker_config
+    from sie_nats.broker.permissions import broker_config
 
     return broker_config(plan)
 
 
 def _local(folder: Path, users: Sequence[Access]) -> LocalBroker:
-    from sie_nats.local import local_broker
+    from sie_nats.broker.local import local_broker
 
     return local_broker(folder, users)

@@ -27,11 +27,11 @@ from sie_core.contracts import (
     Subscription,
     Work,
 )
+from sie_nats.broker.permissions import inbox_of
 from sie_nats.client import Arrived, Take
 from sie_nats.connection import Connection, api_error
 from sie_nats.key_values import JetStreamKeyValue
 from sie_nats.options import Options
-from sie_nats.permissions import inbox_of
 from sie_nats.pulling import LEAST_LINGER_S, LINGER_S, JetStreamPull
 from sie_nats.streams import consumer_config, differences, stream_config
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sie_core.contracts import Access, BrokerPlan, LocalBroker
-from sie_nats.permissions import broker_config
+from sie_nats.broker.permissions import broker_config
 
 HOST = "127.0.0.1"
 

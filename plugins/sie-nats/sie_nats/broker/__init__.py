@@ -1,0 +1,1 @@
+"""The broker itself: one for this machine, and what its users may do."""
