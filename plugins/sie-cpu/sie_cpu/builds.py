@@ -56,6 +56,12 @@ def processor_flags() -> frozenset[str]:
     return processor().flags
 
 
+def installed() -> str:
+    """Tell the libraries that were built apart from others: by name, size in bytes and time of their making."""
+    paths = [build.path for build in BUILDS if build.path.exists()]
+    return ", ".join(f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in paths) or "none"
+
+
 def choose_build(precision: str) -> Build:
     """Find the fastest build that computes in `precision`, runs on this processor and is allowed by `SIE_CPU_ISA`.
 

@@ -9,7 +9,7 @@ from sie_pytorch.forward import DESCRIBED, INTERFACE
 
 from sie_core.contracts import PluginSetting, RunnerSpec
 from sie_core.hookspecs import hookimpl
-from sie_cpu.builds import ISA
+from sie_cpu.builds import ISA, installed
 
 CONTRACT_VERSION = 1
 
@@ -25,6 +25,7 @@ def sie_runners() -> list[RunnerSpec]:
             model_types=DESCRIBED,
             devices=frozenset({"cpu"}),
             priority=20,
+            build=installed(),
         )
     ]
 

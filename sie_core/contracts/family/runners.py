@@ -30,6 +30,9 @@ class RunnerSpec:
     One that nobody can serve without this runner must be named here: the start is refused where none names it.
     """
 
+    build: str = ""
+    """Tells builds of its compiled code apart: what a load measured or refused holds for the same build alone."""
+
     def serves(self, model_type: str | None, device_kind: str, attention_backend: str = "auto") -> bool:
         """Whether the runner may be tried for this model, on this device, under this attention backend."""
         return (

@@ -100,6 +100,15 @@ def test_another_setup_races_again(load: Callable[..., BuiltRunner], raced: list
     assert raced[:3] == ["Slow", "Sound", "packed"]
 
 
+def test_a_runner_that_was_compiled_anew_races_again(load: Callable[..., BuiltRunner], raced: list[str]) -> None:
+    load([replace(SLOW, build="none"), *PACKED])
+    raced.clear()
+    load([replace(SLOW, build="none"), *PACKED])
+    assert raced == []
+    load([replace(SLOW, build="kernels.so 1 2"), *PACKED])
+    assert "Slow" in raced
+
+
 def test_a_winner_that_no_longer_proves_itself_is_displaced_by_a_new_race(
     load: Callable[..., BuiltRunner], kept: WeightChoices, raced: list[str]
 ) -> None:

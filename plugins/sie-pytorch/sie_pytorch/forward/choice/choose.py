@@ -74,6 +74,7 @@ def choose(trials: Trials, wanted: Wanted, kept: KeptChoices | None, setup: dict
         "key lengths": str(wanted.fills_up),
         "LoRA": str(wanted.takes_lora),
         "candidates": ", ".join(each.name for each in fast),
+        "builds": "; ".join(spec.build for spec in wanted.specs if spec.build),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
     }
