@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from sie_core.api import create_app
 from sie_core.cluster.broker import transport_maker
 from sie_core.cluster.gateway.backend import QueueBackend
-from sie_core.cluster.gateway.courier import Courier
+from sie_core.cluster.gateway.dispatcher import Dispatcher
 from sie_core.cluster.gateway.metrics import GatewayMetrics
 from sie_core.cluster.gateway.workers import Workers
 from sie_core.cluster.ipc.listening import listen_on
@@ -42,7 +42,7 @@ class Cluster:
 
     client: httpx.AsyncClient
     backend: QueueBackend
-    courier: Courier
+    dispatcher: Dispatcher
     gateway: GatewayMetrics
     sidecar_metrics: SidecarMetrics
     sidecar: Sidecar
@@ -92,11 +92,11 @@ async def running(folder: Path, **chosen: Any) -> AsyncIterator[Cluster]:
     store = open_payload_store(settings, plugins)
     sidecar = Sidecar(transport, settings, "w1", of_sidecar, store)
     metrics = GatewayMetrics()
-    courier = Courier(make, settings, metrics, store)
-    await courier.open()
-    workers = Workers(settings.health_publish_interval_ms / 1000, courier.tell_again)
-    await courier.transport.subscribe(EVERY_HEALTH, workers.heard)
-    backend = QueueBackend(courier, workers, plugins, engine.catalog, settings.gateway_timeout_s)
+    dispatcher = Dispatcher(make, settings, metrics, store)
+    await dispatcher.open()
+    workers = Workers(settings.health_publish_interval_ms / 1000, dispatcher.tell_again)
+    await dispatcher.transport.subscribe(EVERY_HEALTH, workers.heard)
+    backend = QueueBackend(dispatcher, workers, plugins, engine.catalog, settings.gateway_timeout_s)
     work = asyncio.create_task(sidecar.run())
     async with contextlib.AsyncExitStack() as clients:
         client, alone = [
@@ -111,12 +111,12 @@ async def running(folder: Path, **chosen: Any) -> AsyncIterator[Cluster]:
             )
             for each, registry in ((backend, metrics.registry), (engine, engine.metrics.registry))
         ]
-        cluster = Cluster(client, backend, courier, metrics, of_sidecar, sidecar, intake, engine, transport, alone)
+        cluster = Cluster(client, backend, dispatcher, metrics, of_sidecar, sidecar, intake, engine, transport, alone)
         await cluster.until(lambda: any(worker.healthy for worker in backend.workers()))
         try:
             yield cluster
         finally:
-            await courier.close()
+            await dispatcher.close()
             work.cancel()
             await asyncio.wait([work])
             await sidecar.end()

@@ -187,7 +187,7 @@ async def test_a_worker_that_comes_is_told_what_requests_wait_for(held: Held) ->
     await held.until_at_work()
     needed: asyncio.Queue[Message] = asyncio.Queue()
     await held.cluster.transport.subscribe(needed_subject("_default"), needed.put_nowait)
-    held.cluster.courier.tell_again()
+    held.cluster.dispatcher.tell_again()
     async with asyncio.timeout(30):
         assert (await needed.get()).payload.decode() == work_subject(MODEL, "_default", "default")
     held.hold.unlink()
@@ -197,7 +197,7 @@ async def test_a_worker_that_comes_is_told_what_requests_wait_for(held: Held) ->
 async def test_a_slice_whose_message_is_gone_is_sent_again_and_the_second_result_is_dropped(held: Held) -> None:
     asked = held.ask("a text")
     await held.until_at_work()
-    (part,) = next(iter(held.cluster.courier._flights.values())).parts
+    (part,) = next(iter(held.cluster.dispatcher._flights.values())).parts
     assert part.sequence is not None
     await held.cluster.transport.delete_work(QUEUE, part.sequence)
     await held.until_at_work(2)

@@ -46,17 +46,17 @@ class AtOnce:
     def bury(self, flight: Flight, part: Part, why: str) -> None:
         raise AssertionError("nothing is refused")
 
-    def call_off(self, flight: Flight) -> None:
+    def cancel(self, flight: Flight) -> None:
         raise AssertionError("nothing failed")
 
 
 async def test_answers_that_come_while_slices_are_sent_leave_none_unsent() -> None:
-    road, slices = AtOnce(), 3 * MOST_QUEUED
+    publisher, slices = AtOnce(), 3 * MOST_QUEUED
     packed = Packed("m", "encode", "r", b"", [b"x"] * (slices * MOST_ITEMS))
-    flight = Flight(packed, "_INBOX.a.1", 60.0, 1 << 20, None, road)
+    flight = Flight(packed, "_INBOX.a.1", 60.0, 1 << 20, None, publisher)
     async with asyncio.timeout(30):
         await flight.run()
-    assert road.sent == slices + 1
+    assert publisher.sent == slices + 1
     assert flight.parts[0].head.alone
     assert flight.parts[0].head.attempt == 2
     assert sum(len(part.items or ()) for part in flight.parts) == len(packed.items)
@@ -76,14 +76,14 @@ class Lossy:
     def bury(self, flight: Flight, part: Part, why: str) -> None:
         self.buried.append(part.head.slice)
 
-    def call_off(self, flight: Flight) -> None:
+    def cancel(self, flight: Flight) -> None:
         """Nothing is on its way."""
 
 
 async def test_two_workers_that_end_at_the_same_attempt_are_two() -> None:
-    road = Lossy()
-    flight = Flight(Packed("m", "encode", "r", b"", [b"x"]), "_INBOX.a.1", 60.0, 1 << 20, None, road)
+    publisher = Lossy()
+    flight = Flight(Packed("m", "encode", "r", b"", [b"x"]), "_INBOX.a.1", 60.0, 1 << 20, None, publisher)
     with pytest.raises(InferenceError, match="so did the next one"):
         async with asyncio.timeout(30):
             await flight.run()
-    assert (road.attempts, road.buried) == ([1, 2], [0])
+    assert (publisher.attempts, publisher.buried) == ([1, 2], [0])

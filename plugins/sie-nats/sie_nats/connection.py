@@ -51,7 +51,7 @@ class Connection:
         self._client = DirectClient()
         self._inbox_prefix = inbox_prefix
         self._watchdog: asyncio.Task[None] | None = None
-        self._errands: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._on_state: Callable[[ConnectionState], None] = lambda _: None
         self._state: ConnectionState = "closed"
         self._asked: dict[str, asyncio.Future[None]] = {}
@@ -120,7 +120,7 @@ class Connection:
         if self._state == "closed":
             return
         self._state = "closed"
-        for task in (self._watchdog, *self._errands):
+        for task in (self._watchdog, *self._tasks):
             if task is not None:
                 task.cancel()
         with suppress(TimeoutError, errors.Error, OSError):
@@ -154,11 +154,11 @@ class Connection:
         with suppress(errors.Error):
             self._client.send_now(subject, payload, reply)
 
-    def run(self, errand: Coroutine[Any, Any, None]) -> None:
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something beside; it ends with the connection."""
-        task = asyncio.create_task(errand)
-        self._errands.add(task)
-        task.add_done_callback(self._errands.discard)
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def subscribe(self, subject: str, take: Take) -> Subscription:
         """Take the messages to a subject; it stays subscribed over reconnections."""

@@ -11,7 +11,7 @@ from sie_sdk.wire import pack, unpack
 
 from sie_core.catalog import Catalog
 from sie_core.catalog.info import describe
-from sie_core.cluster.gateway.courier import Courier
+from sie_core.cluster.gateway.dispatcher import Dispatcher
 from sie_core.cluster.gateway.flight import Flight
 from sie_core.cluster.gateway.slicing import Packed
 from sie_core.cluster.gateway.workers import Workers
@@ -38,7 +38,7 @@ class QueueBackend:
     """Answers requests by workers behind a queue. Methods are called on one event loop.
 
     Args:
-        courier: Carries them.
+        dispatcher: Carries them.
         workers: Those that are heard of.
         plugins: What is installed here; workers may have more.
         catalog: The models that are served.
@@ -46,10 +46,10 @@ class QueueBackend:
     """
 
     def __init__(
-        self, courier: Courier, workers: Workers, plugins: PluginSet, catalog: Catalog, timeout_s: float
+        self, dispatcher: Dispatcher, workers: Workers, plugins: PluginSet, catalog: Catalog, timeout_s: float
     ) -> None:
         self.catalog = catalog
-        self._courier, self._workers, self._plugins, self._timeout_s = courier, workers, plugins, timeout_s
+        self._dispatcher, self._workers, self._plugins, self._timeout_s = dispatcher, workers, plugins, timeout_s
         self._note: str | None = None
 
     def follow(self, catalog: Catalog) -> None:
@@ -74,7 +74,7 @@ class QueueBackend:
             request.client,
             request.priority,
         )
-        flight = await self._courier.carry(packed, self._left_s(request.deadline), _trace())
+        flight = await self._dispatcher.carry(packed, self._left_s(request.deadline), _trace())
         return _reply(flight, 1000 * (time.monotonic() - arrived))
 
     async def tokenize(self, request: TokenizeRequest) -> Sequence[Sequence[Token]]:
@@ -108,8 +108,8 @@ class QueueBackend:
 
     def health(self) -> Health:
         """Say what is wrong. A gateway is ready once it has a catalog: with the broker away it answers by type."""
-        notes = [self._courier.problem, self._note, self.catalog.note]
-        if self._courier.problem is None and not any(worker.up for worker in self._workers):
+        notes = [self._dispatcher.problem, self._note, self.catalog.note]
+        if self._dispatcher.problem is None and not any(worker.up for worker in self._workers):
             notes.append("no worker takes work")
         return Health(None, None, tuple(note for note in notes if note))
 
@@ -145,7 +145,7 @@ class QueueBackend:
         self.catalog.resolve(request.model)
         told = pack({**shared, "load_wait": load_wait_row(request.load_wait)})
         packed = Packed(request.model, operation, request.request_id, told, [pack(value) for value in values])
-        flight = await self._courier.carry(packed, self._left_s(request.deadline), _trace())
+        flight = await self._dispatcher.carry(packed, self._left_s(request.deadline), _trace())
         return _items(flight)
 
 

@@ -45,7 +45,7 @@ class Part:
     items: list[bytes] | None = None
 
 
-class Road(Protocol):
+class Publisher(Protocol):
     """What a flight travels by."""
 
     async def publish(self, flight: Flight, part: Part, payload: bytes) -> None:
@@ -56,7 +56,7 @@ class Road(Protocol):
         """Keep a slice for the operator: it is refused for what it does to workers."""
         ...
 
-    def call_off(self, flight: Flight) -> None:
+    def cancel(self, flight: Flight) -> None:
         """Have the slices that are on their way not run."""
         ...
 
@@ -70,15 +70,15 @@ class Flight:
         left_s: Seconds until nobody wants the answer.
         most_bytes: Of a slice.
         trace: The `traceparent` of the request.
-        road: Carries the slices.
+        publisher: Carries the slices.
     """
 
     def __init__(
-        self, packed: Packed, reply: str, left_s: float, most_bytes: int, trace: str | None, road: Road
+        self, packed: Packed, reply: str, left_s: float, most_bytes: int, trace: str | None, publisher: Publisher
     ) -> None:
         self.packed, self.reply = packed, reply
         self.until = time.monotonic() + left_s
-        self._road = road
+        self._publisher = publisher
         self._error: InferenceError | None = None
         self._wake: asyncio.Future[None] | None = None
         self._to_send: list[Part] = []
@@ -116,7 +116,7 @@ class Flight:
         """Send the slices and wait for their results.
 
         Raises:
-            InferenceError: The first failure; the other slices are called off.
+            InferenceError: The first failure; the other slices are cancelled.
         """
         left_s = self.until - time.monotonic() + GRACE_S
         timer = asyncio.get_running_loop().call_later(left_s, self._too_late)
@@ -130,7 +130,7 @@ class Flight:
             if self._error is not None:
                 raise self._error
         except BaseException:
-            self._road.call_off(self)
+            self._publisher.cancel(self)
             raise
         finally:
             timer.cancel()
@@ -200,7 +200,7 @@ class Flight:
 
     def _refuse(self, part: Part, why: str) -> None:
         log.error("%s is refused and kept as a dead letter: %s", part.head.id, why)
-        self._road.bury(self, part, why)
+        self._publisher.bury(self, part, why)
         self.fail(InferenceError("INTERNAL_ERROR", why))
 
     def _may_send(self) -> bool:
@@ -219,7 +219,7 @@ class Flight:
     async def _send(self, part: Part) -> None:
         part.sent_at = time.monotonic()
         try:
-            await self._road.publish(self, part, self.pack(part, max(0.0, self.until - part.sent_at)))
+            await self._publisher.publish(self, part, self.pack(part, max(0.0, self.until - part.sent_at)))
         except QueueError as error:
             self.fail(queue_error(error))
 

@@ -14,7 +14,7 @@ class GatewayMetrics:
         self.registry = CollectorRegistry()
         self.slices = Counter("sie_gateway_slices", "Slices sent, every attempt.", registry=self.registry)
         self.again = Counter("sie_gateway_slices_again", "Slices sent once more.", registry=self.registry)
-        self.cancelled = Counter("sie_gateway_slices_cancelled", "Slices called off.", registry=self.registry)
+        self.cancelled = Counter("sie_gateway_slices_cancelled", "Slices cancelled.", registry=self.registry)
         self.dropped = Counter(
             "sie_gateway_results_dropped", "Results that nobody waited for, or second ones.", registry=self.registry
         )

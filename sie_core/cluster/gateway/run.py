@@ -17,7 +17,7 @@ from sie_core.catalog import build_catalog, open_folder
 from sie_core.catalog.sources.watcher import CatalogWatch
 from sie_core.cluster.broker import Make, transport_maker
 from sie_core.cluster.gateway.backend import QueueBackend
-from sie_core.cluster.gateway.courier import Courier
+from sie_core.cluster.gateway.dispatcher import Dispatcher
 from sie_core.cluster.gateway.metrics import GatewayMetrics
 from sie_core.cluster.gateway.workers import Workers
 from sie_core.cluster.payloads.store import open_payload_store
@@ -61,9 +61,9 @@ async def _serve(
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=metrics.registry)
     store = open_payload_store(settings, plugins)
-    courier = Courier(make, settings, metrics, store)
-    workers = Workers(settings.health_publish_interval_ms / 1000, courier.tell_again)
-    backend = QueueBackend(courier, workers, plugins, catalog, settings.gateway_timeout_s)
+    dispatcher = Dispatcher(make, settings, metrics, store)
+    workers = Workers(settings.health_publish_interval_ms / 1000, dispatcher.tell_again)
+    backend = QueueBackend(dispatcher, workers, plugins, catalog, settings.gateway_timeout_s)
     gate = Gate(settings.gateway_max_concurrent_requests, MOST_BODIES * settings.max_request_body_bytes)
     browsers = Browsers(settings.cors_origins, allowed_hosts(settings, listener.getsockname()[0]))
     app = create_app(backend, settings, registry=metrics.registry, gate=gate, browsers=browsers)
@@ -80,15 +80,15 @@ async def _serve(
     tasks = [asyncio.create_task(each) for each in beside]
     log.info("listening on %s", address_of(listener))
     try:
-        await server.serve_on(listener, partial(_start, courier, workers, listener, on_ready))
+        await server.serve_on(listener, partial(_start, dispatcher, workers, listener, on_ready))
     finally:
         for task in tasks:
             task.cancel()
-        await courier.close()
+        await dispatcher.close()
         log.info("stopped")
 
 
-async def _start(courier: Courier, workers: Workers, listener: socket.socket, on_ready: OnReady) -> None:
-    await courier.open()
-    await courier.transport.subscribe(EVERY_HEALTH, workers.heard)
+async def _start(dispatcher: Dispatcher, workers: Workers, listener: socket.socket, on_ready: OnReady) -> None:
+    await dispatcher.open()
+    await dispatcher.transport.subscribe(EVERY_HEALTH, workers.heard)
     on_ready(url_of(listener))

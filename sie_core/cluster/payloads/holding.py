@@ -45,7 +45,7 @@ class Holder:
         self._transport, self._most, self._store, self._frames = transport, most_bytes, store, frames
         self._held: dict[str, _Held] = {}
         self._inbox: Subscription | None = None
-        self._errands: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def held_bytes(self) -> int:
@@ -95,8 +95,8 @@ class Holder:
         """Withdraw everything."""
         for name in list(self._held):
             self._forget(name)
-        if self._errands:
-            await asyncio.wait(self._errands)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
     async def _put(self, store: PayloadStore, held: _Held) -> None:
         assert held.payload is not None
@@ -143,10 +143,10 @@ class Holder:
             # Asked for again by who waits for it.
             return
 
-    def _run(self, errand: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(errand)
-        self._errands.add(task)
-        task.add_done_callback(self._errands.discard)
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
 async def _remove_after(writing: asyncio.Future[None], store: PayloadStore, key: str) -> None:

@@ -39,7 +39,7 @@ class Pulls:
         self._credit = settings.max_concurrent_batches * settings.batcher_max_batch_requests
         self._wanted: dict[str, None] = {}
         self._pulls: dict[str, Pull] = {}
-        self._errands: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._taking = False
         self._look_now = asyncio.Event()
 
@@ -96,8 +96,8 @@ class Pulls:
 
     async def settled(self) -> None:
         """Wait until pulls that were stopped have ended."""
-        if self._errands:
-            await asyncio.wait(self._errands)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
     def _needed(self, message: Message) -> None:
         self._want(message.payload.decode("utf-8", "replace"))
@@ -132,7 +132,7 @@ class Pulls:
             return
         self._pulls[work] = pull
 
-    def _run(self, errand: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(errand)
-        self._errands.add(task)
-        task.add_done_callback(self._errands.discard)
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

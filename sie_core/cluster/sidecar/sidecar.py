@@ -76,7 +76,7 @@ class Sidecar:
         """Ids of slices that another sidecar had pulled, and whose results this one has sent."""
         self._results: deque[tuple[Slice, bytes]] = deque()
         self._sending: asyncio.Task[None] | None = None
-        self._errands: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
         self._changed = asyncio.Event()
@@ -400,10 +400,10 @@ class Sidecar:
             held.credited = True
             held.pull.add_credit(1)
 
-    def _run(self, errand: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(errand)
-        self._errands.add(task)
-        task.add_done_callback(self._errands.discard)
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _not_begun(self) -> list[Slice]:
         return [held for held in self._held if not held.sent and not held.answered]
@@ -411,17 +411,17 @@ class Sidecar:
     def _cancel(self, message: Message) -> None:
         reply = message.payload.decode("utf-8", "replace")
         if not is_inbox(reply, self._inbox):
-            log.warning("a request that is called off has no inbox of a gateway: %r", reply[:200])
+            log.warning("a request that is cancelled has no inbox of a gateway: %r", reply[:200])
             return
         self._cancelled[reply] = None
         if len(self._cancelled) > REMEMBERED:
             del self._cancelled[next(iter(self._cancelled))]
-        self._call_off(self._held.of_request(reply), "cancelled")
+        self._cancel_slices(self._held.of_request(reply), "cancelled")
 
     def _fell_silent(self, inbox: str) -> None:
-        self._call_off([held for held in self._held if inbox_of(held.head.reply) == inbox], "gateway_lost")
+        self._cancel_slices([held for held in self._held if inbox_of(held.head.reply) == inbox], "gateway_lost")
 
-    def _call_off(self, slices: list[Slice], how: str) -> None:
+    def _cancel_slices(self, slices: list[Slice], how: str) -> None:
         """Hold slices no more that nobody waits for."""
         for held in slices:
             if held.answered:

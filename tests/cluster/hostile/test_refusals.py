@@ -164,8 +164,8 @@ async def test_a_gateway_answers_results_that_cannot_be_read_by_type_and_counts_
         cluster.sidecar.close()  # nobody else answers
         for make in UNREADABLE.values():
             asked = asyncio.create_task(ask(cluster))
-            await cluster.until(lambda: len(cluster.courier._flights) == 1)
-            (reply,) = cluster.courier._flights
+            await cluster.until(lambda: len(cluster.dispatcher._flights) == 1)
+            (reply,) = cluster.dispatcher._flights
             for ignored in IGNORED:
                 await cluster.transport.send(reply, ignored)
             await cluster.transport.send(reply, make(reply))
@@ -186,8 +186,8 @@ async def test_an_error_of_a_worker_with_strange_fields_reaches_the_client_in_sh
     async with running(tmp_path) as cluster:
         cluster.sidecar.close()
         asked = asyncio.create_task(ask(cluster))
-        await cluster.until(lambda: len(cluster.courier._flights) == 1)
-        (reply,) = cluster.courier._flights
+        await cluster.until(lambda: len(cluster.dispatcher._flights) == 1)
+        (reply,) = cluster.dispatcher._flights
         await cluster.transport.send(
             reply, encode_result(replace(RESULT, items=0, error={"code": "QUEUE_FULL", **strange}))
         )

@@ -50,7 +50,7 @@ FETCHED_BYTES = 512 << 20
 log = logging.getLogger(__name__)
 
 
-class Courier:
+class Dispatcher:
     """The way between a gateway and its workers.
 
     Args:
@@ -73,7 +73,7 @@ class Courier:
         self._numbers = 0
         self._flights: dict[str, Flight] = {}
         self._told: dict[str, float] = {}
-        self._errands: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._beside: list[asyncio.Task[None]] = []
         self._look_now = asyncio.Event()
         metrics.watch(lambda: len(self._flights))
@@ -112,11 +112,11 @@ class Courier:
         self._beside = [asyncio.create_task(each) for each in (self._look_after(), self._beat())]
 
     async def close(self) -> None:
-        """Disconnect, once those who left are called off."""
+        """Disconnect, once those who left are cancelled."""
         for task in self._beside:
             task.cancel()
-        if self._errands:
-            await asyncio.wait(self._errands, timeout=CLOSE_S)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=CLOSE_S)
         if self._holder is not None:
             await self._holder.close()
         if self._transport is not None:
@@ -165,7 +165,7 @@ class Courier:
             if flight.reply in self._flights:
                 flight.stored(part, attempt, outcome)
             elif part.result is None and isinstance(outcome, int):
-                # It was called off before the broker had said where it is.
+                # It was cancelled before the broker had said where it is.
                 self._run(self._delete(outcome))
 
         await transport.publish(Work(subject, part.head.id, payload, max(1.0, ttl_s)), stored)
@@ -193,18 +193,18 @@ class Courier:
         self._metrics.dead.inc()
         self._run(bury(self.transport, self._settings.pool, part.head, why, flight.pack(part, 0.0)))
 
-    def call_off(self, flight: Flight) -> None:
+    def cancel(self, flight: Flight) -> None:
         """Delete what waits, and have sidecars drop what they hold."""
         parts = flight.on_the_way()
         if parts and self._transport is not None:
             self._metrics.cancelled.inc(len(parts))
-            self._run(self._call_off(flight.reply, [part.sequence for part in parts]))
+            self._run(self._cancel(flight.reply, [part.sequence for part in parts]))
 
-    async def _call_off(self, reply: str, sequences: list[int | None]) -> None:
+    async def _cancel(self, reply: str, sequences: list[int | None]) -> None:
         try:
             await self.transport.send(cancel_subject(self._settings.pool), reply.encode())
         except QueueError as error:
-            log.warning("a request that nobody waits for could not be called off: %s", error)
+            log.warning("a request that nobody waits for could not be cancelled: %s", error)
         for sequence in sequences:
             if sequence is not None:
                 await self._delete(sequence)
@@ -324,7 +324,7 @@ class Courier:
             log.warning("the result of %s was lost; it is sent again", part.head.id)
             flight.try_again(part)
 
-    def _run(self, errand: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(errand)
-        self._errands.add(task)
-        task.add_done_callback(self._errands.discard)
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
