@@ -13,7 +13,8 @@ from tests.conftest import MINILM, run_server
 resource = pytest.importorskip("resource")
 pytestmark = pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux limits a running process")
 
-HEADROOM = 4 * 2**20
+HEADROOM = 16 * 2**20
+"""Bytes: to read a large body, not to compute it."""
 LARGE = ["word " * 500] * 64
 """A batch of 16 384 tokens, for which PyTorch allocates some hundred megabytes."""
 

@@ -12,6 +12,8 @@ from sie_core.contracts import InferenceError
 
 _STRING_OR_BEGIN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,:\[{]', re.DOTALL)
 """A string, terminated or not, so that none is scanned twice; or the character before a value."""
+_NO_MEMORY: Final = "Not enough memory"
+"""How orjson begins to say so: it knows one exception for all that can fail."""
 _QUOTE: Final = ord('"')
 _OBJECTS: Final = b'"[{'
 """The characters with which texts, keys, lists and maps begin."""
@@ -21,12 +23,16 @@ def loads(data: bytes) -> Any:
     """Parse `data`.
 
     Raises:
-        InferenceError: `INVALID_INPUT`, with the line and column at fault.
+        InferenceError: `INVALID_INPUT`, with the line and column at fault; `RESOURCE_EXHAUSTED` without memory for it.
     """
     _refuse_many(data)
     try:
         parsed = orjson.loads(data)
     except orjson.JSONDecodeError as error:
+        if error.msg.startswith(_NO_MEMORY):
+            raise InferenceError(
+                "RESOURCE_EXHAUSTED", "The server has no memory to read so large a body now."
+            ) from None
         where = f"line {error.lineno}, column {error.colno}"
         raise InferenceError("INVALID_INPUT", f"The body is not valid JSON at {where}: {error.msg}.") from None
     _refuse_lost_strings(data, parsed)

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -78,3 +80,24 @@ def test_a_long_text_of_commas_is_one_value() -> None:
 def test_a_string_without_an_end_is_looked_at_once() -> None:
     with pytest.raises(InferenceError, match="not valid JSON"):
         loads(b'["' + b'\\",' * (2 * MAX_BODY_VALUES))
+
+
+STARVED = """
+import resource
+from sie_core.api.body.strict_json import loads
+from sie_core.contracts import InferenceError
+body = b"[" + b",".join([b'"' + b"word " * 500 + b'"'] * 64) + b"]"
+loads(body)  # what the parser makes at its first call is there
+pages = int(open("/proc/self/statm").read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 200_000, resource.RLIM_INFINITY))
+try:
+    loads(body)
+except InferenceError as error:
+    print(error.code)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the address space")
+def test_a_body_for_which_there_is_no_memory_is_not_the_clients_fault():
+    done = subprocess.run([sys.executable, "-c", STARVED], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "RESOURCE_EXHAUSTED\n", "")
