@@ -1,4 +1,4 @@
-"""Promises to requests that were refused: who comes back when it was told to finds room, whoever else has come."""
+"""Room on a device, reserved for requests that were refused and told when to come back."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Where a long run may be preempted: between two layers a batch of short requests may run on the same thread.
 
-One text of 256 tokens may take ten times as long as a short request. Nobody can cut it, and whoever comes meanwhile
-would wait for all of it.
+One text of 256 tokens may take ten times as long as a short request. The batch policy cannot split a text, so without
+preemption every short request that arrives meanwhile waits for the end of the run.
 """
 
 from __future__ import annotations

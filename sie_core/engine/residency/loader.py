@@ -117,7 +117,9 @@ class Loader:
         notes |= self._warm(resolved, converters)
         if fetched.ignored:
             notes["ignored options"] = ", ".join(fetched.ignored)
-            log.warning("%s: the family %s knows no %s", resolved.id, family.id, notes["ignored options"])
+            log.warning(
+                "%s: the family %s does not read the options %s", resolved.id, family.id, notes["ignored options"]
+            )
         log.info("%s is served by %s: %s", resolved.id, family.id, notes)
         leases, declared = Leases(self.clock), resolved.config.loras
         loras = LoraLoader(resolved.id, adapter, leases, declared, self.weights, self.residency)

@@ -1,6 +1,6 @@
 """From a query and documents, or texts and labels, to token sequences: pairing, templates, truncation.
 
-It runs on CPU threads, several at once, and knows no tensor and no device.
+It runs on several CPU threads at once, and gives token ids as NumPy arrays.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def require_features(config: Mapping[str, Any], kind: str, wanted: str, default:
 
 
 def has_tokenizer(card: ModelCard) -> bool:
-    """Whether the files of a tokenizer are there; without them transformers builds one that knows no word."""
+    """Whether the files of a tokenizer are there; without them transformers builds one with an empty vocabulary."""
     return any(fnmatch(name, pattern) for name in card.files if "/" not in name for pattern in TOKENIZER_FILES)
 
 

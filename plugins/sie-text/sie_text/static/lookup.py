@@ -1,6 +1,6 @@
 """Sparse vectors without a transformer: the weight of every token of a text, looked up (inference-free retrieval).
 
-It knows no other route of a model, and needs no device.
+`RoutedEncoder` combines it with a transformer where documents pass through one. It runs on the CPU.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A model of two routes: one side's texts are encoded, the other's are looked up. It knows neither from inside."""
+"""A model of two routes: texts of one side are encoded, those of the other looked up, each through its `Adapter`."""
 
 from __future__ import annotations
 
