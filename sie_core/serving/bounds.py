@@ -12,6 +12,10 @@ MAX_PIPELINED: Final = 16
 """Requests of one connection that wait for an earlier one; nothing more is read until it is answered."""
 MAX_STALL_S: Final = 60
 """Seconds after which a client that reads nothing of its answer is disconnected."""
+MAX_UNREAD_BYTES: Final = 4 * 2**20
+"""Bytes that a client may still send after a refusal of its connection."""
+MAX_UNREAD_S: Final = 2
+"""Seconds in which it must close the connection after that."""
 MAX_MESSAGE_BYTES: Final = 65_536
 """Bytes of a message on a WebSocket, where clients have nothing to say."""
 KEEP_ALIVE_S: Final = 75

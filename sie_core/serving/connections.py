@@ -14,7 +14,14 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from sie_core.contracts import InferenceError
-from sie_core.serving.bounds import MAX_HEADERS_BYTES, MAX_HEADERS_S, MAX_PIPELINED, MAX_STALL_S
+from sie_core.serving.bounds import (
+    MAX_HEADERS_BYTES,
+    MAX_HEADERS_S,
+    MAX_PIPELINED,
+    MAX_STALL_S,
+    MAX_UNREAD_BYTES,
+    MAX_UNREAD_S,
+)
 from sie_core.serving.exchanges import PEER, Peer, ReplyTransport
 from sie_core.serving.http_parser import UpgradeIgnoringParser
 
@@ -51,6 +58,9 @@ class Connection(HttpToolsProtocol):
         self._refusal: InferenceError | None = None
         self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
+        self._close_timer: asyncio.TimerHandle | None = None
+        self._unread = 0
+        """Bytes that came after the last bytes that were read."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the idle timer: a connection on which nothing arrives is closed like one idle between requests."""
@@ -60,19 +70,23 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timers and abandon the requests of this connection."""
-        self._stop(self._head_timer, self._stall_timer)
+        self._stop(self._head_timer, self._stall_timer, self._close_timer)
         self.pipeline.clear()
         if self._running is not None:
             _abandon(self._running)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Refuse headers that do not end; ignore everything after an invalid request."""
+        """Refuse headers that do not end and what finds no memory; ignore everything after a refused request."""
         if self._unreadable:
+            self._leave_unread(len(data))
             return
         if self._head is not None:
             self._head += len(data)
-        super().data_received(data)
+        try:
+            super().data_received(data)
+        except MemoryError:
+            self._refuse(InferenceError("RESOURCE_EXHAUSTED", "The server has no memory to read this request now."))
         if self._head is not None and self._head_timer is None:
             self._head_timer = self.loop.call_later(MAX_HEADERS_S, self._headers_overdue)
         elif self._is_idle() and self.timeout_keep_alive_task is None:
@@ -194,7 +208,14 @@ class Connection(HttpToolsProtocol):
         lines = [STATUS_LINE[response.status_code], b"connection: close\r\n"]
         lines += [b"%s: %s\r\n" % header for header in response.raw_headers]
         self.transport.write(b"".join((*lines, b"\r\n", bytes(response.body))))
-        self.transport.close()
+        # Closed at once, with bytes of the client on their way, TCP resets the connection and the refusal is lost.
+        self.transport.write_eof()
+        self._close_timer = self.loop.call_later(MAX_UNREAD_S, self.transport.close)
+
+    def _leave_unread(self, size: int) -> None:
+        self._unread += size
+        if self._unread > MAX_UNREAD_BYTES:
+            self.transport.abort()
 
     def pause_writing(self) -> None:
         """Watch a client that reads its answer more slowly than it is written."""

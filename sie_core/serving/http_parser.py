@@ -31,11 +31,16 @@ class UpgradeIgnoringParser:
         Raises:
             httptools.HttpParserError: The bytes are no HTTP.
             httptools.HttpParserUpgrade: The upgrade is granted.
+            MemoryError: There is no memory for what they say; httptools itself tells it as bytes that are no HTTP.
         """
         while True:
             try:
                 self._parser.feed_data(data)
                 return
+            except httptools.HttpParserCallbackError as failed:
+                if isinstance(failed.__context__, MemoryError):
+                    raise failed.__context__ from None
+                raise
             except httptools.HttpParserUpgrade as upgrade:
                 head = self._head_without_upgrade()
                 if head is None:

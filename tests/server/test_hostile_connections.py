@@ -264,3 +264,42 @@ async def test_reading_stops_while_many_requests_wait_for_an_earlier_one(serve) 
     for _ in range(many):
         assert b"200" in await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), BOUND_S)
     writer.close()
+
+
+class _Full(bytearray):
+    """A body for which there is no memory."""
+
+    def __iadd__(self, more: Any) -> "_Full":
+        raise MemoryError
+
+
+async def test_a_body_for_which_there_is_no_memory_gets_a_typed_503_while_its_client_still_sends(serve, state) -> None:
+    async def starved(scope, receive, send) -> None:
+        (connection,) = state.connections
+        connection.cycle.body = _Full()
+        began.set()
+        assert (await receive())["type"] == "http.disconnect"
+
+    began, size = asyncio.Event(), 2**20
+    reader, writer = await asyncio.open_connection(*await serve(starved))
+    async with asyncio.timeout(BOUND_S):
+        writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % size)
+        await began.wait()
+        writer.write(b"x" * (size // 2))
+        await writer.drain()
+        head = await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"x" * (size // 2))
+        await writer.drain()
+        assert error_of(head + await reader.read()) == (503, "RESOURCE_EXHAUSTED")
+    writer.close()
+
+
+async def test_a_refused_client_that_stays_is_left(serve, state, monkeypatch) -> None:
+    monkeypatch.setattr(connections, "MAX_UNREAD_S", 0.05)
+    reader, writer = await asyncio.open_connection(*await serve(nothing))
+    async with asyncio.timeout(BOUND_S):
+        writer.write(b"no request\r\n\r\n")
+        assert error_of(await reader.read()) == (400, "INVALID_INPUT")
+        while state.connections:  # noqa: ASYNC110 - uvicorn sets no event
+            await asyncio.sleep(0)
+    writer.close()

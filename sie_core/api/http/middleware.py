@@ -130,6 +130,11 @@ class RequestMiddleware:
                 self._api.gate.leave(exchange.scope.get(HELD, 0))
         except InferenceError as error:
             await self._refuse(exchange, receive, error)
+        except MemoryError:
+            if exchange.status is not None:
+                raise
+            message = "The server has no memory for this request now."
+            await self._refuse(exchange, receive, InferenceError("RESOURCE_EXHAUSTED", message))
         except Exception:
             log.exception("%s %s failed", exchange.scope["method"], _path(exchange.scope))
             if exchange.status is not None:

@@ -131,3 +131,13 @@ async def test_clients_of_version_0_are_not_told_a_version_they_would_warn_of(cl
     new = await client.get("/healthz", headers={"X-SIE-SDK-Version": "1.0.0"})
     assert "x-sie-server-version" not in old.headers
     assert new.headers["x-sie-server-version"] == __version__
+
+
+async def test_a_request_for_which_there_is_no_memory_may_come_again(client, backend) -> None:
+    async def starve(_: object) -> None:
+        raise MemoryError
+
+    backend.act = starve
+    reply = await client.post(URL, json=BODY)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "RESOURCE_EXHAUSTED")
+    assert reply.headers["retry-after"]
