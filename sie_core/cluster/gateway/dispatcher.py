@@ -15,7 +15,7 @@ from sie_core.cluster.gateway.flight import Flight, Part, queue_error, unreadabl
 from sie_core.cluster.gateway.metrics import GatewayMetrics
 from sie_core.cluster.gateway.slicing import Packed
 from sie_core.cluster.messages.frames import FrameError, decode, encode
-from sie_core.cluster.messages.work import batch_bytes, decode_result, encode_offered, read_result
+from sie_core.cluster.messages.work import MOST_RESULT_BYTES, batch_bytes, decode_result, encode_offered, read_result
 from sie_core.cluster.payloads.fetching import Fetcher
 from sie_core.cluster.payloads.holding import Holder
 from sie_core.cluster.payloads.offers import Offer
@@ -41,7 +41,6 @@ TTL_MARGIN_S = 1.0
 STORE_GRACE_S = 0.2
 """A deadline that passes while a slice is stored is told as such, by the flight's own timer."""
 CLOSE_S = 2.0
-MOST_RESULT_BYTES = 1 << 28
 BULK_BYTES = 256 << 20
 """Of slices larger than a message that wait to be fetched."""
 FETCHED_BYTES = 512 << 20

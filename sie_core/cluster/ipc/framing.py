@@ -13,8 +13,8 @@ from typing import cast
 
 _START = struct.Struct("!IBQ")
 LARGE_BYTES = 1 << 20
-MOST_BYTES = 1 << 28
-"""A frame that says it is longer ends the connection."""
+MOST_BYTES = 1 << 30
+"""A frame that says it is longer ends the connection: more than the largest result has."""
 
 
 class Kind(IntEnum):
@@ -82,6 +82,8 @@ class FrameStream(asyncio.Protocol):
         self._missing = _START.size
         """Bytes without which the buffer holds no whole frame."""
         self._out: list[bytes] = []
+        self.ended = asyncio.Event()
+        """Set once the connection has ended."""
 
     @property
     def is_open(self) -> bool:
@@ -133,6 +135,7 @@ class FrameStream(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """End."""
         self._out.clear()
+        self.ended.set()
         self._on_closed(self)
 
     def data_received(self, data: bytes) -> None:

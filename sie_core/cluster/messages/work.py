@@ -20,6 +20,8 @@ from sie_core.settings import Settings
 MOST_ITEMS = 32
 """Items of one slice."""
 MOST_COUNT = 1 << 53
+MOST_RESULT_BYTES = 1 << 29
+"""Of one slice; a worker refuses to send a larger one."""
 LARGE_BYTES = 1 << 20
 """Items of a result that has more are split by their sizes: to read them would hold up everybody else."""
 WorkOperation = Operation | Literal["tokenize", "decode"]

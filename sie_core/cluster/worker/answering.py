@@ -14,7 +14,15 @@ from sie_sdk.wire import pack, unpack
 from sie_core.cluster.messages.errors import error_to_map
 from sie_core.cluster.messages.frames import FrameError
 from sie_core.cluster.messages.requests import Place, read_load_wait, read_request
-from sie_core.cluster.messages.work import ResultHead, WorkHead, encode_result, read_work_head, to_map, work_sections
+from sie_core.cluster.messages.work import (
+    MOST_RESULT_BYTES,
+    ResultHead,
+    WorkHead,
+    encode_result,
+    read_work_head,
+    to_map,
+    work_sections,
+)
 from sie_core.contracts import (
     DecodeRequest,
     DecodingBackend,
@@ -28,6 +36,8 @@ from sie_core.contracts import (
 from sie_core.logs import RequestFields, current_request
 
 NO_USAGE = Usage()
+MOST_ERROR_BYTES, MOST_MESSAGE = 1 << 15, 2_000
+"""Of an error in a result's head, and characters of its message where that is cut."""
 ASKED = ("model", "operation", "request_id", "client", "priority", "left_s")
 """Of a head, what the request is made of."""
 
@@ -58,11 +68,13 @@ async def answer(backend: WorkerBackend, frame: bytes, places: Places | None = N
     started = time.monotonic()
     try:
         reply, items = await _run(backend, head, frame, None if places is None else partial(places, head))
+        result = _result(head, reply, items)
     except InferenceError as error:
         return _failure(head, error)
     except FrameError as error:
-        log.error("the slice %s cannot be read: %s", head.id, error)
-        return _failure(head, InferenceError("INTERNAL_ERROR", "A worker could not read what its gateway sent."))
+        log.error("the slice %s cannot be read, or not its result be written: %s", head.id, error)
+        told = "A worker could not read what its gateway sent, or not write its answer; its log says why."
+        return _failure(head, InferenceError("INTERNAL_ERROR", told))
     except Exception:
         log.exception("the slice %s failed", head.id)
         told = "The server failed on this request; its log says why, under the id in X-SIE-Request-ID."
@@ -71,12 +83,15 @@ async def answer(backend: WorkerBackend, frame: bytes, places: Places | None = N
         "%s of %d items, slice %d of %d, attempt %d", head.operation, head.items, head.slice, head.slices, head.attempt,
         extra={"latency_ms": round(1000 * (time.monotonic() - started), 2)},
     )  # fmt: skip
-    return encode_result(_head(head, reply, len(items)), items)
+    return result
 
 
-def error_result(head: WorkHead, error: InferenceError) -> bytes:
-    """Write the result of a slice that failed."""
-    return _failure(head, error)
+def _result(head: WorkHead, reply: InferenceReply | None, items: Sequence[bytes]) -> bytes:
+    result = encode_result(_head(head, reply, len(items)), items)
+    if len(result) > MOST_RESULT_BYTES:
+        told = f"The result has {len(result)} bytes, and the queue takes {MOST_RESULT_BYTES}: ask for fewer items at a "
+        raise InferenceError("REPLY_TOO_LARGE", told + "time, or a smaller dtype.")
+    return result
 
 
 async def _run(
@@ -126,7 +141,12 @@ def _head(head: WorkHead, reply: InferenceReply | None, items: int) -> ResultHea
 
 
 def _failure(head: WorkHead, error: InferenceError) -> bytes:
-    return encode_result(ResultHead(head.request_id, head.slice, head.attempt, 0, error=error_to_map(error)))
+    told = error_to_map(error)
+    if len(pack(told)) > MOST_ERROR_BYTES:
+        # A plugin may have put a whole text into it.
+        log.error("the error of the slice %s is cut: %s", head.id, error)
+        told = {"code": error.code, "message": error.message[:MOST_MESSAGE]}
+    return encode_result(ResultHead(head.request_id, head.slice, head.attempt, 0, error=told))
 
 
 def _trace_id(head: WorkHead) -> str | None:

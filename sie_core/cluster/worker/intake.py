@@ -105,7 +105,7 @@ class Intake:
         self._on_close()
 
     async def idle(self, timeout_s: float) -> bool:
-        """Wait until the sidecars send no more and nothing is at work; False if `timeout_s` passed first."""
+        """Wait until the sidecars send no more and have every result; False if `timeout_s` passed first."""
         try:
             async with asyncio.timeout(timeout_s):
                 with contextlib.suppress(TimeoutError):
@@ -113,10 +113,14 @@ class Intake:
                         for drained in list(self._streams.values()):
                             await drained.wait()
                 await self._idle.wait()
+                # What a sidecar has not taken yet would be lost with this process.
+                streams = list(self._streams)
+                for stream in streams:
+                    stream.close()
+                for stream in streams:
+                    await stream.ended.wait()
         except TimeoutError:
             return False
-        # Results leave with the next turn of the loop.
-        await asyncio.sleep(0)
         return True
 
     def abandon(self) -> int:
@@ -173,7 +177,12 @@ class Intake:
             return None
 
     def _ended(self, work: AtWork, task: asyncio.Task[bytes | None]) -> None:
-        result = None if task.cancelled() else task.result()
+        result = None
+        if not task.cancelled():
+            if (error := task.exception()) is None:
+                result = task.result()
+            else:
+                log.error("a slice has no answer", exc_info=error)
         if work.to is None:
             self._orphans.finish(work, result, next(iter(self._streams), None))
             return

@@ -54,8 +54,10 @@ class Orphans:
             return None
 
     def finish(self, work: AtWork, result: bytes | None, sidecar: FrameStream | None) -> None:
-        """Take a result and tell the sidecar of now; None: it was cancelled."""
+        """Take a result and tell the sidecar of now; None: there is none."""
         head = read_work_head(work.frame)
+        if not self._keeps(head.id, work):
+            return
         if result is None:
             self._remove(head.id)
             return
@@ -63,7 +65,7 @@ class Orphans:
         self._bytes += len(result)
         if sidecar is not None:
             _tell(sidecar, head, result)
-        asyncio.get_running_loop().call_later(KEEP_S, self._remove, head.id)
+        asyncio.get_running_loop().call_later(KEEP_S, self._forget, head.id, work)
         while self._bytes > MOST_BYTES:
             self._remove(next(name for name, (_, each) in self._slices.items() if each.result is not None))
 
@@ -72,6 +74,14 @@ class Orphans:
         for head, work in self._slices.values():
             if work.result is not None:
                 _tell(sidecar, head, work.result)
+
+    def _keeps(self, name: str, work: AtWork) -> bool:
+        """Whether a slice is kept, and not a later one of the same id."""
+        return self._slices.get(name, (None, None))[1] is work
+
+    def _forget(self, name: str, work: AtWork) -> None:
+        if self._keeps(name, work):
+            self._remove(name)
 
     def _remove(self, name: str) -> AtWork | None:
         _, work = self._slices.pop(name, (None, None))

@@ -1,0 +1,84 @@
+"""What an adapter process computed reaches its sidecar, also where it ends, or its sidecar has ended twice."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from sie_core.cluster.ipc.framing import FrameStream, Kind
+from sie_core.cluster.ipc.listening import listen_on
+from sie_core.cluster.messages.requests import pack_item, pack_shared
+from sie_core.cluster.messages.work import WorkHead, decode_result, encode_work
+from sie_core.cluster.worker import orphans
+from sie_core.cluster.worker.answering import WorkerBackend
+from sie_core.cluster.worker.intake import Intake
+from sie_core.cluster.worker.orphans import AtWork, Orphans
+from sie_core.contracts import InferenceReply, InferenceRequest, Item, Timing, Usage
+
+LARGE = bytes(range(1, 201)) * 80_000
+BOUND_S = 30.0
+
+
+def one_text() -> bytes:
+    head = WorkHead("r", 0, 1, 1, "encode", "m", b"k" * 16, 0, 1, 1, "_INBOX.gateway.1")
+    item = Item(text="a text")
+    return encode_work(head, pack_shared(InferenceRequest("m", "encode", [item], "r")), [pack_item(item)])
+
+
+class Backend:
+    """Answers with sixteen megabytes."""
+
+    async def infer(self, request: InferenceRequest) -> InferenceReply:
+        return InferenceReply([LARGE], Timing(), Usage(), 0)
+
+
+@dataclass
+class Frame:
+    kind: Kind
+    payload: bytes
+
+
+async def test_a_drain_lasts_until_a_slow_sidecar_has_its_results(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    intake = Intake(cast("WorkerBackend", Backend()), lambda: b"", lambda: (0.0, True))
+    server = await loop.create_unix_server(intake.stream, sock=listen_on(tmp_path / "ipc"))
+    came: list[Frame] = []
+    sidecar = FrameStream(lambda _: None, lambda _, kind, __, frame: came.append(Frame(kind, frame)), lambda _: None)
+    await loop.create_unix_connection(lambda: sidecar, str(tmp_path / "ipc"))
+    sidecar.send(Kind.WORK, 1, one_text())
+    sidecar.send(Kind.DRAIN, 0)
+    async with asyncio.timeout(BOUND_S):
+        while not intake.in_flight:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0)
+        sidecar.transport.pause_reading()
+        idle = loop.create_task(intake.idle(BOUND_S))
+        while intake.in_flight:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0)
+        loop.call_soon(sidecar.transport.resume_reading)
+        assert await idle
+        for stream in list(intake._streams):
+            stream.abort()  # as the end of the process does
+        await sidecar.ended.wait()
+    server.close()
+    _, (item,) = decode_result(next(frame.payload for frame in came if frame.kind is Kind.RESULT))
+    assert item == LARGE
+
+
+async def test_a_slice_orphaned_twice_is_kept_once_and_its_bytes_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first of the two ends last: nobody waits for it, and what is kept stays within its bound."""
+    monkeypatch.setattr(orphans, "MOST_BYTES", 100)
+    kept, first, second = Orphans(), AtWork(one_text(), None), AtWork(one_text(), None)
+    kept.add(first)
+    kept.add(second)
+    kept.finish(second, bytes(60), None)
+    kept.finish(first, bytes(60), None)
+    assert kept.take(one_text()) is second
+    for _ in range(3):
+        again = AtWork(one_text(), None)
+        kept.add(again)
+        kept.finish(again, bytes(60), None)
+        assert kept.take(one_text()) is again
