@@ -18,7 +18,7 @@ POLICY_FAILURES = 3
 
 @dataclass(slots=True, eq=False)
 class DeviceHealth:
-    """A batch, or a batch policy, may count as hung after `stall_s` seconds."""
+    """A batch, a batch policy or a request's preparation may count as hung after `stall_s` seconds."""
 
     stall_s: float
     clock: Callable[[], float]
@@ -28,17 +28,22 @@ class DeviceHealth:
     unfinished: set[Run] = field(default_factory=set)
     # When the worker began to ask the batch policies for the next batch; None while it does not.
     choosing_since: float | None = None
+    # When the worker began to prepare a request, as it does for a short one while nothing runs.
+    preparing_since: float | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _policy_failures: int = 0
     _policy_failed_at: float = 0.0
 
     def problem(self) -> str | None:
-        """Say why only a restart helps: the device is lost, its thread is dead, a batch or a batch policy hangs."""
+        """Say why only a restart helps: the device is lost, its thread is dead, or what it is at hangs."""
         if self.death is not None:
             return self.death
         now, since = self.clock(), self.choosing_since
         if since is not None and now - since > self.stall_s:
             return f"a batch policy has been at work for {now - since:.0f} s, and nothing runs"
+        since = self.preparing_since
+        if since is not None and now - since > self.stall_s:
+            return f"a request has been prepared for {now - since:.0f} s, and nothing runs"
         hung = (run.problem(now, self.stall_s) for run in tuple(self.unfinished))
         return next(filter(None, hung), None)
 

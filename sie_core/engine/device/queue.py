@@ -41,6 +41,10 @@ class DeviceQueue:
         self._retries: deque[Run] = deque()
         self._on_device: set[Run] = set()
         self._last_end = 0.0
+        # Whether the worker waits, and nothing is queued or on the device.
+        self._idle = False
+        # What it is to call then, on its own thread.
+        self._call: Callable[[], None] | None = None
         self._closed_because: str | None = None
 
     def close(self, why: str) -> None:
@@ -111,17 +115,46 @@ class DeviceQueue:
 
     def next_run(self) -> Run | None:
         """Wait for the next batch and put it on the device; None once the queue is closed."""
+        while True:
+            with self._wake:
+                while self._closed_because is None and self._call is None:
+                    run, wait_s = self.take()
+                    if run is not None:
+                        return run
+                    self._idle = not self._on_device and not self._something_waits()
+                    self._wake.wait(wait_s)
+                    self._idle = False
+                if self._closed_because is not None:
+                    return None
+                call, self._call = self._call, None
+            assert call is not None
+            self._health.preparing_since = self._clock()
+            try:
+                call()
+            except BaseException:
+                log.exception("a task of the device's thread failed beyond its own handling")
+            self._health.preparing_since = call = None  # an idle thread must not keep the request alive
+
+    def call_if_idle(self, call: Callable[[], None]) -> bool:
+        """Have the worker's thread make a quick call that queues units, where it has nothing to do; else return False.
+
+        It then runs them without being woken a second time. A queue that is closed meanwhile drops the call.
+        """
         with self._wake:
-            while self._closed_because is None:
-                run, wait_s = self.take()
-                if run is not None:
-                    return run
-                self._wake.wait(wait_s)
-        return None
+            if not self._idle or self._call is not None or self._closed_because is not None or self._something_waits():
+                return False
+            self._call = call
+            self._wake.notify()
+            return True
+
+    def _something_waits(self) -> bool:
+        return bool(self._retries) or self._scheduler.queued_units > 0
 
     def take(self) -> tuple[Run | None, float | None]:
         """Put the next batch on the device; return it, or after how many seconds there may be one (None: unknown)."""
         with self._wake:
+            if not self._something_waits():
+                return None, None
             self._health.choosing_since = now = self._clock()
             try:
                 run = self._choose(now)

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 # Batches an asynchronous device is given at once: one runs, the next is there when it ends.
 LAUNCHED_AHEAD = 2
-# The device's own thread finishes outputs of a model whose last ones took no longer.
+# The device's own thread prepares a text or finishes outputs of a model whose last ones took no longer.
 QUICK_S = 0.001
 
 

@@ -39,6 +39,8 @@ class LoadedModel:
     failures: int = 0
     # Seconds that finishing and delivering the last batch's outputs took; written by the device's worker.
     finish_s: float = inf
+    # Seconds that preparing the last request of one item took.
+    prepare_s: float = inf
     # The queue; guarded by the lock of the device it runs on.
     policy: CheckedPolicy = field(init=False)
 

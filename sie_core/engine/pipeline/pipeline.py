@@ -1,6 +1,7 @@
 """The stages of one request: prepare on CPU threads, run on the device, finish and encode on CPU threads.
 
-A request changes threads four times: to a CPU thread, to the device's, to a CPU thread, back to the event loop.
+A request changes threads four times: to a CPU thread, to the device's, to a CPU thread, back to the event loop. Where
+nothing else is at work, the device's thread does all of a short text.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ class Pipeline:
         flight = SlicedFlight(
             request, model, task, plan, arrived, self._images if _has_images(request) else self._texts
         )
-        flight.start()
+        flight.begin()
         try:
             reply = await self._answered(flight)
         except BaseException:

@@ -14,6 +14,7 @@ from sie_core.concurrency.room import MIB, Room
 from sie_core.contracts import InferenceReply, InferenceRequest, ItemOutput, Task, Unit
 from sie_core.engine.device.batch_run import Run
 from sie_core.engine.device.queue import DeviceQueue
+from sie_core.engine.device.worker import QUICK_S
 from sie_core.engine.models.loaded import LoadedModel
 from sie_core.engine.pipeline.assembly import Assembly, ItemParts
 from sie_core.engine.requests.errors import request_error
@@ -29,6 +30,9 @@ BATCHES_AHEAD: Final = 4
 BYTES_A_UNIT: Final = 1024
 # A slice ends with the unit that is made after this long: others wait for the thread.
 SLICE_S: Final = 0.05
+# Characters: while nothing runs, the device's own thread prepares a text that is no longer if the model's last one was
+# quick. Waking another thread takes as long.
+SHORT: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,7 @@ class SliceUnit(FlightUnit):
 
 
 class SlicedFlight(Flight):
-    """An inference request that is prepared in slices. `start` and `close` are called on the event loop."""
+    """An inference request that is prepared in slices. `begin` and `close` are called on the event loop."""
 
     def __init__(
         self,
@@ -73,6 +77,11 @@ class SlicedFlight(Flight):
         self._stage = threading.Lock()
         self._work: Work | None = None
         self._at_work = self._ended = False
+
+    def begin(self) -> None:
+        """Have a thread prepare the first slice."""
+        if not (self._is_quick() and self._with.queue.call_if_idle(self._step)):
+            self.start()
 
     def start(self) -> None:
         """Have a thread prepare the next slice; from any thread."""
@@ -110,6 +119,14 @@ class SlicedFlight(Flight):
                 query_truncated=collected.query_truncated(),
             )
         )
+
+    def _is_quick(self) -> bool:
+        if self.model.prepare_s > QUICK_S or len(self.request.items) != 1 or self.request.query is not None:
+            return False
+        item = self.request.items[0]
+        if item.images or item.audio or item.video or item.document:
+            return False
+        return item.text is not None and len(item.text) <= SHORT and not self._with.threads.waiting
 
     def _step(self) -> None:
         with self._stage:
@@ -151,6 +168,8 @@ class SlicedFlight(Flight):
         if self._first and (queued or ended):
             self._first = False
             self.prepared = self._with.clock()
+            if len(self.request.items) == 1:
+                self.model.prepare_s = self.prepared - started
             # Of all items, as the first of them tell; they may be cut by the end of the slice.
             whole = cost * len(self.request.items) // (queued[-1].made.item + 1) if queued else 0
             self._admit(cost, whole, prepared=True)

@@ -1,0 +1,113 @@
+"""A short text is prepared by the device's own thread while nothing else is at work."""
+
+import threading
+import time
+from functools import partial
+
+import pytest
+from sie_fake.adapter import FakeAdapter
+
+from sie_core.batching import BatchFormer
+from sie_core.batching.sharing.scheduler import Scheduler
+from sie_core.contracts import BatchLimits, Item, Media, Unit
+from sie_core.engine.device.health import DeviceHealth
+from sie_core.engine.device.queue import DeviceQueue
+from sie_core.engine.pipeline import slices
+from sie_core.engine.requests.inflight import FlightUnit
+from tests.engine.conftest import BOUND_S, bounded, request, until
+from tests.engine.device.test_queue import Queue
+
+
+@pytest.fixture
+def preparing(monkeypatch):
+    """List the thread of every preparation, which counts as quick however long it took."""
+    threads, prepare = [], FakeAdapter.prepare
+    monkeypatch.setattr(slices, "QUICK_S", BOUND_S)
+    monkeypatch.setattr(
+        FakeAdapter, "prepare", lambda *call: threads.append(threading.current_thread().name) or prepare(*call)
+    )
+    return threads
+
+
+async def test_the_devices_thread_prepares_a_short_text_and_nothing_else(engines, preparing):
+    model = engines.model("model", inputs=("text", "image"))
+    engine = await engines.start(load=[model])
+
+    async def infer(*texts: str, images: tuple[Media, ...] = ()) -> str:
+        items = [Item(text=text, images=images) for text in texts]
+        assert len((await bounded(engine.infer(request(model, items=items)))).items) == len(texts)
+        return preparing[-1].rpartition("-")[0]
+
+    assert await infer("first") == "sie-prepare"
+    started = time.monotonic()
+    while await infer("short") != "sie-device":
+        assert time.monotonic() < started + BOUND_S
+    for _ in range(3):
+        assert await infer("x" * (slices.SHORT + 1)) == "sie-prepare"
+        assert await infer("a", "b") == "sie-prepare"
+        assert await infer("a", images=(Media(b"picture"),)) == "sie-image"
+
+
+async def test_a_model_whose_last_text_took_long_is_prepared_by_other_threads(engines, preparing, monkeypatch):
+    monkeypatch.setattr(slices, "QUICK_S", 0.0)
+    model = engines.model("model")
+    engine = await engines.start(load=[model])
+    for _ in range(5):
+        assert len((await bounded(engine.infer(request(model, "short")))).items) == 1
+    assert {name.rpartition("-")[0] for name in preparing} == {"sie-prepare"}
+
+
+@pytest.fixture
+def queue():
+    """Give the queue of a device whose thread waits for batches, with its health and a model."""
+    health = DeviceHealth(0.05, time.monotonic)
+    made = DeviceQueue(Scheduler(100), health, lambda lost: None, time.monotonic)
+    limits = BatchLimits(max_cost=1, max_requests=1, max_run_s=None, max_wait_s=0.0)
+    model = Queue("test/model", BatchFormer(limits))
+    made.add_model(model)
+    yield made, health, model
+    made.close("the test ends")
+
+
+def wait_for_batches(queue: DeviceQueue) -> threading.Thread:
+    def take() -> None:
+        while queue.next_run() is not None:
+            pass
+
+    thread = threading.Thread(target=take, daemon=True)
+    thread.start()
+    return thread
+
+
+async def test_a_preparation_that_hangs_turns_liveness_red_and_one_that_raises_ends_nothing(queue, caplog):
+    made, health, _ = queue
+    began, go_on = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        began.set()
+        assert go_on.wait(BOUND_S)
+        raise RuntimeError("beyond its own handling")
+
+    thread = wait_for_batches(made)
+    await until(partial(made.call_if_idle, hang))
+    await until(began.is_set)
+    assert not made.call_if_idle(hang)
+    await until(health.problem)
+    assert health.problem().startswith("a request has been prepared for")
+    go_on.set()
+    await until(partial(made.call_if_idle, lambda: None))
+    await until(lambda: health.problem() is None)
+    assert "failed beyond its own handling" in caplog.text
+    made.close("the test ends")
+    thread.join(BOUND_S)
+    assert not thread.is_alive()
+    assert not made.call_if_idle(hang)
+
+
+def test_a_device_whose_thread_does_not_wait_or_has_work_makes_no_call(queue):
+    made, _, model = queue
+    assert not made.call_if_idle(lambda: None)
+    unit = Unit(0, 1, "key", None)
+    made._idle = True  # its thread was woken by the unit, and has not gone on yet
+    made.submit(model, [FlightUnit(unit, object(), 0.0, index=0, made=unit)])
+    assert not made.call_if_idle(lambda: None)
