@@ -8,6 +8,7 @@ import ctypes
 import logging
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -64,6 +65,18 @@ class Program:
         while not self._stopping.is_set():
             started = time.monotonic()
             self.restarts += 1
+            ended = await self._run_once()
+            if self._stopping.is_set():
+                return
+            pause_s = FIRST_PAUSE_S if time.monotonic() - started > STEADY_S else min(2 * pause_s, MOST_PAUSE_S)
+            log.error("%s %s; it is started again in %g s", self.name, ended, pause_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._stopping.wait()
+
+    async def _run_once(self) -> str:
+        """Start it and wait until it ends; say how."""
+        try:
             process = self._process = await asyncio.create_subprocess_exec(
                 *self._command,
                 env={**os.environ, **self._variables},
@@ -74,20 +87,16 @@ class Program:
                 start_new_session=True,
                 preexec_fn=_die_with(os.getpid(), self._death_signal),
             )
-            if self._stopping.is_set():
-                self.signal(signal.SIGTERM)
-            try:
-                status = await process.wait()
-            except asyncio.CancelledError:
-                self.signal(signal.SIGKILL)
-                raise
-            if self._stopping.is_set():
-                return
-            pause_s = FIRST_PAUSE_S if time.monotonic() - started > STEADY_S else min(2 * pause_s, MOST_PAUSE_S)
-            log.error("%s ended with %d; it is started again in %g s", self.name, status, pause_s)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await self._stopping.wait()
+        except (OSError, subprocess.SubprocessError) as error:
+            # This machine may be short of memory or processes just now.
+            return f"cannot be started ({error})"
+        if self._stopping.is_set():
+            self.signal(signal.SIGTERM)
+        try:
+            return f"ended with {await process.wait()}"
+        except asyncio.CancelledError:
+            self.signal(signal.SIGKILL)
+            raise
 
     def terminate(self) -> None:
         """Have it drain and end; it is not started again."""

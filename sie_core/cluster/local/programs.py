@@ -16,8 +16,8 @@ from sie_core.settings import Settings, queue_variables, variable
 
 BEAT_MS = "1000"
 """Between heartbeats where the settings do not say: whoever looks at the table waits for them."""
-MOST_SOCKET_PATH = 100
-"""Bytes; the system takes a little more."""
+MOST_SOCKET_PATH = 103
+"""Bytes of a Unix socket's path that every system takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def describe_programs(settings: Settings, plugins: PluginSet, folder: Path, work
         plugins: One of them must have a broker for this machine.
         folder: Where logs, sockets and the broker's files go.
         workers: How many.
-        files: Closes the logs.
+        files: Closes the logs, and removes a folder that is made for sockets.
 
     Raises:
         PluginError: No broker can be run here.
@@ -50,7 +50,9 @@ def describe_programs(settings: Settings, plugins: PluginSet, folder: Path, work
     names = [f"worker-{number}" for number in range(1, workers + 1)]
     users = accesses(settings.pool, workers=dict.fromkeys(names, settings.pool))
     broker = _broker(plugins, folder, users)
-    sockets = folder if len(bytes(folder)) < MOST_SOCKET_PATH else Path(tempfile.mkdtemp(prefix="sie-"))
+    sockets = folder
+    if any(len(bytes(_socket(folder, name))) > MOST_SOCKET_PATH for name in names):
+        sockets = Path(files.enter_context(tempfile.TemporaryDirectory(prefix="sie-", ignore_cleanup_errors=True)))
     shared = {variable("health_publish_interval_ms"): BEAT_MS, variable("log_level"): settings.log_level}
     shared |= {variable(name): _text(getattr(settings, name)) for name in settings.model_fields_set}
 
@@ -73,11 +75,15 @@ def describe_programs(settings: Settings, plugins: PluginSet, folder: Path, work
                 http_host="127.0.0.1",
                 http_port=0,
                 worker_metrics_port=0,
-                ipc_socket_path=sockets / f"{name}.sock",
+                ipc_socket_path=_socket(sockets, name),
             )
             for name in names
         ),
     )
+
+
+def _socket(folder: Path, worker: str) -> Path:
+    return folder / f"{worker}.sock"
 
 
 def _broker(plugins: PluginSet, folder: Path, users: list[Access]) -> LocalBroker:

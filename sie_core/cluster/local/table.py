@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import psutil
 
+from sie_core.cluster.local.asking import ask
 from sie_core.cluster.local.programs import Programs
 from sie_core.cluster.processes import Program
 
@@ -60,13 +59,11 @@ class Table:
         return f"{name:<12} {process.pid:>8} {share:>6.0%} {megabytes:>6.0f} MB {restarts:>8}"
 
     def _traffic(self) -> str:
-        try:
-            with urlopen(f"{self.url}/metrics", timeout=1) as reply:
-                text = reply.read().decode()
-        except (URLError, OSError):
+        told = ask(f"{self.url}/metrics", timeout_s=1)
+        if told is None:
             return "the gateway does not answer"
         answered = waiting = 0.0
-        for line in text.splitlines():
+        for line in told.decode().splitlines():
             if line.startswith(ANSWERED) and INFERENCE in line:
                 answered += float(line.rpartition(" ")[2])
             elif line.startswith(WAITING):

@@ -11,12 +11,11 @@ import logging
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import orjson
 from filelock import FileLock, Timeout
 
+from sie_core.cluster.local.asking import ask
 from sie_core.cluster.local.programs import Programs, describe_programs
 from sie_core.cluster.local.table import Table
 from sie_core.contracts import PluginError
@@ -117,7 +116,7 @@ async def _started(programs: Programs, folder: Path, url: str, asked: asyncio.Ev
         if ended := next((program for program in programs.all if program.restarts > 0), None):
             told = "\n".join((folder / f"{ended.name}.log").read_text(errors="replace").splitlines()[-LOG_LINES:])
             raise PluginError(f"{ended.name} ended at its start. The end of its log:\n{told}")
-        if await asyncio.to_thread(_workers_up, url) >= len(programs.workers):
+        if await asyncio.to_thread(workers_up, url) >= len(programs.workers):
             return True
         if asyncio.get_running_loop().time() > end:
             raise PluginError(f"The cluster is not ready after {START_S:g} s; its logs are in {folder}.")
@@ -127,11 +126,11 @@ async def _started(programs: Programs, folder: Path, url: str, asked: asyncio.Ev
     return False
 
 
-def _workers_up(url: str) -> int:
+def workers_up(url: str) -> int:
+    """Count the workers that take work, as the gateway tells; 0 where it does not."""
     try:
-        with urlopen(f"{url}/health", timeout=2) as reply:
-            workers = orjson.loads(reply.read()).get("workers", ())
-    except (URLError, OSError):
+        workers = orjson.loads(ask(f"{url}/health", timeout_s=2) or b"{}").get("workers", ())
+    except orjson.JSONDecodeError:
         return 0
     return sum(bool(worker.get("healthy")) for worker in workers)
 

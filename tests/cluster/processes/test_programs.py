@@ -42,3 +42,21 @@ async def test_what_does_not_end_in_time_is_killed(tmp_path: Path) -> None:
         await program.stop(0.1)
         await running
     assert (program.pid, program.restarts) == (None, 0)
+
+
+async def test_what_cannot_be_started_now_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "FIRST_PAUSE_S", 0.01)
+    late = tmp_path / "late"
+    program = Program("late", [str(late)], {})
+    running = asyncio.create_task(program.run())
+    async with asyncio.timeout(BOUND_S):
+        while program.restarts < 1:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0.01)
+        script = tmp_path / "script"
+        script.write_text("#!/bin/sh\nexec sleep 60\n")
+        script.chmod(0o700)
+        script.rename(late)
+        while program.pid is None:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0.01)
+    await program.stop(BOUND_S)
+    await running

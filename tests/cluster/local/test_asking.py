@@ -1,0 +1,60 @@
+"""Whatever a gateway answers in the middle of its end, who asks goes on; and no proxy is asked in its place."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sie_core.cluster.local.asking import ask
+from sie_core.cluster.local.programs import Programs
+from sie_core.cluster.local.table import Table
+from sie_core.cluster.local.up import workers_up
+from sie_core.cluster.processes import Program
+
+CUT = {
+    "nothing": b"",
+    "no HTTP": b"what is this\r\n\r\n",
+    "half of a body": b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf",
+    "half of a chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n40\r\nhalf",
+    "refused": b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n",
+}
+
+
+async def asked(answer: bytes) -> tuple[bytes | None, int, list[str]]:
+    """What is made of an answer, by who counts workers, and by the table."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    down = Program("down", [], {})
+    table = Table(Programs(down, down, ()), url)
+    told = await asyncio.to_thread(ask, url, 10.0)
+    workers = await asyncio.to_thread(workers_up, url)
+    lines = await asyncio.to_thread(table.lines)
+    server.close()
+    return told, workers, lines
+
+
+@pytest.mark.parametrize("cut", CUT)
+async def test_an_answer_that_does_not_come_whole_is_none(cut: str) -> None:
+    told, workers, lines = await asked(CUT[cut])
+    assert (told, workers) == (None, 0)
+    assert lines[-1] == "the gateway does not answer"
+
+
+async def test_half_of_a_head_is_an_answer_of_nothing() -> None:
+    told, workers, lines = await asked(b"HTTP/1.1 200 OK\r\nContent-Le")
+    assert (told, workers) == (b"", 0)
+    assert lines[-1] == "0 requests wait for workers, 0 answered, 0 a second"
+
+
+async def test_a_proxy_of_the_environment_is_passed_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    told, _, _ = await asked(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+    assert told == b"ok"
