@@ -10,6 +10,7 @@ from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import pytest
+import yaml
 
 from sie_core.catalog import Catalog
 from sie_core.contracts import InferenceError, InvalidInput, WeightPackage
@@ -153,6 +154,7 @@ def test_folders_of_weights_without_a_config_are_served_under_their_names(
     assert config.source == "weights"
     assert config.weights_path is not None
     assert Path(config.weights_path).samefile(tmp_path / "models/org/nested")
+    assert yaml.safe_load(config.text) == {"sie_id": "org/nested", "weights_path": config.weights_path}
 
 
 def test_a_folder_named_like_a_config_gives_it_its_weights(

@@ -63,6 +63,33 @@ def test_a_config_with_every_field_of_existing_folders_loads(write_config: Calla
     assert default.loadtime == {"pooling": "mean"}
 
 
+def test_a_pool_is_in_lower_case_and_the_default_one_where_none_is_named(write_config: Callable[..., Path]) -> None:
+    assert read_config(write_config("tiny", FULL)).pool == "gpu_pool"
+    assert read_config(write_config("bare", "{sie_id: bare, hf_id: bare}")).pool == "default"
+
+
+def test_a_config_carries_its_text_and_configs_that_differ_in_comments_are_equal(
+    write_config: Callable[..., Path],
+) -> None:
+    plain = read_config(write_config("tiny", FULL))
+    commented = read_config(write_config("tiny", f"# für die Suche\n{FULL}"))
+    assert (plain.text, commented.text) == (FULL, f"# für die Suche\n{FULL}")
+    assert plain == commented
+
+
+@pytest.mark.timeout(20)
+def test_aliases_that_expand_to_billions_are_refused_and_a_shared_map_is_not(
+    write_config: Callable[..., Path],
+) -> None:
+    tenfold = (f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10))
+    bomb = "\n".join(["a0: &a0 [x, x, x, x, x, x, x, x, x, x]", *tenfold])
+    with pytest.raises(ConfigError, match=r"bomb\.yaml: its aliases expand to more than 100000 values"):
+        read_config(write_config("bomb", bomb))
+    shared = "profiles: {default: {adapter_options: {runtime: &o {normalize: true}}}, b: {adapter_options: {runtime: *o}}}"
+    config = read_config(write_config("shared", f"sie_id: a\nhf_id: a\n{shared}"))
+    assert config.profiles["b"].runtime == {"normalize": True}
+
+
 def test_a_filled_map_of_the_child_replaces_the_parents_whole_map_and_an_empty_one_does_not(
     write_config: Callable[..., Path],
 ) -> None:
@@ -129,11 +156,25 @@ def test_a_weights_path_is_relative_to_its_file(write_config: Callable[..., Path
         ("{sie_id: a, hf_id: a, pickles: {../a.pt: {size: 9, sha256: abc}}}", ["pickles.../a.pt"]),
         ("{sie_id: a, hf_id: a, pickles: {'*.pt': {size: 9, sha256: abc}}}", ["pickles.*.pt"]),
         ("{sie_id: a, hf_id: a, pool: _default}", ["pool", "_default"]),
+        ("{sie_id: a, hf_id: a, pool: _DEFAULT}", ["pool", "_default"]),
         ("{sie_id: a, remote_backed: true}", ["remote_backed"]),
         ("- a", ["map of fields", "list"]),
         ("sie_id: [unclosed", ["YAML", "line"]),
         ("sie_id: a\nsie_id: b\nhf_id: a", ["sie_id", "twice", "line 2"]),
         ("!!python/object/apply:os.system ['true']", ["YAML"]),
+        ("sie_id: 2024-13-45", ["cannot be read", "a date"]),
+        ("sie_id: !!timestamp now", ["cannot be read", "tagged value"]),
+        ("sie_id: " + "9" * 5000, ["cannot be read", "a number"]),
+        ("[" * 5000, ["nests too deep"]),
+        ("&a [*a]", ["an alias stands for a value that holds it"]),
+        (
+            "{sie_id: a, hf_id: a, profiles: {default: {adapter_options: {runtime: {since: 2024-01-01}}}}}",
+            ["profiles.default.adapter_options.runtime.since", "datetime.date(2024, 1, 1)", "JSON"],
+        ),
+        (
+            "{sie_id: a, hf_id: a, profiles: {default: {adapter_options: {loadtime: {scale: .inf}}}}}",
+            ["profiles.default.adapter_options.loadtime", "inf", "JSON"],
+        ),
         ("", ["map of fields"]),
     ],
 )

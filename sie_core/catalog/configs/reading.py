@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-import yaml
 from pydantic import ValidationError
 
 from sie_core.catalog.configs.schema import ModelFile, ModuleEntry, ProfileFile, WeightsFile
+from sie_core.catalog.configs.yaml_text import YamlFault, load_yaml
 from sie_core.catalog.regular_file import UnfitFile, read_regular
 from sie_core.catalog.wording import short
 from sie_core.contracts import LoraConfig, ModelCard, ModelConfig, ModuleCard, OutputType, PinnedFile, Profile
+from sie_core.contracts.model.config import DEFAULT_POOL
 
 INPUTS = ("text", "image", "audio", "video", "document")
 LARGEST_CONFIG = 2**20
@@ -21,22 +22,6 @@ LARGEST_CONFIG = 2**20
 
 class ConfigError(Exception):
     """A model config cannot be used; the message names the file, the field, the value and what is allowed."""
-
-
-class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, which also refuses a key given twice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[Hashable] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if isinstance(key, Hashable):
-                if key in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"key {key!r} is given twice", key_node.start_mark
-                    )
-                seen.add(key)
-        return super().construct_mapping(node, deep)
 
 
 def read_config(file: Path) -> ModelConfig:
@@ -59,21 +44,20 @@ def config_of(content: bytes, *, source: str, folder: Path | None) -> ModelConfi
         ConfigError: It is no YAML, or a field is wrong.
     """
     try:
-        data = yaml.load(content.decode("utf-8"), _Loader)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{source}: not valid YAML: {_yaml_problem(error)}") from None
-    except (UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{source}: cannot be read: {error}") from None
-    return parse_config(data, source=source, folder=folder)
+        data = load_yaml(content)
+    except YamlFault as fault:
+        raise ConfigError(f"{source}: {fault}") from None
+    return parse_config(data, source=source, folder=folder, text=content.decode("utf-8"))
 
 
-def parse_config(data: object, *, source: str, folder: Path | None) -> ModelConfig:
+def parse_config(data: object, *, source: str, folder: Path | None, text: str = "") -> ModelConfig:
     """Check the content of a config and turn it into a `ModelConfig`.
 
     Args:
         data: What its YAML says.
         source: Its path or URL, for messages.
         folder: What paths of weights in it are relative to; None where it lies in no folder of this machine.
+        text: The YAML.
 
     Raises:
         ConfigError: A field is wrong; every wrong one is named, a line each.
@@ -89,8 +73,8 @@ def parse_config(data: object, *, source: str, folder: Path | None) -> ModelConf
     paths = [parsed.weights_path, *(lora.weights_path for lora in parsed.loras.values())]
     if folder is None and (beside := next((path for path in paths if path and not _is_whole(path)), None)):
         raise ConfigError(
-            f"{source}: weights_path: {beside!r}: nothing lies beside a config in an object store; give an absolute "
-            "path, or hf_id with the weights in SIE_CLUSTER_CACHE or at the Hub"
+            f"{source}: weights_path: {beside!r}: nothing lies beside a config that is in no folder of this "
+            "machine; give an absolute path, or hf_id with the weights in SIE_CLUSTER_CACHE or at the Hub"
         )
     return ModelConfig(
         id=parsed.id,
@@ -112,7 +96,9 @@ def parse_config(data: object, *, source: str, folder: Path | None) -> ModelConf
             name: LoraConfig(name, lora.hf_id, lora.hf_revision, _weights_path(lora.weights_path, folder))
             for name, lora in parsed.loras.items()
         },
+        pool=parsed.pool or DEFAULT_POOL,
         source=source,
+        text=text,
     )
 
 
@@ -184,10 +170,3 @@ def _describe(error: ValidationError) -> list[str]:
         else:
             lines.append(f"{where}: {short(problem['input'])}: {problem['msg']}")
     return lines
-
-
-def _yaml_problem(error: yaml.YAMLError) -> str:
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        mark = error.problem_mark
-        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
-    return str(error)

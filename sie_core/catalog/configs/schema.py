@@ -1,18 +1,28 @@
 """The shape of a model config file: strict, every level closed to unknown keys.
 
-Fields that are accepted and not served (`pool`, `routing`, generation) keep existing model folders loadable.
+Fields that are accepted and not served (`routing`, generation) keep existing model folders loadable.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, JsonValue, model_validator
 from pydantic_core import PydanticCustomError
 
 from sie_core.catalog.configs.ids import ID_RULE, is_model_id, is_profile_name
 from sie_core.catalog.wording import did_you_mean, short
+
+
+def _finite(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    json.dumps(value, allow_nan=False)
+    return value
+
+
+FreeMap = Annotated[dict[str, JsonValue], AfterValidator(_finite)]
+"""A map with any keys, of values that JSON can hold: configs are hashed, and sent to other machines, as JSON."""
 
 
 class _Strict(BaseModel):
@@ -61,9 +71,9 @@ class Tasks(_Strict):
     """The operations a model declares; the maps of `score`, `extract` and `generate` are free."""
 
     encode: EncodeTask | None = None
-    score: dict[str, Any] | None = None
-    extract: dict[str, Any] | None = None
-    generate: dict[str, Any] | None = None
+    score: FreeMap | None = None
+    extract: FreeMap | None = None
+    generate: FreeMap | None = None
 
 
 class Inputs(_Strict):
@@ -79,8 +89,8 @@ class Inputs(_Strict):
 class AdapterOptions(_Strict):
     """Options read when the model loads, and options read at each request."""
 
-    loadtime: dict[str, Any] = Field(default_factory=dict)
-    runtime: dict[str, Any] = Field(default_factory=dict)
+    loadtime: FreeMap = Field(default_factory=dict)
+    runtime: FreeMap = Field(default_factory=dict)
 
 
 class AdaptiveBatching(_Strict):
@@ -109,11 +119,11 @@ class ProfileFile(_Strict):
     kv_budget_tokens: int | None = None
     admission_enabled: bool | None = None
     max_output_tokens: int | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
+    chat_template_kwargs: FreeMap | None = None
     grammar_profile: str | None = None
 
 
-ModuleEntry = str | Annotated[dict[str, dict[str, Any]], Field(min_length=1, max_length=1)]
+ModuleEntry = str | Annotated[dict[str, FreeMap], Field(min_length=1, max_length=1)]
 """A class of `modules.json` as it is written there, or a map of that class to its own config."""
 
 
@@ -170,7 +180,7 @@ class ModelFile(_Strict):
     package_backed: bool = False
     remote_backed: bool = False
     routing: Routing | None = None
-    pool: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,128}$")] | None = None
+    pool: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,128}$"), AfterValidator(str.lower)] | None = None
     inputs: Inputs = Inputs()
     tasks: Tasks = Tasks()
     max_sequence_length: Annotated[int, Field(ge=1)] | None = None

@@ -41,6 +41,9 @@ class Catalog:
     """The ids of models whose weights are on this machine; the error of an unknown model suggests them first."""
     stamp: Hashable = None
     """The stamp of the models folder that this snapshot was made of."""
+    config_epoch: int | None = None
+    """The config service's epoch that the configs are of, where they come from one; `epoch` counts the snapshots of this
+    process."""
 
     def models(self) -> list[ResolvedModel]:
         """List every model, ordered by id."""

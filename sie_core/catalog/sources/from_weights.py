@@ -5,6 +5,7 @@ Each becomes a config that leaves everything to the weights. Only names and list
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -55,7 +56,11 @@ def packaged_models(packages: Iterable[WeightPackage]) -> Iterator[ModelConfig]:
 
 def _config(model_id: str, *, hf_id: str | None = None, weights_path: str | None = None) -> ModelConfig:
     profiles = {DEFAULT_PROFILE: Profile(DEFAULT_PROFILE)}
-    return ModelConfig(id=model_id, hf_id=hf_id, weights_path=weights_path, profiles=profiles, source=FOUND_WEIGHTS)
+    named = {"hf_id": hf_id} if hf_id else {"weights_path": weights_path}
+    text = "".join(f"{field}: {json.dumps(value)}\n" for field, value in {"sie_id": model_id, **named}.items())
+    return ModelConfig(
+        id=model_id, hf_id=hf_id, weights_path=weights_path, profiles=profiles, source=FOUND_WEIGHTS, text=text
+    )
 
 
 def _folders(parent: Path) -> list[Path]:

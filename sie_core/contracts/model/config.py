@@ -10,6 +10,9 @@ from sie_core.contracts.family.lora import LoraConfig
 from sie_core.contracts.model.card import ModelCard
 from sie_core.contracts.model.weights import PinnedFile
 
+DEFAULT_POOL = "default"
+"""The public name of the pool of models whose config names none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Profile:
@@ -54,8 +57,13 @@ class ModelConfig:
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     loras: Mapping[str, LoraConfig] = field(default_factory=dict)
     """The LoRA adapters requests may choose by a name of their own."""
+    pool: str = DEFAULT_POOL
+    """The public name, in lower case, of the pool whose workers serve it in a cluster."""
     source: str = ""
     """Where the config came from: a file, a plugin's folder, or `weights` for one read from the weights' own card."""
+    text: str = field(default="", compare=False, repr=False)
+    """The YAML it was read from, comments included; for weights without a config, the YAML that names them. Configs that
+    differ in nothing else are equal."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 from sie_core.catalog import Catalog
 from sie_core.contracts import ResolvedModel
+from sie_core.contracts.model.config import DEFAULT_POOL
 from sie_core.engine.models.record import ON_THE_WAY, ModelRecord, Registry
 from sie_core.engine.residency.lifecycle import Lifecycle
 
@@ -129,4 +130,4 @@ class Rollout:
 
 def _served(model: ResolvedModel) -> ResolvedModel:
     # Return a model without the fields of its config that do not change how it is served.
-    return replace(model, config=replace(model.config, source="", license=None, expected=None))
+    return replace(model, config=replace(model.config, source="", license=None, expected=None, pool=DEFAULT_POOL))

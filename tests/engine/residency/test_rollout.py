@@ -98,6 +98,17 @@ async def test_a_changed_model_is_exchanged_beside_its_requests(engines: Engines
     assert len(RECORD.events(model, "unload")) == 1
 
 
+async def test_a_model_that_moves_to_another_pool_is_not_loaded_anew(engines: Engines) -> None:
+    model = engines.model("model")
+    engine = await engines.start(load=[model])
+    with (engines.folder / "model.yaml").open("a") as config:
+        config.write("pool: l4\n")
+    follow(engines, engine)
+    await settled(engine)
+    assert engine.catalog.resolve(model).config.pool == "l4"
+    assert RECORD.events(model, "load") == []
+
+
 async def test_requests_in_flight_are_answered_by_the_model_they_were_given(engines: Engines) -> None:
     run = engines.hold()
     model = engines.model("model", run_hold=str(run))
