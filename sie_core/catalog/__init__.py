@@ -3,7 +3,7 @@
 Nothing here loads weights or an adapter.
 """
 
-from sie_core.catalog.building import build_catalog, open_folder
+from sie_core.catalog.building import build_catalog, open_folder, require_one_source
 from sie_core.catalog.cards import read_card
 from sie_core.catalog.configs.ids import is_model_id
 from sie_core.catalog.configs.reading import ConfigError, parse_config, read_config
@@ -36,6 +36,7 @@ __all__ = [
     "profile_options",
     "read_card",
     "read_config",
+    "require_one_source",
     "resolve_options",
     "see",
 ]

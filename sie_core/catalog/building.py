@@ -1,5 +1,7 @@
 """Builds the catalog: folders that plugins ship, `SIE_MODELS_DIR` on top, then weights that no config names.
 
+With a config service its export takes the place of all of these.
+
 A broken config is listed as a problem and the rest is served; a setting that names a missing model stops the start.
 """
 
@@ -15,6 +17,7 @@ from types import MappingProxyType
 from sie_core.cache import cache_folder
 from sie_core.catalog.configs.reading import ConfigError
 from sie_core.catalog.configs.snapshot import Catalog, Problem, listed_id, make_catalog
+from sie_core.catalog.sources.export import Export
 from sie_core.catalog.sources.folder import ConfigFile, ModelsFolder
 from sie_core.catalog.sources.from_weights import cached_models, packaged_models
 from sie_core.catalog.sources.local_folder import LocalFolder
@@ -40,26 +43,70 @@ def open_folder(settings: Settings, plugins: PluginSet) -> ModelsFolder:
     return StoreFolder(store, settings.models_poll_s)
 
 
+def require_one_source(settings: Settings) -> None:
+    """Refuse a models folder in a process whose configs come from a config service.
+
+    Raises:
+        SettingsError: `SIE_MODELS_DIR` is set.
+    """
+    if "models_dir" in settings.model_fields_set:
+        raise SettingsError(
+            f"SIE_MODELS_DIR={settings.models_dir} beside SIE_CONFIG_SERVICE_URL: a gateway or worker with a config "
+            "service takes its configs from there alone. Unset one of the two; set SIE_MODELS_DIR for the config "
+            "service itself, whose export holds that folder."
+        )
+
+
 def build_catalog(
-    settings: Settings, plugins: PluginSet, *, folder: ModelsFolder | None = None, before: Catalog | None = None
+    settings: Settings,
+    plugins: PluginSet,
+    *,
+    folder: ModelsFolder | None = None,
+    export: Export | None = None,
+    before: Catalog | None = None,
 ) -> Catalog:
     """Build the snapshot of every model these settings and plugins serve; problems are logged and listed in it.
+
+    An export is the one source: what plugins ship, the models folder and weights found on this machine are then left
+    aside, and a setting may name a model that is added later.
 
     Args:
         settings: The settings in force.
         plugins: What is installed.
         folder: The operator's folder of configs; None opens the one `SIE_MODELS_DIR` names.
+        export: What the config service holds; None where there is no config service.
         before: The previous snapshot. Its config is kept where a file cannot be read any more.
 
     Raises:
-        SettingsError: `SIE_MODELS_DIR` names no folder or one that cannot be read, or a setting names a model that
-            does not exist.
+        SettingsError: `SIE_MODELS_DIR` names no folder or one that cannot be read, or is set beside an export; or a
+            setting names a model that does not exist.
         PluginError: No plugin serves the scheme of its URL, or the store cannot be used.
     """
-    folder = folder or open_folder(settings, plugins)
-    stamp = folder.stamp()
     problems: list[Problem] = []
     last = {} if before is None else {model.config.source: model.config for model in before.models()}
+    stamp = None
+    if export is not None:
+        require_one_source(settings)
+        configs = _read(export.files(), problems, last)
+    else:
+        folder = folder or open_folder(settings, plugins)
+        stamp = folder.stamp()
+        configs = _of_this_machine(settings, plugins, folder, problems, last)
+    epoch = 1 if before is None else before.epoch + 1
+    catalog = make_catalog(epoch, configs.values(), problems, absent=_absent(plugins))
+    for problem in catalog.problems:
+        log.warning("model config %s: %s", problem.source, problem.message)
+    served = _filter(catalog, settings, later=export is not None)
+    return replace(served, stamp=stamp, config_epoch=None if export is None else export.epoch)
+
+
+def _of_this_machine(
+    settings: Settings,
+    plugins: PluginSet,
+    folder: ModelsFolder,
+    problems: list[Problem],
+    last: Mapping[str, ModelConfig],
+) -> dict[str, ModelConfig]:
     shipped = _read([file for each in plugins.model_folders for file in LocalFolder(each).files()], problems, last)
     configs = {**shipped, **_read(folder.files(), problems, last)}
     for config in folder.weights():
@@ -69,11 +116,7 @@ def build_catalog(
         *cached_models(cache_folder(settings), plugins.other_weights),
     ):
         configs.setdefault(config.id, config)
-    epoch = 1 if before is None else before.epoch + 1
-    catalog = make_catalog(epoch, configs.values(), problems, absent=_absent(plugins))
-    for problem in catalog.problems:
-        log.warning("model config %s: %s", problem.source, problem.message)
-    return replace(_filter(catalog, settings), stamp=stamp)
+    return configs
 
 
 def _absent(plugins: PluginSet) -> str:
@@ -128,31 +171,37 @@ def _resolved(config: ModelConfig) -> Path | None:
     return None if config.weights_path is None else Path(config.weights_path).resolve()
 
 
-def _filter(catalog: Catalog, settings: Settings) -> Catalog:
-    """Keep the models that `SIE_MODEL_FILTER` names; a bare id keeps its profiles too."""
+def _filter(catalog: Catalog, settings: Settings, *, later: bool) -> Catalog:
+    """Keep the models that `SIE_MODEL_FILTER` names; a bare id keeps its profiles too.
+
+    Where a setting may name a model that comes `later`, one that is not there is logged.
+    """
     filtered = catalog
     if settings.model_filter:
         names = {listed_id(name) for name in settings.model_filter}
         entries = catalog.entries.items()
         kept = {key: model for key, model in entries if key in names or model.config.id in names}
         known = {*catalog.entries, *(model.config.id for model in kept.values())}
-        _check_known(catalog, "SIE_MODEL_FILTER", settings.model_filter, known)
+        _check_known(catalog, "SIE_MODEL_FILTER", settings.model_filter, known, later=later)
         filtered = replace(catalog, entries=MappingProxyType(kept))
-    _check_served(catalog, filtered, "SIE_PRELOAD_MODELS", settings.preload_models)
-    _check_served(catalog, filtered, "SIE_PINNED_MODELS", settings.pinned_models)
+    _check_served(catalog, filtered, "SIE_PRELOAD_MODELS", settings.preload_models, later=later)
+    _check_served(catalog, filtered, "SIE_PINNED_MODELS", settings.pinned_models, later=later)
     return filtered
 
 
-def _check_served(catalog: Catalog, filtered: Catalog, setting: str, names: Iterable[str]) -> None:
-    _check_known(catalog, setting, names, catalog.entries)
+def _check_served(catalog: Catalog, filtered: Catalog, setting: str, names: Iterable[str], *, later: bool) -> None:
+    _check_known(catalog, setting, names, catalog.entries, later=later)
     for name in names:
-        if listed_id(name) not in filtered.entries:
+        if listed_id(name) in catalog.entries and listed_id(name) not in filtered.entries:
             raise SettingsError(f"{setting}={name}: SIE_MODEL_FILTER leaves this model out. Add it there.")
 
 
-def _check_known(catalog: Catalog, setting: str, names: Iterable[str], known: Collection[str]) -> None:
+def _check_known(catalog: Catalog, setting: str, names: Iterable[str], known: Collection[str], *, later: bool) -> None:
     for name in names:
         if listed_id(name) not in known:
+            if later:
+                log.info("%s=%s: the config service has no such model yet", setting, name)
+                continue
             if name in catalog.unserved:
                 raise SettingsError(f"{setting}={name}: {catalog.not_found(name)}")
             unread = ", ".join(problem.source for problem in catalog.problems)

@@ -85,7 +85,9 @@ def test_aliases_that_expand_to_billions_are_refused_and_a_shared_map_is_not(
     bomb = "\n".join(["a0: &a0 [x, x, x, x, x, x, x, x, x, x]", *tenfold])
     with pytest.raises(ConfigError, match=r"bomb\.yaml: its aliases expand to more than 100000 values"):
         read_config(write_config("bomb", bomb))
-    shared = "profiles: {default: {adapter_options: {runtime: &o {normalize: true}}}, b: {adapter_options: {runtime: *o}}}"
+    shared = (
+        "profiles: {default: {adapter_options: {runtime: &o {normalize: true}}}, b: {adapter_options: {runtime: *o}}}"
+    )
     config = read_config(write_config("shared", f"sie_id: a\nhf_id: a\n{shared}"))
     assert config.profiles["b"].runtime == {"normalize": True}
 

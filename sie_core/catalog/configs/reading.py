@@ -67,7 +67,7 @@ def parse_config(data: object, *, source: str, folder: Path | None, text: str = 
     try:
         parsed = ModelFile.model_validate(data)
     except ValidationError as error:
-        raise ConfigError("\n".join(f"{source}: {line}" for line in _describe(error))) from None
+        raise ConfigError("\n".join(f"{source}: {line}" for line in describe_problems(error))) from None
     if parsed.remote_backed and not (parsed.hf_id or parsed.weights_path or parsed.package_backed):
         raise ConfigError(f"{source}: remote_backed=True: models served elsewhere are not supported; give it weights")
     paths = [parsed.weights_path, *(lora.weights_path for lora in parsed.loras.values())]
@@ -159,7 +159,8 @@ def _output_types(runtime: Mapping[str, Any], where: str) -> tuple[str, ...] | N
     return tuple(value)
 
 
-def _describe(error: ValidationError) -> list[str]:
+def describe_problems(error: ValidationError) -> list[str]:
+    """Write a line for each wrong field: its path, its value and what is allowed."""
     lines = []
     for problem in error.errors(include_url=False):
         where = ".".join(str(part) for part in problem["loc"])

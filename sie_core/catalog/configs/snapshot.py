@@ -42,8 +42,8 @@ class Catalog:
     stamp: Hashable = None
     """The stamp of the models folder that this snapshot was made of."""
     config_epoch: int | None = None
-    """The config service's epoch that the configs are of, where they come from one; `epoch` counts the snapshots of this
-    process."""
+    """The config service's epoch of these configs; None where there is no config service. `epoch` counts the snapshots
+    of this process."""
 
     def models(self) -> list[ResolvedModel]:
         """List every model, ordered by id."""

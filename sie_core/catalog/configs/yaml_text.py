@@ -1,4 +1,4 @@
-"""Reads YAML that others write: safe types alone, no key twice, and no aliases that expand to more than a file may hold."""
+"""Reads YAML that others write: safe types alone, no key twice, and a bound on what its aliases expand to."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def load_yaml(content: bytes) -> object:
         if node is None:
             return None
         _bound(node)
-        return loader.construct_document(node)  # type: ignore[no-untyped-call]
+        return loader.construct_document(node)
     except yaml.YAMLError as error:
         raise YamlFault(f"not valid YAML: {_problem(error)}") from None
     except UnicodeDecodeError as error:
