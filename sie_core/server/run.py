@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import socket
 import tempfile
@@ -21,16 +20,13 @@ from sie_core.engine import Engine, build_engine
 from sie_core.memory.heap import bound_heap, keep_trimmed
 from sie_core.plugins import PluginSet
 from sie_core.serving.draining import Drain
+from sie_core.serving.garbage import collect_seldom
 from sie_core.serving.http_server import HttpServer, run_loop
 from sie_core.serving.listening import address_of, listen, url_of
 from sie_core.settings import Settings, SettingsError
 
 log = logging.getLogger("sie_core.server")
 
-COLLECT_EVERY = (50_000, 20, 100)
-"""Thresholds of Python's garbage collection. With its own, torch and transformers cost a full pass over 400 000 objects
-every few seconds under load, in which everything stands still for 200 ms, and a quarter of the time a load takes.
-Reference counts free what requests leave behind; cycles are rare."""
 OnReady = Callable[[str], None]
 
 
@@ -49,7 +45,7 @@ def serve(settings: Settings, plugins: PluginSet, on_ready: OnReady = lambda url
             files can be written to.
     """
     require_temporary_folder()
-    gc.set_threshold(*COLLECT_EVERY)
+    collect_seldom()
     bound_heap()
     with contextlib.closing(listen(settings.http_host, settings.http_port)) as listener:
         run_loop(_serve(settings, plugins, listener, on_ready))

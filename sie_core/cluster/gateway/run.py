@@ -24,6 +24,7 @@ from sie_core.cluster.payloads.store import open_payload_store
 from sie_core.cluster.subjects import EVERY_HEALTH
 from sie_core.plugins import PluginSet
 from sie_core.serving.draining import Drain
+from sie_core.serving.garbage import collect_seldom
 from sie_core.serving.http_server import HttpServer, run_loop
 from sie_core.serving.listening import address_of, listen, url_of
 from sie_core.settings import Settings
@@ -47,6 +48,7 @@ def run_gateway(settings: Settings, plugins: PluginSet, on_ready: OnReady = lamb
         SettingsError: There is none, or the models folder cannot be read.
         QueueError: The broker refuses this user.
     """
+    collect_seldom()
     make = transport_maker(settings, plugins)
     with contextlib.closing(listen(settings.http_host, settings.http_port)) as listener:
         run_loop(_serve(settings, plugins, make, listener, on_ready))

@@ -16,6 +16,7 @@ from sie_core.cluster.sidecar.metrics import SidecarMetrics
 from sie_core.cluster.sidecar.sidecar import Sidecar
 from sie_core.plugins import PluginSet
 from sie_core.serving.draining import Drain
+from sie_core.serving.garbage import collect_seldom
 from sie_core.serving.http_server import HttpServer, run_loop
 from sie_core.serving.listening import address_of, listen
 from sie_core.settings import Settings
@@ -32,6 +33,7 @@ def run_sidecar(settings: Settings, plugins: PluginSet) -> None:
         SettingsError: There is none.
         QueueError: The broker refuses this user.
     """
+    collect_seldom()
     make, store = transport_maker(settings, plugins), open_payload_store(settings, plugins)
     with contextlib.closing(listen(settings.http_host, settings.worker_metrics_port)) as listener:
         run_loop(_run(settings, make, store, listener))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import signal
 import socket
@@ -24,8 +23,9 @@ from sie_core.cluster.worker.intake import Intake
 from sie_core.engine import Engine, build_engine
 from sie_core.memory.heap import bound_heap, keep_trimmed
 from sie_core.plugins import PluginSet
-from sie_core.server.run import COLLECT_EVERY, require_temporary_folder
+from sie_core.server.run import require_temporary_folder
 from sie_core.serving.draining import Drain
+from sie_core.serving.garbage import collect_seldom
 from sie_core.serving.http_server import HttpServer, run_loop
 from sie_core.serving.listening import address_of, listen
 from sie_core.settings import Settings
@@ -56,7 +56,7 @@ def work(
         SettingsError: As for the standalone server.
     """
     require_temporary_folder()
-    gc.set_threshold(*COLLECT_EVERY)
+    collect_seldom()
     bound_heap()
     with contextlib.closing(listen(settings.http_host, settings.http_port)) as listener:
         run_loop(_work(settings, plugins, listener, on_ready, _sidecar(settings) if with_sidecar else None))
