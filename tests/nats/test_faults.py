@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
+from nats.aio.client import Client
+from nats.protocol.parser import Parser
 
 from sie_core.contracts import ConsumerSettings, Delivery, Message, QueueError, QueueSettings, QueueTransport, Work
 from tests.nats.conftest import Broker, transport
@@ -162,6 +164,87 @@ async def test_a_consumer_that_vanished_is_made_again(own_broker: Broker):
     assert isinstance(await publish(one, "afterwards"), int)
     assert (await next_of(came)).payload == b"afterwards"
     await one.close()
+
+
+async def test_callbacks_that_raise_do_not_keep_it_from_coming_back(own_broker: Broker):
+    def fails(value: object) -> None:
+        raise RuntimeError("a callback of its user")
+
+    one = transport(own_broker.url)
+    await one.open(fails)
+    await one.declare_queue(QUEUE)
+    await one.declare_consumer(CONSUMER)
+    came = await pulled(one)
+    own_broker.signal(signal.SIGSTOP)
+    answered: asyncio.Future[int | QueueError] = asyncio.get_running_loop().create_future()
+    await one.publish(Work("work.a", "fails", b""), fails)
+    await one.publish(Work("work.a", "told", b""), answered.set_result)
+    own_broker.kill()
+    async with asyncio.timeout(WAIT_S):
+        assert isinstance(await answered, QueueError)
+    own_broker.start()
+    await wait_for(one, "connected")
+    assert isinstance(await publish(one, "afterwards"), int)
+    while (await next_of(came)).payload != b"afterwards":
+        pass
+    await one.close()
+
+
+async def test_a_broker_that_stands_still_does_not_hold_up_the_end(own_broker: Broker, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("sie_nats.pulling.CLOSE_S", 0.05)
+    monkeypatch.setattr("sie_nats.connection.CLOSE_S", 0.05)
+    one = transport(own_broker.url)
+    await one.open()
+    await one.declare_queue(QUEUE)
+    await one.declare_consumer(CONSUMER)
+    await pulled(one)
+    own_broker.signal(signal.SIGSTOP)
+    await one.close()
+    assert one.state == "closed"
+
+
+async def test_a_stop_of_this_process_asks_for_nothing_twice(own_broker: Broker, monkeypatch: pytest.MonkeyPatch):
+    """Two standing requests would bring more than the credit; what is handed back counts as delivered."""
+    monkeypatch.setattr("sie_nats.pulling.HEARTBEAT_S", 0.1)
+    one = transport(own_broker.url)
+    await one.open()
+    await one.declare_queue(QUEUE)
+    await one.declare_consumer(CONSUMER)
+    came: asyncio.Queue[Delivery] = asyncio.Queue()
+    pull = await one.pull("work", "all", came.put_nowait, credit=5)
+    await publish(one, "first")
+    (await next_of(came)).ack()
+    time.sleep(0.5)  # noqa: ASYNC251 - this process stands still
+    await asyncio.sleep(0.3)  # it looks whether its requests stand
+    for number in range(8):
+        await publish(one, f"{number}")
+    attempts = []
+    for _ in range(8):
+        delivery = await next_of(came)
+        attempts.append(delivery.attempt)
+        delivery.ack()
+        pull.add_credit(1)
+    assert attempts == [1] * 8
+    await one.close()
+
+
+class OtherParser(Parser):
+    """That of a client library which hands messages over by another method."""
+
+    async def parse(self, data: bytes = b"") -> None:
+        return None
+
+
+def test_a_client_library_of_another_shape_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch):
+    with monkeypatch.context() as changed:
+        changed.setattr("sie_nats.client.Parser", OtherParser)
+        with pytest.raises(ValueError, match=r"nats-py \S+ cannot be used: its parser hands messages over in another"):
+            transport("nats://host")
+    with monkeypatch.context() as changed:
+        changed.delattr(Client, "_process_op_err")
+        with pytest.raises(ValueError, match="it has no _process_op_err"):
+            transport("nats://host")
+    assert transport("nats://host").state == "closed"
 
 
 async def test_who_may_not_is_told_and_no_secret_is_written(tmp_path: Path, caplog: pytest.LogCaptureFixture):

@@ -111,8 +111,8 @@ async def test_messages_of_a_real_connection_are_taken_as_their_bytes_come(
         parsed.append(data)
         await parse(parser, data)  # type: ignore[no-untyped-call]
 
+    connected = transport(broker.url)  # which has the parser read a message, to see how it hands it over
     monkeypatch.setattr(Parser, "parse", recorded)
-    connected = transport(broker.url)
     await connected.open()
     came: asyncio.Queue[Message] = asyncio.Queue()
     inbox = await connected.inbox(came.put_nowait)

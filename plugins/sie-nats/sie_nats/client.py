@@ -2,6 +2,9 @@
 
 A message is handed over as its bytes come. What is sent joins what leaves with the next turn of the client's flusher:
 written at once, the messages of many requests leave one by one, and cost broker and workers twice the CPU.
+
+nats-py 2.16 has no public way for either: every callback of a subscription has a queue and a task of its own. So parts
+that it calls private are used, and `check_library` holds them against the version that is installed.
 """
 
 from __future__ import annotations
@@ -13,12 +16,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from nats import errors
-from nats.aio.client import Client
+from nats.aio.client import Client, __version__
 from nats.aio.subscription import Subscription
-from nats.protocol.parser import AWAITING_CONTROL_LINE
+from nats.aio.transport import TcpTransport
+from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
 
 from sie_nats.reading import MessageReader
 
+PRIVATE = ("_sid", "_status", "_transport", "_pending", "_pending_data_size", "_flush_queue", "_reading_task", "_pongs",
+           "_ps", "_read_loop", "_process_msg", "_process_op_err", "_remove_sub")  # fmt: skip
+"""Of the client, what is used here and by the watchdog of the connection."""
+_PROBE = b"MSG probe 7 back 4\r\nwork\r\nHMSG probe 7 12 16\r\nNATS/1.0\r\n\r\nmore\r\n"
 _BLANK = re.compile(r"[ \t\r\n]")
 
 log = logging.getLogger("sie_nats")
@@ -125,3 +133,28 @@ class DirectClient(Client):
     def _remove_sub(self, sid: int, max_msgs: int = 0) -> None:
         self._takes.pop(sid, None)
         super()._remove_sub(sid, max_msgs)
+
+
+def check_library() -> None:
+    """Have the parser of the installed nats-py hand messages over, before anything depends on it.
+
+    Raises:
+        ValueError: It is a version that does so otherwise.
+    """
+    client, came = DirectClient(), list[Arrived]()
+    client._takes[7] = ("probe", came.append)
+    missing = [name for name in PRIVATE if not hasattr(client, name)]
+    missing += [] if hasattr(TcpTransport(), "_io_writer") else ["TcpTransport._io_writer"]  # type: ignore[no-untyped-call]
+    problem = f"it has no {missing[0]}" if missing else None
+    if problem is None:
+        try:
+            Parser(client).parse(_PROBE).send(None)
+        except StopIteration:
+            pass
+        except Exception as error:
+            problem = f"its parser fails ({type(error).__name__})"
+        wanted = [Arrived("probe", "back", b"work"), Arrived("probe", "", b"more", b"NATS/1.0\r\n\r\n")]
+        if problem is None and came != wanted:
+            problem = "its parser hands messages over in another way"
+    if problem is not None:
+        raise ValueError(f"the installed nats-py {__version__} cannot be used: {problem}. Install nats-py 2.16.0")

@@ -18,9 +18,11 @@ def sie_queue_transports() -> list[QueueTransportFactory]:
 
 
 def _create(url: str, settings: Mapping[str, str]) -> QueueTransport:
+    from sie_nats.client import check_library
     from sie_nats.options import Options
     from sie_nats.transport import JetStreamTransport
 
+    check_library()
     return JetStreamTransport(Options.read(url, settings))
 
 

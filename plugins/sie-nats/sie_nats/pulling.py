@@ -6,8 +6,10 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from nats.aio.subscription import Subscription
+from nats.errors import Error
 
 from sie_core.contracts import Delivery, QueueError
 from sie_nats.client import Arrived
@@ -20,6 +22,8 @@ LEAST_LINGER_S = 2.5
 """The broker wants room for two heartbeats."""
 HEARTBEAT_S = 1.0
 """How often the broker says that a request still stands; after three missed ones it is made anew."""
+CLOSE_S = 2.0
+"""How long the broker may take to see that a pull has ended; one that stands still is left to the ack wait."""
 AGAIN_S = 1.0
 """Before a consumer is made again, or messages are asked for again, where the broker has refused that."""
 GONE = ("consumer deleted", "no responders")
@@ -92,7 +96,7 @@ class JetStreamPull:
         self._subscription = await self._connection.subscribe(f"{self._inbox}.*", self._arrived)
         self.credit = self._most = credit
         self.top_up()
-        self._listen()
+        self._listen(asyncio.get_running_loop().time())
 
     def add_credit(self, messages: int) -> None:
         """Take so many more."""
@@ -133,19 +137,21 @@ class JetStreamPull:
             self._check.cancel()
         if self._subscription is not None and self._connection.state == "connected":
             # Drains: nothing comes after the broker has seen the end, and all before it is handed back.
-            await self._subscription.drain()  # type: ignore[no-untyped-call]
+            with suppress(TimeoutError, Error, OSError):
+                async with asyncio.timeout(CLOSE_S):
+                    await self._subscription.drain()  # type: ignore[no-untyped-call]
 
-    def _listen(self) -> None:
+    def _listen(self, due: float) -> None:
         """Look whether the broker still knows of what was asked: a consumer that ends may lose a request unsaid."""
         loop = asyncio.get_running_loop()
-        if (
-            self._requested > 0
-            and loop.time() - self._heard > 3 * HEARTBEAT_S
-            and self._connection.state == "connected"
-        ):
-            self._heard = loop.time()
+        now = loop.time()
+        if now - due > HEARTBEAT_S:
+            # This process itself stood still: what came meanwhile is not read yet, and what was asked may stand.
+            self._heard = now
+        if self._requested > 0 and now - self._heard > 3 * HEARTBEAT_S and self._connection.state == "connected":
+            self._heard = now
             self._connection.run(self._come_back())
-        self._check = loop.call_later(HEARTBEAT_S, self._listen)
+        self._check = loop.call_later(HEARTBEAT_S, self._listen, now + HEARTBEAT_S)
 
     def _arrived(self, message: Arrived) -> None:
         self._heard = asyncio.get_running_loop().time()

@@ -238,7 +238,7 @@ class JetStreamTransport(QueueTransport):
     def _fail_unanswered(self, why: str) -> None:
         for number in list(self._unanswered):
             if (on_stored := self._forget(number)) is not None:
-                on_stored(QueueError("UNAVAILABLE", f"The connection to {self.url} is {why}; it may be stored."))
+                _call(on_stored, QueueError("UNAVAILABLE", f"The connection to {self.url} is {why}; it may be stored."))
 
     def _changed(self, state: ConnectionState) -> None:
         if state == "connected":
@@ -247,7 +247,7 @@ class JetStreamTransport(QueueTransport):
         else:
             self._fail_unanswered(state)
         if self._on_state is not None:
-            self._on_state(state)
+            _call(self._on_state, state)
 
 
 class _Subscription:
@@ -260,6 +260,14 @@ class _Subscription:
         parts, self._parts = self._parts, []
         for part in parts:
             await part.unsubscribe()
+
+
+def _call(callback: Callable[[Any], None], value: Any) -> None:
+    """Call a callback of a user of the transport. What it raised would end nats-py's task that reconnects."""
+    try:
+        callback(value)
+    except Exception:
+        log.exception("a callback failed")
 
 
 def _taking(on_message: Callable[[Message], None]) -> Take:
