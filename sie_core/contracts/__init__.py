@@ -77,7 +77,13 @@ from sie_core.contracts.family.reference import COMPARED, Compared, NoReferenceE
 from sie_core.contracts.family.runners import RunnerSpec
 from sie_core.contracts.model.card import ModelCard, ModuleCard
 from sie_core.contracts.model.config import ModelConfig, Profile, ResolvedModel
-from sie_core.contracts.model.object_stores import ObjectStore, ObjectStoreError, ObjectStoreFactory, StoredObject
+from sie_core.contracts.model.object_stores import (
+    ObjectStore,
+    ObjectStoreError,
+    ObjectStoreFactory,
+    StoredObject,
+    VersionedObject,
+)
 from sie_core.contracts.model.weights import (
     PinnedFile,
     TierContext,
@@ -228,6 +234,7 @@ __all__ = [
     "Truncation",
     "Unit",
     "Usage",
+    "VersionedObject",
     "WatchableBackend",
     "WeightPackage",
     "WeightRequest",

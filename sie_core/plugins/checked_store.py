@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sie_core.contracts import ObjectStore, ObjectStoreError, StoredObject
+from sie_core.contracts import ObjectStore, ObjectStoreError, StoredObject, VersionedObject
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +31,24 @@ class CheckedStore:
         """Store a small object."""
         with self._typed("write"):
             self._store.write(key, data)
+
+    def read_version(self, key: str) -> VersionedObject:
+        """Return a small object and its version."""
+        with self._typed("read_version"):
+            found = self._store.read_version(key)
+            if not isinstance(found, VersionedObject):
+                raise TypeError(f"read_version returned a {type(found).__name__}")
+        return found
+
+    def create(self, key: str, data: bytes) -> str:
+        """Store a small object where there is none."""
+        with self._typed("create"):
+            return _version(self._store.create(key, data))
+
+    def replace(self, key: str, data: bytes, version: str) -> str:
+        """Store a small object in place of a version of it."""
+        with self._typed("replace"):
+            return _version(self._store.replace(key, data, version))
 
     def download(self, key: str, file: Path, size: int, progress: Callable[[int], None]) -> None:
         """Write an object to a new file."""
@@ -70,3 +88,9 @@ class CheckedStore:
             log.exception("the store of %s failed in `%s`", self.url, what)
             failed = f"{self.url}: its plugin failed in `{what}` ({type(error).__name__}); the log says more"
             raise ObjectStoreError("UNAVAILABLE", failed) from error
+
+
+def _version(given: object) -> str:
+    if not isinstance(given, str):
+        raise TypeError(f"the version is a {type(given).__name__}")
+    return given

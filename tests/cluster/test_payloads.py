@@ -16,11 +16,12 @@ from sie_core.cluster.payloads.fetching import WINDOW, Fetcher
 from sie_core.cluster.payloads.holding import Holder
 from sie_core.cluster.payloads.offers import FRAME_BYTES, Offer
 from sie_core.cluster.payloads.room import Room
-from sie_core.cluster.payloads.store import FolderObjects, PayloadStore, open_payload_store
+from sie_core.cluster.payloads.store import PayloadStore, open_payload_store
 from sie_core.contracts import Message, PluginError, QueueError, QueueTransport
 from sie_core.defaults.in_process_queue import sie_queue_transports
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings
+from sie_core.stores.folder import FolderStore
 
 MOST = 1 << 24
 SIZES = [0, 1, FRAME_BYTES - 1, FRAME_BYTES, FRAME_BYTES + 1, 9 * FRAME_BYTES + 7]
@@ -36,7 +37,7 @@ class Ends:
 
     @property
     def store(self) -> PayloadStore:
-        return PayloadStore(FolderObjects(self.folder))
+        return PayloadStore(FolderStore(self.folder, durable=False))
 
     def stored(self) -> list[Path]:
         return [file for file in self.folder.rglob("*") if file.is_file()]
@@ -168,7 +169,7 @@ async def test_a_store_that_fails_costs_no_request_where_frames_are_allowed(ends
 async def test_a_store_that_stands_still_is_given_up(ends: Ends) -> None:
     stands = threading.Event()
 
-    class Still(FolderObjects):
+    class Still(FolderStore):
         def write(self, key: str, data: bytes) -> None:
             stands.wait(30)
             super().write(key, data)
@@ -183,7 +184,7 @@ async def test_a_store_that_stands_still_is_given_up(ends: Ends) -> None:
 async def test_what_is_stored_for_nobody_is_removed_once_it_is_written(ends: Ends) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
-    class Slow(FolderObjects):
+    class Slow(FolderStore):
         def write(self, key: str, data: bytes) -> None:
             begun.set()
             go_on.wait(30)
@@ -209,11 +210,10 @@ async def test_a_stored_payload_of_another_size_is_not_read(ends: Ends) -> None:
 async def test_what_an_ended_process_left_is_swept_and_nothing_else(ends: Ends) -> None:
     store, folder = ends.store, ends.folder / "payloads"
     await Holder(ends.sender, MOST, store).offer(b"left behind")
-    (folder / ("0" * 32 + ".part")).write_bytes(b"half")
     (folder / "of somebody else").write_bytes(b"")
     assert await store.sweep(leftover_s=60) == 0
-    assert len(ends.stored()) == 3
-    assert await store.sweep(leftover_s=0) == 2
+    assert len(ends.stored()) == 2
+    assert await store.sweep(leftover_s=0) == 1
     assert [file.name for file in ends.stored()] == ["of somebody else"]
 
 

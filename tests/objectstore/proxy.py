@@ -27,6 +27,8 @@ class Faults:
     """The first such answer of each path breaks off."""
     unsigned: bool = False
     """Requests are passed on without their signatures."""
+    lost_answers: int = 0
+    """So many requests that write are served, and their connections broken in place of an answer."""
     gone: bool = False
     """Connections are closed before anything is answered."""
     asked: list[str] = field(default_factory=list)
@@ -44,6 +46,13 @@ class Faults:
                 self.failed += 1
                 return "503" if self.failed % 2 else "break"
             return None
+
+    def loses_answer(self) -> bool:
+        """Decide whether the answer to a request that wrote is lost."""
+        with self.lock:
+            lost = self.lost_answers > 0
+            self.lost_answers -= lost
+            return lost
 
     def cuts(self, path: str, size: int) -> bool:
         """Decide whether an answer breaks off."""
@@ -85,7 +94,11 @@ class _Handler(BaseHTTPRequestHandler):
             connection.endheaders(body)
             reply = connection.getresponse()
             headers = {name.lower(): value for name, value in reply.getheaders()}
-            self._answer(reply.status, headers, reply.read())
+            content = reply.read()
+            if self.command == "PUT" and self.faults.loses_answer():
+                self.close_connection = True
+            else:
+                self._answer(reply.status, headers, content)
         finally:
             connection.close()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sie_core.contracts import ObjectStoreError, ObjectStoreFactory, PluginError, StoredObject
+from sie_core.contracts import ObjectStoreError, ObjectStoreFactory, PluginError, StoredObject, VersionedObject
 from sie_core.plugins.checked_store import CheckedStore
 from sie_core.plugins.object_stores import open_store
 
@@ -25,12 +25,15 @@ class Odd:
             raise self._act
         return self._act
 
-    read = write = download = upload = size = list = delete = _do
+    read = write = read_version = create = replace = download = upload = size = list = delete = _do
 
 
 CALLS = {
     "read": lambda store: store.read("a"),
     "write": lambda store: store.write("a", b""),
+    "read_version": lambda store: store.read_version("a"),
+    "create": lambda store: store.create("a", b""),
+    "replace": lambda store: store.replace("a", b"", "v"),
     "download": lambda store: store.download("a", Path("a"), 1, print),
     "upload": lambda store: store.upload("a", Path("a")),
     "size": lambda store: store.size("a"),
@@ -56,7 +59,18 @@ def test_its_own_errors_pass(method: str) -> None:
         CALLS[method](CheckedStore(Odd(ObjectStoreError("NOT_FOUND", "gone"))))
 
 
-@pytest.mark.parametrize(("method", "junk"), [("read", None), ("read", "text"), ("list", 3), ("list", ["a"])])
+@pytest.mark.parametrize(
+    ("method", "junk"),
+    [
+        ("read", None),
+        ("read", "text"),
+        ("read_version", b"x"),
+        ("create", None),
+        ("replace", 3),
+        ("list", 3),
+        ("list", ["a"]),
+    ],
+)
 def test_junk_is_its_failure_too(method: str, junk: Any) -> None:
     with pytest.raises(ObjectStoreError):
         CALLS[method](CheckedStore(Odd(junk)))
@@ -66,6 +80,9 @@ def test_what_it_may_answer_passes() -> None:
     stored = StoredObject("a", 1, "v")
     assert CheckedStore(Odd(b"x")).read("a") == b"x"
     assert list(CheckedStore(Odd([stored])).list("")) == [stored]
+    versioned = VersionedObject(b"x", "v")
+    assert CheckedStore(Odd(versioned)).read_version("a") == versioned
+    assert CheckedStore(Odd("v")).create("a", b"x") == CheckedStore(Odd("v")).replace("a", b"x", "u") == "v"
 
 
 @pytest.mark.parametrize("create", [lambda url: {}["a"], lambda url: None, lambda url: 3])

@@ -52,6 +52,11 @@ def unavailable(url: str, why: str) -> ObjectStoreError:
     return ObjectStoreError("UNAVAILABLE", f"{url} cannot be reached ({why}): check the endpoint{endpoint}, or wait")
 
 
+def conflict(url: str, key: str) -> ObjectStoreError:
+    """Say that the condition of a write does not hold."""
+    return ObjectStoreError("CONFLICT", f"{url}: {key} was written by another meanwhile: read it again")
+
+
 def _missing(url: str, key: str) -> ObjectStoreError:
     found = f"{url} has no {key}" if key else f"{url} is not there: check the bucket's name"
     return ObjectStoreError("NOT_FOUND", found)

@@ -5,21 +5,22 @@ from __future__ import annotations
 import os
 import random
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import obstore
-from obstore.exceptions import BaseError
+from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import from_url
 
-from sie_core.contracts import ObjectStoreError, StoredObject
-from sie_objectstore.failures import told, unavailable
+from sie_core.contracts import ObjectStoreError, StoredObject, VersionedObject
+from sie_objectstore.failures import conflict, told, unavailable
 
 if TYPE_CHECKING:
-    from obstore import ObjectMeta
+    from obstore import ObjectMeta, PutResult, UpdateVersion
     from obstore.store import BackoffConfig, ClientConfig, RetryConfig
 
 Result = TypeVar("Result")
@@ -34,6 +35,8 @@ RETRIES = 4
 """How often obstore repeats a request of an operation."""
 BUDGET_S = 60.0
 """Seconds after which nothing that failed is tried again."""
+_MARK = "siewrite"
+"""Names in an object's metadata the write it is of. Azure takes no name with a hyphen."""
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
 _CLIENT: ClientConfig = {"allow_http": True, "connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=60)}
@@ -63,6 +66,7 @@ class BucketStore:
     def __init__(self, url: str, budget_s: float = BUDGET_S) -> None:
         self.url = url.rstrip("/")
         self.budget_s = budget_s
+        self._version_field: Literal["version", "e_tag"] = "version" if self.url.startswith("gs:") else "e_tag"
         try:
             self._store = from_url(self.url, client_options=_CLIENT, retry_config=_retries(budget_s))
         except BaseError as error:
@@ -75,6 +79,56 @@ class BucketStore:
     def write(self, key: str, data: bytes) -> None:
         """Store a small object."""
         self._retried("", lambda: obstore.put(self._store, key, data))
+
+    def read_version(self, key: str) -> VersionedObject:
+        """Return a small object and its version."""
+
+        def get() -> VersionedObject:
+            found = obstore.get(self._store, key)
+            return VersionedObject(bytes(found.bytes()), self._version(found.meta))
+
+        return self._retried(key, get)
+
+    def create(self, key: str, data: bytes) -> str:
+        """Store a small object where there is none."""
+        return self._write_if("create", key, data)
+
+    def replace(self, key: str, data: bytes, version: str) -> str:
+        """Store a small object in place of a version of it."""
+        gs = self._version_field == "version"
+        return self._write_if({"version": version} if gs else {"e_tag": version}, key, data)
+
+    def _write_if(self, condition: Literal["create"] | UpdateVersion, key: str, data: bytes) -> str:
+        mark = uuid.uuid4().hex
+
+        def put() -> str:
+            try:
+                written = obstore.put(
+                    self._store, key, data, attributes={_MARK: mark}, mode=condition, use_multipart=False
+                )
+            except (AlreadyExistsError, PreconditionError) as refused:
+                # An earlier request of this call may have been served, and its answer lost.
+                version = self._marked(key, mark)
+                if version is None:
+                    raise conflict(self.url, key) from refused
+                return version
+            return self._version(written)
+
+        return self._retried("", put)
+
+    def _marked(self, key: str, mark: str) -> str | None:
+        """Return the version of an object that carries this mark, None where another is there or none."""
+        try:
+            found = obstore.get(self._store, key, options={"head": True})
+        except FileNotFoundError:
+            return None
+        return self._version(found.meta) if found.attributes.get(_MARK) == mark else None
+
+    def _version(self, of: ObjectMeta | PutResult) -> str:
+        version = of[self._version_field]
+        if version is None:
+            raise ObjectStoreError("UNAVAILABLE", f"{self.url} names no {self._version_field} of its objects")
+        return version
 
     def download(self, key: str, file: Path, size: int, progress: Callable[[int], None]) -> None:
         """Write an object to a new file, its ranges read by several threads at once."""

@@ -34,7 +34,12 @@ from sie_core.contracts.model.object_stores import StoreFailure
 from sie_core.contracts.model.weights import PicklesMissing, Progress, holds_weights
 from sie_core.plugins.object_stores import open_store
 
-FAILURES: dict[StoreFailure, LoadFailure] = {"NOT_FOUND": "CORRUPT", "DENIED": "CONFIG", "UNAVAILABLE": "NETWORK"}
+FAILURES: dict[StoreFailure, LoadFailure] = {
+    "NOT_FOUND": "CORRUPT",
+    "DENIED": "CONFIG",
+    "UNAVAILABLE": "NETWORK",
+    "CONFLICT": "NETWORK",
+}
 """The class of a failed load, by the store's failure. A missing file that the manifest names means a corrupt copy."""
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Protocol, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 from sie_core.cluster.payloads.offers import KEY
 from sie_core.cluster.subjects import MOST_AGE_S
-from sie_core.contracts import ObjectStoreError, PluginError, QueueError, StoredObject
+from sie_core.contracts import ObjectStore, ObjectStoreError, QueueError
 from sie_core.plugins import PluginSet
-from sie_core.plugins.object_stores import open_store, url_scheme
+from sie_core.plugins.object_stores import open_store_or_folder
 from sie_core.settings import Settings
 
 FOLDER = "payloads"
@@ -29,85 +28,15 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Objects(Protocol):
-    """What is needed of an object store; the methods block."""
-
-    url: str
-
-    def read(self, key: str) -> bytes:
-        """Return an object."""
-        ...
-
-    def write(self, key: str, data: bytes) -> None:
-        """Store an object."""
-        ...
-
-    def size(self, key: str) -> int | None:
-        """Return the bytes of an object, None where there is none."""
-        ...
-
-    def list(self, prefix: str) -> Iterator[StoredObject]:
-        """List the objects of a folder."""
-        ...
-
-    def delete(self, key: str) -> None:
-        """Remove an object, if it is there."""
-        ...
-
-
-class FolderObjects:
-    """A folder that processes share, on this machine or over the network."""
-
-    def __init__(self, folder: Path) -> None:
-        self.url = str(folder)
-        self._folder = folder
-
-    def read(self, key: str) -> bytes:
-        """Return a file."""
-        return (self._folder / key).read_bytes()
-
-    def write(self, key: str, data: bytes) -> None:
-        """Write a file; a reader finds all of it or none."""
-        file = self._folder / key
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        part = file.with_name(file.name + ".part")
-        try:
-            part.write_bytes(data)
-            part.replace(file)
-        except OSError:
-            part.unlink(missing_ok=True)
-            raise
-
-    def size(self, key: str) -> int | None:
-        """Return the bytes of a file, None where there is none."""
-        try:
-            return (self._folder / key).stat().st_size
-        except FileNotFoundError:
-            return None
-
-    def list(self, prefix: str) -> Iterator[StoredObject]:
-        """List the files of a folder."""
-        try:
-            names = [file.name for file in (self._folder / prefix).iterdir()]
-        except FileNotFoundError:
-            return
-        for name in names:
-            yield StoredObject(f"{prefix}/{name}", 0, "")
-
-    def delete(self, key: str) -> None:
-        """Remove a file, if it is there."""
-        (self._folder / key).unlink(missing_ok=True)
-
-
 class PayloadStore:
     """Payloads by key. What the objects' methods block for passes on threads.
 
     Args:
-        objects: Where they lie.
+        objects: Where they lie, each under a random key that is written once.
         answer_s: How long it may take for one.
     """
 
-    def __init__(self, objects: Objects, answer_s: float = ANSWER_S) -> None:
+    def __init__(self, objects: ObjectStore, answer_s: float = ANSWER_S) -> None:
         self._objects, self._answer_s = objects, answer_s
         self._places = asyncio.Semaphore(AT_ONCE)
         self._seen: dict[str, float] = {}
@@ -176,14 +105,9 @@ class PayloadStore:
         except TimeoutError:
             told = f"The payload store {self._objects.url} did not answer within {self._answer_s:g} s."
             raise QueueError("UNAVAILABLE", told) from None
-        except FileNotFoundError:
-            raise QueueError("NOT_FOUND", "The payload store has no such payload.") from None
         except ObjectStoreError as error:
             failure = "NOT_FOUND" if error.failure == "NOT_FOUND" else "UNAVAILABLE"
             raise QueueError(failure, f"The payload store: {error}") from None  # type: ignore[arg-type]
-        except OSError as error:
-            told = f"The payload store {self._objects.url}: {error.strerror or error}."
-            raise QueueError("UNAVAILABLE", told) from None
 
 
 def open_payload_store(settings: Settings, plugins: PluginSet) -> PayloadStore | None:
@@ -195,14 +119,7 @@ def open_payload_store(settings: Settings, plugins: PluginSet) -> PayloadStore |
     url = settings.payload_store_url
     if url is None:
         return None
-    if url_scheme(url):
-        return PayloadStore(open_store("SIE_PAYLOAD_STORE_URL", url, plugins.object_stores))
-    folder = Path(url).absolute()
-    if folder.exists() and not folder.is_dir():
-        raise PluginError(
-            f"SIE_PAYLOAD_STORE_URL={url!r} is no folder; name one, or a bucket such as s3://bucket/path."
-        )
-    return PayloadStore(FolderObjects(folder))
+    return PayloadStore(open_store_or_folder("SIE_PAYLOAD_STORE_URL", url, plugins.object_stores, durable=False))
 
 
 def _object(key: str) -> str:
@@ -211,4 +128,4 @@ def _object(key: str) -> str:
 
 def _is_payload(key: str) -> bool:
     folder, _, name = key.rpartition("/")
-    return folder == FOLDER and bool(KEY.fullmatch(name.removesuffix(".part")))
+    return folder == FOLDER and bool(KEY.fullmatch(name))

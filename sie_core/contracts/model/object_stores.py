@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-StoreFailure = Literal["NOT_FOUND", "DENIED", "UNAVAILABLE"]
-"""The object or the bucket is not there; the store refuses these credentials; it cannot be reached or failed."""
+StoreFailure = Literal["NOT_FOUND", "DENIED", "UNAVAILABLE", "CONFLICT"]
+"""The object or the bucket is not there; the store refuses these credentials or this key; it cannot be reached or
+failed; the condition of a `create` or a `replace` does not hold."""
 
 
 class ObjectStoreError(Exception):
@@ -27,7 +28,17 @@ class StoredObject:
     size: int
     """Bytes."""
     version: str
-    """Changes when the object does: its entity tag, or its time where the store has none."""
+    """Changes when the object does: its entity tag, or its time where the store has none. Not one for `replace`."""
+
+
+@dataclass(frozen=True, slots=True)
+class VersionedObject:
+    """An object as it was read."""
+
+    data: bytes
+    version: str
+    """For `replace`. It may be a hash of the content: an object that has its old content again may have its old version
+    again. Who must notice writes something new each time."""
 
 
 class ObjectStore(Protocol):
@@ -46,6 +57,26 @@ class ObjectStore(Protocol):
 
     def write(self, key: str, data: bytes) -> None:
         """Store a small object, in place of one that is there; readers find the old or the new one, never a part."""
+        ...
+
+    def read_version(self, key: str) -> VersionedObject:
+        """Return a small object and its version."""
+        ...
+
+    def create(self, key: str, data: bytes) -> str:
+        """Store a small object where there is none, and return its version. `CONFLICT`: there is one.
+
+        Of several that create or replace an object at once, in any process, one succeeds. `UNAVAILABLE` leaves open
+        whether the object was written, or will be yet. The conditions hold among `create` and `replace`; `write`,
+        `upload` and `delete` are for other keys.
+        """
+        ...
+
+    def replace(self, key: str, data: bytes, version: str) -> str:
+        """Store a small object in place of a version of it, and return the new version; otherwise as `create`.
+
+        `CONFLICT`: the object has another version, or is not there.
+        """
         ...
 
     def download(self, key: str, file: Path, size: int, progress: Callable[[int], None]) -> None:

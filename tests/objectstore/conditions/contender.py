@@ -1,0 +1,148 @@
+"""A process of its own that writes into a store, as its standard input says, and may stop in the middle of a write."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from sie_objectstore.store import BucketStore
+
+from sie_core.contracts import ObjectStore, ObjectStoreError
+from sie_core.stores.folder import FolderStore
+from sie_core.stores.lease import Lease, LeaseLost
+
+WAIT_S = 60.0
+KEY = "lease"
+
+
+def open_at(place: str) -> ObjectStore:
+    """Open a bucket or a folder."""
+    return BucketStore(place) if "://" in place else FolderStore(Path(place))
+
+
+@dataclass
+class Contender:
+    """Such a process, seen from the test."""
+
+    process: subprocess.Popen[str]
+
+    def ask(self, *words: str | int | float) -> None:
+        """Send an order."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(words) + "\n")
+        self.process.stdin.flush()
+
+    def answer(self) -> Any:
+        """Wait for the answer to it."""
+        stream: IO[str] | None = self.process.stdout
+        assert stream is not None
+        assert select.select([stream], [], [], WAIT_S)[0], "no answer"
+        return json.loads(stream.readline())
+
+    def call(self, *words: str | int | float) -> Any:
+        """Send an order and wait for its answer."""
+        self.ask(*words)
+        return self.answer()
+
+    def until_stopped(self) -> None:
+        """Wait until it stands still."""
+        end = time.monotonic() + WAIT_S
+        while os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOHANG) is None:
+            assert time.monotonic() < end, "it did not stop"
+            time.sleep(0.005)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Stop it, or have it go on."""
+        self.process.send_signal(number)
+
+    def acquire(self) -> None:
+        """Have it try until it has the lease."""
+        end = time.monotonic() + WAIT_S
+        while self.call("acquire") is not True:
+            assert time.monotonic() < end, "the lease never ended"
+            time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def contender(place: str, name: str, lasts_s: float, variables: Mapping[str, str]) -> Iterator[Contender]:
+    """Run one until the block ends."""
+    with subprocess.Popen(
+        [sys.executable, "-m", __name__, place, name, str(lasts_s)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+        env={**os.environ, **variables},
+        cwd=Path(__file__).parents[3],
+    ) as process:
+        try:
+            yield Contender(process)
+        finally:
+            process.kill()
+
+
+def _stop_before(owner: Any, method: str) -> None:
+    """Have this process stop itself when it calls a method for the next time."""
+    asked = getattr(owner, method)
+
+    @functools.wraps(asked)
+    def stop(*args: Any, **options: Any) -> Any:
+        setattr(owner, method, asked)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return asked(*args, **options)
+
+    setattr(owner, method, stop)
+
+
+def _obey(store: ObjectStore, lease: Lease, order: str, words: list[Any]) -> Any:
+    match order, words:
+        case "create", [key, content]:
+            return store.create(key, content.encode())
+        case "count", [key, times]:
+            done = 0
+            while done < times:
+                found = store.read_version(key)
+                with contextlib.suppress(ObjectStoreError):
+                    store.replace(key, str(int(found.data) + 1).encode(), found.version)
+                    done += 1
+            return done
+        case "acquire", []:
+            return lease.acquire()
+        case "write", [value]:
+            lease.write(value)
+            return value
+        case "stop before", ["the request"]:
+            _stop_before(store, "replace")
+        case "stop before", [call]:
+            _stop_before(Path, call)
+    return None
+
+
+def main(place: str, name: str, lasts_s: str) -> None:
+    """Do what each line says and answer by a line."""
+    store = open_at(place)
+    lease = Lease(store, KEY, name, float(lasts_s))
+    for line in sys.stdin:
+        order, *words = json.loads(line)
+        try:
+            answer = _obey(store, lease, order, words)
+        except ObjectStoreError as error:
+            answer = error.failure
+        except LeaseLost as error:
+            answer = f"LOST: {error}"
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
