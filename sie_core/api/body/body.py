@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
+import numpy as np
+from anyio import to_thread
 from pydantic import BaseModel, ValidationError
 from sie_sdk import wire
 from starlette.requests import ClientDisconnect, Request
@@ -15,16 +17,21 @@ from sie_core.api.body.negotiation import BodyFormat
 from sie_core.api.http.gate import Gate
 from sie_core.api.http.limits import MAX_BODY_PAUSE_S, MAX_BODY_S, MAX_BODY_VALUES, MIN_BODY_PROGRESS
 from sie_core.api.request import PEER, Peer
+from sie_core.concurrency.switching import SWITCHING
 from sie_core.contracts import InferenceError
 
 Schema = TypeVar("Schema", bound=BaseModel)
 
 
+RawBody = bytes | memoryview
+"""A body as it came: a large one is in memory of its own."""
+JOINED_AT_ONCE: Final = 2**20
+"""Bytes of a body that are joined in one call."""
 HELD = "sie.body_bytes"
 """The key of a request's scope with the number of bytes that the gate counts for it."""
 
 
-async def read_body(request: Request, limit: int, gate: Gate, deadline: float | None = None) -> bytes:
+async def read_body(request: Request, limit: int, gate: Gate, deadline: float | None = None) -> RawBody:
     """Read the whole body.
 
     Args:
@@ -71,7 +78,22 @@ async def read_body(request: Request, limit: int, gate: Gate, deadline: float | 
         raise InferenceError("DEADLINE_EXCEEDED", message) from None
     except ClientDisconnect:
         raise InferenceError("CLIENT_CLOSED_REQUEST", "The client went away while it sent the body.") from None
-    return b"".join(chunks)
+    if size <= JOINED_AT_ONCE:
+        return b"".join(chunks)
+    with SWITCHING.shortened():
+        return await to_thread.run_sync(_gathered, chunks)
+
+
+def _gathered(chunks: list[bytes]) -> memoryview:
+    """Join chunks one by one: of a long copy into fresh memory others would wait for the end, 3 ms for each MB."""
+    body = np.empty(sum(map(len, chunks)), np.uint8).data
+    start = 0
+    chunks.reverse()
+    while chunks:
+        chunk = chunks.pop()
+        body[start : start + len(chunk)] = chunk
+        start += len(chunk)
+    return body
 
 
 def _held(request: Request, body: bytes, limit: int, gate: Gate) -> bytes:
@@ -110,7 +132,7 @@ def _too_large(limit: int) -> InferenceError:
     return InferenceError("PAYLOAD_TOO_LARGE", message)
 
 
-def decode_body(data: bytes, body: BodyFormat, schema: type[Schema]) -> Schema:
+def decode_body(data: RawBody, body: BodyFormat, schema: type[Schema]) -> Schema:
     """Decode `data` and check it against `schema`.
 
     Raises:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any, Final
 
 import orjson
 
+from sie_core.api.body import json_pieces
 from sie_core.api.http.limits import MAX_BODY_NUMBERS, MAX_BODY_VALUES, MAX_JSON_DEPTH
 from sie_core.contracts import InferenceError
 
 _STRING_OR_BEGIN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,:\[{]', re.DOTALL)
 """A string, terminated or not, so that none is scanned twice; or the character before a value."""
+_NOT_FIRST: Final = bytes(range(0x80, 0xC0))
+"""The bytes of UTF-8 that begin no character."""
 _NO_MEMORY: Final = "Not enough memory"
 """How orjson begins to say so: it knows one exception for all that can fail."""
 _QUOTE: Final = ord('"')
@@ -19,27 +23,67 @@ _OBJECTS: Final = b'"[{'
 """The characters with which texts, keys, lists and maps begin."""
 
 
-def loads(data: bytes) -> Any:
-    """Parse `data`.
+def loads(data: bytes | memoryview) -> Any:
+    """Parse `data`, a large one piece by piece, so that others get the interpreter's lock in between.
 
     Raises:
         InferenceError: `INVALID_INPUT`, with the line and column at fault; `RESOURCE_EXHAUSTED` without memory for it.
     """
     _refuse_many(data)
+    parsed: Any = None
+    opened = b""
+    for piece in json_pieces.pieces(data):
+        before = json_pieces.opening(parsed, opened)
+        text = b"".join((before, data[piece.start : piece.stop], json_pieces.closing(piece.opened)))
+        part = _parsed(text, data, piece.start, before)
+        if not opened:
+            parsed = part
+        elif not json_pieces.extend(parsed, part, opened):
+            raise _given_twice()
+        opened = piece.opened
+    return parsed
+
+
+def _parsed(text: bytes, data: bytes | memoryview, start: int, before: bytes) -> Any:
+    """Parse a piece of `data` from `start` on, with `before` written before it."""
     try:
-        parsed = orjson.loads(data)
+        parsed = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         if error.msg.startswith(_NO_MEMORY):
             raise InferenceError(
                 "RESOURCE_EXHAUSTED", "The server has no memory to read so large a body now."
             ) from None
-        where = f"line {error.lineno}, column {error.colno}"
+        line, column = error.lineno, error.colno
+        if line == 1:
+            column += _characters_since_line(data, start) - len(before.decode())
+        line += sum(part.count(b"\n") for part in _slices(data, start))
+        where = f"line {line}, column {column}"
         raise InferenceError("INVALID_INPUT", f"The body is not valid JSON at {where}: {error.msg}.") from None
-    _refuse_lost_strings(data, parsed)
+    _refuse_lost_strings(text, parsed)
     return parsed
 
 
-def _refuse_many(data: bytes) -> None:
+def contains(data: bytes | memoryview, found: bytes) -> bool:
+    """Whether `found` stands anywhere in `data`."""
+    return any(found in part for part in _slices(data, len(data), len(found) - 1))
+
+
+def _slices(data: bytes | memoryview, stop: int, more: int = 0) -> Iterator[bytes]:
+    """Cut what stands before `stop` into pieces on which one call takes little time, each with `more` of the next."""
+    for start in range(0, stop, json_pieces.WINDOW):
+        yield bytes(data[start : min(stop, start + json_pieces.WINDOW + more)])
+
+
+def _characters_since_line(data: bytes | memoryview, stop: int) -> int:
+    """Count the characters between the last line's beginning and `stop`."""
+    count = 0
+    for part in _slices(data, stop):
+        line = part.rfind(b"\n") + 1
+        count = len(part[line:].translate(None, _NOT_FIRST)) + (0 if line else count)
+    return count
+
+
+def _refuse_many(data: bytes | memoryview) -> None:
     """Refuse too many values before memory is spent on them.
 
     Strings may hold commas and brackets too, so that only texts with too many of them are scanned in full.
@@ -57,11 +101,14 @@ def _refuse_many(data: bytes) -> None:
             raise _too_many(f"{MAX_BODY_NUMBERS} values")
 
 
-def _are_few(data: bytes) -> bool:
+def _are_few(data: bytes | memoryview) -> bool:
     """Whether there are few enough even where the characters inside strings are counted."""
-    nested = data.count(b"[") + data.count(b"{")
-    values = nested + data.count(b",") + data.count(b":")
-    objects = nested + (data.count(b'"') + 1) // 2
+    nested = others = quotes = 0
+    for part in _slices(data, len(data)):
+        nested += part.count(b"[") + part.count(b"{")
+        others += part.count(b",") + part.count(b":")
+        quotes += part.count(b'"')
+    values, objects = nested + others, nested + (quotes + 1) // 2
     return values <= MAX_BODY_VALUES or (values <= MAX_BODY_NUMBERS and objects <= MAX_BODY_VALUES)
 
 
@@ -81,7 +128,11 @@ def _refuse_lost_strings(data: bytes, parsed: Any) -> None:
         message = f"The body is nested deeper than {MAX_JSON_DEPTH} levels; flatten it."
         raise InferenceError("INVALID_INPUT", message) from None
     if _quotes(data) != _quotes(again):
-        raise InferenceError("INVALID_INPUT", "The body gives a key of one JSON object twice; give each key once.")
+        raise _given_twice()
+
+
+def _given_twice() -> InferenceError:
+    return InferenceError("INVALID_INPUT", "The body gives a key of one JSON object twice; give each key once.")
 
 
 def _quotes(data: bytes) -> int:

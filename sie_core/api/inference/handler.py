@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sie_core.api.body.body import decode_body, read_body
+from sie_core.api.body.body import RawBody, decode_body, read_body
 from sie_core.api.body.embedding_types import JSON_FLOAT_BYTES, JSON_INTEGER_BYTES
 from sie_core.api.body.negotiation import JSON_TYPE
 from sie_core.api.context import Api
@@ -75,7 +75,7 @@ async def handle(api: Api, request: Request, route: Route, path_model: str | Non
         return await _answered(api, request, route, call, data)
 
 
-async def _answered(api: Api, request: Request, route: Route, call: Call, data: bytes) -> Response:
+async def _answered(api: Api, request: Request, route: Route, call: Call, data: RawBody) -> Response:
     chosen = route.operation
     operation = chosen if isinstance(chosen, Operation) else await chosen(api, call, data)
     if operation.envelope is not None:

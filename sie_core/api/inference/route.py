@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
+from sie_core.api.body.body import RawBody
 from sie_core.api.body.pieces import Content
 from sie_core.api.body.reply_body import size_of
 from sie_core.api.context import Api
@@ -60,7 +61,7 @@ class Operation(Generic[Body]):
     """The envelope of errors, where it is not that of the path."""
 
 
-Choose = Callable[[Api, Call, bytes], Awaitable[Operation[Any]]]
+Choose = Callable[[Api, Call, RawBody], Awaitable[Operation[Any]]]
 """Chooses the operation of a request by its body, which is not yet parsed."""
 
 

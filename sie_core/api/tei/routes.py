@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from starlette.convertors import StringConvertor, register_url_convertor
 
 from sie_core.api.body import strict_json
+from sie_core.api.body.body import RawBody
 from sie_core.api.context import Api
 from sie_core.api.http.envelopes import TEI_PREFIX, EnvelopeName
 from sie_core.api.http.model_id import check_model_id
@@ -150,12 +151,13 @@ def _route(
     )
 
 
-async def rank_texts_or_documents(api: Api, call: Call, data: bytes) -> Operation[Any]:
+async def rank_texts_or_documents(api: Api, call: Call, data: RawBody) -> Operation[Any]:
     """Choose by whether the body holds `texts` or `documents`."""
-    return _ranking(await _parse(api, data)) if b'"documents"' in data else RANK_TEXTS
+    names_documents = await api.body_threads.run(len(data), lambda: strict_json.contains(data, b'"documents"'))
+    return _ranking(await _parse(api, data)) if names_documents else RANK_TEXTS
 
 
-async def choose_by_body(api: Api, call: Call, data: bytes) -> Operation[Any]:
+async def choose_by_body(api: Api, call: Call, data: RawBody) -> Operation[Any]:
     """Choose by the fields of the body, and by what the model does where they leave it open.
 
     Raises:
@@ -172,7 +174,7 @@ async def choose_by_body(api: Api, call: Call, data: bytes) -> Operation[Any]:
     return PREDICT
 
 
-async def _parse(api: Api, data: bytes) -> Any:
+async def _parse(api: Api, data: RawBody) -> Any:
     return await api.body_threads.run(len(data), lambda: strict_json.loads(data))
 
 

@@ -15,6 +15,8 @@ import pytest
 from sie_sdk import wire
 
 from sie_core.api import create_app
+from sie_core.api.body import body as body_module
+from sie_core.api.body.body import JOINED_AT_ONCE
 from sie_core.api.body.json_body import PART, SMALL, Entries, write_json
 from sie_core.api.http.offload import LARGE, BodyThreads
 from sie_core.api.inference import handler
@@ -84,6 +86,26 @@ async def test_a_small_body_never_leaves_the_loop(client, monkeypatch, path):
         monkeypatch.setattr(module, step, noting(getattr(module, step), seen))
     assert (await client.post(path, json=body(path, ["a"]))).status_code == 200
     assert seen == {threading.get_ident()}
+
+
+@pytest.mark.parametrize("form", ["application/json", "application/msgpack"])
+async def test_a_body_that_comes_in_parts_is_joined_beside_the_loop(client, monkeypatch, form):
+    seen, gathered = set(), body_module._gathered
+    monkeypatch.setattr(body_module, "_gathered", noting(gathered, seen))
+    texts = ["x" * 300_000, "é" * 600_000, "y"]
+    sent = (orjson.dumps if form.endswith("json") else wire.pack)(body(ENCODE, texts))
+    assert len(sent) > JOINED_AT_ONCE
+
+    async def parts():
+        for start in range(0, len(sent), 65_537):
+            yield sent[start : start + 65_537]
+
+    headers = {"Content-Type": form, "Accept": "application/msgpack"}
+    whole, joined = [await client.post(ENCODE, content=each, headers=headers) for each in (sent, parts())]
+    assert whole.status_code == 200
+    assert whole.content == joined.content
+    assert seen
+    assert threading.get_ident() not in seen
 
 
 async def test_a_large_body_with_a_mistake_is_refused_like_a_small_one(client):

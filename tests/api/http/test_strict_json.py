@@ -1,11 +1,15 @@
 import json
 import subprocess
 import sys
+from contextlib import contextmanager
+from types import SimpleNamespace
 
+import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sie_core.api.body import json_pieces, strict_json
 from sie_core.api.body.strict_json import loads
 from sie_core.api.http.limits import MAX_BODY_NUMBERS, MAX_BODY_VALUES, MAX_EMBEDDING_INPUTS
 from sie_core.contracts import InferenceError
@@ -80,6 +84,107 @@ def test_a_long_text_of_commas_is_one_value() -> None:
 def test_a_string_without_an_end_is_looked_at_once() -> None:
     with pytest.raises(InferenceError, match="not valid JSON"):
         loads(b'["' + b'\\",' * (2 * MAX_BODY_VALUES))
+
+
+@contextmanager
+def cut_every(size):
+    """Have documents cut after every `size` bytes, or wherever they can be after that."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_pieces, "PIECE", size)
+        patch.setattr(json_pieces, "WINDOW", max(2, size))
+        yield
+
+
+def outcome(data):
+    """Return what a document says, or how and where it is wrong."""
+    try:
+        return loads(data)
+    except InferenceError as error:
+        return error.message
+
+
+@given(DOCUMENTS, st.integers(1, 24), st.booleans(), st.sampled_from([None, 1]))
+def test_a_document_in_pieces_says_the_same(document, size, ascii_only, indent):
+    data = json.dumps(document, ensure_ascii=ascii_only, indent=indent).encode()
+    with cut_every(size):
+        assert loads(memoryview(data)) == document
+
+
+@given(DOCUMENTS, st.integers(1, 24), st.data())
+@example([1, 2], 1, None)
+def test_what_is_wrong_with_a_document_is_found_in_pieces_too(document, size, chosen):
+    data = bytearray(json.dumps(document, indent=1).encode())
+    if chosen is not None:
+        place = chosen.draw(st.integers(0, len(data) - 1))
+        data[place : place + chosen.draw(st.integers(0, 2))] = chosen.draw(st.sampled_from(b'[]{},:" \\1x')).to_bytes()
+    whole = outcome(bytes(data))
+    with cut_every(size):
+        cut = outcome(bytes(data))
+    if isinstance(whole, str) and whole.startswith("The body is not valid"):
+        assert isinstance(cut, str)
+        assert cut.startswith("The body is not valid")
+    else:
+        assert cut == whole
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"a": [1, 2], "b": {"c": [], "c": 2}}',
+        b'{"b": {"c": 1, "d": 2, "c": 3}}',
+        b'{"": 1, "a": [1, 2, 3], "": 2}',
+        b'{"a": [1, 2, 3], "a": 2}',
+        b'[[{"a": [[1, 2], [3, 4]], "b": 5, "a": 6}]]',
+    ],
+)
+@pytest.mark.parametrize("size", range(1, 16))
+def test_a_key_given_twice_is_refused_across_pieces(data, size):
+    with cut_every(size), pytest.raises(InferenceError, match="twice"):
+        loads(data)
+
+
+@pytest.mark.parametrize("size", range(1, 16))
+def test_an_empty_key_beside_a_list_in_pieces_is_no_duplicate(size):
+    with cut_every(size):
+        assert loads(b'{"a": [1, 2, {"b": [3, 4]}], "": 5}') == {"a": [1, 2, {"b": [3, 4]}], "": 5}
+
+
+@pytest.mark.parametrize("size", [1, 4, 1000])
+def test_the_place_of_a_mistake_is_that_in_the_whole_document(size):
+    with cut_every(size):
+        assert "line 1, column 19:" in outcome('{"ä": ["é", 1, 2, x]}'.encode())
+        assert "line 3, column 4:" in outcome(b'{"a": 1,\n "b": 2,\n   x}')
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"items": [{"text": "a \\ text, " * 2000, "id": str(number)} for number in range(64)]},
+        {"input": [[1234] * 2048] * 256},
+        [["w"] * 300_000],
+        {"a": {str(number): {"x": number, "y": [1, 2]} for number in range(50_000)}},
+        [1.5] * 400_000,
+    ],
+    ids=["texts", "ids", "words", "maps", "numbers"],
+)
+def test_no_call_of_the_parser_or_writer_sees_more_than_a_piece_of_a_large_document(document, monkeypatch):
+    seen = []
+
+    def read(data):
+        seen.append(len(data))
+        return orjson.loads(data)
+
+    def written(value):
+        seen.append(len(data := orjson.dumps(value)))
+        return data
+
+    monkeypatch.setattr(
+        strict_json, "orjson", SimpleNamespace(loads=read, dumps=written, JSONDecodeError=orjson.JSONDecodeError)
+    )
+    data = json.dumps(document).encode()
+    assert len(data) > 3 * (json_pieces.PIECE + json_pieces.WINDOW)
+    assert loads(data) == document
+    assert max(seen) <= json_pieces.PIECE + json_pieces.WINDOW + 30_000
 
 
 STARVED = """
