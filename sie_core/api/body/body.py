@@ -7,7 +7,6 @@ import time
 from typing import Any, Final, TypeVar
 
 import numpy as np
-from anyio import to_thread
 from pydantic import BaseModel, ValidationError
 from sie_sdk import wire
 from starlette.requests import ClientDisconnect, Request
@@ -17,16 +16,15 @@ from sie_core.api.body.negotiation import BodyFormat
 from sie_core.api.http.gate import Gate
 from sie_core.api.http.limits import MAX_BODY_PAUSE_S, MAX_BODY_S, MAX_BODY_VALUES, MIN_BODY_PROGRESS
 from sie_core.api.request import PEER, Peer
-from sie_core.concurrency.switching import SWITCHING
 from sie_core.contracts import InferenceError
 
 Schema = TypeVar("Schema", bound=BaseModel)
 
 
 RawBody = bytes | memoryview
-"""A body as it came: a large one is in memory of its own."""
-JOINED_AT_ONCE: Final = 2**20
-"""Bytes of a body that are joined in one call."""
+"""A body as it came; a large one is not copied."""
+SMALL: Final = 2**20
+"""Bytes of a body that one call may copy."""
 HELD = "sie.body_bytes"
 """The key of a request's scope with the number of bytes that the gate counts for it."""
 
@@ -37,7 +35,7 @@ async def read_body(request: Request, limit: int, gate: Gate, deadline: float | 
     Args:
         request: The request.
         limit: The most bytes it may have.
-        gate: Counts the bytes as they arrive.
+        gate: Counts its bytes: all at once where they are announced, before any is read, else as they arrive.
         deadline: `time.monotonic()` seconds after which the client no longer wants the answer.
 
     Raises:
@@ -60,16 +58,21 @@ async def read_body(request: Request, limit: int, gate: Gate, deadline: float | 
         return _held(request, whole, limit, gate)
     now = asyncio.get_running_loop().time
     patience = Patience(now(), None if deadline is None else deadline - time.monotonic())
-    chunks, size = [], 0
+    room = limit
+    if announced.isdecimal():
+        room = int(announced)
+        _hold(request, gate, room)
+    # Filled as the parts come: joined at the end in one call, 32 MB would keep everybody else waiting for up to 0.1 s.
+    body = np.empty(room, np.uint8).data
+    size = 0
     try:
         async with asyncio.timeout_at(patience.until) as timer:
             async for chunk in request.stream():
-                size += len(chunk)
-                if size > limit:
+                start, size = size, size + len(chunk)
+                if size > room:
                     raise _too_large(limit)
-                gate.hold(len(chunk))
-                request.scope[HELD] = size
-                chunks.append(chunk)
+                _hold(request, gate, size)
+                body[start:size] = chunk
                 if patience.renewed(size, now()):
                     timer.reschedule(patience.until)
     except TimeoutError:
@@ -78,31 +81,23 @@ async def read_body(request: Request, limit: int, gate: Gate, deadline: float | 
         raise InferenceError("DEADLINE_EXCEEDED", message) from None
     except ClientDisconnect:
         raise InferenceError("CLIENT_CLOSED_REQUEST", "The client went away while it sent the body.") from None
-    if size <= JOINED_AT_ONCE:
-        return b"".join(chunks)
-    with SWITCHING.shortened():
-        return await to_thread.run_sync(_gathered, chunks)
-
-
-def _gathered(chunks: list[bytes]) -> memoryview:
-    """Join chunks one by one: of a long copy into fresh memory others would wait for the end, 3 ms for each MB."""
-    body = np.empty(sum(map(len, chunks)), np.uint8).data
-    start = 0
-    chunks.reverse()
-    while chunks:
-        chunk = chunks.pop()
-        body[start : start + len(chunk)] = chunk
-        start += len(chunk)
-    return body
+    return bytes(body[:size]) if size <= SMALL else body[:size]
 
 
 def _held(request: Request, body: bytes, limit: int, gate: Gate) -> bytes:
     """Return a body that has come as a whole, once it is counted."""
     if len(body) > limit:
         raise _too_large(limit)
-    gate.hold(len(body))
-    request.scope[HELD] = len(body)
+    _hold(request, gate, len(body))
     return body
+
+
+def _hold(request: Request, gate: Gate, size: int) -> None:
+    """Have the gate count `size` bytes of the body, with those it counts already."""
+    client, before = request.client, request.scope.get(HELD, 0)
+    if size > before:
+        gate.hold(size - before, client and client.host, before)
+        request.scope[HELD] = size
 
 
 class Patience:

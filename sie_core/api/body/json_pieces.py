@@ -26,6 +26,7 @@ _COMMA: Final = re.compile(rb",[ \t\r\n]{0,64}+(?=[^ \t\r\n,:\]}])")
 """A comma and the space before a value."""
 _TEXT: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 """The inside of a string."""
+_SPACE: Final = 64
 _CLOSING: Final = {ord("["): b"]", ord("{"): b"}"}
 
 
@@ -42,7 +43,7 @@ class Piece:
 def pieces(data: bytes | memoryview) -> Iterator[Piece]:
     """Cut `data`, at commas; what is no JSON may be cut anywhere, but some piece of it does not parse.
 
-    The commas are left out. After each stands a value: the parser of a piece would not miss it.
+    The commas are left out. Before and after each stands a value: the parser of a piece would not miss it.
     """
     start = pos = 0
     opened = bytearray()
@@ -62,7 +63,8 @@ def pieces(data: bytes | memoryview) -> Iterator[Piece]:
             pos += 1
         elif first == ord(","):
             comma = _COMMA.match(data, pos)
-            if comma is not None and opened:
+            before = bytes(data[max(start, pos - _SPACE) : pos]).rstrip()[-1:]
+            if comma is not None and opened and before not in b"[{":
                 yield Piece(start, pos, bytes(opened))
                 start = comma.end()
             pos += 1

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+import numpy as np
 import orjson
 
 from sie_core.api.body import json_pieces
@@ -14,6 +15,7 @@ from sie_core.contracts import InferenceError
 
 _STRING_OR_BEGIN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,:\[{]', re.DOTALL)
 """A string, terminated or not, so that none is scanned twice; or the character before a value."""
+_FEW_BYTES: Final = 2**15
 _NOT_FIRST: Final = bytes(range(0x80, 0xC0))
 """The bytes of UTF-8 that begin no character."""
 _NO_MEMORY: Final = "Not enough memory"
@@ -29,6 +31,8 @@ def loads(data: bytes | memoryview) -> Any:
     Raises:
         InferenceError: `INVALID_INPUT`, with the line and column at fault; `RESOURCE_EXHAUSTED` without memory for it.
     """
+    if len(data) <= json_pieces.PIECE:
+        return _parsed(bytes(data), data, 0, b"")
     _refuse_many(data)
     parsed: Any = None
     opened = b""
@@ -56,7 +60,7 @@ def _parsed(text: bytes, data: bytes | memoryview, start: int, before: bytes) ->
         line, column = error.lineno, error.colno
         if line == 1:
             column += _characters_since_line(data, start) - len(before.decode())
-        line += sum(part.count(b"\n") for part in _slices(data, start))
+        line += _count(memoryview(data)[:start], b"\n")
         where = f"line {line}, column {column}"
         raise InferenceError("INVALID_INPUT", f"The body is not valid JSON at {where}: {error.msg}.") from None
     _refuse_lost_strings(text, parsed)
@@ -103,13 +107,19 @@ def _refuse_many(data: bytes | memoryview) -> None:
 
 def _are_few(data: bytes | memoryview) -> bool:
     """Whether there are few enough even where the characters inside strings are counted."""
-    nested = others = quotes = 0
-    for part in _slices(data, len(data)):
-        nested += part.count(b"[") + part.count(b"{")
-        others += part.count(b",") + part.count(b":")
-        quotes += part.count(b'"')
-    values, objects = nested + others, nested + (quotes + 1) // 2
+    nested = _count(data, b"[") + _count(data, b"{")
+    values = nested + _count(data, b",") + _count(data, b":")
+    objects = nested + (_count(data, b'"') + 1) // 2
     return values <= MAX_BODY_VALUES or (values <= MAX_BODY_NUMBERS and objects <= MAX_BODY_VALUES)
+
+
+def _count(data: bytes | memoryview, character: bytes) -> int:
+    """Count a character; in many bytes NumPy takes a third of the time, and releases the interpreter's lock."""
+    if len(data) <= _FEW_BYTES:
+        return bytes(data).count(character)
+    codes = np.frombuffer(data, np.uint8)
+    parts = range(0, len(codes), json_pieces.WINDOW)
+    return sum(int(np.count_nonzero(codes[start : start + json_pieces.WINDOW] == character[0])) for start in parts)
 
 
 def _too_many(what: str) -> InferenceError:
@@ -138,4 +148,4 @@ def _given_twice() -> InferenceError:
 def _quotes(data: bytes) -> int:
     if b"\\" in data:
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    return data.count(b'"')
+    return _count(data, b'"')

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
 from math import exp
@@ -21,6 +22,8 @@ from sie_core.settings import Settings
 
 # A request that left so many seconds ago tells a third as much of how fast places become free as one that leaves now.
 MEMORY_S: Final = 4.0
+CLIENTS_SHARE: Final = 0.75
+"""Share of the bytes of bodies that one client may hold."""
 LEAST_RATE: Final = 0.5
 """Places a second; where fewer become free, nothing is known of when one will."""
 
@@ -46,6 +49,7 @@ class Gate:
         self._limit = limit
         self._most_bytes = most_bytes
         self._bytes = 0
+        self._bytes_of: Counter[Hashable] = Counter()
         self._waiting = WaitingPlaces(limit, None if most_bytes is None else most_bytes / 4)
         self._open = True
         self._in_flight = 0
@@ -93,22 +97,37 @@ class Gate:
         self._in_flight += 1
         self._idle.clear()
 
-    def hold(self, size: int) -> None:
+    def hold(self, size: int, client: Hashable = None, before: int = 0) -> None:
         """Count `size` more bytes of the body of an admitted request, until it leaves.
+
+        One client may hold three quarters of the bytes, and of what is left each other one half at most. A small body
+        always finds room: all that may be at work take a sixteenth of the bytes together.
+
+        Args:
+            size: Bytes that came, or that the client said would come.
+            client: Whose request it is.
+            before: Bytes of the same body that are counted already.
 
         Raises:
             InferenceError: `QUEUE_FULL`: the requests in flight hold too many bytes already.
         """
-        held = self._bytes - self._waiting.nbytes
-        if self._most_bytes is not None and held + size > self._most_bytes:
-            message = f"The requests in flight have {held} bytes of bodies already; retry shortly."
-            raise InferenceError("QUEUE_FULL", message)
+        held, most = self._bytes - self._waiting.nbytes, self._most_bytes
+        if most is not None and before + size > most // (MOST_BODIES * self._limit):
+            total, own = held + size, self._bytes_of[client] + size
+            if total > most * CLIENTS_SHARE and own + total > most:
+                of_client = f"{own - size} of them of this client's address"
+                message = f"The requests in flight have {held} bytes of bodies already, {of_client}; retry shortly."
+                raise InferenceError("QUEUE_FULL", message)
         self._bytes += size
+        self._bytes_of[client] += size
 
-    def leave(self, size: int = 0) -> None:
+    def leave(self, size: int = 0, client: Hashable = None) -> None:
         """Count an admitted request as answered and the `size` bytes of its body as released."""
         self._in_flight -= 1
         self._bytes -= size
+        self._bytes_of[client] -= size
+        if not self._bytes_of[client]:
+            del self._bytes_of[client]
         now = self._clock()
         self._rate, self._rate_at = self._rate_now(now) + 1 / MEMORY_S, now
         if not self._in_flight:

@@ -130,6 +130,7 @@ LIMITS: Final = (
     Limit("entries of one msgpack list or map", "INVALID_INPUT", wire.MAX_LENGTH),
     Limit("requests in flight", "QUEUE_FULL", setting="max_concurrent_requests"),
     Limit("bytes of the bodies of all requests in flight", "QUEUE_FULL", f"{MOST_BODIES} of the largest bodies"),
+    Limit("the same of one client's address, where they are not small", "QUEUE_FULL", "three quarters of that"),
     Limit("cost units queued", "QUEUE_FULL", setting="max_queued_cost", default="64 batches"),
     Limit(
         "wait of native routes for a load that is predicted to end by then, s",

@@ -127,7 +127,7 @@ class RequestMiddleware:
             try:
                 await self._app(exchange.scope, receive, exchange.reply)
             finally:
-                self._api.gate.leave(exchange.scope.get(HELD, 0))
+                self._api.gate.leave(exchange.scope.get(HELD, 0), _address(exchange.scope))
         except InferenceError as error:
             await self._refuse(exchange, receive, error)
         except MemoryError:
@@ -194,8 +194,12 @@ def _route(scope: Scope) -> str:
 
 def _sender(scope: Scope, headers: Headers) -> Hashable:
     """Return what a request that is sent again has in common with itself, as far as its head tells."""
+    return _address(scope), scope["path"], headers.get("content-length")
+
+
+def _address(scope: Scope) -> str | None:
     client = scope.get("client")
-    return client and client[0], scope["path"], headers.get("content-length")
+    return client and client[0]
 
 
 def _path(scope: Scope) -> str:

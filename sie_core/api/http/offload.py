@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -16,6 +18,8 @@ LARGE: Final = 131_072
 """Bytes from which a body is large; work on a smaller one takes a few milliseconds, for which others may wait."""
 AT_ONCE: Final = 2
 """Threads: each shares the interpreter's lock with the event loop and makes it slower."""
+VERY_LARGE: Final = 4 * 2**20
+"""Bytes from which bodies are worked on one after another, so that another thread is there for smaller ones."""
 
 
 class BodyThreads:
@@ -23,6 +27,7 @@ class BodyThreads:
 
     def __init__(self) -> None:
         self._limiter = CapacityLimiter(AT_ONCE)
+        self._one_very_large = asyncio.Lock()
 
     async def run(self, size: int, work: Callable[[], Result]) -> Result:
         """Do `work` on a body of `size` bytes, here or on a thread; it sees the caller's context variables.
@@ -33,8 +38,10 @@ class BodyThreads:
         if size < LARGE:
             return work()
         outcome: list[Result | _Raised] = []
-        with SWITCHING.shortened():
-            await to_thread.run_sync(lambda: outcome.append(_outcome(work)), limiter=self._limiter)
+        turn = self._one_very_large if size >= VERY_LARGE else nullcontext()
+        async with turn:
+            with SWITCHING.shortened():
+                await to_thread.run_sync(lambda: outcome.append(_outcome(work)), limiter=self._limiter)
         result = outcome.pop()
         if not isinstance(result, _Raised):
             return result

@@ -1,9 +1,13 @@
 """What the bodies of all requests in flight take is bounded, and given back with each request."""
 
+import asyncio
+
 import httpx
 import pytest
 
 from sie_core.api import Gate, create_app
+from sie_core.api.http.limits import MOST_BODIES
+from sie_core.contracts import InferenceError
 
 URL = "/v1/encode/org/model"
 
@@ -25,3 +29,62 @@ def test_a_lone_body_of_any_allowed_size_is_never_shed(settings):
     gate.enter()
     gate.hold(settings.max_request_body_bytes)
     gate.leave(settings.max_request_body_bytes)
+
+
+MOST = MOST_BODIES * 100
+
+
+def refuses(gate, size, client, before=0):
+    try:
+        gate.hold(size, client, before)
+    except InferenceError:
+        return True
+    return False
+
+
+def test_one_client_holds_three_quarters_and_leaves_room_to_the_next():
+    gate = Gate(MOST_BODIES, MOST)
+    for _ in range(12):
+        gate.enter()
+        gate.hold(100, "greedy")
+    assert refuses(gate, 100, "greedy")
+    assert not refuses(gate, 200, "other")
+    assert refuses(gate, 1000, "third")
+    assert not refuses(gate, 100, "third")
+    gate.leave(100, "greedy")
+    assert refuses(gate, 100, "greedy")
+
+
+def test_small_bodies_find_room_where_large_ones_take_all_of_it_and_parts_of_a_large_one_are_not_small():
+    gate = Gate(4, MOST)
+    small = MOST // (MOST_BODIES * 4)
+    while not refuses(gate, small + 1, "greedy"):
+        pass
+    assert refuses(gate, small, "greedy", before=1)
+    assert not refuses(gate, small, "greedy")
+
+
+async def test_the_bytes_of_a_body_are_reserved_before_it_comes_and_given_back_with_the_answer(backend, settings):
+    gate = Gate(8, most_bytes=4000)
+    app = create_app(backend, settings, gate=gate)
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def slow():
+        begun.set()
+        await goes_on.wait()
+        yield b'{"items": [{"text": "x"}]}'.ljust(2500)
+
+    def client():
+        return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://sie")
+
+    body = {"items": [{"text": "x" * 1000}]}
+    async with client() as one, client() as other, asyncio.timeout(10):
+        headers = {"Content-Length": "2500", "Content-Type": "application/json"}
+        sending = asyncio.create_task(one.post(URL, content=slow(), headers=headers))
+        await begun.wait()
+        reply = await other.post(URL, json=body)
+        assert (reply.status_code, reply.json()["error"]["code"]) == (503, "QUEUE_FULL")
+        assert (await other.post(URL, json={"items": [{"text": "x"}]})).status_code == 200
+        goes_on.set()
+        assert (await sending).status_code == 200
+        assert (await other.post(URL, json=body)).status_code == 200

@@ -13,12 +13,12 @@ import numpy as np
 import orjson
 import pytest
 from sie_sdk import wire
+from starlette.requests import Request
 
-from sie_core.api import create_app
+from sie_core.api import Gate, create_app
 from sie_core.api.body import body as body_module
-from sie_core.api.body.body import JOINED_AT_ONCE
 from sie_core.api.body.json_body import PART, SMALL, Entries, write_json
-from sie_core.api.http.offload import LARGE, BodyThreads
+from sie_core.api.http.offload import LARGE, VERY_LARGE, BodyThreads
 from sie_core.api.inference import handler
 from sie_core.api.native import encode
 from sie_core.api.openai import embeddings
@@ -89,23 +89,50 @@ async def test_a_small_body_never_leaves_the_loop(client, monkeypatch, path):
 
 
 @pytest.mark.parametrize("form", ["application/json", "application/msgpack"])
-async def test_a_body_that_comes_in_parts_is_joined_beside_the_loop(client, monkeypatch, form):
-    seen, gathered = set(), body_module._gathered
-    monkeypatch.setattr(body_module, "_gathered", noting(gathered, seen))
+@pytest.mark.parametrize("announced", [True, False])
+async def test_a_body_that_comes_in_parts_is_read_where_they_were_put(client, form, announced):
     texts = ["x" * 300_000, "é" * 600_000, "y"]
     sent = (orjson.dumps if form.endswith("json") else wire.pack)(body(ENCODE, texts))
-    assert len(sent) > JOINED_AT_ONCE
+    assert len(sent) > body_module.SMALL
 
     async def parts():
         for start in range(0, len(sent), 65_537):
             yield sent[start : start + 65_537]
 
     headers = {"Content-Type": form, "Accept": "application/msgpack"}
-    whole, joined = [await client.post(ENCODE, content=each, headers=headers) for each in (sent, parts())]
-    assert whole.status_code == 200
-    assert whole.content == joined.content
-    assert seen
-    assert threading.get_ident() not in seen
+    if announced:
+        headers["Content-Length"] = str(len(sent))
+    expected = await client.post(ENCODE, json=body(ENCODE, texts), headers={"Accept": "application/msgpack"})
+    reply = await client.post(ENCODE, content=parts(), headers=headers)
+    assert (reply.status_code, reply.content) == (200, expected.content)
+
+
+async def test_no_call_joins_the_parts_of_a_large_body(settings):
+    sent = [b"[", b"1," * 2**20, b"1]"]
+    received = iter([{"type": "http.request", "body": part, "more_body": part is not sent[-1]} for part in sent])
+
+    async def receive():
+        return next(received)
+
+    request = Request({"type": "http", "method": "POST", "headers": []}, receive)
+    found = await body_module.read_body(request, 2**22, Gate(1))
+    assert isinstance(found, memoryview)
+    assert found == b"".join(sent)
+
+
+async def test_very_large_bodies_are_worked_on_one_by_one_and_smaller_ones_beside_them():
+    threads, begun, go_on = BodyThreads(), [threading.Event() for _ in range(2)], threading.Event()
+
+    def work(number):
+        begun[number].set()
+        assert go_on.wait(BOUND_S)
+
+    async with asyncio.timeout(2 * BOUND_S):
+        large = [asyncio.create_task(threads.run(VERY_LARGE, partial(work, number))) for number in range(2)]
+        assert await asyncio.to_thread(begun[0].wait, BOUND_S)
+        assert await threads.run(LARGE, lambda: begun[1].is_set()) is False
+        go_on.set()
+        await asyncio.gather(*large)
 
 
 async def test_a_large_body_with_a_mistake_is_refused_like_a_small_one(client):

@@ -81,9 +81,9 @@ def test_bodies_of_waiting_requests_leave_room_for_the_others():
     with gate.waiting("a", 40) as first, gate.waiting("a", 40) as second, gate.waiting("b", 20) as other:
         assert (first, second, other) == (True, False, True)
         gate.enter()
-        gate.hold(120)
+        gate.hold(80)
         with pytest.raises(InferenceError, match="bytes of bodies"):
-            gate.hold(1)
+            gate.hold(2)
     assert gate.in_flight == 4
 
 
