@@ -48,6 +48,11 @@ class Asked:
     client: str | None = None
     size: int = 0
     """Units."""
+    request_id: str = "r"
+
+    @property
+    def request(self) -> Asked:
+        return self
 
     def fail(self, error: InferenceError) -> None:
         self.error, self.settled = error, True

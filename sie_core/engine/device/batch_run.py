@@ -26,9 +26,10 @@ class Run:
     after_freeing: bool = False
     started: float = 0.0
     ended: float = 0.0
-    # The run that it preempted, and for how long it was preempted itself.
+    # The run that it preempted; for how long it was preempted itself, and until when the last time.
     within: Run | None = None
     preempted_s: float = 0.0
+    preempted_until: float = 0.0
     # When the stage that is at work on it began; None while it waits for one.
     at_work_since: float | None = None
 

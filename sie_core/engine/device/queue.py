@@ -138,14 +138,19 @@ class DeviceQueue:
     def call_if_idle(self, call: Callable[[], None]) -> bool:
         """Have the worker's thread make a quick call that queues units, where it has nothing to do; else return False.
 
-        It then runs them without being woken a second time. A queue that is closed meanwhile drops the call.
+        It then runs them without being woken a second time. A queue that is closed meanwhile drops the call. Waits for
+        nothing: a batch policy that hangs holds the lock, and must not hold up the event loop too.
         """
-        with self._wake:
+        if not self._wake.acquire(blocking=False):
+            return False
+        try:
             if not self._idle or self._call is not None or self._closed_because is not None or self._something_waits():
                 return False
             self._call = call
             self._wake.notify()
             return True
+        finally:
+            self._wake.release()
 
     def _something_waits(self) -> bool:
         return bool(self._retries) or self._scheduler.queued_units > 0
@@ -189,6 +194,16 @@ class DeviceQueue:
             self._health.unfinished.add(short)
             return short
 
+    def resumed(self, run: Run, short: Run) -> None:
+        """Note that a run goes on after `short` preempted it: that time is not its own, whatever became of `short`."""
+        with self._wake:
+            run.preempted_until = self._clock()
+            seconds = run.preempted_until - short.started
+            run.started += seconds
+            run.preempted_s += seconds
+            if run.at_work_since is not None:
+                run.at_work_since += seconds
+
     def device_done(self, run: Run) -> None:
         """Note that the device ended a run, and learn how long it took; a second call changes nothing."""
         with self._wake:
@@ -201,9 +216,8 @@ class DeviceQueue:
             seconds = run.ended - run.started
             if run.within is None:
                 self._last_end = run.ended
-            else:  # the time of the other run is its own
-                run.within.started += seconds
-                run.within.preempted_s += seconds
+            else:
+                before = max(before, run.within.preempted_until)
             try:
                 since = max(before, oldest) + run.preempted_s
                 self._scheduler.record(run.model, run.batch, seconds, run.ended - since)

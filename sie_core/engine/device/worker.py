@@ -116,6 +116,7 @@ class DeviceWorker:
             short = self.queue.preempting(run)
             if short is not None:
                 self._run(short)
+                self.queue.resumed(run, short)
         except BaseException as error:  # not a failure of the run that is preempted
             self._die(f"the thread of device {self.device} has died ({type(error).__name__})", error)
 

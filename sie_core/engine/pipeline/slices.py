@@ -30,8 +30,8 @@ BATCHES_AHEAD: Final = 4
 BYTES_A_UNIT: Final = 1024
 # A slice ends with the unit that is made after this long: others wait for the thread.
 SLICE_S: Final = 0.05
-# Characters: while nothing runs, the device's own thread prepares a text that is no longer if the model's last one was
-# quick. Waking another thread takes as long.
+# Characters: while nothing runs, the device's own thread prepares a text that is no longer with its instruction and
+# labels, if the model's last one was quick. Waking another thread takes as long.
 SHORT: Final = 4096
 
 
@@ -121,12 +121,16 @@ class SlicedFlight(Flight):
         )
 
     def _is_quick(self) -> bool:
-        if self.model.prepare_s > QUICK_S or len(self.request.items) != 1 or self.request.query is not None:
+        request = self.request
+        if self.model.prepare_s > QUICK_S or len(request.items) != 1 or self._with.threads.waiting:
             return False
-        item = self.request.items[0]
-        if item.images or item.audio or item.video or item.document:
+        if request.query is not None or request.output_schema is not None:
             return False
-        return item.text is not None and len(item.text) <= SHORT and not self._with.threads.waiting
+        item = request.items[0]
+        if item.text is None or item.images or item.audio or item.video or item.document:
+            return False
+        # Families prepare the instruction and the labels with the text.
+        return len(item.text) + len(request.instruction or "") + sum(map(len, request.labels)) <= SHORT
 
     def _step(self) -> None:
         with self._stage:

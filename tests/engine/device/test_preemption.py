@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from math import inf
+from types import SimpleNamespace
 
 import pytest
 from sie_fake.adapter import FakeAdapter
 from sie_fake.record import RECORD
 
 from sie_core.batching.sharing import admission
-from sie_core.contracts import preemption_point
+from sie_core.contracts import Device, InvalidInput, preemption_point
+from sie_core.engine.device.worker import DeviceWorker
 from tests.engine.conftest import BOUND_S, bounded, queued, request, sample, until, vectors
+from tests.engine.device_time import OVERHEAD_S, PRICE_S, DeviceTime, Model
 
 LARGE = " ".join(["w"] * 40)
 CRASHES = {"crash_text": "short"}
@@ -84,3 +88,84 @@ async def test_nothing_preempts_where_no_short_requests_come(engines, halfway):
     engine = await engines.start(load=[model])
     assert len((await bounded(engine.infer(request(model, LARGE)))).items) == 1
     assert not begun.is_set()
+
+
+class Layers(Model):
+    """A model whose large runs are of several layers, in virtual time; what happens at each is the test's."""
+
+    def __init__(self, device: DeviceTime) -> None:
+        super().__init__("test/model")
+        self.device, self.adapter, self.finish_s, self.failures = device, self, inf, 0
+        self.at_layer, self.layer_s, self.ran, self.fails = [], 0.02, [], False
+        self.metrics.ran = lambda batch, waited, seconds: self.ran.append((batch.large, seconds))
+        self.metrics.failed_batches = SimpleNamespace(inc=lambda: None)
+
+    def run(self, units):
+        point = preemption_point()
+        for layer in self.at_layer if point is not None else ():
+            self.device.now += self.layer_s
+            layer()
+            point()
+        self.device.now += OVERHEAD_S + PRICE_S * sum(unit.cost for unit in units)
+        if self.fails and point is None:
+            raise InvalidInput("this short request fails")
+
+    def finish(self, units, raw):
+        return units
+
+
+@pytest.fixture
+def layers():
+    """Give a device's worker without a thread, in virtual time, and a model that knows how long its runs take."""
+    device = DeviceTime()
+    at_once = SimpleNamespace(submit=lambda call, *arguments: call(*arguments))
+    settle = lambda run, outputs: [setattr(unit.request, "settled", True) for unit in run.units]  # noqa: E731
+    worker = DeviceWorker(
+        Device("cpu"), device.scheduler, at_once, settle, None, lambda lost: None, stall_s=1.0, clock=lambda: device.now
+    )
+    device.queue = worker.queue
+    model = device.add(Layers(device))
+    for costs in ([10], [2000, 2000], [10], [2000, 2000], [10]):
+        device.ask(model, costs)
+        while device.scheduler.queued_units:
+            worker.step()
+    model.ran.clear()
+    return device, worker, model
+
+
+def test_a_run_that_short_ones_preempt_for_long_does_not_count_as_hung(layers):
+    device, worker, model = layers
+    problems = []
+
+    def layer() -> None:
+        problems.append(worker.health.problem())
+        device.ask(model, [10])
+
+    model.at_layer, model.layer_s = [layer] * 1000, 0.0
+    device.ask(model, [2000, 2000])
+    begun = device.now
+    worker.step()
+    assert device.now - begun > 2  # above 1 s, and above ten times what was predicted
+    assert set(problems) == {None}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_time_of_what_preempts_a_run_is_not_its_own_also_where_it_fails(layers, fails):
+    device, worker, model = layers
+    model.fails = fails
+    model.at_layer = [lambda: device.ask(model, [10])] * 5
+    device.ask(model, [2000, 2000])
+    worker.step()
+    (seconds,) = [seconds for large, seconds in model.ran if large]
+    assert seconds == pytest.approx(5 * model.layer_s + OVERHEAD_S + PRICE_S * 2000)
+
+
+def test_requests_that_preempt_a_run_batch_by_batch_are_not_thought_to_drain_slowly(layers):
+    device, worker, model = layers
+    model.at_layer = [lambda: [device.ask(model, [10]) for _ in range(960)], *[lambda: None] * 9]
+    device.ask(model, [2000, 2000])
+    begun = device.now
+    worker.step()
+    took, left = device.now - begun, device.scheduler.queued_cost
+    assert left == 10 * (960 - 10 * 64) + 2000
+    assert device.ask(model, [10], timeout_s=2 * took * left / 8400).error is None

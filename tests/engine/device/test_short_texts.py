@@ -33,9 +33,10 @@ async def test_the_devices_thread_prepares_a_short_text_and_nothing_else(engines
     model = engines.model("model", inputs=("text", "image"))
     engine = await engines.start(load=[model])
 
-    async def infer(*texts: str, images: tuple[Media, ...] = ()) -> str:
+    async def infer(*texts: str, images: tuple[Media, ...] = (), instruction: str | None = None) -> str:
         items = [Item(text=text, images=images) for text in texts]
-        assert len((await bounded(engine.infer(request(model, items=items)))).items) == len(texts)
+        asked = request(model, items=items, instruction=instruction)
+        assert len((await bounded(engine.infer(asked))).items) == len(texts)
         return preparing[-1].rpartition("-")[0]
 
     assert await infer("first") == "sie-prepare"
@@ -46,6 +47,7 @@ async def test_the_devices_thread_prepares_a_short_text_and_nothing_else(engines
         assert await infer("x" * (slices.SHORT + 1)) == "sie-prepare"
         assert await infer("a", "b") == "sie-prepare"
         assert await infer("a", images=(Media(b"picture"),)) == "sie-image"
+        assert await infer("a", instruction="x" * slices.SHORT) == "sie-prepare"
 
 
 async def test_a_model_whose_last_text_took_long_is_prepared_by_other_threads(engines, preparing, monkeypatch):
@@ -111,3 +113,21 @@ def test_a_device_whose_thread_does_not_wait_or_has_work_makes_no_call(queue):
     made._idle = True  # its thread was woken by the unit, and has not gone on yet
     made.submit(model, [FlightUnit(unit, object(), 0.0, index=0, made=unit)])
     assert not made.call_if_idle(lambda: None)
+
+
+def test_a_batch_policy_that_hangs_holds_up_nobody_who_asks_for_a_call(queue, monkeypatch):
+    made, _, model = queue
+    hangs, go_on, answered = threading.Event(), threading.Event(), threading.Event()
+    monkeypatch.setattr(model.policy, "add", lambda units: hangs.set() or go_on.wait(BOUND_S))
+    threading.Thread(target=made.submit, args=(model, []), daemon=True).start()
+    assert hangs.wait(BOUND_S)
+
+    def ask() -> None:
+        assert not made.call_if_idle(lambda: None)
+        answered.set()
+
+    threading.Thread(target=ask, daemon=True).start()
+    try:
+        assert answered.wait(BOUND_S / 10)
+    finally:
+        go_on.set()
