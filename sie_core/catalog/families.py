@@ -53,7 +53,7 @@ def choose_family(plugins: PluginSet, resolved: ResolvedModel, card: ModelCard |
             serves the model; the message says what to install, and names broken plugins with their cause.
     """
     wanted = resolved.profile.adapter_path
-    if wanted is not None and not _is_class_path(wanted):
+    if wanted is not None and not is_class_path(wanted):
         return _named(plugins, resolved, wanted, card, device)
     hint = f"; the config's adapter_path {wanted} names another server's class and is only a hint" if wanted else ""
     if card is None:
@@ -76,7 +76,7 @@ def choose_next(plugins: PluginSet, resolved: ResolvedModel, choice: FamilyChoic
         ModelLoadError: `CONFIG`: no other family claims them, or the model's config names the one that was chosen.
     """
     wanted, family = resolved.profile.adapter_path, choice.family.id
-    if wanted is not None and not _is_class_path(wanted):
+    if wanted is not None and not is_class_path(wanted):
         raise ModelLoadError("CONFIG", f"{unfit} The config names the family {family} (`adapter_path`).")
     others = [each for each in choice.candidates[1:] if each.serves_device]
     if not others:
@@ -85,7 +85,8 @@ def choose_next(plugins: PluginSet, resolved: ResolvedModel, choice: FamilyChoic
     return FamilyChoice(plugins.families[others[0].family], reason, tuple(others))
 
 
-def _is_class_path(adapter_path: str) -> bool:
+def is_class_path(adapter_path: str) -> bool:
+    """Whether an `adapter_path` names a class of a package and not a family."""
     return ":" in adapter_path or "." in adapter_path
 
 
@@ -125,8 +126,16 @@ def _candidates(plugins: PluginSet, card: ModelCard, device: Device) -> list[Can
     return sorted(found, key=lambda each: (not each.serves_device, -each.priority, each.family))
 
 
-def _claim(plugins: PluginSet, family: ModelFamily, card: ModelCard) -> Claim | None:
-    """Ask a family for its claim; a family that fails claims nothing, so that it does not stop other families."""
+class ClaimFailed(Exception):
+    """A family failed while it read a card; the failure is recorded with its plugin."""
+
+
+def ask_claim(plugins: PluginSet, family: ModelFamily, card: ModelCard) -> Claim | None:
+    """Ask a family whether it serves the weights of a card; it may take `CLAIM_LIMIT_S`.
+
+    Raises:
+        ClaimFailed: It raised, hung or returned no claim.
+    """
     error: BaseException | None = None
     try:
         claim = plugins.calls.within(f"claims-{family.id}", CLAIM_LIMIT_S, lambda: family.claims(card))
@@ -138,7 +147,15 @@ def _claim(plugins: PluginSet, family: ModelFamily, card: ModelCard) -> Claim | 
     except (Exception, SystemExit) as raised:
         problem, error = f"failed to read a model's card ({type(raised).__name__})", raised
     plugins.faulty("sie_model_families", family.id, problem, error)
-    return None
+    raise ClaimFailed(f"the family {family.id} {problem}") from error
+
+
+def _claim(plugins: PluginSet, family: ModelFamily, card: ModelCard) -> Claim | None:
+    """Ask a family for its claim; a family that fails claims nothing, so that it does not stop other families."""
+    try:
+        return ask_claim(plugins, family, card)
+    except ClaimFailed:
+        return None
 
 
 def _serves(family: ModelFamily, device: Device) -> bool:

@@ -28,12 +28,22 @@ def export_of(*texts: str, epoch: int = 7, **changed: Any) -> Export:
             "model_config": content,
             "raw_yaml": text,
             "affected_bundles": ["default"],
+            "bundles_by_profile": {"default": ["default"]},
             "pool": "default",
             "source": "api",
         }
         for content, text in zip(contents, texts, strict=True)
     ]
-    told = {"snapshot_version": 1, "epoch": epoch, "generated_at": "now", "models": models, **changed}
+    told = {
+        "snapshot_version": 1,
+        "epoch": epoch,
+        "generated_at": "2030-01-01T00:00:00Z",
+        "bundles": [{"bundle_id": "default", "priority": 100, "engine": "pytorch"}],
+        "bundle_adapters": {"default": ["pkg.mod"]},
+        "bundle_config_hashes": {"default": "abc"},
+        "models": models,
+        **changed,
+    }
     return read_export(json.loads(json.dumps(told)))
 
 
@@ -143,6 +153,7 @@ def test_a_config_listed_under_another_id_is_a_problem() -> None:
         ({"epoch": "7"}, "export: epoch: '7'"),
         ({"models": [{"model_id": "a"}]}, "export: models.0.model_config: the field is needed"),
         ({"models": None}, "export: models: None"),
+        ({"bundles": [{"bundle_id": "a", "engine": "pytorch"}]}, "export: bundles.0.priority: the field is needed"),
     ],
 )
 def test_what_is_no_export_is_refused_by_field(changed: dict[str, Any], said: str) -> None:

@@ -25,8 +25,10 @@ FreeMap = Annotated[dict[str, JsonValue], AfterValidator(_finite)]
 """A map with any keys, of values that JSON can hold: configs are hashed, and sent to other machines, as JSON."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+class Strict(BaseModel):
+    """A map of known fields, of exactly their types."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
@@ -52,14 +54,14 @@ def _names(model: type[BaseModel]) -> list[str]:
     return names
 
 
-class VectorTask(_Strict):
+class VectorTask(Strict):
     """One kind of vector `encode` returns. `matryoshka_dims` lists the sizes `dimensions` may name."""
 
     dim: Annotated[int, Field(ge=1)] | None = None
     matryoshka_dims: list[Annotated[int, Field(ge=1)]] | None = None
 
 
-class EncodeTask(_Strict):
+class EncodeTask(Strict):
     """What `encode` returns."""
 
     dense: VectorTask | None = None
@@ -67,7 +69,7 @@ class EncodeTask(_Strict):
     multivector: VectorTask | None = None
 
 
-class Tasks(_Strict):
+class Tasks(Strict):
     """The operations a model declares; the maps of `score`, `extract` and `generate` are free."""
 
     encode: EncodeTask | None = None
@@ -76,7 +78,7 @@ class Tasks(_Strict):
     generate: FreeMap | None = None
 
 
-class Inputs(_Strict):
+class Inputs(Strict):
     """What an item may hold."""
 
     text: bool = True
@@ -86,14 +88,14 @@ class Inputs(_Strict):
     document: bool = False
 
 
-class AdapterOptions(_Strict):
+class AdapterOptions(Strict):
     """Options read when the model loads, and options read at each request."""
 
     loadtime: FreeMap = Field(default_factory=dict)
     runtime: FreeMap = Field(default_factory=dict)
 
 
-class AdaptiveBatching(_Strict):
+class AdaptiveBatching(Strict):
     """Accepted for existing folders; the batch former here needs no tuning by model."""
 
     enabled: bool | None = None
@@ -107,7 +109,7 @@ class AdaptiveBatching(_Strict):
     integral_gain: float | None = None
 
 
-class ProfileFile(_Strict):
+class ProfileFile(Strict):
     """One profile as written, before `extends` is applied."""
 
     extends: str | None = None
@@ -127,7 +129,7 @@ ModuleEntry = str | Annotated[dict[str, FreeMap], Field(min_length=1, max_length
 """A class of `modules.json` as it is written there, or a map of that class to its own config."""
 
 
-class WeightsFile(_Strict):
+class WeightsFile(Strict):
     """Facts of the weights' files, as far as they are known before the files are fetched."""
 
     model_type: str | None = None
@@ -136,14 +138,14 @@ class WeightsFile(_Strict):
     files: list[str] = Field(default_factory=list)
 
 
-class PickleFile(_Strict):
+class PickleFile(Strict):
     """A pickled file that may be read where its size and hash are these."""
 
     size: Annotated[int, Field(ge=1, le=2**26)]
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class LoraFile(_Strict):
+class LoraFile(Strict):
     """Where the weights of a LoRA adapter come from; an empty map means the repository of the adapter's name."""
 
     hf_id: str | None = None
@@ -151,7 +153,7 @@ class LoraFile(_Strict):
     weights_path: Annotated[str, Field(min_length=1)] | None = None
 
 
-class Routing(_Strict):
+class Routing(Strict):
     """Accepted for existing folders; no request is routed elsewhere."""
 
     policy: Literal["remote_only", "fallback", "threshold"] | None = None
@@ -163,7 +165,7 @@ class Routing(_Strict):
     cooldown_s: float | None = None
 
 
-class ModelFile(_Strict):
+class ModelFile(Strict):
     """One model config file."""
 
     id: Annotated[str, Field(validation_alias=AliasChoices("sie_id", "model_id"))]

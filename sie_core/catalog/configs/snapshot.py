@@ -32,6 +32,7 @@ class Catalog:
 
     epoch: int
     entries: Mapping[str, ResolvedModel] = field(default_factory=dict)
+    """Every model that is served, by the id it is listed under."""
     problems: tuple[Problem, ...] = ()
     absent: str = ""
     """A sentence about models that are missing because plugins are broken, for the error of an unknown model."""
@@ -41,6 +42,8 @@ class Catalog:
     """The ids of models whose weights are on this machine; the error of an unknown model suggests them first."""
     stamp: Hashable = None
     """The stamp of the models folder that this snapshot was made of."""
+    configs: Mapping[str, ModelConfig] = field(default_factory=dict)
+    """Every config by its id, those that `SIE_MODEL_FILTER` leaves out too."""
     config_epoch: int | None = None
     """The config service's epoch of these configs; None where there is no config service. `epoch` counts the snapshots
     of this process."""
@@ -89,17 +92,20 @@ def make_catalog(
     entries: dict[str, ResolvedModel] = {}
     found = list(problems)
     unserved = {}
+    kept: dict[str, ModelConfig] = {}
     for config in configs:
         if config.unserved is not None:
             unserved[config.id] = config.unserved
             continue
+        kept.setdefault(config.id, config)
         for resolved in profiles_of(config):
             if resolved.id in entries:
                 other = entries[resolved.id].config.source
                 found.append(Problem(config.source, f"the id {resolved.id} is taken by {other}; that one is served"))
             else:
                 entries[resolved.id] = resolved
-    return Catalog(epoch, MappingProxyType(dict(sorted(entries.items()))), tuple(found), absent, unserved)
+    listed = MappingProxyType(dict(sorted(entries.items())))
+    return Catalog(epoch, listed, tuple(found), absent, unserved, configs=MappingProxyType(kept))
 
 
 def profiles_of(config: ModelConfig) -> list[ResolvedModel]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from sie_core.catalog.bundles.placement import BundleView
+from sie_core.catalog.bundles.registry import Registry
 from sie_core.catalog.configs.reading import ConfigError, describe_problems, parse_config
+from sie_core.catalog.configs.snapshot import profiles_of
+from sie_core.catalog.configs.yaml_text import load_yaml
 from sie_core.catalog.sources.folder import ConfigFile
-from sie_core.contracts import ModelConfig
+from sie_core.contracts import ModelConfig, ResolvedModel
 
 SOURCE = "config service"
 
@@ -25,8 +29,8 @@ class ExportedModel:
     """What its YAML says."""
     text: str
     """Its YAML."""
-    bundles: tuple[str, ...] = ()
-    """The bundles that serve any of its profiles."""
+    bundles: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The bundles that serve each profile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +39,18 @@ class Export:
 
     epoch: int
     models: tuple[ExportedModel, ...] = ()
+    """By id."""
+    bundles: tuple[BundleView, ...] = ()
+    bundle_config_hashes: Mapping[str, str] = field(default_factory=dict)
 
     def files(self) -> Sequence[ConfigFile]:
         """List the configs by their ids; `read` of one raises `ConfigError` where a field is wrong."""
         return [ConfigFile(f"{SOURCE}: {each.id}", partial(_read, each)) for each in self.models]
+
+    def placement(self) -> Callable[[ResolvedModel], Sequence[str]]:
+        """Return a function that names the bundles which the service says serve a model."""
+        bundles = {each.id: each.bundles for each in self.models}
+        return lambda model: bundles.get(model.config.id, {}).get(model.profile.name, ())
 
 
 def read_export(data: object) -> Export:
@@ -54,10 +66,65 @@ def read_export(data: object) -> Export:
     except ValidationError as error:
         raise ConfigError("\n".join(f"{SOURCE}: export: {line}" for line in describe_problems(error))) from None
     models = (
-        ExportedModel(each.model_id, each.model_config_, each.raw_yaml, tuple(each.affected_bundles))
-        for each in read.models
+        ExportedModel(each.model_id, each.model_config_, each.raw_yaml, each.bundles_by_profile) for each in read.models
     )
-    return Export(read.epoch, tuple(sorted(models, key=lambda each: each.id)))
+    bundles = (
+        BundleView(each.bundle_id, each.priority, tuple(read.bundle_adapters.get(each.bundle_id, ())), each.engine)
+        for each in read.bundles
+    )
+    return Export(
+        read.epoch, tuple(sorted(models, key=lambda each: each.id)), tuple(bundles), read.bundle_config_hashes
+    )
+
+
+def write_export(registry: Registry, sources: Mapping[str, str], generated_at: str) -> dict[str, Any]:
+    """Write what `GET /v1/configs/export` answers, as JSON.
+
+    `bundles`, and `bundles_by_profile` of a model, are what followers of this service read beyond the published fields.
+
+    Args:
+        registry: What the service holds.
+        sources: By model, `api` or `filesystem`.
+        generated_at: The time, in ISO 8601.
+    """
+    return {
+        "snapshot_version": 1,
+        "epoch": registry.catalog.config_epoch or 0,
+        "generated_at": generated_at,
+        "bundles": [
+            {"bundle_id": each.name, "priority": each.priority, "engine": each.engine}
+            for each in registry.bundles.values()
+        ],
+        "bundle_config_hashes": dict(registry.config_hashes),
+        "bundle_pool_config_hashes": {name: dict(hashes) for name, hashes in registry.pool_config_hashes.items()},
+        "bundle_adapters": {each.name: list(each.adapters) for each in registry.bundles.values()},
+        "models": [
+            _exported(config, registry, sources[config.id]) for _, config in sorted(registry.catalog.configs.items())
+        ],
+    }
+
+
+def _exported(config: ModelConfig, registry: Registry, source: str) -> dict[str, Any]:
+    routes = {model.profile.name: registry.routes.get(model.id) for model in profiles_of(config)}
+    by_profile = {name: list(route.compatible) for name, route in routes.items() if route is not None}
+    affected = {bundle for bundles in by_profile.values() for bundle in bundles}
+    return {
+        "model_id": config.id,
+        "model_config": load_yaml(config.text.encode()),
+        "raw_yaml": config.text,
+        "affected_bundles": [name for name in registry.bundles if name in affected],
+        "bundles_by_profile": by_profile,
+        "pool": config.pool,
+        "source": source,
+    }
+
+
+class _Bundle(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    bundle_id: str
+    priority: int
+    engine: str
 
 
 class _Model(BaseModel):
@@ -66,7 +133,7 @@ class _Model(BaseModel):
     model_id: str
     model_config_: Annotated[dict[str, Any], Field(alias="model_config")]
     raw_yaml: str = ""
-    affected_bundles: list[str] = Field(default_factory=list)
+    bundles_by_profile: dict[str, list[str]]
 
 
 class _Snapshot(BaseModel):
@@ -74,6 +141,9 @@ class _Snapshot(BaseModel):
 
     snapshot_version: Literal[1]
     epoch: Annotated[int, Field(ge=0)]
+    bundles: list[_Bundle]
+    bundle_adapters: dict[str, list[str]]
+    bundle_config_hashes: dict[str, str]
     models: list[_Model]
 
 
