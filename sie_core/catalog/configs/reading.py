@@ -99,6 +99,7 @@ def parse_config(data: object, *, source: str, folder: Path | None, text: str = 
         pool=parsed.pool or DEFAULT_POOL,
         source=source,
         text=text,
+        content=data,
     )
 
 

@@ -5,8 +5,8 @@ Fields that are accepted and not served (`routing`, generation) keep existing mo
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, JsonValue, model_validator
@@ -15,13 +15,7 @@ from pydantic_core import PydanticCustomError
 from sie_core.catalog.configs.ids import ID_RULE, is_model_id, is_profile_name
 from sie_core.catalog.wording import did_you_mean, short
 
-
-def _finite(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    json.dumps(value, allow_nan=False)
-    return value
-
-
-FreeMap = Annotated[dict[str, JsonValue], AfterValidator(_finite)]
+FreeMap = dict[str, JsonValue]
 """A map with any keys, of values that JSON can hold: configs are hashed, and sent to other machines, as JSON."""
 
 
@@ -46,6 +40,7 @@ class Strict(BaseModel):
         return data
 
 
+@cache
 def _names(model: type[BaseModel]) -> list[str]:
     names: list[str] = []
     for name, field in model.model_fields.items():
@@ -116,7 +111,7 @@ class ProfileFile(Strict):
     adapter_path: Annotated[str, Field(min_length=1)] | None = None
     max_batch_tokens: Annotated[int, Field(ge=1)] | None = None
     compute_precision: Literal["float16", "bfloat16", "float32"] | None = None
-    adapter_options: AdapterOptions = AdapterOptions()
+    adapter_options: AdapterOptions = Field(default_factory=AdapterOptions)
     adaptive_batching: AdaptiveBatching | None = None
     kv_budget_tokens: int | None = None
     admission_enabled: bool | None = None

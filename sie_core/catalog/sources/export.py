@@ -13,7 +13,6 @@ from sie_core.catalog.bundles.placement import BundleView
 from sie_core.catalog.bundles.registry import Registry
 from sie_core.catalog.configs.reading import ConfigError, describe_problems, parse_config
 from sie_core.catalog.configs.snapshot import profiles_of
-from sie_core.catalog.configs.yaml_text import load_yaml
 from sie_core.catalog.sources.folder import ConfigFile
 from sie_core.contracts import ModelConfig, ResolvedModel
 
@@ -110,7 +109,7 @@ def _exported(config: ModelConfig, registry: Registry, source: str) -> dict[str,
     affected = {bundle for bundles in by_profile.values() for bundle in bundles}
     return {
         "model_id": config.id,
-        "model_config": load_yaml(config.text.encode()),
+        "model_config": config.content,
         "raw_yaml": config.text,
         "affected_bundles": [name for name in registry.bundles if name in affected],
         "bundles_by_profile": by_profile,

@@ -56,10 +56,15 @@ def packaged_models(packages: Iterable[WeightPackage]) -> Iterator[ModelConfig]:
 
 def _config(model_id: str, *, hf_id: str | None = None, weights_path: str | None = None) -> ModelConfig:
     profiles = {DEFAULT_PROFILE: Profile(DEFAULT_PROFILE)}
-    named = {"hf_id": hf_id} if hf_id else {"weights_path": weights_path}
-    text = "".join(f"{field}: {json.dumps(value)}\n" for field, value in {"sie_id": model_id, **named}.items())
+    content = {"sie_id": model_id, **({"hf_id": hf_id} if hf_id else {"weights_path": weights_path})}
     return ModelConfig(
-        id=model_id, hf_id=hf_id, weights_path=weights_path, profiles=profiles, source=FOUND_WEIGHTS, text=text
+        id=model_id,
+        hf_id=hf_id,
+        weights_path=weights_path,
+        profiles=profiles,
+        source=FOUND_WEIGHTS,
+        text="".join(f"{field}: {json.dumps(value)}\n" for field, value in content.items()),
+        content=content,
     )
 
 

@@ -62,8 +62,9 @@ class ModelConfig:
     source: str = ""
     """Where the config came from: a file, a plugin's folder, or `weights` for one read from the weights' own card."""
     text: str = field(default="", compare=False, repr=False)
-    """The YAML it was read from, comments included; for weights without a config, the YAML that names them. It does not
-    count when configs are compared."""
+    """The YAML it was read from, comments included; for weights without a config, the YAML that names them."""
+    content: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What `text` says, as JSON. Neither counts when configs are compared."""
 
 
 @dataclass(frozen=True, slots=True)
