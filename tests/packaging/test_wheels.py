@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from packaging.requirements import Requirement
@@ -100,6 +101,16 @@ def resolve(wheels: Path, report: Path, *names: str) -> dict[str, str]:
     assert (done.returncode, errors) == (0, [])
     found = json.loads(report.read_text())["install"]
     return {canonicalize_name(each["metadata"]["name"]): each["download_info"]["url"] for each in found}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_wheel_of_the_core_holds_the_bundles(wheels: Path) -> None:
+    (wheel,) = wheels.glob("sie_core-*.whl")
+    with ZipFile(wheel) as files:
+        held = {name: files.read(name) for name in files.namelist() if name.endswith("bundle.yaml")}
+    assert held == {f"sie_core/{file.relative_to(ROOT)}": file.read_bytes() for file in ROOT.glob("bundles/*/*.yaml")}
+    assert held
 
 
 @pytest.mark.slow
