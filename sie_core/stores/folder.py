@@ -23,9 +23,10 @@ STAGED = ".staged"
 """Where files are written before they get their name."""
 LEFT_S = 3600.0
 """A staged file of this age was left by a process that ended."""
-TRY_S = 10.0
-"""How long an object is tried to be replaced while other processes try too."""
+TRIES = 200
+"""How often an object is tried to be replaced while others try too. Time would run while a process is stopped."""
 _CHUNK = 8 * 2**20
+_FIRST_PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.05
 
 
@@ -79,13 +80,13 @@ class FolderStore:
         announced itself before the other removed links: so one of them finds its link removed.
         """
         with self._typed(key), self._staged(lambda staged: staged.write_bytes(data)) as staged:
-            until, pause = time.monotonic() + TRY_S, 0.001
-            while not self._replaced(staged, key, version):
-                if time.monotonic() >= until:
-                    raise ObjectStoreError("UNAVAILABLE", f"{self.url}: others have been replacing {key} all the time")
+            pause = _FIRST_PAUSE_S
+            for _ in range(TRIES):
+                if self._replaced(staged, key, version):
+                    return _version(data)
                 time.sleep(pause * random.random())
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
-        return _version(data)
+        raise ObjectStoreError("UNAVAILABLE", f"{self.url}: others have been replacing {key} all the time")
 
     def download(self, key: str, file: Path, size: int, progress: Callable[[int], None]) -> None:
         """Copy an object to a new file."""

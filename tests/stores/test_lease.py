@@ -17,6 +17,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sie_core.contracts import ObjectStoreError, VersionedObject
 from sie_core.stores.folder import FolderStore
 from sie_core.stores.lease import Lease, LeaseDamaged, LeaseLost
+from tests.cache.conftest import disk
+
+__all__ = ["disk"]
 
 LASTS_S = 10.0
 
@@ -150,6 +153,23 @@ def test_a_write_without_an_answer_is_read_again_before_the_next(world: World, f
         one.write("3")
     assert one.acquire()
     assert one.value == value
+
+
+def test_on_a_full_disk_the_old_value_stays_and_writes_go_on_once_there_is_room(disk: Callable[..., Path]) -> None:
+    folder = disk("256k")
+    lease = Lease(FolderStore(folder / "store"), "lease", "process", LASTS_S)
+    assert lease.acquire()
+    lease.write("1")
+    filler = folder / "filler"
+    with contextlib.suppress(OSError):
+        filler.write_bytes(bytes(2**20))
+    with pytest.raises(ObjectStoreError, match="No space left on device") as raised:
+        lease.write("2")
+    assert raised.value.failure == "UNAVAILABLE"
+    filler.unlink()
+    assert lease.acquire()
+    assert lease.value == "1"
+    lease.write("2")
 
 
 def test_each_write_is_new_content_even_of_an_equal_value(world: World) -> None:

@@ -105,6 +105,17 @@ def _stop_before(owner: Any, method: str) -> None:
     setattr(owner, method, stop)
 
 
+def _count_in(lease: Lease, store: ObjectStore, until: str) -> list[int]:
+    """Count in what the lease guards until an object is there; return the numbers that were written."""
+    written = []
+    while store.size(until) is None:
+        with contextlib.suppress(LeaseLost):
+            if lease.acquire():
+                lease.write(str(int(lease.value or 0) + 1))
+                written.append(int(lease.value))
+    return written
+
+
 def _obey(store: ObjectStore, lease: Lease, order: str, words: list[Any]) -> Any:
     match order, words:
         case "create", [key, content]:
@@ -117,6 +128,8 @@ def _obey(store: ObjectStore, lease: Lease, order: str, words: list[Any]) -> Any
                     store.replace(key, str(int(found.data) + 1).encode(), found.version)
                     done += 1
             return done
+        case "count in the lease", [until]:
+            return _count_in(lease, store, until)
         case "acquire", []:
             return lease.acquire()
         case "write", [value]:

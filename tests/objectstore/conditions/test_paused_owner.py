@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -10,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sie_core.stores.lease import Lease
-from tests.objectstore.conditions.contender import KEY, Contender, contender, open_at
+from tests.objectstore.conditions.contender import KEY, WAIT_S, Contender, contender, open_at
 from tests.objectstore.conftest import variables
 
 LASTS_S = 0.5
@@ -28,11 +29,17 @@ class Two:
     place: str
 
     def value(self) -> str:
-        """Read what is guarded, as a third."""
-        third = Lease(open_at(self.place), KEY, "third", LASTS_S)
-        while not third.acquire():
-            pass
-        return third.value
+        """Read what is guarded."""
+        return str(json.loads(open_at(self.place).read(KEY))["value"])
+
+    def until_owned_by(self, *names: str) -> str:
+        """Wait until one of them has written, and return which."""
+        store, end = open_at(self.place), time.monotonic() + WAIT_S
+        while time.monotonic() < end:
+            if store.size(KEY) is not None and (owner := json.loads(store.read(KEY))["owner"]) in names:
+                return str(owner)
+            time.sleep(0.01)
+        raise AssertionError(f"none of {names} took the lease")
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -83,6 +90,35 @@ def test_an_owner_stopped_at_any_step_of_a_write_hinders_nobody_and_is_refused(t
     two.first.acquire()
     two.first.call("stop before", step)
     refused_when_it_goes_on(two)
+
+
+@pytest.mark.parametrize("place", ["folder"], indirect=True)
+def test_an_owner_killed_in_the_middle_of_a_write_leaves_the_old_value_and_hinders_nobody(two: Two) -> None:
+    two.first.acquire()
+    assert two.first.call("write", "1") == "1"
+    two.first.call("stop before", "replace")
+    two.first.ask("write", "first's")
+    two.first.until_stopped()
+    two.first.signal(signal.SIGKILL)
+    two.second.acquire()
+    assert two.value() == "1"
+
+
+def test_owners_stopped_in_turns_leave_no_gap_and_no_repeat_in_what_they_count(two: Two) -> None:
+    store = open_at(two.place)
+    both = {"first": two.first, "second": two.second}
+    for each in both.values():
+        each.ask("count in the lease", "end")
+    for _ in range(4):
+        owner = two.until_owned_by(*both)
+        both[owner].signal(signal.SIGSTOP)
+        (other,) = both.keys() - {owner}
+        two.until_owned_by(other)
+        both[owner].signal(signal.SIGCONT)
+    store.write("end", b"")
+    numbers = sorted(number for each in both.values() for number in each.answer())
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert two.value() == str(len(numbers))
 
 
 def refused_when_it_goes_on(two: Two) -> None:
