@@ -7,6 +7,7 @@ import logging
 import signal
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -225,6 +226,33 @@ async def test_a_stop_of_this_process_asks_for_nothing_twice(own_broker: Broker,
         delivery.ack()
         pull.add_credit(1)
     assert attempts == [1] * 8
+    await one.close()
+
+
+async def test_a_queue_that_is_emptied_again_and_again_keeps_to_one_file(own_broker: Broker):
+    """Each new file would cost a request that is alone half a millisecond."""
+    one = transport(own_broker.url)
+    await one.open()
+    await one.declare_queue(QUEUE)
+    await one.declare_consumer(CONSUMER)
+    came: asyncio.Queue[Delivery] = asyncio.Queue()
+    pull = await one.pull("work", "all", came.put_nowait, credit=5)
+
+    async def pass_through(names: Iterable[int]) -> set[str]:
+        for name in names:
+            await publish(one, f"{name}")
+            (await next_of(came)).ack()
+            pull.add_credit(1)
+            async with asyncio.timeout(WAIT_S):
+                while await one.backlog("work"):  # noqa: ASYNC110 - it tells nobody
+                    await asyncio.sleep(0.001)
+        return {file.name for file in own_broker.folder.glob("js/**/streams/work/msgs/*.blk")}
+
+    # While the first ones pass, the queue is not known to be in use.
+    begun = await pass_through(range(3))
+    assert len(begun) == 1
+    assert await pass_through(range(3, 20)) == begun
+    assert came.empty()
     await one.close()
 
 

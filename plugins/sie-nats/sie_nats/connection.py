@@ -149,10 +149,12 @@ class Connection:
         except errors.Error as error:
             raise QueueError("UNAVAILABLE", f"{self.options.url}: {error}") from None
 
-    def send_soon(self, subject: str, payload: bytes, reply: str = "") -> None:
+    def send_soon(
+        self, subject: str, payload: bytes, reply: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
         """Send a small message; lost where there is no connection."""
         with suppress(errors.Error):
-            self._client.send_now(subject, payload, reply)
+            self._client.send_now(subject, payload, reply, headers)
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something beside; it ends with the connection."""

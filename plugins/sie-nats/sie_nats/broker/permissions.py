@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from sie_core.contracts import Access, BrokerPlan
+from sie_nats.streams import spare_subject
 
 MAX_PAYLOAD = 1 << 20
 API = "$JS.API."
@@ -26,7 +27,7 @@ def permissions(access: Access) -> dict[str, dict[str, list[str]]]:
     """
     publish = [*access.sends, *(f"{inbox_of(each)}.>" for each in access.answers)]
     for queue in access.fills:
-        publish += queue.subjects
+        publish += (*queue.subjects, spare_subject(queue.name))
         publish += [
             f"{API}STREAM.{verb}.{queue.name}" for verb in ("INFO", "CREATE", "UPDATE", "MSG.GET", "MSG.DELETE")
         ]
