@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import logging
 import os
 import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
+
+log = logging.getLogger(__name__)
 
 _ARENA_MAX = -8  # of malloc.h
 BOUNDS: Final = {
@@ -53,7 +56,11 @@ async def keep_trimmed(busy: Callable[[], bool], look_s: float = LOOK_S) -> None
         await asyncio.sleep(look_s)
         least = min(least, _resident())
         if _library() is not None and not busy() and _resident() >= least + WORTH:
-            await asyncio.to_thread(trim_heap)
+            try:
+                await asyncio.to_thread(trim_heap)
+            except (RuntimeError, MemoryError):  # no memory for a thread just now
+                log.warning("the heap could not be trimmed; it is tried again in %g s", look_s, exc_info=True)
+                continue
             least = _resident()
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import platform
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,22 @@ async def test_the_heap_is_trimmed_once_nothing_large_is_at_work() -> None:
             await asyncio.sleep(0.001)
     keeping.cancel()
     assert len(kept) == BLOCKS / 100
+
+
+async def test_trimming_goes_on_after_a_time_without_memory_for_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts, started = iter([RuntimeError("can't start new thread")]), asyncio.Event()
+
+    async def to_thread(call: Callable[[], None]) -> None:
+        for error in starts:
+            raise error
+        call()
+        started.set()
+
+    monkeypatch.setattr(asyncio, "to_thread", to_thread)
+    keeping = asyncio.create_task(keep_trimmed(lambda: False, look_s=0.001))
+    await asyncio.sleep(0)  # it begins
+    blocks = [bytearray(BLOCK) for _ in range(BLOCKS)]
+    await asyncio.wait_for(started.wait(), 30)
+    assert not keeping.done()
+    keeping.cancel()
+    assert len(blocks) == BLOCKS
