@@ -31,16 +31,31 @@ class Switching:
     @contextmanager
     def shortened(self) -> Iterator[None]:
         """Count something large as at work."""
+        self._begin()
+        try:
+            yield
+        finally:
+            self._end()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count something large, within `shortened`, as not at work: it may wait for minutes."""
+        self._end()
+        try:
+            yield
+        finally:
+            self._begin()
+
+    def _begin(self) -> None:
         if not self._at_work:
             self._usual_s = sys.getswitchinterval()
             sys.setswitchinterval(min(SHORT_S, self._usual_s))
         self._at_work += 1
-        try:
-            yield
-        finally:
-            self._at_work -= 1
-            if not self._at_work:
-                sys.setswitchinterval(self._usual_s)
+
+    def _end(self) -> None:
+        self._at_work -= 1
+        if not self._at_work:
+            sys.setswitchinterval(self._usual_s)
 
 
 SWITCHING: Final = Switching()

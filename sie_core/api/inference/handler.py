@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
-from contextlib import nullcontext
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -86,7 +86,7 @@ async def _answered(api: Api, request: Request, route: Route, call: Call, data: 
         body = decode_body(data, call.body_format, operation.body)
         asked = operation.ask(call, body)
         fields.model = check_model_id(asked.model)
-        place = partial(api.gate.waiting, asked.model, len(data))
+        place = partial(_waiting, api, asked.model, len(data))
         wait = LoadWait(call.load_wait.seconds, call.load_wait.if_soon, place)
         if isinstance(asked, InferenceRequest):
             _complete(asked, load_wait=wait, priority=call.priority, reply=_reply_form(call, operation, body))
@@ -106,6 +106,13 @@ async def _answered(api: Api, request: Request, route: Route, call: Call, data: 
     content = await api.body_threads.run(operation.size(reply), lambda: operation.write(call, body, reply))
     headers = reply_headers(reply, call) if isinstance(reply, InferenceReply) else {}
     return response(content, headers, call.reply_type, api.body_threads)
+
+
+@contextmanager
+def _waiting(api: Api, model: str, size: int) -> Iterator[bool]:
+    """Count a request with a body of `size` bytes as waiting for a load, and not as at work; see `Gate.waiting`."""
+    with SWITCHING.waiting() if size >= LARGE else nullcontext(), api.gate.waiting(model, size) as may_wait:
+        yield may_wait
 
 
 def _complete(asked: Any, **said: Any) -> None:
