@@ -264,3 +264,16 @@ def test_the_store_is_chosen_by_its_url(tmp_path: Path) -> None:
     for url, told in (("pigeon://coop", "no installed plugin serves pigeon://"), (__file__, "is no folder")):
         with pytest.raises(PluginError, match=told):
             open_payload_store(Settings(payload_store_url=url), PluginSet())
+
+
+async def test_frames_are_sent_to_inboxes_alone(ends: Ends) -> None:
+    """Who asks names where they go; a sidecar is no way to subjects that its peer may not send to."""
+    holder = Holder(ends.sender, MOST)
+    offer = await holder.offer(b"payload")
+    came: asyncio.Queue[Message] = asyncio.Queue()
+    await ends.receiver.subscribe(">", came.put_nowait)
+    for reply in ("sie.cancel._default", "_INBOX.*.x", ""):
+        await ends.receiver.send(offer.subject, bytes(8), reply)
+    assert await Fetcher(ends.receiver).fetch(offer) == b"payload"
+    told = [came.get_nowait() for _ in range(came.qsize())]
+    assert {message.subject.partition(".")[0] for message in told} == {"_INBOX"}

@@ -68,6 +68,8 @@ class Dispatcher:
         self._store, self._room = store, Room(FETCHED_BYTES)
         self._holder: Holder | None = None
         self._fetcher: Fetcher | None = None
+        self._fetching: set[str] = set()
+        """The subjects of the offers of results that are being fetched."""
         self._reply = ""
         self._numbers = 0
         self._flights: dict[str, Flight] = {}
@@ -237,7 +239,10 @@ class Dispatcher:
                 offer = Offer.from_map(head["offer"], MOST_RESULT_BYTES)
                 if not is_inbox(offer.subject, self._reply):
                     raise FrameError(f"{offer.subject[:200]!r} is no inbox of a worker")
-                self._run(self._fetch(flight, offer))
+                # It is offered again until it was fetched.
+                if offer.subject not in self._fetching:
+                    self._fetching.add(offer.subject)
+                    self._run(self._fetch(flight, offer))
                 return
             result, items = read_result(head, sections)
         except FrameError as error:
@@ -253,6 +258,12 @@ class Dispatcher:
 
     async def _fetch(self, flight: Flight, offer: Offer) -> None:
         """Fetch a result that is larger than a message, once there is room for it."""
+        try:
+            await self._fetch_once(flight, offer)
+        finally:
+            self._fetching.discard(offer.subject)
+
+    async def _fetch_once(self, flight: Flight, offer: Offer) -> None:
         assert self._fetcher is not None
         if flight.reply not in self._flights or not await self._room.enter(flight, offer.bytes):
             return

@@ -12,6 +12,7 @@ from typing import Any
 from sie_core.cluster.messages.frames import encode
 from sie_core.cluster.payloads.offers import FRAME_BYTES, Offer
 from sie_core.cluster.payloads.store import PayloadStore
+from sie_core.cluster.subjects import is_inbox
 from sie_core.contracts import Message, QueueError, QueueTransport, Subscription
 
 MOST_STORED = 4 << 30
@@ -128,6 +129,9 @@ class Holder:
                 self._forget(name)
                 if held.on_fetched is not None:
                     held.on_fetched()
+            return
+        if self._inbox is None or not is_inbox(message.reply, self._inbox.subject):
+            log.warning("a frame is asked for by what is no inbox: %r", message.reply[:200])
             return
         start = int.from_bytes(message.payload[:8], "big")
         if held is None or held.payload is None:

@@ -9,6 +9,8 @@ from sie_core.cluster.messages.work import WorkHead
 from sie_core.cluster.payloads.offers import Offer
 from sie_core.contracts import Delivery, Pull
 
+REMEMBERED = 4096
+
 
 @dataclass(slots=True, eq=False)
 class Slice:
@@ -84,3 +86,23 @@ class Held:
         if not of_request:
             del self._of_request[held.head.reply]
         return True
+
+
+class Recent:
+    """A set of texts that remembers those added last."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, None] = {}
+
+    def __contains__(self, text: str) -> bool:
+        return text in self._texts
+
+    def add(self, text: str) -> None:
+        """Remember a text, and the oldest no more where there are too many."""
+        self._texts[text] = None
+        if len(self._texts) > REMEMBERED:
+            del self._texts[next(iter(self._texts))]
+
+    def discard(self, text: str) -> None:
+        """Remember a text no more."""
+        self._texts.pop(text, None)

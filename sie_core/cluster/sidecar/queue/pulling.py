@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -15,6 +15,7 @@ from sie_core.settings import Settings
 LOOK_S = 5.0
 """Between two looks at what waits: a broadcast that was missed costs no more than that."""
 MOST_MODELS = 1000
+"""Whose work is pulled at a time; those asked for last."""
 AGAIN_S = 0.5
 """Between looks for a queue that is not there yet."""
 
@@ -73,8 +74,9 @@ class Pulls:
         while True:
             if self._taking:
                 with suppress(QueueError):
-                    for work in await self._transport.backlog(self._queue.name, self._prefix + ">"):
-                        self._want(work)
+                    waiting = await self._transport.backlog(self._queue.name, self._prefix + ">")
+                    for work in waiting:
+                        self._want(work, waiting)
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
                     await self._look_now.wait()
@@ -102,24 +104,29 @@ class Pulls:
     def _needed(self, message: Message) -> None:
         self._want(message.payload.decode("utf-8", "replace"))
 
-    def _want(self, work: str) -> None:
-        if (
-            not work.startswith(self._prefix)
-            or len(work) > MOST_SUBJECT
-            or set(work) & set("*> ")
-            or len(self._wanted) >= MOST_MODELS
-        ):
+    def _want(self, work: str, others: Collection[str] = ()) -> None:
+        """Pull a model's work too, unless that took the place of one of `others`."""
+        if not work.startswith(self._prefix) or len(work) > MOST_SUBJECT or set(work) & set("*> "):
             return
+        self._wanted.pop(work, None)
         self._wanted[work] = None
-        if self._taking and work not in self._pulls:
+        if len(self._wanted) > MOST_MODELS:
+            self._want_no_more(next((each for each in self._wanted if each not in others), work))
+        if self._is_missing(work):
             self._run(self._pull(work))
+
+    def _want_no_more(self, work: str) -> None:
+        """Pull a model's work no more: it was not asked for for longest. It is again once work waits."""
+        del self._wanted[work]
+        if (pull := self._pulls.pop(work, None)) is not None:
+            self._run(pull.close())
 
     async def _pull(self, work: str) -> None:
         settings = self._settings
         consumer = work_consumer(settings.pool, work, settings.ack_wait_s, settings.max_deliver)
         try:
             await self._transport.declare_consumer(consumer)
-            if not self._taking or work in self._pulls:
+            if not self._is_missing(work):
                 return
             pull = await self._transport.pull(
                 consumer.queue, consumer.name, lambda delivery: self._on_delivery(delivery, pull), credit=self._credit
@@ -127,10 +134,13 @@ class Pulls:
         except QueueError as error:
             log.warning("the work of %s cannot be pulled, it is tried again: %s", work, error)
             return
-        if not self._taking or work in self._pulls:
+        if not self._is_missing(work):
             await pull.close()
             return
         self._pulls[work] = pull
+
+    def _is_missing(self, work: str) -> bool:
+        return self._taking and work in self._wanted and work not in self._pulls
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

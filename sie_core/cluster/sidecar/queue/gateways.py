@@ -8,15 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sie_core.cluster.messages.frames import FrameError, read_head
+from sie_core.cluster.sidecar.held import Recent
 from sie_core.cluster.subjects import is_inbox
 from sie_core.contracts import Message, QueueTransport
 from sie_core.settings import Settings
 
 MISSED_BEATS = 3
 STEP_S = 0.25
-REMEMBERED = 4096
-"""Silent gateways that are remembered: their work may be pulled later."""
-
+MOST_KNOWN = 4096
 MOST_BEAT_S = 3600.0
 
 log = logging.getLogger(__name__)
@@ -45,7 +44,8 @@ class Gateways:
         self._least_s = settings.ack_wait_s
         self._usual_s = self._most_s(settings.health_publish_interval_ms / 1000)
         self._known: dict[str, _Gateway] = {}
-        self._silent: dict[str, None] = {}
+        self._silent = Recent()
+        """Their work may be pulled later."""
 
     def heard(self, message: Message) -> None:
         """Take a heartbeat."""
@@ -58,14 +58,14 @@ class Gateways:
         if not is_inbox(f"{inbox}.x", inbox) or not 0 < beat_s <= MOST_BEAT_S:
             log.warning("a gateway's heartbeat names %r, every %g s", inbox[:200], beat_s)
             return
-        self._silent.pop(inbox, None)
-        self._known[inbox] = _Gateway(0.0, self._most_s(beat_s))
+        self._silent.discard(inbox)
+        self._know(inbox, self._most_s(beat_s))
 
     def is_silent(self, reply: str) -> bool:
         """Whether the gateway of a reply has fallen silent; one never heard of is given as long as any."""
         inbox = inbox_of(reply)
         if inbox not in self._known and inbox not in self._silent:
-            self._known[inbox] = _Gateway(0.0, self._usual_s)
+            self._know(inbox, self._usual_s)
         return inbox in self._silent
 
     async def listen(self) -> None:
@@ -82,10 +82,15 @@ class Gateways:
                 continue
             log.warning("the gateway of %s was not heard for %g s; its work is dropped", inbox, gateway.silent_s)
             del self._known[inbox]
-            self._silent[inbox] = None
-            if len(self._silent) > REMEMBERED:
-                del self._silent[next(iter(self._silent))]
+            self._silent.add(inbox)
             self._on_silent(inbox)
+
+    def _know(self, inbox: str, most_s: float) -> None:
+        """Count the silence of a gateway from now on; whoever was not heard for longest makes room for it."""
+        self._known.pop(inbox, None)
+        self._known[inbox] = _Gateway(0.0, most_s)
+        if len(self._known) > MOST_KNOWN:
+            del self._known[next(iter(self._known))]
 
     def _most_s(self, beat_s: float) -> float:
         return max(MISSED_BEATS * beat_s, self._least_s)

@@ -76,6 +76,14 @@ class Turns:
         """Whether the next slice shares the adapter process with no other."""
         return next(iter(next(iter(self._of_key.values())))).alone
 
+    def pass_over_alone(self) -> bool:
+        """Have those that run alone wait behind the others; False where there are no others."""
+        for key, of_key in list(self._of_key.items()):
+            if not next(iter(of_key)).alone:
+                return True
+            self._of_key[key] = self._of_key.pop(key)
+        return False
+
     def take(self, most_bytes: int) -> list[Slice]:
         """Take the slices that leave next: up to `TOGETHER` of one key, and up to so many bytes unless one has more.
 

@@ -1,0 +1,1 @@
+"""What a sidecar has to do with the queue: pulls, heartbeats, large payloads and results."""

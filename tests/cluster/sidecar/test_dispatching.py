@@ -1,0 +1,47 @@
+"""What the adapter process is sent: one that runs alone shares it with no other, and waits for loads without them."""
+
+from __future__ import annotations
+
+from sie_core.cluster.sidecar.adapter.dispatching import Dispatch
+from sie_core.cluster.sidecar.held import Slice
+from sie_core.settings import Settings
+from tests.cluster.sidecar.slices import slice_of
+
+
+def test_others_go_before_a_slice_that_runs_alone_while_loads_are_waited_for() -> None:
+    """It may wait for minutes, and they would with it."""
+    sent: list[Slice] = []
+    dispatch = Dispatch(Settings(), sent.append)
+    loading, alone, others = slice_of(1), slice_of(2, alone=True), [slice_of(number, b"o") for number in (3, 4)]
+    dispatch.take(loading)
+    dispatch.waits_for_load(loading, True)
+    dispatch.take(alone)
+    for each in others:
+        dispatch.take(each)
+    assert sent == [loading, *others]
+    for each in others:
+        dispatch.ended(each)
+    assert alone not in sent
+    dispatch.waits_for_load(loading, False)
+    late = slice_of(5)
+    dispatch.take(late)
+    dispatch.ended(loading)
+    assert sent == [loading, *others, alone]
+    dispatch.ended(alone)
+    assert sent[-1] is late
+
+
+def test_a_slice_that_runs_alone_is_not_passed_by_for_ever() -> None:
+    sent: list[Slice] = []
+    dispatch = Dispatch(Settings(), sent.append)
+    first, alone = slice_of(1), slice_of(2, alone=True)
+    dispatch.take(first)
+    dispatch.take(alone)
+    later = [slice_of(number) for number in range(3, 6)]
+    for each in later:
+        dispatch.take(each)
+    assert sent == [first]
+    dispatch.ended(first)
+    assert sent == [first, alone]
+    dispatch.ended(alone)
+    assert sent == [first, alone, *later]
