@@ -174,7 +174,10 @@ def files(checkpoint: Callable[[str], Path], tmp_path_factory: pytest.TempPathFa
     save_encoder(checkpoint("bert"), base, st.Pooling(HIDDEN, "mean"), st.Normalize())
     variations: list[dict[str, Any]] = [{} for _ in range(COUNT)]
     variations[1] = {"use_rslora": True}
-    variations[2] = {"alpha_pattern": {"value": 32}, "rank_pattern": {"query": 2}}
+    variations[2] = {
+        "alpha_pattern": {"^encoder.layer.0.attention.self.query": 48, "value": 32},
+        "rank_pattern": {"query": 2},
+    }
     variations[3] = {"target_modules": "all-linear"}
     adapters = {f"l{n}": write_lora(checkpoint("bert"), root / f"l{n}", n, **v) for n, v in enumerate(variations)}
     return base, adapters
@@ -343,7 +346,10 @@ async def test_what_is_no_plain_lora_is_refused(
     await refused(world, folder, what)
 
 
-@pytest.mark.parametrize(("field", "value"), [("alora_invocation_tokens", [5]), ("use_qalora", True)])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("alora_invocation_tokens", [5]), ("use_qalora", True), ("init_lora_weights", "lora_ga")],
+)
 async def test_another_computation_of_the_factors_is_refused(
     field: str, value: Any, tmp_path: Path, world: World
 ) -> None:
@@ -359,6 +365,18 @@ async def refused(world: World, folder: Path, match: str) -> None:
     with pytest.raises(InferenceError, match=match) as caught:
         await world.infer("wrong")
     assert (caught.value.code, caught.value.param) == ("INVALID_INPUT", "options.lora")
+
+
+async def test_factors_of_two_layers_that_may_be_the_same_are_refused(tmp_path: Path, world: World) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = Path(shutil.copytree(world.adapters["l0"], tmp_path / "twice"))
+    weights = load_file(folder / "adapter_model.safetensors")
+    others = {
+        name.replace("model.encoder.", "model.other.encoder."): weight.clone() for name, weight in weights.items()
+    }
+    save_file({**weights, **others}, folder / "adapter_model.safetensors")
+    await refused(world, folder, "several layers where this model's encoder has one")
 
 
 async def test_one_of_another_base_is_refused_by_its_shapes(tmp_path: Path, world: World) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,12 @@ if TYPE_CHECKING:
     from sie_pytorch.forward import BuiltRunner, Factors
 
 LOWER, UPPER = ".lora_A.weight", ".lora_B.weight"
+WRAPPER = "base_model.model."
+"""What PEFT puts before the names of the base model's layers."""
 UNREAD = (".pooler.dense", ".pooler")
 """Layers that PEFT adapts along with all others, and whose result no head here reads."""
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
-CHANGING_STARTS = ("pissa", "olora", "corda", "loftq")
+CHANGING_STARTS = ("pissa", "olora", "corda", "loftq", "lora_ga")
 """Ways to start the training that take the first factors off the base weights: saved without PEFT's conversion, an
 adapter needs those other base weights."""
 VARIANTS = (
@@ -107,7 +110,12 @@ def _changes_base(config: Any) -> bool:
 
 
 def _layers(weights: Mapping[str, torch.Tensor], shapes: Mapping[str, tuple[int, int]]) -> dict[str, str]:
-    """Find the layer each pair of factors is for: `base_model.model.…` and the names of wrappers are left out."""
+    """Find the layer each pair of factors is for: `base_model.model.…` and the names of wrappers are left out.
+
+    Raises:
+        ModelLoadError: `CONFIG`: factors are for what the runner has no layer of, or several for one (an encoder's and
+            a decoder's, of which the runner has the encoder alone). `CORRUPT`: there are none.
+    """
     layers: dict[str, str] = {}
     unmapped = [key for key in weights if not key.endswith((LOWER, UPPER))]
     for key in {key.removesuffix(LOWER).removesuffix(UPPER) for key in weights if key not in unmapped}:
@@ -119,11 +127,21 @@ def _layers(weights: Mapping[str, torch.Tensor], shapes: Mapping[str, tuple[int,
         else:
             layers[key] = layer
     if unmapped:
-        names = ", ".join(sorted(unmapped)[:3]) + (f" and {len(unmapped) - 3} more" if len(unmapped) > 3 else "")
-        raise ModelLoadError("CONFIG", f"It changes what is no linear layer of this model's encoder: {names}.")
+        raise ModelLoadError(
+            "CONFIG", f"It changes what is no linear layer of this model's encoder: {_some(unmapped)}."
+        )
+    times = Counter(layers.values())
+    if doubled := [key for key, layer in layers.items() if times[layer] > 1]:
+        raise ModelLoadError(
+            "CONFIG", f"It changes several layers where this model's encoder has one: {_some(doubled)}."
+        )
     if not layers:
         raise ModelLoadError("CORRUPT", f"Its {WEIGHTS_FILE} holds no factors.")
     return layers
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(sorted(names)[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _within(key: str, shapes: Mapping[str, tuple[int, int]]) -> str | None:
@@ -151,7 +169,8 @@ def _scale(config: Any, key: str, rank: int) -> float:
     from peft.utils.other import get_pattern_key
 
     patterns = config.alpha_pattern or {}
-    alpha = patterns.get(get_pattern_key(patterns.keys(), key), config.lora_alpha)
+    # A pattern may begin with `^`, which stands for the beginning of the name in the base model.
+    alpha = patterns.get(get_pattern_key(patterns.keys(), key.removeprefix(WRAPPER)), config.lora_alpha)
     return float(alpha) / (math.sqrt(rank) if config.use_rslora else rank)
 
 
