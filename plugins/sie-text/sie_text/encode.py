@@ -171,8 +171,8 @@ class TextPreparation:
         return self.tokenizer.prompt_length(self._prompt_ids(prompt.prefix), self._lengths.default)
 
     def _check(self, where: str, content: Ids) -> None:
-        if self.tokenizer.framing + len(content) == 0 and not self._takes_nothing:
-            raise InvalidInput(f"{where} is empty, and {self._model} gives it no token; leave it out.", param=where)
+        if not self._takes_nothing:
+            self.tokenizer.require_tokens(self.tokenizer.framing + len(content), where, self._model)
         self.tokenizer.require_known(content, where, self._model)
 
     def _around(self, read: _Read, prompt: Prompt) -> tuple[int, int]:

@@ -183,6 +183,7 @@ def test_a_request_may_have_pairs_cut_at_the_start_or_refused(tmp_path: Path) ->
         ([Item(text="a")], Item(text="q"), {"template": "{query} {text}"}, "options.template"),
         ([Item(text="a")], Item(text="q"), {"template": "{query"}, "options.template"),
         ([Item(text="a")], Item(text="q"), {"template": "{query} {query} {document}"}, "options.template"),
+        ([Item(text="a"), Item(text="")], Item(text=""), {"template": "{query}{document}"}, "items[1].text"),
         ([Item(text="a")] * 400, Item(text="q" * 100_000), {"template": "{query} {document}"}, "query.text"),
     ],
 )
@@ -193,6 +194,16 @@ def test_what_is_wrong_with_a_request_is_named(
     with pytest.raises(InvalidInput) as refused:
         list(adapter.prepare(items, Task("score", query=query, options=options)))
     assert refused.value.param == param
+
+
+def test_a_pair_without_a_token_is_refused(tmp_path: Path) -> None:
+    folder = write_classifier("qwen2", tmp_path)
+    change_json(folder / "tokenizer.json", post_processor=None)
+    adapter = serve(folder)
+    assert len(score(adapter, ["a", ""], query="q")) == 2
+    with pytest.raises(InvalidInput, match="no token") as refused:
+        score(adapter, ["a", ""], query="")
+    assert refused.value.param == "items[1].text"
 
 
 @pytest.mark.parametrize(

@@ -151,9 +151,14 @@ class PairPreparation:
             yield _Text(field, ids)
 
     def _pair(self, first: _Text, second: _Text, cuts: str, truncation: PairTruncation, task: Task) -> TokenSequence:
-        """Join two texts, cut to the length of `task`; `cuts` is the field a client would shorten."""
+        """Join two texts, cut to the length of `task`; `cuts` is the field a client would shorten.
+
+        Raises:
+            InvalidInput: The pair has no token, is too long where cutting was refused, or cannot be cut enough.
+        """
         limit = self._lengths.choose(task)
         tokens = self._frame.framing + len(first.ids) + len(second.ids)
+        self.tokenizer.require_tokens(tokens, cuts, self._model)
         if limit is None or tokens <= limit:
             return TokenSequence(*self._frame.join(first.ids, second.ids))
         room = limit - self._frame.framing
@@ -197,8 +202,14 @@ class PairPreparation:
             yield self._written_one(written, around.wrap(written.text), around, task)
 
     def _written_one(self, written: _Text, text: str, around: Prompt, task: Task) -> TokenSequence:
-        """Cut the document alone out of a text that is too long."""
+        """Cut a text that is too long, its document alone.
+
+        Raises:
+            InvalidInput: It has no token, is too long where cutting was refused, or the words around the document
+                leave no room for it.
+        """
         limit, ids = self._lengths.choose(task), written.ids
+        self.tokenizer.require_tokens(len(ids), written.where, self._model)
         if limit is None or len(ids) <= limit:
             return TokenSequence(ids)
         if task.truncate == "error":

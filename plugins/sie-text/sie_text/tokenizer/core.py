@@ -124,6 +124,15 @@ class TextTokenizer:
                 param=where,
             )
 
+    def require_tokens(self, tokens: int, where: str, model: str) -> None:
+        """Refuse what has no token at all, special ones counted: no state could answer for it.
+
+        Raises:
+            InvalidInput: `tokens` is 0; `param` is `where`.
+        """
+        if tokens == 0:
+            raise InvalidInput(f"{where} is empty, and {model} gives it no token; leave it out.", param=where)
+
     def prompt_length(self, content: Ids, max_length: int | None) -> int:
         """Count the leading tokens of a framed text that sentence-transformers takes for its prompt.
 
