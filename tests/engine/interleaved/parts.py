@@ -78,6 +78,8 @@ class Queue:
 
     def __init__(self, random: Random, model: Any) -> None:
         self.units: list[Any] = []
+        # What the device's thread is to call: at most one.
+        self.calls: list[Any] = []
         self.refuses = 0.0
         self._random, self._model = random, model
 
@@ -90,6 +92,12 @@ class Queue:
 
     def submit(self, model: Any, units: Sequence[Any]) -> None:
         self.units += units
+
+    def call_if_idle(self, call: Any) -> bool:
+        idle = not self.units and not self.calls and self._random.random() < 0.8
+        if idle:
+            self.calls.append(call)
+        return idle
 
     def cancel(self, flight: Any) -> None:
         self.units = [unit for unit in self.units if unit.request is not flight]
@@ -128,5 +136,5 @@ def model() -> Any:
     resolved = SimpleNamespace(profile=SimpleNamespace(max_batch_cost=BATCH_COST))
     adapter = Adapter()
     made = SimpleNamespace(id="m", adapter=adapter, facts=adapter.facts, metrics=metrics, resolved=resolved)
-    made.leases = Leases(clock=lambda: 0.0)
+    made.leases, made.prepare_s = Leases(clock=lambda: 0.0), 0.0
     return made

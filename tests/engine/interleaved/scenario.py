@@ -71,7 +71,7 @@ class Scenario:
     def _ask(self, number: int) -> None:
         random = self.random
         items = []
-        for place in range(random.randint(1, 6)):
+        for place in range(random.choice((1, 1, 2, 3, 4, 5, 6))):
             units: list[Any] = [
                 {"cost": random.randint(1, 5), "tokens": random.randint(1, 9), "number": 1000 * place + part + 1}
                 for part in range(random.choice((1, 1, 1, 2, 3)))
@@ -81,16 +81,17 @@ class Scenario:
                 unit["too_large"] = random.random() < 0.02
             if random.random() < 0.01:
                 units.append("refused")
-            items.append(Item(id=str(place), metadata={"units": units}))
+            items.append(Item(id=str(place), text="text", metadata={"units": units}))
         request = InferenceRequest("m", "score", items, f"r{number}")
         flight = SlicedFlight(request, self.model, TASK, PLAN, 0.0, self.preparing)
         self.flights.append(flight)
         self.futures.append(flight.future)
-        flight.start()
+        flight.begin()
 
     def _step(self) -> bool:
         choices = [
             *([self._prepare] * 3 if self.threads.waiting else ()),
+            *([self._prepare_on_device] if self.queue.calls else ()),
             *([self._launch] * 2 if self.queue.units else ()),
             *([self._finish] * 2 if self.on_device else ()),
             *([self._resume] if self.aside else ()),
@@ -107,6 +108,9 @@ class Scenario:
     def _prepare(self) -> None:
         work = self.threads.waiting.pop(self.random.randrange(len(self.threads.waiting)))
         work.call(*work.arguments)
+
+    def _prepare_on_device(self) -> None:
+        self.queue.calls.pop()()
 
     def _launch(self) -> None:
         self._put_on(self.queue.take())
@@ -189,6 +193,7 @@ class Scenario:
         assert self.room.held() == (0, 0), "units are counted as held"
         assert self.model.leases.count == 0, "a lease is held"
         assert not self.threads.waiting
+        assert not self.queue.calls
         assert not self.queue.units
 
     def _check_answer(self, flight: SlicedFlight, answer: Any) -> None:
