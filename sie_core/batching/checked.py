@@ -99,7 +99,7 @@ class CheckedPolicy:
             BrokenPolicy: The batch holds units that do not wait, or mixes keys; units wait and an idle device gets
                 no batch; or the policy has lost units.
         """
-        # Asked only of a policy that calls batches large; others need not know the word.
+        # Only a policy that calls batches large is asked to preempt one; `take` of others may lack the parameter.
         more = {"preempting": True} if preempting else {}
         batch = self._policy.take(now, device_busy, most_s, **more)
         if batch is None:

@@ -18,7 +18,7 @@ from sie_core.batching.virtual_time import VirtualTime
 from sie_core.contracts import QueuedUnit
 
 # A flow that got nothing for so many seconds leads a batch, whatever its share. Shares alone serve every flow too, but
-# where hundreds are before it, or its weight is small, nobody waits so long for the first sign of life.
+# where hundreds are before it, or its weight is small, only after minutes.
 AGE_S = 5.0
 
 

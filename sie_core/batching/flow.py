@@ -64,7 +64,7 @@ class Flow:
 class Turns:
     """Flows by the end of their turns, of those whose turn has begun; among equals the one that came first.
 
-    Whose turn has not begun has had more than its share. It is next only where that holds for all: worst-case fair
+    A flow whose turn has not begun has had more than its share, and is next only where all have: worst-case fair
     weighted fair queueing (J. Bennett and H. Zhang, "WF2Q", IEEE INFOCOM 1996). Otherwise a flow of large weight
     would have many turns in a row, and then none for long.
     """

@@ -34,7 +34,8 @@ _GROWTH = 8
 # whole request one turn.
 _TURN = 0.25
 
-# Predictions drop late requests only while batches run that correct them: a wrong one must not drop all there is.
+# For so many seconds after a batch, requests that are predicted to be late are dropped. Where no batch runs, nothing
+# corrects a wrong prediction, and it would drop every request.
 _TRUSTED_S = 1.0
 
 _cost = attrgetter("unit.cost")

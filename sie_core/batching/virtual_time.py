@@ -6,9 +6,10 @@ from heapq import heappop, heappush
 
 
 class VirtualTime:
-    """Grows by the cost that is served over the weight of all who share it.
+    """Advances by the cost that is served, divided by the weight of all who share it.
 
-    Who was served before others and left has had more than its share; it counts as long as the others still catch up.
+    A flow that was served before others and left has had more than its share. Its weight counts until the others have
+    had theirs.
     """
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ SHORT_S: Final = 0.02
 # While a short request came within so many seconds, no large one holds the device for longer than `SHORT_S` at a time:
 # the next short one is as likely to come, and would wait for the whole batch.
 SHORT_AGAIN_S: Final = 1.0
-# It may be held for this many times the run of the short request, where that is longer: it waits no more then.
+# Where that is longer, a large one may hold it for this many times the run of the short request.
 SHORT_TIMES: Final = 4.0
 # Times what is expected on the device: outputs are finished and encoded, and an answer must be there by its deadline.
 MARGIN: Final = 1.1
@@ -108,7 +108,7 @@ class QueueAdmission:
     ) -> None:
         seconds = self._drains[queue].seconds(demand.whole_cost)
         share, margin = self._inflow.left(seconds, now), MARGIN
-        if demand.promised:  # much of what comes leaves room for it, and a promise outweighs a doubt
+        if demand.promised:  # others were refused to leave room for it, and it is not to be refused twice for a margin
             share, margin = (1 + share) / 2, 1.0
         left, expected = deadline - now, self._expected_s(queue, queues, demand, ahead_s) / share
         others = 0.0 if demand.promised or expected <= FREE_S else self._promises.due_s(now, deadline)

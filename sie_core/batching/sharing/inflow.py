@@ -8,7 +8,7 @@ from typing import Final
 
 # What came so many seconds ago counts for a third of what comes now.
 MEMORY_S: Final = 4.0
-# However many small requests come, a large one gets at least so much of the device: its turn comes as well.
+# The share of the device that a large request is predicted to get at least, however many small ones come.
 LEAST_SHARE: Final = 0.2
 
 

@@ -16,7 +16,7 @@ FILL: Final = 0.85
 LATE_S: Final = 2.0
 # No promise is made for later: few clients wait so long.
 FARTHEST_S: Final = 120.0
-# What is known of how many come back weighs so much less with each later one.
+# Whether a request came back weighs so much less with each later one.
 _MEMORY: Final = 0.95
 # Clients' clocks and pauses are not exact.
 _EARLY_S: Final = 0.1
@@ -35,7 +35,8 @@ class Promises:
     def __init__(self) -> None:
         self._steps: defaultdict[int, _Step] = defaultdict(_Step)
         self._by_token: dict[Hashable, list[int]] = {}
-        # The share of those that come back: who does not keep its word must not keep the device from others.
+        # The share of requests that came back when they were told to, the latest counting most. Only so much of what is
+        # promised is kept free: the device must not idle for requests that do not come.
         self._kept = 1.0
         self._lapsed = 0
 

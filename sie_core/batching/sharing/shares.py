@@ -87,7 +87,8 @@ class DeviceShares(Generic[Model]):
     """The time of a device, shared among models by the weight of all who wait for each: start-time fair queueing.
 
     P. Goyal, H. M. Vin and H. Cheng, "Start-time Fair Queueing", ACM SIGCOMM 1996: what a model used of the device,
-    over its weight, is its tag, and the least one is next. One that begins to wait claims nothing for the past.
+    over its weight, is its tag, and the least one is next. A model that begins to wait is not compensated for the time
+    before.
     """
 
     def __init__(self) -> None:

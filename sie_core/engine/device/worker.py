@@ -1,4 +1,4 @@
-"""The worker of one device: takes the next batch, runs it, and outlives whatever a batch does."""
+"""The worker of one device: takes the next batch and runs it. A batch that fails does not end its thread."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class DeviceWorker:
             while self.step():
                 pass
         except BaseException as error:
-            # Whatever came here is not a batch's failure: nothing runs any more, and everybody must learn it.
+            # No failure of a batch: those are handled. Nothing runs from now on, so requests and health are told.
             self._die(f"the thread of device {self.device} has died ({type(error).__name__})", error)
 
     def step(self) -> bool:
