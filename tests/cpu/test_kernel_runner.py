@@ -15,8 +15,6 @@ from sie_cpu.builds import Build
 from sie_cpu.kernels import Kernels
 from sie_cpu.plugin import sie_runners
 from sie_pytorch.forward import DESCRIBED, DISENTANGLED, BuiltRunner
-from sie_pytorch.forward.architectures import ARCHITECTURES as TABLE
-from sie_pytorch.forward.architectures import PreNorm
 from sie_pytorch.forward.layout import PackedLayout
 from sie_pytorch.forward.specs import RUNNERS
 
@@ -222,9 +220,7 @@ def test_a_batch_that_is_preempted_between_layers_gets_the_same_numbers(
         states = forward(runner, batch)
     assert torch.equal(states, expected)
     assert all(torch.equal(each, short) for each in nested)
-    layers = TABLE[ARCHITECTURES[name].config().model_type].layers
-    assert layers is not None
-    assert bool(nested) != isinstance(layers.norms, PreNorm)  # whose sums go on beside what a norm makes of them
+    assert nested
 
 
 def test_many_callers_share_the_threads(checkpoint: Callable[[str], Path], serve: Callable) -> None:

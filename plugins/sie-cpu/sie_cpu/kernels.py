@@ -12,7 +12,7 @@ from sie_cpu.structures import STRUCTURES, integer, pointer
 ACTIVATIONS = {"gelu": 1, "gelu_new": 2, "gelu_pytorch_tanh": 2, "relu": 3, "silu": 4}
 """transformers' names of the activations the kernels know, and the kernels' own."""
 
-INTERFACE = 6
+INTERFACE = 7
 """What `sie_interface` of a library must return for its functions to be called as they are here."""
 
 STAGES = (

@@ -95,11 +95,17 @@ class KernelRunner:
             scale=stack.scale,
         )
         self._encoder = whole(layers=self._layers, layer_count=len(layers), entry=first_norm)
-        # Between layers what enters the next is all there is, unless sums go on beside what a norm makes of them.
+        # Each layer alone. Where normalised states enter products only, the sums go on between two calls, and the norm
+        # after one layer is that before the next.
+        self._apart_layers = type(self._layers)(*self._layers)
+        entries = [first_norm, *(Norm() for _ in layers[1:])]
+        if self._encoder.pre_norm:
+            entries[1:] = [layer.output for layer in self._layers[:-1]]
+            for layer in self._apart_layers[:-1]:
+                layer.output = Norm()
         self._apart = [
-            whole(layers=pointer(layer), layer_count=1, entry=Norm() if number else first_norm)
-            for number, layer in enumerate(self._layers)
-            if not self._encoder.pre_norm
+            whole(layers=pointer(layer), layer_count=1, entry=entry)
+            for layer, entry in zip(self._apart_layers, entries, strict=True)
         ]
         self.notes = {"kernels": self._kernels.isa}
         self._weights = packer.memory
@@ -149,7 +155,7 @@ class KernelRunner:
         factors = None if low_rank is None else self._packed(low_rank)
         self._set_windows()
         point = preemption_point()
-        parts = [self._encoder] if point is None or not self._apart else self._apart
+        parts = [self._encoder] if point is None else self._apart
         for number, part in enumerate(parts):
             if number and point is not None:
                 point()
@@ -198,8 +204,8 @@ class KernelRunner:
 
     def _set_windows(self) -> None:
         """Read the windows, which the proof at load narrows for a while."""
-        for layer, window in zip(self._layers, self._stack.windows(), strict=True):
-            layer.window = window or 0
+        for layer, apart, window in zip(self._layers, self._apart_layers, self._stack.windows(), strict=True):
+            layer.window = apart.window = window or 0
 
     def pack_low_rank(self, low_rank: LowRank) -> int:
         """Pack factors ahead of the first batch with them; see `LowRankPacker`."""

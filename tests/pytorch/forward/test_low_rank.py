@@ -13,6 +13,7 @@ from sie_pytorch.forward import BuiltRunner, Factors, LowRank
 from sie_pytorch.forward.architectures import DESCRIBED, DISENTANGLED
 from sie_pytorch.forward.specs import RUNNERS
 
+from sie_core.contracts import preempted_by
 from tests.pytorch.forward.support import (
     TOLERANCE,
     batch_for,
@@ -20,6 +21,7 @@ from tests.pytorch.forward.support import (
     deviation,
     filled_up,
     forward,
+    packed_batch,
     padded_states,
     reference_model,
 )
@@ -103,3 +105,27 @@ def test_the_runners_agree_on_the_layers_that_factors_are_for(checkpoint: Callab
     shapes = {runner: dict(serve(runner, checkpoint("nomic")).linear_shapes) for runner in ("encoder-loop", "packed")}
     assert shapes["encoder-loop"].items() <= shapes["packed"].items()
     assert dict(serve("cpu-kernels", checkpoint("nomic")).linear_shapes) == shapes["encoder-loop"]
+
+
+@pytest.mark.parametrize(("runner", "name"), [("", "mpnet"), ("deberta", "deberta-v2")])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_preempted_batch_with_factors_and_what_preempts_it_without_them_get_the_same_numbers(
+    runner: str, name: str, threads: int, checkpoint: Callable[[str], Path]
+) -> None:
+    built = build(checkpoint(name), [SPECS[runner]] if runner else [], threads=threads)
+    shapes = dict(built.linear_shapes)
+    low_rank = factors_for(shapes, shapes, 3)
+    batch, meanwhile = packed_batch((50,) * 10 + (3,) * 20), packed_batch((7, 2))
+    expected, short = forward(built, batch, low_rank), forward(built, meanwhile)
+    assert deviation(expected, forward(built, batch)) > TOLERANCE
+    nested: list[torch.Tensor] = []
+
+    def run_another() -> None:
+        with preempted_by(None):
+            nested.append(forward(built, meanwhile))
+
+    with preempted_by(run_another):
+        states = forward(built, batch, low_rank)
+    assert torch.equal(states, expected)
+    assert nested
+    assert all(torch.equal(each, short) for each in nested)

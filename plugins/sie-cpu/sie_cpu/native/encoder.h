@@ -10,7 +10,8 @@ struct Norm {
 
 struct Layer {
     Matrix joined, attention_output, up, down; // `joined`: queries, keys, values; `up`: gate beside it where gated
-    Norm attention, output;                    // of the sums: what the feed-forward part takes, and the next layer
+    Norm attention, output;                    // of the sums: what the feed-forward part takes, and the next layer;
+                                               // before products only, null where the next layer is in another call
     Norm attended, narrowed;                   // of what a part gives, before it is added
     const float *query_norm, *key_norm;        // RMSNorm of a head's elements, zeros where it is padded; or null
     int64_t window;                            // how far a token sees, see Sight; 0: everything

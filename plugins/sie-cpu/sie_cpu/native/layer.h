@@ -229,8 +229,9 @@ class ChunkRun {
             const int64_t place = row * widths_.hidden;
             float *states = buffers_.states + place, *sums = buffers_.sums + place;
             if (own.weight) add_normalised(encoder_, own, sums, states);
-            normalise(encoder_, next, encoder_.pre_norm ? states : sums, stays ? states : nullptr,
-                      buffers_.inputs + place);
+            if (next.weight) // otherwise the sum is what another call goes on with
+                normalise(encoder_, next, encoder_.pre_norm ? states : sums, stays ? states : nullptr,
+                          buffers_.inputs + place);
         }
     }
 

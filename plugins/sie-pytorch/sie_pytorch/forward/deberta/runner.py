@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 import torch
 import torch.nn.functional as F
 
+from sie_core.contracts import preemption_point
 from sie_pytorch.forward.architectures import DEBERTA, Feature
 from sie_pytorch.forward.deberta.layer import DebertaLayer, Tables
 from sie_pytorch.forward.deberta.positions import RelativePositions
@@ -84,21 +85,31 @@ class PackedDeberta:
         if key_lengths is not None:
             raise RunnerUnfitError("it does not run tokens that nothing attends to")
         states, _ = self._entry(ids, positions, segment_ids, low_rank)
-        run = partial(self._run, states, low_rank)
         parts = _split(cu_seqlens, self._threads)
-        # The longest first: the thread that finishes last then has little left.
-        found = [run(parts[0])] if len(parts) == 1 else [*self._pool.map(run, reversed(parts))][::-1]
+        found = [states[part.tokens] for part in parts]
+        point = preemption_point()
+        every = range(len(self._layers))
+        for layers in [every] if point is None else [range(number, number + 1) for number in every]:
+            if layers.start and point is not None:
+                point()
+            run = partial(self._run, layers, low_rank)
+            if len(parts) == 1:
+                found = [run(parts[0], found[0])]
+            else:
+                # The longest first: the thread that finishes last then has little left.
+                found = [*self._pool.map(run, reversed(parts), reversed(found))][::-1]
         result = torch.empty_like(states)
         for part, each in zip(parts, found, strict=True):
             result[part.tokens] = each
         return result
 
     @torch.inference_mode()
-    def _run(self, embedded: torch.Tensor, low_rank: LowRank | None, share: _Share) -> torch.Tensor:
-        total = len(share.tokens)
-        states = F.pad(embedded[share.tokens], (0, 0, 0, row_count(total) - total))
+    def _run(self, layers: range, low_rank: LowRank | None, share: _Share, entered: torch.Tensor) -> torch.Tensor:
+        total = len(entered)
+        states = F.pad(entered, (0, 0, 0, row_count(total) - total))
         tables = None if low_rank is None else self._tables_of(low_rank)
-        for number, layer in enumerate(self._layers):
+        for number in layers:
+            layer = self._layers[number]
             added = partial(joined_part, low_rank, f"{LAYERS}.{number}", self.linear_shapes)
             states = layer(states, share.runs, layer.tables if tables is None else tables[number], added)
         return states[:total]

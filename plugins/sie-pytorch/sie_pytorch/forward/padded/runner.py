@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from sie_core.contracts import preemption_point
 from sie_pytorch.forward.checkpoint.reading import forward_arguments
 from sie_pytorch.forward.layout import seen_tokens
 from sie_pytorch.forward.lora.low_rank import DrivenModel, applied
@@ -51,8 +52,14 @@ class PaddedRunner(DrivenModel):
         seen = None
         if key_lengths is not None:
             (seen,) = self._transfers.upload([seen_tokens(cu_seqlens, key_lengths).numpy()])
-        with applied(self._model, low_rank):
-            return padded.flatten([self._run(batch, ids, segment_ids, seen) for batch in padded.batches])
+        point = preemption_point()
+        states = []
+        for batch in padded.batches:
+            if states and point is not None:
+                point()  # while the model is without the factors: what runs meanwhile may be the same model
+            with applied(self._model, low_rank):
+                states.append(self._run(batch, ids, segment_ids, seen))
+        return padded.flatten(states)
 
     def _run(
         self, batch: PaddedBatch, ids: torch.Tensor, segment_ids: torch.Tensor | None, seen: torch.Tensor | None
