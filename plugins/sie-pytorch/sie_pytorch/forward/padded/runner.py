@@ -53,7 +53,7 @@ class PaddedRunner(DrivenModel):
         if key_lengths is not None:
             (seen,) = self._transfers.upload([seen_tokens(cu_seqlens, key_lengths).numpy()])
         point = preemption_point()
-        states = []
+        states: list[torch.Tensor] = []
         for batch in padded.batches:
             if states and point is not None:
                 point()  # while the model is without the factors: what runs meanwhile may be the same model
