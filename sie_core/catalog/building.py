@@ -87,7 +87,7 @@ def build_catalog(
     stamp = None
     if export is not None:
         require_one_source(settings)
-        configs = _read(export.files(), problems, last)
+        configs = _read(export.files({} if before is None else before.configs), problems, last)
     else:
         folder = folder or open_folder(settings, plugins)
         stamp = folder.stamp()

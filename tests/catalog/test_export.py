@@ -72,6 +72,21 @@ def test_each_snapshot_counts_on_and_carries_the_epoch_of_its_export_which_may_b
     assert (second.epoch, second.config_epoch) == (2, 3)
 
 
+def test_a_config_that_an_export_left_as_it_was_is_not_read_again_and_a_changed_one_is() -> None:
+    first = build_catalog(Settings(), PluginSet(), export=export_of(A, B))
+    changed = A.replace("pool: L4", "pool: h100")
+    second = build_catalog(Settings(), PluginSet(), export=export_of(changed, B), before=first)
+    assert second.configs["org/b"] is first.configs["org/b"]
+    assert second.configs["org/a"].pool == "h100"
+    commented = build_catalog(Settings(), PluginSet(), export=export_of(f"{changed}# more", B), before=second)
+    assert commented.configs["org/a"].text == f"{changed}# more"
+
+
+def test_a_weights_path_of_an_export_is_on_this_machine_s_disk() -> None:
+    catalog = build_catalog(Settings(), PluginSet(), export=export_of("{sie_id: a, weights_path: /weights/a}"))
+    assert catalog.resolve("a").config.weights_path == "/weights/a"
+
+
 def test_without_a_config_service_there_is_no_epoch_of_one(build: Callable[..., Catalog]) -> None:
     assert build().config_epoch is None
 

@@ -42,9 +42,13 @@ class Export:
     bundles: tuple[BundleView, ...] = ()
     bundle_config_hashes: Mapping[str, str] = field(default_factory=dict)
 
-    def files(self) -> Sequence[ConfigFile]:
-        """List the configs by their ids; `read` of one raises `ConfigError` where a field is wrong."""
-        return [ConfigFile(f"{SOURCE}: {each.id}", partial(_read, each)) for each in self.models]
+    def files(self, known: Mapping[str, ModelConfig]) -> Sequence[ConfigFile]:
+        """List the configs by their ids; `read` of one raises `ConfigError` where a field is wrong.
+
+        Args:
+            known: Configs of an earlier export by id; those that are unchanged are not checked again.
+        """
+        return [ConfigFile(f"{SOURCE}: {each.id}", partial(_read, each, known.get(each.id))) for each in self.models]
 
     def placement(self) -> Callable[[ResolvedModel], Sequence[str]]:
         """Return a function that names the bundles which the service says serve a model."""
@@ -109,13 +113,29 @@ def _exported(config: ModelConfig, registry: Registry, source: str) -> dict[str,
     affected = {bundle for bundles in by_profile.values() for bundle in bundles}
     return {
         "model_id": config.id,
-        "model_config": config.content,
+        "model_config": _content(config),
         "raw_yaml": config.text,
         "affected_bundles": [name for name in registry.bundles if name in affected],
         "bundles_by_profile": by_profile,
         "pool": config.pool,
         "source": source,
     }
+
+
+def _content(config: ModelConfig) -> Mapping[str, Any]:
+    """Return what a config says, with paths that are relative to its own folder made absolute.
+
+    Others have no such folder; they need the weights under the same path.
+    """
+    content = dict(config.content)
+    if "weights_path" in content:
+        content["weights_path"] = config.weights_path
+    if content.get("loras"):
+        content["loras"] = {
+            name: {**written, "weights_path": config.loras[name].weights_path} if "weights_path" in written else written
+            for name, written in content["loras"].items()
+        }
+    return content
 
 
 class _Bundle(BaseModel):
@@ -146,8 +166,10 @@ class _Snapshot(BaseModel):
     models: list[_Model]
 
 
-def _read(model: ExportedModel) -> ModelConfig:
+def _read(model: ExportedModel, known: ModelConfig | None) -> ModelConfig:
     source = f"{SOURCE}: {model.id}"
+    if known is not None and (known.source, known.text, known.content) == (source, model.text, model.content):
+        return known
     config = parse_config(model.content, source=source, folder=None, text=model.text)
     if config.id != model.id:
         raise ConfigError(f"{source}: sie_id: {config.id!r} is not the id that the export lists it under, {model.id!r}")

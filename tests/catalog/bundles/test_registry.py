@@ -11,7 +11,7 @@ import pytest
 from sie_core.catalog import build_catalog
 from sie_core.catalog.bundles.hashes import bundle_config_hash
 from sie_core.catalog.bundles.placement import BundleView, Placement
-from sie_core.catalog.bundles.reading import read_bundles, shipped_bundles
+from sie_core.catalog.bundles.reading import Bundle, read_bundles, shipped_bundles
 from sie_core.catalog.bundles.registry import Registry, make_registry
 from sie_core.catalog.configs.reading import config_of
 from sie_core.catalog.configs.snapshot import make_catalog
@@ -135,9 +135,10 @@ def test_a_filter_takes_routes_away_and_leaves_the_hashes(registry: Registry) ->
 
 
 def test_an_export_carries_bundles_pools_and_hashes_to_a_follower_without_plugins() -> None:
-    settings = Settings(plugins_blocked=("fake",))
+    settings = Settings()
     plugins = discover(settings, BUILTINS)
-    placement = Placement(read_bundles(shipped_bundles()), plugins)
+    bundles = (*read_bundles(shipped_bundles()), Bundle("fake", plugins=("fake",)))
+    placement = Placement(bundles, plugins)
     configs = [
         each
         for each in build_catalog(settings, plugins).configs.values()
@@ -160,6 +161,10 @@ def test_an_export_carries_bundles_pools_and_hashes_to_a_follower_without_plugin
     catalog = build_catalog(settings, PluginSet(), export=export)
     follower = make_registry(catalog, export.bundles, export.placement())
     assert catalog.problems == ()
+    assert list(follower.catalog.configs) == sorted(each.id for each in configs)
+    # Those whose LoRA adapters lie beside them are loaded from the same place.
+    assert {name: each.loras for name, each in catalog.configs.items()} == {each.id: each.loras for each in configs}
+    assert follower.resolve("sie-fake/embedder").bundle == "fake"
     assert follower.config_hashes == service.config_hashes == export.bundle_config_hashes
     assert (follower.bundles_hash, follower.config_hashes_hash) == (service.bundles_hash, service.config_hashes_hash)
     assert follower.pool_config_hashes == service.pool_config_hashes
