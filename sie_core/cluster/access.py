@@ -14,13 +14,15 @@ from sie_core.cluster.subjects import (
     needed_subject,
     work_queue,
 )
-from sie_core.contracts import Access
+from sie_core.contracts import Access, QueueSettings
 
 GATEWAY, WORKER, CONFIG = "gateway", "worker", "config"
 
 
 def gateway_access(pools: Sequence[str], name: str | None = None) -> Access:
     """Say what a gateway does: it fills the queues of pools, dead letters too, and reads its own inbox.
+
+    It makes none: who does could read what all others send.
 
     Args:
         pools: The queue pools.
@@ -31,7 +33,7 @@ def gateway_access(pools: Sequence[str], name: str | None = None) -> Access:
         sends=tuple(subject(pool) for subject in (needed_subject, cancel_subject, gateways_subject) for pool in pools),
         hears=(EVERY_HEALTH, EVERY_CONFIG),
         answers=(WORKER,),
-        fills=tuple(queue(pool) for queue in (work_queue, dead_queue) for pool in pools),
+        fills=queues(pools),
     )
 
 
@@ -51,9 +53,14 @@ def worker_access(pool: str, name: str | None = None) -> Access:
     )
 
 
-def config_access() -> Access:
-    """Say what the config service does: it alone tells of changes."""
-    return Access(CONFIG, sends=(EVERY_CONFIG,))
+def config_access(pools: Sequence[str]) -> Access:
+    """Say what the config service does: it alone tells of changes, and makes the queues of pools."""
+    return Access(CONFIG, sends=(EVERY_CONFIG,), declares=queues(pools))
+
+
+def queues(pools: Sequence[str]) -> tuple[QueueSettings, ...]:
+    """List the queues of pools: those of work, and those of dead letters."""
+    return tuple(queue(pool) for queue in (work_queue, dead_queue) for pool in pools)
 
 
 def accesses(pool: str, gateways: Sequence[str] = (), workers: Mapping[str, str] | None = None) -> list[Access]:
@@ -68,7 +75,7 @@ def accesses(pool: str, gateways: Sequence[str] = (), workers: Mapping[str, str]
     return [
         *(gateway_access(pools, name) for name in gateways or (None,)),
         *([worker_access(of, name) for name, of in workers.items()] if workers else [worker_access(pool)]),
-        config_access(),
+        config_access(pools),
     ]
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from sie_core.contracts import ConnectionState, PluginError, QueueError, QueueTransport
+from sie_core.contracts import ConnectionState, PluginError, QueueError, QueueSettings, QueueTransport
 from sie_core.plugins import PluginSet
 from sie_core.plugins.object_stores import url_scheme
 from sie_core.settings import Settings, SettingsError
@@ -15,6 +15,9 @@ AGAIN_S = 1.0
 """Between attempts to reach a broker that is away at the start."""
 
 log = logging.getLogger(__name__)
+
+QUEUE_AGAIN_S = 0.5
+"""Between looks for a queue that is not there yet."""
 
 Make = Callable[[], QueueTransport]
 
@@ -71,3 +74,51 @@ async def open_transport(make: Make, on_state: Callable[[ConnectionState], None]
             await asyncio.sleep(AGAIN_S)
         else:
             return transport
+
+
+async def declare_queues(make: Make, queues: Sequence[QueueSettings]) -> None:
+    """Make queues, or change them to what is described, however long the broker is away at first.
+
+    Raises:
+        QueueError: `DENIED`: this user may not. `CONFIG`: what differs cannot be changed. `UNAVAILABLE`: there is no
+            answer.
+    """
+    transport = await open_transport(make, lambda _: None)
+    try:
+        for queue in queues:
+            await transport.declare_queue(queue)
+    finally:
+        await transport.close()
+
+
+async def ensure_queue(transport: QueueTransport, queue: QueueSettings) -> None:
+    """Make a queue; where this user may not, wait until who may has done so.
+
+    Raises:
+        QueueError: `CONFIG`: it is there with settings that cannot be changed.
+    """
+    told = False
+    while not await _is_there(transport, queue):
+        if not told:
+            log.warning(
+                "the queue %s is not there yet, and this user may not make it: `sie cluster queues` does, by the user "
+                "of the config service", queue.name,
+            )  # fmt: skip
+        told = True
+        await asyncio.sleep(QUEUE_AGAIN_S)
+
+
+async def _is_there(transport: QueueTransport, queue: QueueSettings) -> bool:
+    try:
+        await transport.declare_queue(queue)
+    except QueueError as error:
+        if error.failure not in ("DENIED", "UNAVAILABLE"):
+            raise
+        log.debug("the queue %s cannot be declared: %s", queue.name, error)
+    else:
+        return True
+    try:
+        await transport.backlog(queue.name, queue.subjects[0])
+    except QueueError:
+        return False
+    return True

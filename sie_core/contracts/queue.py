@@ -300,8 +300,10 @@ class Access:
     """Subjects it subscribes to, beside its own inboxes."""
     answers: tuple[str, ...] = ()
     """Users whose inboxes it sends to, and those of users whose names begin with theirs."""
+    declares: tuple[QueueSettings, ...] = ()
+    """Queues it makes and changes. Who does may have the broker send elsewhere what others put into a queue."""
     fills: tuple[QueueSettings, ...] = ()
-    """Queues it declares, publishes to, counts and deletes from."""
+    """Queues it publishes to, counts and deletes from."""
     pulls: tuple[QueueSettings, ...] = ()
     """Queues it declares consumers of, pulls from, counts and acknowledges."""
 

@@ -8,12 +8,14 @@ import stat
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import nats
 import pytest
 from click.testing import CliRunner
 
 from sie_core.cli import main
+from sie_core.cluster.broker import ensure_queue
 from sie_core.cluster.subjects import cancel_subject, work_consumer, work_queue, work_subject
 from sie_core.contracts import Message, QueueError, QueueTransport, Work
 from tests.nats.conftest import Broker, transport
@@ -21,12 +23,11 @@ from tests.nats.conftest import Broker, transport
 SUBJECT = work_subject("org/model", "_default", "default")
 CONSUMER = work_consumer("_default", SUBJECT, 5.0, 20)
 API = "$JS.API."
-QUEUE, OTHER = "sie-work-_default", "sie-work-gpu"
+QUEUE, DEAD, OTHER = "sie-work-_default", "sie-dlq-_default", "sie-work-gpu"
 WORKERS_OWN = (f"$JS.ACK.{QUEUE}.c.1.1.1.1.0", f"{API}CONSUMER.MSG.NEXT.{QUEUE}.c", f"{API}CONSUMER.CREATE.{QUEUE}.c.x")
 GATEWAYS_OWN = (SUBJECT, "sie.needed._default", "sie.cancel._default", "sie.gateways._default",
-                "sie.dlq._default.org__model", f"{API}STREAM.CREATE.sie-dlq-_default",
-                f"{API}STREAM.CREATE.{QUEUE}", f"{API}STREAM.UPDATE.{QUEUE}",
-                f"{API}STREAM.MSG.DELETE.{QUEUE}")  # fmt: skip
+                "sie.dlq._default.org__model", f"{API}STREAM.MSG.DELETE.{QUEUE}")  # fmt: skip
+CONFIGS_OWN = tuple(f"{API}STREAM.{verb}.{queue}" for verb in ("CREATE", "UPDATE") for queue in (QUEUE, DEAD, OTHER))
 NOBODYS = (f"{API}STREAM.PURGE.{QUEUE}", f"{API}STREAM.DELETE.{QUEUE}", f"{API}CONSUMER.DELETE.{QUEUE}.c",
            f"{API}STREAM.CREATE.mine", "$SYS.REQ.SERVER.PING", "anything")  # fmt: skip
 EVERYBODYS = (">", "*.>", "_INBOX.>", "_INBOX.*.*.>", "sie.>", "$JS.>")
@@ -43,15 +44,16 @@ MAY = {
             "sie.config.models.default",
         ),
     ),
-    "config": (DELTAS, ("_INBOX.config.x",)),
+    "config": ((*CONFIGS_OWN, *DELTAS), ("_INBOX.config.x",)),
 }
 MAY_NOT = {
     "gateway.one": (
-        (*WORKERS_OWN, *NOBODYS, *DELTAS, "sie.health.w1", "_INBOX.gateway.two.x", "sie.work.foreign.x"),
+        (*WORKERS_OWN, *NOBODYS, *CONFIGS_OWN, *DELTAS, "sie.health.w1", "_INBOX.gateway.two.x", "sie.work.foreign.x"),
         (*EVERYBODYS, "_INBOX.gateway.>", "_INBOX.gateway.two.x", "_INBOX.worker.>", "sie.work.>"),
     ),
     "worker.w1": (
-        (*GATEWAYS_OWN, *NOBODYS, *DELTAS, "sie.health.w2", "_INBOX.worker.w2.x", f"$JS.ACK.{OTHER}.c.1.1.1.1.0",
+        (*GATEWAYS_OWN, *NOBODYS, *CONFIGS_OWN, *DELTAS, "sie.health.w2", "_INBOX.worker.w2.x",
+         f"$JS.ACK.{OTHER}.c.1.1.1.1.0",
          f"{API}CONSUMER.MSG.NEXT.{OTHER}.c", f"{API}CONSUMER.CREATE.{OTHER}.c.x"),
         (*EVERYBODYS, "_INBOX.gateway.>", "_INBOX.worker.w2.x", "sie.health.*", "sie.cancel.gpu", "sie.work.>"),
     ),
@@ -130,6 +132,13 @@ async def refusals(broker: Broker, passwords: dict[str, str], user: str, publish
     return {(what, of) for what, of in tried if any(f'{what} to "{of}"'.lower() in each.lower() for each in refused)}
 
 
+async def make_queues(broker: Broker, passwords: dict[str, str]) -> None:
+    """Make the queues of the pool, as `sie cluster queues` does."""
+    login = {"SIE_NATS_URL": broker.url, "SIE_NATS_USER": "config", "SIE_NATS_PASSWORD": passwords["config"]}
+    told = await asyncio.to_thread(CliRunner().invoke, main, ["cluster", "queues"], env=login)
+    assert (told.exit_code, told.output.split()) == (0, [QUEUE, DEAD]), told.output
+
+
 @pytest.mark.parametrize("user", MAY)
 async def test_a_user_may_do_its_part_and_nothing_else(broker: Broker, passwords: dict[str, str], user: str) -> None:
     assert await refusals(broker, passwords, user, *MAY[user]) == set()
@@ -149,11 +158,14 @@ async def test_work_goes_its_way_and_a_question_that_is_refused_is_told_at_once(
 ) -> None:
     loop = asyncio.get_running_loop()
     async with login(broker, passwords, "gateway.one") as gateway, login(broker, passwords, "worker.w1") as worker:
-        with pytest.raises(QueueError) as refused:
-            await worker.declare_queue(work_queue("_default"))
-        assert refused.value.failure == "DENIED"
-        await gateway.declare_queue(work_queue("_default"))
-        await worker.declare_queue(work_queue("_default"))
+        for each in (gateway, worker):
+            with pytest.raises(QueueError) as refused:
+                await each.declare_queue(work_queue("_default"))
+            assert refused.value.failure == "DENIED"
+        waiting = [asyncio.create_task(ensure_queue(each, work_queue("_default"))) for each in (gateway, worker)]
+        await make_queues(broker, passwords)
+        async with asyncio.timeout(BOUND_S):
+            await asyncio.gather(*waiting)
         await worker.declare_consumer(CONSUMER)
         with pytest.raises(QueueError) as refused:
             await gateway.pull(CONSUMER.queue, CONSUMER.name, lambda _: None, credit=1)
@@ -172,9 +184,29 @@ async def test_work_goes_its_way_and_a_question_that_is_refused_is_told_at_once(
                 await asyncio.sleep(0.01)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"subjects": ["sie.work._default.>", "_INBOX.gateway.two.>"]},
+        {"republish": {"src": ">", "dest": "sie.config.>"}},
+    ],
+    ids=["stores others' answers", "tells of changes"],
+)
+async def test_a_gateway_s_user_has_the_broker_neither_keep_nor_send_what_is_not_its_own(
+    broker: Broker, passwords: dict[str, str], change: dict[str, Any]
+) -> None:
+    await make_queues(broker, passwords)
+    async with login(broker, passwords, "gateway.one") as gateway:
+        ask = gateway._connection.ask  # type: ignore[attr-defined]
+        there = (await ask(f"STREAM.INFO.{QUEUE}"))["config"]
+        with pytest.raises(QueueError) as refused:
+            await ask(f"STREAM.UPDATE.{QUEUE}", {**there, **change})
+        assert refused.value.failure == "DENIED"
+
+
 async def test_a_worker_s_user_sends_no_work_and_calls_nothing_off(broker: Broker, passwords: dict[str, str]) -> None:
     async with login(broker, passwords, "gateway.one") as gateway, login(broker, passwords, "worker.w1") as worker:
-        await gateway.declare_queue(work_queue("_default"))
+        await make_queues(broker, passwords)
         await worker.publish(Work(SUBJECT, "foreign", b"work"), lambda _: None)
         called_off: list[Message] = []
         await worker.subscribe(cancel_subject("_default"), called_off.append)

@@ -59,7 +59,8 @@ def _command(scheme: str, configure: Callable[[BrokerPlan], str]) -> click.Comma
         """Write the configuration of a broker: a user for each role, which may do its part and nothing else.
 
         A gateway publishes work and reads its own inbox; a worker pulls from its pool, answers gateways and tells of
-        itself; the config service alone tells of changes. Passwords are random; the file names them.
+        itself; the config service alone tells of changes, and makes the queues, as `sie cluster queues` does by its
+        user. Passwords are random; the file names them.
         """
         import re
 

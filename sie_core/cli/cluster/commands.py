@@ -38,6 +38,32 @@ def command() -> None:
     """Run a whole cluster on this machine, or write the configuration of its broker."""
 
 
+@command.command("queues")
+@click.option("--pool", "pools", multiple=True, metavar="POOL", help="A queue pool; unset: SIE_POOL.")
+def queues(pools: tuple[str, ...]) -> None:
+    """Make the queues at the broker of SIE_NATS_URL, or change them to what this release wants.
+
+    Where users have permissions, those of gateways and workers may not: run it as the user of the config service.
+    """
+    settings = read_settings()
+
+    import asyncio
+
+    from sie_core.cluster.access import queues as queues_of
+    from sie_core.cluster.broker import declare_queues, transport_maker
+    from sie_core.contracts import PluginError, QueueError
+    from sie_core.settings import SettingsError
+
+    described = queues_of(pools or (settings.pool,))
+    try:
+        asyncio.run(declare_queues(transport_maker(settings, find_plugins(settings)), described))
+    except SettingsError as error:
+        raise BadSettings(str(error)) from None
+    except (PluginError, QueueError) as error:
+        raise click.ClickException(str(error)) from None
+    click.echo("\n".join(queue.name for queue in described))
+
+
 @command.command("up")
 @click.option("-w", "--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="How many workers.")
 @click.option(

@@ -7,7 +7,7 @@ import logging
 from sie_core.cluster.messages.frames import encode
 from sie_core.cluster.messages.work import WorkHead
 from sie_core.cluster.subjects import dead_queue, dead_subject
-from sie_core.contracts import QueueError, QueueTransport, Work
+from sie_core.contracts import QueueError, QueueSettings, QueueTransport, Work
 
 ROOM = 4096
 """Bytes of a message beside the slice."""
@@ -37,7 +37,16 @@ async def bury(transport: QueueTransport, pool: str, head: WorkHead, why: str, w
 
     letter = encode_dead(head, why, work, transport.max_payload)
     try:
-        await transport.declare_queue(dead_queue(pool))
+        await _made(transport, dead_queue(pool))
         await transport.publish(Work(dead_subject(pool, head.model), head.id, letter), stored)
     except QueueError as error:
         stored(error)
+
+
+async def _made(transport: QueueTransport, queue: QueueSettings) -> None:
+    """Make a queue, where this user may; else it is there, or the publication tells."""
+    try:
+        await transport.declare_queue(queue)
+    except QueueError as error:
+        if error.failure != "DENIED":
+            raise

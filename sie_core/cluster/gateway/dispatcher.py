@@ -9,7 +9,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
-from sie_core.cluster.broker import Make, open_transport
+from sie_core.cluster.broker import Make, ensure_queue, open_transport
 from sie_core.cluster.gateway.dead_letters import bury
 from sie_core.cluster.gateway.flight import Flight, Part, queue_error, unreadable
 from sie_core.cluster.gateway.metrics import GatewayMetrics
@@ -106,7 +106,7 @@ class Dispatcher:
         transport = await open_transport(self._make, self._changed)
         inbox = await transport.inbox(self._arrived)
         self._reply = inbox.subject
-        await transport.declare_queue(self._queue)
+        await ensure_queue(transport, self._queue)
         self._holder = Holder(transport, BULK_BYTES, self._store, frames=self._settings.payload_frames)
         self._fetcher = Fetcher(transport, self._store)
         self._transport = transport

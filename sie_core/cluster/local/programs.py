@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sie_core.cluster.access import accesses, user_name
+from pydantic import SecretStr
+
+from sie_core.cluster.access import CONFIG, accesses, queues, user_name
+from sie_core.cluster.broker import declare_queues, transport_maker
 from sie_core.cluster.processes import Program, sie
 from sie_core.contracts import Access, LocalBroker, PluginError
 from sie_core.plugins import PluginSet
@@ -27,6 +32,8 @@ class Programs:
     broker: Program
     gateway: Program
     workers: tuple[Program, ...]
+    make_queues: Callable[[], Awaitable[None]]
+    """Makes the queues once the broker is there: neither gateway nor workers may."""
 
     @property
     def all(self) -> tuple[Program, ...]:
@@ -79,7 +86,13 @@ def describe_programs(settings: Settings, plugins: PluginSet, folder: Path, work
             )
             for name in names
         ),
+        partial(declare_queues, transport_maker(_as_config(settings, broker), plugins), queues([settings.pool])),
     )
+
+
+def _as_config(settings: Settings, broker: LocalBroker) -> Settings:
+    login = {f"nats_{name}": value for name, value in broker.logins[CONFIG].items()}
+    return settings.model_copy(update={"nats_url": SecretStr(broker.url), **login})
 
 
 def _socket(folder: Path, worker: str) -> Path:

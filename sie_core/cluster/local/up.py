@@ -90,8 +90,9 @@ async def _run(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, signalled)
     running = [asyncio.create_task(program.run()) for program in programs.all]
+    making = asyncio.ensure_future(programs.make_queues())
     try:
-        if await _started(programs, folder, url, asked):
+        if await _started(programs, making, folder, url, asked):
             on_ready(url)
             await _watch(Table(programs, url), asked, show)
         log.info("draining")
@@ -100,22 +101,26 @@ async def _run(
         await programs.gateway.stop(drain_s + END_S)
         await asyncio.gather(*(worker.stop(drain_s + END_S) for worker in programs.workers))
         await programs.broker.stop(END_S)
-        for task in running:
+        for task in (*running, making):
             task.cancel()
-        await asyncio.wait(running)
+        await asyncio.wait((*running, making))
 
 
-async def _started(programs: Programs, folder: Path, url: str, asked: asyncio.Event) -> bool:
+async def _started(
+    programs: Programs, making: asyncio.Future[None], folder: Path, url: str, asked: asyncio.Event
+) -> bool:
     """Wait until every worker takes work; False where a signal came first.
 
     Raises:
-        PluginError: A program ended, or it takes too long.
+        PluginError: A program ended, the queues cannot be made, or it takes too long.
     """
     end = asyncio.get_running_loop().time() + START_S
     while not asked.is_set():
         if ended := next((program for program in programs.all if program.restarts > 0), None):
             told = "\n".join((folder / f"{ended.name}.log").read_text(errors="replace").splitlines()[-LOG_LINES:])
             raise PluginError(f"{ended.name} ended at its start. The end of its log:\n{told}")
+        if making.done() and (error := making.exception()) is not None:
+            raise PluginError(f"The queues cannot be made: {error}")
         if await asyncio.to_thread(workers_up, url) >= len(programs.workers):
             return True
         if asyncio.get_running_loop().time() > end:

@@ -23,14 +23,15 @@ def inbox_of(user: str | None) -> str:
 def permissions(access: Access) -> dict[str, dict[str, list[str]]]:
     """Write what a user may publish and subscribe to.
 
-    A stream is made and changed by those who fill it alone: its settings could have the broker send elsewhere.
+    A stream is made and changed by those alone who declare it. Its settings could have the broker store what others
+    send to any subject, or send what is stored to any other.
     """
     publish = [*access.sends, *(f"{inbox_of(each)}.>" for each in access.answers)]
     for queue in access.fills:
         publish += (*queue.subjects, spare_subject(queue.name))
-        publish += [
-            f"{API}STREAM.{verb}.{queue.name}" for verb in ("INFO", "CREATE", "UPDATE", "MSG.GET", "MSG.DELETE")
-        ]
+        publish += [f"{API}STREAM.{verb}.{queue.name}" for verb in ("INFO", "MSG.GET", "MSG.DELETE")]
+    for queue in access.declares:
+        publish += [f"{API}STREAM.{verb}.{queue.name}" for verb in ("INFO", "CREATE", "UPDATE")]
     for queue in access.pulls:
         publish += [f"{API}STREAM.INFO.{queue.name}", f"$JS.ACK.{queue.name}.>"]
         publish += [f"{API}CONSUMER.{verb}.{queue.name}.>" for verb in ("CREATE", "INFO", "MSG.NEXT")]

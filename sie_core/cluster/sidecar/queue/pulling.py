@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
 from typing import Any
 
+from sie_core.cluster.broker import ensure_queue
 from sie_core.cluster.subjects import MOST_SUBJECT, needed_subject, work_consumer, work_queue, work_subject
 from sie_core.contracts import Delivery, Message, Pull, QueueError, QueueTransport
 from sie_core.settings import Settings
@@ -16,8 +17,6 @@ LOOK_S = 5.0
 """Between two looks at what waits: a broadcast that was missed costs no more than that."""
 MOST_MODELS = 1000
 """Whose work is pulled at a time; those asked for last."""
-AGAIN_S = 0.5
-"""Between looks for a queue that is not there yet."""
 
 log = logging.getLogger(__name__)
 
@@ -46,28 +45,8 @@ class Pulls:
 
     async def open(self) -> None:
         """Listen for what is asked for, once the queue is there: a worker's user may not make it."""
-        told = False
-        while not await self._queue_is_there():
-            if not told:
-                log.warning("the queue %s is not there yet; a gateway makes it", self._queue.name)
-            told = True
-            await asyncio.sleep(AGAIN_S)
+        await ensure_queue(self._transport, self._queue)
         await self._transport.subscribe(needed_subject(self._settings.pool), self._needed)
-
-    async def _queue_is_there(self) -> bool:
-        try:
-            await self._transport.declare_queue(self._queue)
-        except QueueError as error:
-            if error.failure not in ("DENIED", "UNAVAILABLE"):
-                raise
-            log.debug("the queue %s cannot be declared: %s", self._queue.name, error)
-        else:
-            return True
-        try:
-            await self._transport.backlog(self._queue.name, self._prefix + ">")
-        except QueueError:
-            return False
-        return True
 
     async def look(self) -> None:
         """Look again and again for work that waits, until cancelled."""
