@@ -115,7 +115,8 @@ class DeviceWorker:
         try:
             short = self.queue.preempting(run)
             if short is not None:
-                self._run(short)
+                with preempted_by(None):  # neither its run nor the end of its outputs is
+                    self._run(short)
                 self.queue.resumed(run, short)
         except BaseException as error:  # not a failure of the run that is preempted
             self._die(f"the thread of device {self.device} has died ({type(error).__name__})", error)

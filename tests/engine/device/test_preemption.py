@@ -111,6 +111,7 @@ class Layers(Model):
             raise InvalidInput("this short request fails")
 
     def finish(self, units, raw):
+        assert preemption_point() is None
         return units
 
 
@@ -169,3 +170,12 @@ def test_requests_that_preempt_a_run_batch_by_batch_are_not_thought_to_drain_slo
     took, left = device.now - begun, device.scheduler.queued_cost
     assert left == 10 * (960 - 10 * 64) + 2000
     assert device.ask(model, [10], timeout_s=2 * took * left / 8400).error is None
+
+
+def test_finishing_the_outputs_of_a_run_that_preempts_another_is_not_preempted(layers):
+    device, worker, model = layers
+    asked = []
+    model.at_layer = [lambda: asked.append(device.ask(model, [10]))] * 3
+    device.ask(model, [2000, 2000])
+    worker.step()
+    assert [(each.settled, each.error) for each in asked] == [(True, None)] * 3
