@@ -100,7 +100,7 @@ class Lifecycle:
         """Unload a retired record once its last request is answered, also where a load is under way; then remove it."""
         if record.state in (State.FETCHING, State.QUEUED):
             await _cancel(record)  # the device holds nothing of it yet
-        while record.state not in RESTING or record.loaded is not None:
+        while not self._closed and (record.state not in RESTING or record.loaded is not None):  # a close unloads it
             if record.state in RESTING:
                 await self.unloader.unload(record)
             else:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+import pytest
+
 from sie_core.contracts import DeviceMemory, HeldModel, ModelLoadError, Room
 from sie_core.engine.models.record import RESTING
 from sie_core.memory.estimates import Need
@@ -37,6 +39,26 @@ def test_an_eviction_that_begins_in_the_tick_of_a_close_changes_no_state_after_i
         evicting = asyncio.create_task(world.unloader.unload(record, 30.0, evict=True))
         await closing
         await evicting
+        assert {each.state for each in world.registry} <= RESTING
+        assert world.device.held() == 0
+
+    run(loop, play)
+
+
+@pytest.mark.timeout(60)  # it went round and round without a pause, which only a signal ends
+def test_a_model_that_is_removed_in_the_tick_of_a_close_holds_up_no_close():
+    loop = VirtualTimeLoop()
+    world = World(loop, {"a": 400 * MB, "b": 400 * MB})
+
+    async def play() -> None:
+        await world.residency.start()
+        for name in ("a", "b"):
+            await world.lifecycle.load(world.catalog.resolve(name))
+        closing = asyncio.create_task(world.close())
+        await asyncio.sleep(0)
+        retiring = asyncio.create_task(world.lifecycle.retire(world.registry.retire("a")))
+        await closing
+        await retiring
         assert {each.state for each in world.registry} <= RESTING
         assert world.device.held() == 0
 
