@@ -157,6 +157,8 @@ def test_the_files_may_have_the_document_alone_cut(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput) as refused:
         score(adapter, query=LONG)
     assert (refused.value.param, refused.value.code) == ("query.text", "INPUT_TOO_LONG")
+    with pytest.raises(InvalidInput, match="has more than"):  # the middle of so long a text is not tokenised
+        score(adapter, ["the fox " * 2**14], options={"pair_truncation": "only_first"})
 
 
 def test_a_request_may_have_pairs_cut_at_the_start_or_refused(tmp_path: Path) -> None:

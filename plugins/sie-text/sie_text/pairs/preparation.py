@@ -179,10 +179,11 @@ class PairPreparation:
     def _uncuttable(
         self, first: _Text, second: _Text, truncation: PairTruncation, tokens: int, limit: int
     ) -> InvalidInput:
-        """Word why cutting the text that may be cut does not help."""
+        """Make the error that says why cutting the text that may be cut does not help."""
         if truncation == "longest_first":
             return no_room(first.where, limit, self._frame.framing + sum(first.around))
-        return too_long((first if truncation == "only_second" else second).where, self._model, tokens, limit, PAIR)
+        whole = first if truncation == "only_second" else second
+        return too_long(whole.where, self._model, tokens, limit, PAIR, more=first.shortened or second.shortened)
 
     def _written(
         self, query: str, items: Sequence[Item], task: Task, template: PairTemplate
