@@ -1,6 +1,6 @@
 """What the fakes did: every load, run and unload, readable from inside the process and from a file.
 
-It knows no model; adapters write into it, tests read it.
+Adapters write into it, tests read it.
 """
 
 from __future__ import annotations

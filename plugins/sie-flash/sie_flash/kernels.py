@@ -1,7 +1,4 @@
-"""Variable-length attention kernels behind one signature: a call attends within every sequence of a packed batch.
-
-They know tensors only: no model and no layout.
-"""
+"""Variable-length attention kernels behind one signature: a call attends within every sequence of a packed batch."""
 
 from __future__ import annotations
 

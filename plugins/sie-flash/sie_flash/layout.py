@@ -1,7 +1,4 @@
-"""The sequences of one packed batch as variable-length kernels want them, and attention within each of them.
-
-It knows tensors and kernels: no model, no transformers.
-"""
+"""The sequences of one packed batch as variable-length kernels want them, and attention within each of them."""
 
 from __future__ import annotations
 

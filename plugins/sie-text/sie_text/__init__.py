@@ -1,4 +1,4 @@
-"""The text floor of SIE: what a text model needs before its forward pass, and what its files say; no model library.
+"""What a text model needs before its forward pass, and what its files say, without PyTorch or transformers.
 
 For the author of a plugin, in the order of a load and then of a request:
 

@@ -98,7 +98,7 @@ def sequence_lengths(
 
 
 def assumed_length(card: ModelCard) -> tuple[int, str]:
-    """Choose the length of a model that neither its tokenizer nor its positions limit, and word that it was chosen."""
+    """Choose the length of a model that neither its tokenizer nor its positions limit, and the note that says so."""
     remedy = "`max_sequence_length` in the model's config sets another length"
     for name in _STATED_LENGTHS:
         stated = card.config.get(name)

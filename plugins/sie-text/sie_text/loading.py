@@ -69,7 +69,7 @@ def disable_progress_bars() -> None:
 
 
 def profile_options(context: LoadContext) -> dict[str, Any]:
-    """Give the options of the model's profile; one that it unsets, by null, is as little there as in a request."""
+    """Give the options of the model's profile, without those that are null: null unsets an option, as in a request."""
     return {name: value for name, value in context.model.profile.runtime.items() if value is not None}
 
 

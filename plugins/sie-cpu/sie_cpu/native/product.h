@@ -2,7 +2,7 @@
 // end.
 //
 // A tile of up to ROWS rows and one panel accumulates in registers over the whole inner dimension, always in the same
-// order: a row's numbers do not depend on the rows beside it. It knows no transformer.
+// order: a row's numbers do not depend on the rows beside it.
 #pragma once
 
 #include <type_traits>

@@ -1,6 +1,6 @@
 """From items to the rows of a run: splitting into words, prompts, truncation, windows, pairs with a query.
 
-It knows the fakes' one notion of a token, the word between white space, and neither vectors nor faults.
+A token of the fakes is a word between white space.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What the fakes score and extract: rules a test can work out by eye, each row by its own text alone.
-
-It knows neither batches nor requests beyond a row's task.
-"""
+"""What the fakes score and extract: rules a test can work out by eye, each row by its own text alone."""
 
 from __future__ import annotations
 

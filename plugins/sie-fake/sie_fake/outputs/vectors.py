@@ -1,6 +1,6 @@
 """Vectors from texts by hash: the same in every process, each of its own text alone.
 
-It knows neither batches nor requests, so a shared batch cannot change a row.
+A row depends on nothing else, so a shared batch cannot change it.
 """
 
 from __future__ import annotations

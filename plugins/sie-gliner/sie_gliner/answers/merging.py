@@ -1,4 +1,4 @@
-"""Makes one list of the entities of a text's windows. It knows characters, no words and no model.
+"""Makes one list of the entities of a text's windows, by their places in characters.
 
 The rule: an entity belongs to the window that owns its first character. One that crosses the border to the next window
 may be seen otherwise there; then

@@ -2,7 +2,6 @@
 
 A client may ask for a threshold of 0 and for many labels. Places are chosen before labels are looked at, and there are
 never more than twice as many as words; what is done for each candidate is done by NumPy, which lets other threads work.
-It knows arrays of words and classes, no text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Cuts the words of a text into windows that overlap, and says which window an entity belongs to.
 
 A window *owns* the words from the middle of its overlap with the window before to the middle of its overlap with the
-one after. It knows counts of words and tokens, no text and no model.
+one after.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """From the flat states of a packed batch to one vector a sequence.
 
-The definitions are those of `Pooling` of sentence-transformers 6; sums are taken in float32. It knows no text, no
-model and no option.
+The definitions are those of `Pooling` of sentence-transformers 6; sums are taken in float32.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class Spans:
     """
 
     sizes: tuple[int, ...]
-    """`lengths`, on the host, so that nobody waits for the device to read them."""
+    """`lengths`, on the host, so that reading them is no wait for the device."""
     rows: torch.Tensor
     """`[tokens]`: numbers of flat states."""
     places: torch.Tensor

@@ -1,7 +1,7 @@
 """How many tokens sentence-transformers makes of a text, and how many of them it keeps.
 
 It asks the library's own input module, in a copy: tokenisers of transformers change while they work, and the device's
-thread uses the original. It knows no request.
+thread uses the original.
 """
 
 from __future__ import annotations

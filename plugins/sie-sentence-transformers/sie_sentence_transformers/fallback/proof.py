@@ -1,6 +1,6 @@
 """Proof at load of what sentence-transformers loaded: that its weights are the files', and its texts do not touch.
 
-It knows the library's public methods only.
+It calls public methods of the library alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What a task puts around a text, and the length it is cut to, in the terms of sentence-transformers.
-
-It knows no model library.
-"""
+"""What a task puts around a text, and the length it is cut to, in the terms of sentence-transformers."""
 
 from __future__ import annotations
 

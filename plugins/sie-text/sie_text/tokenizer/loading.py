@@ -23,7 +23,7 @@ from sie_text.tokenizer.files import TOKENIZER, TOKENIZER_CONFIG, TokenizerFacts
 from sie_text.tokenizer.shortening import cuts_between_words
 
 TRIAL = "a tokenizer's trial: ☃"
-"""A text with words that it may lack."""
+"""A text that every tokenizer must take; its last character is in few vocabularies."""
 
 
 def load_tokenizer(

@@ -1,7 +1,7 @@
 // Attention of one head within one sequence: softmax(Q K^T * scale) V, queries taken ROWS at a time.
 //
 // Keys and values are laid out in panels first, so both products run on the kernel of product.h. Rows of scores are
-// whole, not streamed: exact at any length, and a row of 8 192 keys is 32 kB. It knows no layers and no threads.
+// whole, not streamed: exact at any length, and a row of 8 192 keys is 32 kB.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-"""Pictures to what a model sees, exactly as the checkpoint's image processor prepares them. It knows no file format.
+"""Pictures to what a model sees, exactly as the checkpoint's image processor prepares them.
 
 transformers' own processor, in its variant on Pillow and NumPy, is asked at load what it makes of each of the 256
 levels of a channel, and whether it agrees with what is done here; after that a picture stays in bytes up to the device,

@@ -1,6 +1,6 @@
 """The two towers of a model of images and texts: transformers' own classes, from safetensors, one batch at a time.
 
-They know arrays and tensors: no file of an image, no tokenizer, no request.
+They take arrays of pixels and of token ids.
 """
 
 from __future__ import annotations

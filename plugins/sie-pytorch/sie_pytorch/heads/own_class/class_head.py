@@ -1,7 +1,7 @@
 """A transformers class without its base model: what it does after, on states computed elsewhere.
 
 The class's own forward pass runs, so whatever pooler, dense layer, late pooling or softcap the class has is there, for
-every architecture. It knows no checkpoint, no text and no request.
+every architecture.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Loads the head of a checkpoint's own class, and finds out by trial which states of a sequence it reads.
 
 The class is built small — one layer, few words — with the checkpoint's head in it: the large part is the runner's. Its
-own forward pass on probe sequences then says which gathering of its base model's states gives the same logits. It knows
-no text and no request.
+own forward pass on probe sequences then says which gathering of its base model's states gives the same logits.
 """
 
 from __future__ import annotations

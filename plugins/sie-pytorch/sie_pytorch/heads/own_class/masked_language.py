@@ -1,7 +1,7 @@
 """A checkpoint's own masked-language-modelling head, run on states computed elsewhere.
 
 Its transformers class runs as it is, with a base model that returns given states: whatever the head of an architecture
-consists of is there, tied weights included. It knows no text and no pooling.
+consists of is there, tied weights included.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class MaskedLanguageHead:
     """From states to logits over the vocabulary."""
 
     def __init__(self, model: Any) -> None:
-        """Take the head of `model`, a `*ForMaskedLM`, whose base model is let go."""
+        """Take the head of `model`, a `*ForMaskedLM`, whose base model is dropped."""
         self._given = GivenStates(model.base_model, ("embeddings",))
         setattr(model, model.base_model_prefix, self._given)
         self._model = model
@@ -52,7 +52,7 @@ def load_masked_language_head(folder: Path, dtype: torch.dtype, device: torch.de
         )
     found = MODEL_FOR_MASKED_LM_MAPPING[type(config)]
     model_class = found[0] if isinstance(found, tuple) else found
-    # One layer is built and let go: what is read of the checkpoint is the embeddings and the head.
+    # One layer is built and dropped: only the embeddings and the head are read of the checkpoint.
     config.num_hidden_layers = 1
     with reading_as(model_class.__name__):
         model, report = model_class.from_pretrained(

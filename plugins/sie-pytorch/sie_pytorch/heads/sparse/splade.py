@@ -1,7 +1,7 @@
 """SPLADE: a weight for every entry of the vocabulary, pooled over the logits of a text's tokens.
 
 The definition is that of `SpladePooling` of sentence-transformers 6 (arXiv 2107.05720 for the sum, 2109.10086 for the
-largest, 2504.14839 for the second logarithm). It knows no text and no request.
+largest, 2504.14839 for the second logarithm).
 """
 
 from __future__ import annotations
