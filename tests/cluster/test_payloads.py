@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from sie_core.cluster.messages.frames import FrameError, encode
+from sie_core.cluster.payloads import holding
 from sie_core.cluster.payloads.fetching import WINDOW, Fetcher
 from sie_core.cluster.payloads.holding import Holder
 from sie_core.cluster.payloads.offers import FRAME_BYTES, Offer
@@ -166,7 +167,25 @@ async def test_a_store_that_fails_costs_no_request_where_frames_are_allowed(ends
     assert holder.held_bytes == 0
 
 
-async def test_a_store_that_stands_still_is_given_up(ends: Ends) -> None:
+async def test_a_store_that_stands_still_does_not_hold_up_the_end(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holding, "CLOSE_S", 0.05)
+    stands = threading.Event()
+
+    class Still(FolderStore):
+        def delete(self, key: str) -> None:
+            stands.wait(30)
+            super().delete(key)
+
+    holder = Holder(ends.sender, MOST, PayloadStore(Still(ends.folder)))
+    await holder.offer(b"payload")
+    try:
+        await asyncio.wait_for(holder.close(), 15)
+    finally:
+        stands.set()
+    await ends.until_nothing_is_stored()
+
+
+async def test_a_store_that_stands_still_is_given_up_and_takes_no_threads_of_others(ends: Ends) -> None:
     stands = threading.Event()
 
     class Still(FolderStore):
@@ -174,11 +193,17 @@ async def test_a_store_that_stands_still_is_given_up(ends: Ends) -> None:
             stands.wait(30)
             super().write(key, data)
 
-    store = PayloadStore(Still(ends.folder), answer_s=0.05)
-    with pytest.raises(QueueError, match="did not answer within") as refused:
-        await Holder(ends.sender, MOST, store, frames=False).offer(b"payload")
-    assert refused.value.failure == "UNAVAILABLE"
-    stands.set()
+    store = PayloadStore(Still(ends.folder), answer_s=0.02)
+    holder = Holder(ends.sender, MOST, store, frames=False)
+    try:
+        async with asyncio.timeout(15):
+            for _ in range(40):  # more than threads that are shared
+                with pytest.raises(QueueError, match="did not answer within") as refused:
+                    await holder.offer(b"payload")
+                assert refused.value.failure == "UNAVAILABLE"
+            await asyncio.to_thread(lambda: None)
+    finally:
+        stands.set()
 
 
 async def test_what_is_stored_for_nobody_is_removed_once_it_is_written(ends: Ends) -> None:

@@ -18,6 +18,8 @@ from sie_core.contracts import Message, QueueError, QueueTransport, Subscription
 MOST_STORED = 4 << 30
 """Bytes that one process may have in the store."""
 
+CLOSE_S = 5.0
+
 log = logging.getLogger(__name__)
 
 
@@ -93,11 +95,11 @@ class Holder:
         self._forget(offer.subject.rpartition(".")[2])
 
     async def close(self) -> None:
-        """Withdraw everything."""
+        """Withdraw everything. What a store that does not answer keeps is swept later."""
         for name in list(self._held):
             self._forget(name)
         if self._tasks:
-            await asyncio.wait(self._tasks)
+            await asyncio.wait(self._tasks, timeout=CLOSE_S)
 
     async def _put(self, store: PayloadStore, held: _Held) -> None:
         assert held.payload is not None

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from sie_core.cluster.payloads.offers import KEY
@@ -31,6 +32,9 @@ T = TypeVar("T")
 class PayloadStore:
     """Payloads by key. What the objects' methods block for passes on threads.
 
+    The threads are its own: a store that never answers keeps them, and others need theirs, such as the resolver of
+    names when a connection to the broker is made again.
+
     Args:
         objects: Where they lie, each under a random key that is written once.
         answer_s: How long it may take for one.
@@ -38,7 +42,7 @@ class PayloadStore:
 
     def __init__(self, objects: ObjectStore, answer_s: float = ANSWER_S) -> None:
         self._objects, self._answer_s = objects, answer_s
-        self._places = asyncio.Semaphore(AT_ONCE)
+        self._threads = ThreadPoolExecutor(AT_ONCE, "sie-payloads")
         self._seen: dict[str, float] = {}
 
     async def write(self, key: str, payload: bytes) -> None:
@@ -100,8 +104,8 @@ class PayloadStore:
 
     async def _run(self, blocks: Callable[[], T]) -> T:
         try:
-            async with self._places, asyncio.timeout(self._answer_s):
-                return await asyncio.to_thread(blocks)
+            async with asyncio.timeout(self._answer_s):
+                return await asyncio.get_running_loop().run_in_executor(self._threads, blocks)
         except TimeoutError:
             told = f"The payload store {self._objects.url} did not answer within {self._answer_s:g} s."
             raise QueueError("UNAVAILABLE", told) from None
