@@ -46,8 +46,10 @@ class Placement:
 
     def __init__(self, bundles: Sequence[Bundle], plugins: PluginSet) -> None:
         self._bundles, self._plugins = bundles, plugins
-        self._reports = {bundle.name: [_report(name, plugins.reports) for name in bundle.plugins] for bundle in bundles}
-        self._families = {bundle.name: tuple(self._registered(bundle)) for bundle in bundles}
+        self._reports = {
+            bundle.name: {name: _reports(name, plugins.reports) for name in bundle.plugins} for bundle in bundles
+        }
+        self._families = {bundle.name: tuple(dict.fromkeys(self._registered(bundle))) for bundle in bundles}
         self._models = {bundle.name: frozenset(map(listed_id, bundle.models)) for bundle in bundles}
         self._claims: dict[str, frozenset[str]] = {}
 
@@ -85,21 +87,21 @@ class Placement:
             lacks = [
                 {"loc": f"profiles.{model.profile.name}", "message": lack}
                 for model in unplaced
-                for lack in self.lacks(model)
+                for lack in self._lacks(model)
             ]
             raise InferenceError(
-                "VALIDATION_ERROR", self.refusal(unplaced[0]), param=lacks[0]["loc"], details={"details": lacks}
+                "VALIDATION_ERROR", self._refusal(unplaced[0]), param=lacks[0]["loc"], details={"details": lacks}
             )
         return {name: bundles for name, (_, bundles) in placed.items()}
 
-    def refusal(self, model: ResolvedModel) -> str:
+    def _refusal(self, model: ResolvedModel) -> str:
         """Write why no bundle serves a model, and the remedy."""
         return (
             f"profiles.{model.profile.name} of {model.config.id}: no bundle can serve it. "
-            f"{'; '.join(self.lacks(model))}. {_remedy(model)} or name the model in the `models` of a bundle."
+            f"{'; '.join(self._lacks(model))}. {_remedy(model)} or name the model in the `models` of a bundle."
         )
 
-    def lacks(self, model: ResolvedModel) -> list[str]:
+    def _lacks(self, model: ResolvedModel) -> list[str]:
         """Say of each bundle what it lacks to serve a model."""
         return [f"{bundle.name}: {self._lack(bundle, model)}" for bundle in self._bundles] or ["there are no bundles"]
 
@@ -120,16 +122,18 @@ class Placement:
         return "; ".join([lack, *self._unusable(bundle)])
 
     def _unusable(self, bundle: Bundle) -> Iterable[str]:
-        for name, report in zip(bundle.plugins, self._reports[bundle.name], strict=True):
-            if report is None:
+        for name, reports in self._reports[bundle.name].items():
+            if not reports:
                 yield f"its plugin {name} is not installed here"
-            elif report.state in ("broken", "blocked"):
-                yield f"its plugin {name} is {report.state} here: {report.cause}"
+            for report in reports:
+                if report.state in ("broken", "blocked"):
+                    yield f"its plugin {report.name} is {report.state} here: {report.cause}"
 
     def _registered(self, bundle: Bundle) -> Iterable[ModelFamily]:
-        for report in self._reports[bundle.name]:
-            for family in () if report is None else report.registers.get("sie_model_families", ()):
-                yield self._plugins.families[family]
+        for reports in self._reports[bundle.name].values():
+            for report in reports:
+                for family in report.registers.get("sie_model_families", ()):
+                    yield self._plugins.families[family]
 
     def _serving(self, model: ResolvedModel) -> frozenset[str]:
         """Name the families that serve a model: the one its config names, or those that claim its expected card."""
@@ -159,11 +163,10 @@ class Placement:
         return frozenset(claiming)
 
 
-def _report(name: str, reports: Iterable[PluginReport]) -> PluginReport | None:
-    found = (
-        each for each in reports if name == each.name or canonicalize_name(name) == canonicalize_name(each.distribution)
-    )
-    return next(found, None)
+def _reports(name: str, reports: Iterable[PluginReport]) -> list[PluginReport]:
+    """Find the plugins of an entry point's or a distribution's name."""
+    distribution = canonicalize_name(name)
+    return [each for each in reports if name == each.name or distribution == canonicalize_name(each.distribution)]
 
 
 def _named_family(model: ResolvedModel) -> str | None:

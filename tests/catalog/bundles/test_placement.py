@@ -72,6 +72,17 @@ def test_a_bundle_serves_what_its_families_claim_what_they_are_and_what_it_names
     assert bundles_of(placement, config(None, default="llama")) == ("first", "names")
 
 
+def test_a_distribution_stands_for_all_of_its_plugins() -> None:
+    reports = [
+        PluginReport(name, "Two_Plugins", "1", name, "active", registers={"sie_model_families": (name,)})
+        for name in ("one", "two")
+    ]
+    known = PluginSet(reports=tuple(reports), families={"one": family("one"), "two": family("two", "LlamaModel")})
+    placement = Placement([Bundle("b", plugins=("two-plugins",))], known)
+    assert placement.views()[0].adapters == ("pkg.one", "pkg.two")
+    assert bundles_of(placement, config(None, default="two")) == ("b",)
+
+
 def test_a_class_path_of_another_server_is_only_a_hint() -> None:
     placement = Placement([FIRST, SECOND], PLUGINS)
     assert bundles_of(placement, config(default="other_server.bert:BertAdapter")) == ("first", "second")
