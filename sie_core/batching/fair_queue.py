@@ -76,9 +76,11 @@ class FairQueue:
 
     def next(self, now: float) -> Flow | None:
         """Return the flow whose oldest unit is to run next."""
-        longest = self.longest_unserved()
-        if longest is not None and self._unserved[longest] + AGE_S <= now:
-            return longest
+        while (longest := self.longest_unserved()) is not None and self._unserved[longest] + AGE_S <= now:
+            if longest.client.served <= self._unserved[longest]:
+                return longest
+            # Its client was served meanwhile: many requests of one client must not each lead a batch before others.
+            self._restart_age(longest, now)
         return self._turns.first(self.time.now)
 
     def longest_unserved(self) -> Flow | None:
@@ -108,9 +110,9 @@ class FairQueue:
     def served(self, flows: Sequence[Flow], cost: float, now: float) -> None:
         """Note that a batch of `cost` took units of `flows`."""
         for flow in flows:
+            flow.client.served = now
             if flow in self._unserved:
-                self._unserved[flow] = now
-                self._unserved.move_to_end(flow)
+                self._restart_age(flow, now)
         self.time.advance(cost)
 
     def remove(self, request: Hashable) -> int:
@@ -129,6 +131,11 @@ class FairQueue:
         self.units -= dropped
         self._leave(flow)
         return dropped
+
+    def _restart_age(self, flow: Flow, now: float) -> None:
+        # Count from now on for how long a flow got nothing.
+        self._unserved[flow] = now
+        self._unserved.move_to_end(flow)
 
     def _enter(self, queued: QueuedUnit) -> Flow:
         client = Client(None, queued.weight)

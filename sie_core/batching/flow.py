@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
+from math import inf
 
 from sie_core.contracts import QueuedUnit
 
@@ -20,6 +21,8 @@ class Client:
     name: Hashable | None
     weight: float
     flows: int = 0
+    # When one of its requests was last served.
+    served: float = -inf
 
 
 @dataclass(slots=True, eq=False)

@@ -67,6 +67,17 @@ def test_who_leaves_takes_its_claim_along():
     assert "again" in names(batches.take(0.0, False))
 
 
+def test_many_requests_of_one_client_that_wait_for_long_lead_no_batches_before_another_client():
+    batches = former()
+    for number in range(60):
+        batches.add(units(number, 10, client="flood", key=number))
+    for number in range(20):
+        batches.take(float(number), False)
+    batches.add(units("other", 10, client="other", key="other", at=20.0))
+    following = [names(batches.take(20.0 + number, False)) for number in range(3)]
+    assert {"other"} in map(set, following)
+
+
 def flows_of(keys):
     return st.lists(
         st.tuples(WEIGHTS, st.lists(COSTS, min_size=1, max_size=5), st.sampled_from(keys)), min_size=2, max_size=8
