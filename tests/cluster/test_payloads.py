@@ -13,7 +13,7 @@ import pytest
 
 from sie_core.cluster.messages.frames import FrameError, encode
 from sie_core.cluster.payloads import holding
-from sie_core.cluster.payloads.fetching import WINDOW, Fetcher
+from sie_core.cluster.payloads.fetching import TRIES, WINDOW, Fetcher
 from sie_core.cluster.payloads.holding import Holder
 from sie_core.cluster.payloads.offers import FRAME_BYTES, Offer
 from sie_core.cluster.payloads.room import Room
@@ -113,6 +113,19 @@ async def test_a_holder_that_is_gone_is_told_in_time(ends: Ends) -> None:
     with pytest.raises(QueueError) as refused:
         await Fetcher(ends.receiver, frame_wait_s=0.05).fetch(Offer("_INBOX.nobody.x", 3 * FRAME_BYTES))
     assert refused.value.failure == "UNAVAILABLE"
+
+
+async def test_payloads_of_a_holder_that_is_gone_are_given_up_together(ends: Ends) -> None:
+    """They would keep the window from all others for as long as each of them is waited for."""
+    asked: list[Message] = []
+    await ends.sender.subscribe("_INBOX.gone.*", asked.append)
+    fetcher, holder = Fetcher(ends.receiver, frame_wait_s=0.02), Holder(ends.sender, MOST)
+    gone = [asyncio.create_task(fetcher.fetch(Offer(f"_INBOX.gone.{name}", 9 * FRAME_BYTES))) for name in range(9)]
+    await asyncio.sleep(0)  # they come first
+    assert await fetcher.fetch(await holder.offer(b"payload")) == b"payload"
+    told = await asyncio.gather(*gone, return_exceptions=True)
+    assert {getattr(each, "failure", None) for each in told} == {"UNAVAILABLE"}
+    assert len(asked) == WINDOW * TRIES
 
 
 async def test_frames_that_were_not_asked_for_are_dropped(ends: Ends) -> None:

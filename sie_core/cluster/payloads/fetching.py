@@ -26,8 +26,12 @@ class _Fetch:
 
     size: int
     payload: bytearray
+    holder: str
+    """The inbox of who holds it."""
     waiting: dict[int, asyncio.Future[None]] = field(default_factory=dict)
     gone: bool = False
+    lost: bool = False
+    """Whether its holder left frames of this or another payload unanswered."""
 
 
 class Fetcher:
@@ -74,7 +78,7 @@ class Fetcher:
             self._inbox = await self._transport.inbox(self._came)
         self._numbers += 1
         name = str(self._numbers)
-        fetch = self._fetches[name] = _Fetch(offer.bytes, bytearray(offer.bytes))
+        fetch = self._fetches[name] = _Fetch(offer.bytes, bytearray(offer.bytes), offer.subject.rpartition(".")[0])
         reply = f"{self._inbox.subject}.{name}"
         try:
             async with asyncio.TaskGroup() as frames:
@@ -93,11 +97,16 @@ class Fetcher:
             for _ in range(TRIES):
                 if fetch.gone:
                     return
+                if fetch.lost:
+                    break
                 came = fetch.waiting[start] = asyncio.get_running_loop().create_future()
                 await self._transport.send(subject, start.to_bytes(8, "big"), reply)
                 done, _ = await asyncio.wait((came,), timeout=self._frame_wait_s)
                 if done:
                     return
+            # The window is not for one payload after the other of a process that has ended.
+            for other in self._fetches.values():
+                other.lost = other.lost or other.holder == fetch.holder
         raise QueueError("UNAVAILABLE", f"A payload of {fetch.size} bytes did not come: its holder does not answer.")
 
     def _came(self, message: Message) -> None:
