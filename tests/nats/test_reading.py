@@ -29,13 +29,11 @@ LINES = (
 class Connection:
     """A reader before nats-py's own parser, and what each of them took."""
 
-    def __init__(self, most_bytes: int = 1000) -> None:
+    def __init__(self) -> None:
         self.taken: list[tuple[Any, ...]] = []
         self.left: list[str] = []
         self._parser = Parser(self)
-        self.reader = MessageReader(
-            self._parse, self._idle, {1}, lambda: most_bytes, lambda *message: self.taken.append(message)
-        )
+        self.reader = MessageReader(self._parse, self._idle, {1}, lambda *message: self.taken.append(message))
 
     def _parse(self, data: bytes) -> None:
         parsing = self._parser.parse(data)  # type: ignore[no-untyped-call]
@@ -79,24 +77,15 @@ def test_messages_are_taken_whole_and_in_order_wherever_their_bytes_are_cut() ->
 def test_what_is_taken_does_not_pass_through_the_parser_of_nats_py() -> None:
     left: list[bytes] = []
     taken: list[bytes] = []
-    reader = MessageReader(left.append, lambda: True, {1}, lambda: 300, lambda *message: taken.append(message[3]))
-    for start in range(0, len(LINES[-1]), 50):
-        reader.feed(LINES[-1][start : start + 50])
-    assert (taken, left) == ([bytes(300)], [])
-
-
-def test_a_message_that_claims_more_than_the_broker_takes_is_left_to_the_parser() -> None:
-    connection = Connection(most_bytes=299)
-    connection.reader.feed(LINES[-1][:100])
-    assert connection._parser.needed == 300
-    connection.reader.feed(LINES[-1][100:])
-    assert [message[3] for message in connection.taken] == [bytes(300)]
+    reader = MessageReader(left.append, lambda: True, {1}, lambda *message: taken.append(message[3]))
+    reader.feed(LINES[0] + LINES[-1] + LINES[0][:9])
+    assert (taken, left) == ([b"hello", bytes(300)], [LINES[0][:9]])
 
 
 def test_lines_that_are_no_messages_are_left_to_the_parser() -> None:
     for line in (b"MSG a 1\r\n", b"MSG a x 1\r\n", b"HMSG a 1 9 3\r\n", b"MSG a 1 b c 3\r\n", b"\r\n", b"-ERR 'x'\r\n"):
         left: list[bytes] = []
-        reader = MessageReader(left.append, lambda: True, {1}, lambda: 100, lambda *_: None)
+        reader = MessageReader(left.append, lambda: True, {1}, lambda *_: None)
         reader.feed(line)
         assert left == [line]
 
@@ -117,7 +106,10 @@ async def test_messages_of_a_real_connection_are_taken_as_their_bytes_come(
     came: asyncio.Queue[Message] = asyncio.Queue()
     inbox = await connected.inbox(came.put_nowait)
     async with asyncio.timeout(30.0):
-        for payload in (b"small", bytes(900_000), b""):
+        await connected.send(inbox.subject, bytes(900_000))  # of many parts
+        assert (await came.get()).payload == bytes(900_000)
+        parsed.clear()
+        for payload in (b"small", b""):
             await connected.send(inbox.subject, payload)
             assert (await came.get()).payload == payload
     await connected.close()

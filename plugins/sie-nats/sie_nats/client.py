@@ -109,7 +109,7 @@ class DirectClient(Client):
                 waits = getattr(reader, "_waiter", None) is not None  # then it has nothing that is not read
                 return waits and not parser.buf and parser.state == AWAITING_CONTROL_LINE
 
-            direct = MessageReader(plain, idle, self._takes, lambda: self.max_payload, self._hand_over)
+            direct = MessageReader(plain, idle, self._takes, self._hand_over)
             setattr(reader, "feed_data", direct.feed)  # noqa: B010 - a method of this reader alone
         await super()._read_loop()
 
@@ -120,8 +120,6 @@ class DirectClient(Client):
             await super()._process_msg(sid, subject, reply, data, headers)
 
     def _hand_over(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
-        if sid not in self._takes:
-            return  # it ended while the message came
         pattern, take = self._takes[sid]
         self.stats["in_msgs"] += 1
         self.stats["in_bytes"] += len(data)
