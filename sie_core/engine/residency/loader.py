@@ -35,7 +35,7 @@ from sie_core.engine.residency.residency import Residency
 from sie_core.engine.timeouts import Timeouts
 from sie_core.memory import weight_bytes
 from sie_core.memory.estimates import Need
-from sie_core.memory.heap import trim_heap
+from sie_core.memory.heap import settle_heap, trim_heap
 from sie_core.plugins import PluginSet
 from sie_core.postprocess.converters import ConverterFailed, Converters, turned_on
 from sie_core.settings import Settings
@@ -90,7 +90,7 @@ class Loader:
                 adapter.unload()
                 raise
         finally:
-            trim_heap()
+            settle_heap()
 
     def _context(self, fetched: FetchedModel, report: StageReport) -> LoadContext:
         weights = None if fetched.weights is None else fetched.weights.folder

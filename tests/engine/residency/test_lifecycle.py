@@ -385,3 +385,20 @@ async def test_a_model_is_pinned_by_its_id_with_the_default_profile_too(engines)
     model = engines.model("model")
     engine = await engines.start(load=[model], pinned_models=(f"{model}:default",))
     assert engine.model(model).pinned
+
+
+async def test_what_a_load_made_is_old_to_the_garbage_collection_once_it_is_done(engines, monkeypatch):
+    load, made = FakeAdapter.__init__, []
+
+    def importing(self, *arguments, **fields):
+        made.append(["an object that stays, as those of a library do"])
+        load(self, *arguments, **fields)
+
+    monkeypatch.setattr(FakeAdapter, "__init__", importing)
+    gc.disable()
+    try:
+        await engines.start(load=[engines.model("model")])
+        old = {id(each) for each in gc.get_objects(generation=2)}
+        assert [id(each) in old for each in made] == [True]
+    finally:
+        gc.enable()
