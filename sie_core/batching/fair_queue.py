@@ -42,6 +42,8 @@ class FairQueue:
         self._clients: dict[Hashable, Client] = {}
         # Flows by when they were served last, or queued.
         self._unserved: OrderedDict[Flow, float] = OrderedDict()
+        # Whether a flow led the last batch for its age.
+        self._led_by_age = False
         self.time = VirtualTime()
         self._next_ticket = 0
 
@@ -76,12 +78,21 @@ class FairQueue:
 
     def next(self, now: float) -> Flow | None:
         """Return the flow whose oldest unit is to run next."""
+        return self.aged(now) or self._turns.first(self.time.now)
+
+    def aged(self, now: float) -> Flow | None:
+        """Return the flow that is to lead the next batch for its age, whatever its share; None where none is.
+
+        At most every other batch is led so: where all have waited for long, weights would count for nothing.
+        """
+        if self._led_by_age:
+            return None
         while (longest := self.longest_unserved()) is not None and self._unserved[longest] + AGE_S <= now:
             if longest.client.served <= self._unserved[longest]:
                 return longest
             # Its client was served meanwhile: many requests of one client must not each lead a batch before others.
             self._restart_age(longest, now)
-        return self._turns.first(self.time.now)
+        return None
 
     def longest_unserved(self) -> Flow | None:
         """Return the flow that has waited longest since it was queued or served."""
@@ -107,8 +118,9 @@ class FairQueue:
             self._put(flow)
         return queued
 
-    def served(self, flows: Sequence[Flow], cost: float, now: float) -> None:
-        """Note that a batch of `cost` took units of `flows`."""
+    def served(self, flows: Sequence[Flow], cost: float, now: float, *, led_by_age: bool) -> None:
+        """Note that a batch of `cost` took units of `flows`; `led_by_age` says whether `aged` chose the first."""
+        self._led_by_age = led_by_age
         for flow in flows:
             flow.client.served = now
             if flow in self._unserved:

@@ -52,12 +52,14 @@ class Flow:
         return min(self.units, key=lambda key: self.units[key][0][0]) if len(self.units) > 1 else next(iter(self.units))
 
     def begin_turn(self, quantum: float) -> None:
-        """Plan the next turn behind the last one, of all that is queued but `quantum` at most.
+        """Plan the next turn behind the last one, of all that is queued but `quantum`, or one unit, at most.
 
         With a deadline it is of all: what runs of such a request is of no use before its end, and several that ran in
         turns would all be late. In one turn each is through no later than it would be in many.
         """
-        turn = self.cost if self.deadline is not None else min(quantum, self.cost)
+        turn = float(self.cost)
+        if self.deadline is None and turn > quantum:
+            turn = max(quantum, self.units[self.key()][0][1].unit.cost)
         self.pace = self.client.flows / self.client.weight
         self.finish += (turn - self.left) * self.pace  # what it ran beyond its last turn counts
         self.start = self.finish - turn * self.pace

@@ -111,6 +111,7 @@ class BatchFormer:
         lane = self._queue.lanes[key]
         if device_busy and self._ready_at(flow, lane, now) > now:
             return None
+        led_by_age = flow is self._queue.aged(now)
         taken: list[QueuedUnit] = []
         flows: dict[Hashable, Flow] = {}
         cost, end_by, quantum = 0, inf, self._quantum()
@@ -132,7 +133,7 @@ class BatchFormer:
             end_by, cost = min(end_by, deadline), total
             taken.append(self._queue.take(flow, key, quantum))
             flow = lane.turns.first(self._queue.time.now)
-        self._queue.served(list(flows.values()), cost, now)
+        self._queue.served(list(flows.values()), cost, now, led_by_age=led_by_age)
         self._last_taken = now
         self._tidy()
         taken.sort(key=_cost)

@@ -88,7 +88,7 @@ def test_one_request_runs_in_the_order_of_its_units_but_for_the_company_of_their
 def test_an_oversized_unit_runs_alone():
     batches = former(max_cost=10)
     batches.add([queued(cost=3, request=1), queued(cost=50, request=2), queued(cost=3, request=3)])
-    assert [batch.cost for batch in drain(batches)] == [3, 50, 3]
+    assert [batch.cost for batch in drain(batches)] == [6, 50]
 
 
 def test_units_of_one_request_count_as_one_request():
