@@ -16,7 +16,7 @@ AGAIN_S = 1.0
 
 log = logging.getLogger(__name__)
 
-QUEUE_AGAIN_S = 0.5
+QUEUE_AGAIN_S = 1.0
 """Between looks for a queue that is not there yet."""
 
 Make = Callable[[], QueueTransport]
@@ -77,18 +77,30 @@ async def open_transport(make: Make, on_state: Callable[[ConnectionState], None]
 
 
 async def declare_queues(make: Make, queues: Sequence[QueueSettings]) -> None:
-    """Make queues, or change them to what is described, however long the broker is away at first.
+    """Make queues, or change them to what is described, however long the broker is away.
 
     Raises:
-        QueueError: `DENIED`: this user may not. `CONFIG`: what differs cannot be changed. `UNAVAILABLE`: there is no
-            answer.
+        QueueError: `DENIED`: this user may not. `CONFIG`: what differs cannot be changed.
     """
     transport = await open_transport(make, lambda _: None)
     try:
         for queue in queues:
-            await transport.declare_queue(queue)
+            await _declare(transport, queue)
     finally:
         await transport.close()
+
+
+async def _declare(transport: QueueTransport, queue: QueueSettings) -> None:
+    while True:
+        try:
+            await transport.declare_queue(queue)
+        except QueueError as error:
+            if error.failure != "UNAVAILABLE":
+                raise
+            log.warning("%s; the queue %s is made once it answers", error, queue.name)
+            await asyncio.sleep(AGAIN_S)
+        else:
+            return
 
 
 async def ensure_queue(transport: QueueTransport, queue: QueueSettings) -> None:
@@ -97,28 +109,23 @@ async def ensure_queue(transport: QueueTransport, queue: QueueSettings) -> None:
     Raises:
         QueueError: `CONFIG`: it is there with settings that cannot be changed.
     """
-    told = False
-    while not await _is_there(transport, queue):
-        if not told:
-            log.warning(
-                "the queue %s is not there yet, and this user may not make it: `sie cluster queues` does, by the user "
-                "of the config service", queue.name,
+    may_make, level = True, logging.WARNING
+    while True:
+        try:
+            if may_make:
+                await transport.declare_queue(queue)
+            else:
+                await transport.backlog(queue.name, queue.subjects[0])
+            return
+        except QueueError as error:
+            if error.failure == "DENIED" and may_make:
+                may_make = False
+                continue
+            if error.failure not in ("UNAVAILABLE", "NOT_FOUND"):
+                raise
+            log.log(
+                level, "the queue %s is not there yet (%s); where this user may not make it, `sie cluster queues` does",
+                queue.name, error,
             )  # fmt: skip
-        told = True
+            level = logging.DEBUG
         await asyncio.sleep(QUEUE_AGAIN_S)
-
-
-async def _is_there(transport: QueueTransport, queue: QueueSettings) -> bool:
-    try:
-        await transport.declare_queue(queue)
-    except QueueError as error:
-        if error.failure not in ("DENIED", "UNAVAILABLE"):
-            raise
-        log.debug("the queue %s cannot be declared: %s", queue.name, error)
-    else:
-        return True
-    try:
-        await transport.backlog(queue.name, queue.subjects[0])
-    except QueueError:
-        return False
-    return True

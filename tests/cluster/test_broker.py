@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+
 import pytest
 from pydantic import SecretStr
 
-from sie_core.cluster.broker import transport_maker
-from sie_core.contracts import PluginError
+from sie_core.cluster import broker
+from sie_core.cluster.broker import declare_queues, ensure_queue, transport_maker
+from sie_core.cluster.subjects import work_queue
+from sie_core.contracts import PluginError, QueueError, QueueFailure, QueueSettings, QueueTransport
 from sie_core.defaults import BUILTINS
+from sie_core.defaults.in_process_queue import sie_queue_transports
 from sie_core.plugins import discover
 from sie_core.settings import Settings, SettingsError
 
@@ -38,3 +44,52 @@ def test_settings_show_no_secret_and_give_the_transport_what_is_set() -> None:
     assert SECRET not in repr(settings)
     assert SECRET not in str(settings.model_dump())
     assert settings.queue_options() == {"user": "me", "password": SECRET, "storage": "file", "replicas": "1"}
+
+
+QUEUE = work_queue("_default")
+
+
+def refusing(make: Callable[[], QueueTransport], failures: list[QueueFailure]) -> tuple[QueueTransport, list[str]]:
+    """A connection on which queues are made once these failures are told; and the queues that were asked for."""
+    transport, asked = make(), list[str]()
+    declare = transport.declare_queue
+
+    async def refused(settings: QueueSettings) -> None:
+        asked.append(settings.name)
+        if failures:
+            raise QueueError(failures.pop(0), "not now")
+        await declare(settings)
+
+    transport.declare_queue = refused  # type: ignore[method-assign]
+    return transport, asked
+
+
+def connections() -> Callable[[], QueueTransport]:
+    (factory,) = sie_queue_transports()
+    return lambda: factory.create("memory://queues", {})
+
+
+async def test_queues_are_made_once_the_broker_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker, "AGAIN_S", 0.0)
+    transport, asked = refusing(connections(), ["UNAVAILABLE", "UNAVAILABLE"])
+    await asyncio.wait_for(declare_queues(lambda: transport, (QUEUE,)), 30)
+    assert asked == [QUEUE.name] * 3
+    transport, _ = refusing(connections(), ["DENIED"])
+    with pytest.raises(QueueError, match="not now"):
+        await declare_queues(lambda: transport, (QUEUE,))
+
+
+async def test_who_may_not_make_a_queue_asks_for_that_once_and_waits_until_it_is_there(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(broker, "QUEUE_AGAIN_S", 0.0)
+    make = connections()
+    transport, asked = refusing(make, ["UNAVAILABLE", *(["DENIED"] * 9)])
+    await transport.open()
+    waiting = asyncio.create_task(ensure_queue(transport, QUEUE))
+    async with asyncio.timeout(30):
+        while "sie cluster queues" not in caplog.text or len(asked) < 2:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0)
+        await declare_queues(make, (QUEUE,))
+        await waiting
+    assert len(asked) == 2
