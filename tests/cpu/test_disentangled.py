@@ -87,6 +87,7 @@ def test_low_rank_factors_change_positions_and_narrow_embeddings_too(
         ({"conv_kernel_size": 3}, "convolution"),
         ({"pos_att_type": ["c2p"]}, "both ways"),
         ({"relative_attention": False}, "both ways"),
+        ({"position_buckets": 7, "max_relative_positions": 33}, "beyond 33"),
     ],
 )
 def test_a_model_of_another_kind_is_left_to_another(
@@ -112,7 +113,13 @@ def test_a_wrong_column_of_far_distances_is_seen_at_load(
     if kernel_build.precision != "float32":
         pytest.skip("this test takes the tolerance of float32")
     right = Distances.rows
-    monkeypatch.setattr(Distances, "rows", lambda self, length: right(self, length).roll(1))
+
+    def wrong(self: Distances, length: int) -> torch.Tensor:
+        rows = right(self, length)
+        rows[1:-1] = rows[1:-1].roll(1)
+        return rows
+
+    monkeypatch.setattr(Distances, "rows", wrong)
     _, folder = saved(tmp_path, position_buckets=256, max_relative_positions=512)
     info = build(folder, sie_runners()).info
     assert info.name == "padded"

@@ -169,8 +169,14 @@ class Packer:
         return LayerLowRank(joined, output, up, self._low_rank(self._from_inner(lowers), _plain(uppers[0])))
 
     def distances(self, positions: RelativePositions) -> DistanceColumns:
-        """Say which columns of the tables distances have."""
+        """Say which columns of the tables distances have.
+
+        Raises:
+            RunnerUnfitError: It takes more columns than those of the distances up to `farthest`.
+        """
         found = positions.distances
+        if not found.bounded:
+            raise RunnerUnfitError(f"distances beyond {found.farthest} have relative positions of their own")
         columns = found.rows(found.farthest + 1).to(torch.int32)
         return DistanceColumns(
             self._keep(columns), found.farthest, found.own, round_up(len(positions.embeddings), self._kernels.panel)
