@@ -326,6 +326,12 @@ def _each_like(values: tuple[str, ...], pattern: str, wanted: str) -> tuple[str,
     return tuple(value.lower() for value in values)
 
 
+def with_broker(settings: Settings, url: str, options: Mapping[str, str]) -> Settings:
+    """Copy the settings with another broker and login; `options` are as `Settings.queue_options` has them."""
+    login = {f"nats_{name}": SecretStr(value) if name == "password" else value for name, value in options.items()}
+    return settings.model_copy(update={"nats_url": SecretStr(url), **login})
+
+
 def queue_variables(url: str, options: Mapping[str, str]) -> dict[str, str]:
     """Give the variables that name a broker and how to log in; `options` are as `Settings.queue_options` has them."""
     return {variable(f"nats_{name}"): value for name, value in {"url": url, **options}.items()}

@@ -10,14 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import SecretStr
-
 from sie_core.cluster.access import CONFIG, accesses, queues, user_name
 from sie_core.cluster.broker import declare_queues, transport_maker
 from sie_core.cluster.processes import Program, sie
 from sie_core.contracts import Access, LocalBroker, PluginError
 from sie_core.plugins import PluginSet
-from sie_core.settings import Settings, queue_variables, variable
+from sie_core.settings import Settings, queue_variables, variable, with_broker
 
 BEAT_MS = "1000"
 """Between heartbeats where the settings do not say: whoever looks at the table waits for them."""
@@ -86,13 +84,12 @@ def describe_programs(settings: Settings, plugins: PluginSet, folder: Path, work
             )
             for name in names
         ),
-        partial(declare_queues, transport_maker(_as_config(settings, broker), plugins), queues([settings.pool])),
+        partial(
+            declare_queues,
+            transport_maker(with_broker(settings, broker.url, broker.logins[CONFIG]), plugins),
+            queues([settings.pool]),
+        ),
     )
-
-
-def _as_config(settings: Settings, broker: LocalBroker) -> Settings:
-    login = {f"nats_{name}": value for name, value in broker.logins[CONFIG].items()}
-    return settings.model_copy(update={"nats_url": SecretStr(broker.url), **login})
 
 
 def _socket(folder: Path, worker: str) -> Path:
