@@ -146,7 +146,7 @@ def nothing_starves(factory: BatchPolicyFactory) -> None:
         for units in (*before, [patient]):
             policy.add(units)
         ahead = sum(map(len, before))
-        bound = 2 * (ahead + 1)
+        bound = 3 * (ahead + 1) // 2
         for taken in range(bound + 1):
             now += 0.001
             policy.add(traffic.request(now))

@@ -1,4 +1,4 @@
-"""Slices larger than a message: bounded until the adapter process has them, and fetched for nobody who has left."""
+"""Slices larger than a message count until the adapter process has them; a client that leaves ends the fetching."""
 
 from __future__ import annotations
 

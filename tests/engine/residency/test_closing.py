@@ -25,16 +25,22 @@ def run(loop: VirtualTimeLoop, play: Callable[[], Awaitable[None]]) -> None:
     assert broken == []
 
 
+async def about_to_close(world: World) -> asyncio.Task[None]:
+    """Load both models and begin a close, which has had one turn of the loop."""
+    await world.residency.start()
+    for name in ("a", "b"):
+        await world.lifecycle.load(world.catalog.resolve(name))
+    closing = asyncio.create_task(world.close())
+    await asyncio.sleep(0)
+    return closing
+
+
 def test_an_eviction_that_begins_in_the_tick_of_a_close_changes_no_state_after_it():
     loop = VirtualTimeLoop()
     world = World(loop, {"a": 400 * MB, "b": 400 * MB})
 
     async def play() -> None:
-        await world.residency.start()
-        for name in ("a", "b"):
-            await world.lifecycle.load(world.catalog.resolve(name))
-        closing = asyncio.create_task(world.close())
-        await asyncio.sleep(0)
+        closing = await about_to_close(world)
         record = world.registry.known("a")
         evicting = asyncio.create_task(world.unloader.unload(record, 30.0, evict=True))
         await closing
@@ -51,11 +57,7 @@ def test_a_model_that_is_removed_in_the_tick_of_a_close_holds_up_no_close():
     world = World(loop, {"a": 400 * MB, "b": 400 * MB})
 
     async def play() -> None:
-        await world.residency.start()
-        for name in ("a", "b"):
-            await world.lifecycle.load(world.catalog.resolve(name))
-        closing = asyncio.create_task(world.close())
-        await asyncio.sleep(0)
+        closing = await about_to_close(world)
         retiring = asyncio.create_task(world.lifecycle.retire(world.registry.retire("a")))
         await closing
         await retiring
