@@ -27,6 +27,9 @@ ECOSYSTEM = frozenset({"SIE_BASE_URL", "SIE_API_KEY"})
 
 Names = Annotated[tuple[str, ...], NoDecode]
 
+_NOT_OF_THE_BROKER = frozenset({"nats_url", "nats_config_trusted_producers"})
+"""Fields named `nats_…` that are no options of a queue transport."""
+
 
 class SettingsError(Exception):
     """A variable has a value that is not allowed; the message names all three."""
@@ -213,6 +216,54 @@ class Settings(BaseSettings):
     )
     bundle: str = Field("default", pattern=r"^[A-Za-z0-9_\-]+$", description="Bundle of models of a worker.")
 
+    # Config service
+    config_service_url: str | None = Field(
+        None,
+        pattern=r"^https?://[^\s/?#@]+(/[^\s?#@]*)?$",
+        description="Config service that gateways and workers take their model configs from: `http://host:8080`. "
+        "Unset: each takes those of its plugins and of `SIE_MODELS_DIR`.",
+    )
+    config_store_dir: Path | str = Field(
+        Path("config-store"),
+        description="Where the config service keeps what its API was told: a folder, or `s3://bucket/prefix`, "
+        "`gs://…`, `az://…`.",
+    )
+    config_restore: bool = Field(
+        True, description="Whether a config service starts with what its store holds; `false` starts an empty store."
+    )
+    bundles_dir: Path | None = Field(
+        None, description="Folder of the config service's bundles; unset: those that the installation holds."
+    )
+    admin_token: SecretStr | None = Field(
+        None, description="Token that may write configs; gateways and workers are not given it."
+    )
+    config_read_token: SecretStr | None = Field(
+        None, description="Token that may read configs, export included: what gateways and workers have."
+    )
+    auth_token: SecretStr | None = Field(None, description="Token that may read configs, but not the export.")
+    deployment_env: str | None = Field(
+        None,
+        description="`prod` or `production`: a config service without tokens answers nobody. Else, without tokens, "
+        "everybody may read and write.",
+    )
+    env: str | None = Field(None, description="Another name of `SIE_DEPLOYMENT_ENV`.")
+    nats_config_trusted_producers: Names = Field(
+        ("sie-config",),
+        description="Comma-separated names of config services whose broadcast changes are believed; one also stands "
+        "for those that begin with it and a hyphen.",
+    )
+    worker_config_poll_interval_ms: int = Field(
+        30_000,
+        ge=100,
+        description="Milliseconds between two looks of a gateway or worker at the config service's epoch, with jitter.",
+    )
+    worker_config_full_export_interval_ms: int = Field(
+        300_000,
+        ge=0,
+        description="Milliseconds between two exports that a gateway or worker fetches although the epoch is the same; "
+        "0: only at its start.",
+    )
+
     # Gateway
     gateway_timeout_s: float = Field(
         120.0, gt=0, le=900, description="Seconds a gateway waits for an answer before it says 504."
@@ -260,8 +311,8 @@ class Settings(BaseSettings):
     batch_policy: str = Field("default", description="Which registered batch policy is used.")
 
     def queue_options(self) -> dict[str, str]:
-        """Give what is set of `SIE_NATS_*` but the URL, by the rest of its name in lower case."""
-        names = [name for name in Settings.model_fields if name.startswith("nats_") and name != "nats_url"]
+        """Give what is set of a queue transport's `SIE_NATS_*` but the URL, by the rest of its name in lower case."""
+        names = [name for name in Settings.model_fields if name.startswith("nats_") and name not in _NOT_OF_THE_BROKER]
         named = {name.removeprefix("nats_"): getattr(self, name) for name in names}
         plain = {k: v.get_secret_value() if isinstance(v, SecretStr) else v for k, v in named.items()}
         return {name: str(value) for name, value in plain.items() if value is not None}
@@ -286,10 +337,17 @@ class Settings(BaseSettings):
         env_settings.env_vars = {name: value for name, value in environ.items() if not is_service_link(name, environ)}
         return init_settings, env_settings
 
-    @field_validator("models_dir", mode="before")
+    @field_validator("models_dir", "config_store_dir", mode="before")
     @classmethod
     def _path_or_url(cls, value: Any) -> Any:
         return Path(value) if isinstance(value, str) and "://" not in value else value
+
+    @field_validator("admin_token", "config_read_token", "auth_token")
+    @classmethod
+    def _sendable(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not re.fullmatch(r"[!-~]+", value.get_secret_value()):
+            raise ValueError("a token is printable ASCII without blanks and line ends")
+        return value
 
     @field_validator("cors_origins")
     @classmethod
@@ -307,6 +365,7 @@ class Settings(BaseSettings):
         "model_filter",
         "preload_models",
         "pinned_models",
+        "nats_config_trusted_producers",
         "plugins",
         "plugins_blocked",
         mode="before",
@@ -362,9 +421,10 @@ def load_settings(**arguments: Any) -> Settings:
 
 
 def _shown(field: str, value: Any) -> str:
-    """Write a bad value, unless the field holds a secret."""
+    """Write a bad value, unless the field holds a secret; a password in a URL is left out."""
     described = Settings.model_fields.get(field)
-    return "(a secret)" if described is not None and "Secret" in str(described.annotation) else repr(value)
+    secret = described is not None and "Secret" in str(described.annotation)
+    return "(a secret)" if secret else re.sub(r"//[^/]*@", "//…@", repr(value))
 
 
 def describe_settings() -> list[tuple[str, str, str]]:
@@ -378,6 +438,8 @@ def describe_settings() -> list[tuple[str, str, str]]:
             shown = ""
         elif isinstance(default, float):
             shown = f"{default:g}"
+        elif isinstance(default, tuple):
+            shown = ",".join(default)
         else:
             shown = str(default)
         rows.append((variable(name), shown, field.description or ""))

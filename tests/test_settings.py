@@ -62,6 +62,42 @@ def test_a_bad_value_names_the_variable_the_value_and_what_is_allowed(
     assert allowed in str(raised.value)
 
 
+@pytest.mark.parametrize("name", ["SIE_ADMIN_TOKEN", "SIE_CONFIG_READ_TOKEN", "SIE_AUTH_TOKEN"])
+@pytest.mark.parametrize("token", ["hush hush", "hush\n", "hüsh"])
+def test_a_token_that_no_header_can_hold_stops_the_start_and_is_not_printed(
+    monkeypatch: pytest.MonkeyPatch, name: str, token: str
+) -> None:
+    monkeypatch.setenv(name, token)
+    with pytest.raises(SettingsError, match=f"{name}=.a secret.*printable ASCII") as raised:
+        load_settings()
+    assert token not in str(raised.value)
+    monkeypatch.setenv(name, "hush-hush")
+    assert "hush" not in repr(load_settings())
+
+
+def test_a_config_service_is_named_by_a_url_without_login_and_a_password_in_one_is_not_printed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SIE_CONFIG_SERVICE_URL", "http://configs:8080/below")
+    assert load_settings().config_service_url == "http://configs:8080/below"
+    monkeypatch.setenv("SIE_CONFIG_SERVICE_URL", "http://admin:hush@configs:8080")
+    with pytest.raises(SettingsError, match=r"SIE_CONFIG_SERVICE_URL='http://…@configs") as raised:
+        load_settings()
+    assert "hush" not in str(raised.value)
+
+
+def test_the_store_of_the_config_service_is_a_folder_or_a_url() -> None:
+    assert load_settings(config_store_dir="kept").config_store_dir == Path("kept")
+    assert load_settings(config_store_dir="s3://bucket/kept").config_store_dir == "s3://bucket/kept"
+
+
+def test_options_of_the_broker_are_those_that_a_transport_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIE_NATS_USER", "config")
+    monkeypatch.setenv("SIE_NATS_CONFIG_TRUSTED_PRODUCERS", "ours")
+    assert load_settings().nats_config_trusted_producers == ("ours",)
+    assert load_settings().queue_options() == {"user": "config", "storage": "file", "replicas": "1"}
+
+
 def test_a_bad_argument_is_named_as_the_option_it_came_from() -> None:
     with pytest.raises(SettingsError, match=r"--http-port='x'"):
         load_settings(http_port="x")
@@ -143,6 +179,7 @@ def test_every_setting_is_described_with_its_variable_and_default() -> None:
     assert rows["SIE_HTTP_PORT"][0] == "8080"
     assert rows["SIE_HF_FALLBACK"][0] == "true"
     assert rows["SIE_MODEL_FILTER"][0] == ""
+    assert rows["SIE_NATS_CONFIG_TRUSTED_PRODUCERS"][0] == "sie-config"
     assert rows["SIE_MAX_BATCH_WAIT_MS"][0] == "10"
     assert all(meaning.endswith(".") for _, meaning in rows.values())
     assert Path(rows["SIE_MODELS_DIR"][0]) == Settings().models_dir
