@@ -86,6 +86,13 @@ def health_subject(worker: str) -> str:
 EVERY_HEALTH = "sie.health.*"
 EVERY_CONFIG = "sie.config.>"
 """Changes of model configs, told by the config service alone."""
+ALL_MODELS = "sie.config.models._all"
+"""The changes of every model's config, whatever its bundles."""
+
+
+def config_subject(bundle: str) -> str:
+    """Name the changes of the configs of one bundle's models."""
+    return subject("sie", "config", "models", bundle)
 
 
 def is_inbox(subject: str, own_inbox: str) -> bool:

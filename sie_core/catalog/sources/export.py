@@ -107,13 +107,18 @@ def write_export(registry: Registry, sources: Mapping[str, str], generated_at: s
     }
 
 
-def _exported(config: ModelConfig, registry: Registry, source: str) -> dict[str, Any]:
+def bundles_by_profile(config: ModelConfig, registry: Registry) -> dict[str, list[str]]:
+    """Name the bundles that serve each profile of a config; profiles that none serves are left out."""
     routes = {model.profile.name: registry.routes.get(model.id) for model in profiles_of(config)}
-    by_profile = {name: list(route.compatible) for name, route in routes.items() if route is not None}
+    return {name: list(route.compatible) for name, route in routes.items() if route is not None}
+
+
+def _exported(config: ModelConfig, registry: Registry, source: str) -> dict[str, Any]:
+    by_profile = bundles_by_profile(config, registry)
     affected = {bundle for bundles in by_profile.values() for bundle in bundles}
     return {
         "model_id": config.id,
-        "model_config": _content(config),
+        "model_config": exported_content(config),
         "raw_yaml": config.text,
         "affected_bundles": [name for name in registry.bundles if name in affected],
         "bundles_by_profile": by_profile,
@@ -122,7 +127,7 @@ def _exported(config: ModelConfig, registry: Registry, source: str) -> dict[str,
     }
 
 
-def _content(config: ModelConfig) -> Mapping[str, Any]:
+def exported_content(config: ModelConfig) -> Mapping[str, Any]:
     """Return what a config says, with paths that are relative to its own folder made absolute.
 
     Others have no such folder; they need the weights under the same path.
