@@ -21,7 +21,7 @@ from sie_core.contracts import InferenceError, LoadWait, ResolvedModel
 from sie_core.engine.metrics import EngineMetrics
 from sie_core.engine.models.load_failure import FailedLoad, failed_load
 from sie_core.engine.models.loaded import LoadedModel
-from sie_core.engine.models.record import ON_THE_WAY, RESTING, ModelRecord, Registry, State, Took
+from sie_core.engine.models.record import LEAST_RETRY_S, ON_THE_WAY, RESTING, ModelRecord, Registry, State, Took
 from sie_core.engine.requests.errors import unavailable
 from sie_core.engine.residency.loader import Loader
 from sie_core.engine.residency.residency import Residency
@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 LOADS_REMEMBERED = 16
 # How much longer a load is waited for than it was predicted to take at most, as a share.
 ERROR_SHARE = 0.25
+# What other models took tells little of a first load: it is waited for only where it may end as soon as this.
+GUESSED_S = 0.5
 
 
 @dataclass(slots=True, eq=False)
@@ -70,9 +72,7 @@ class Lifecycle:
         if (loaded := self._ready(record)) is not None:
             record.came_back()
             return loaded, loaded.leases.acquire()
-        if wait.if_soon and self._remaining_s(record) > wait.seconds:
-            raise self._not_ready(record)
-        until = self.clock() + wait.seconds * (1 + ERROR_SHARE if wait.if_soon else 1)
+        until = self.clock() + self._wait_s(record, wait)
         with wait.place() as may_wait:
             while may_wait and (left_s := until - self.clock()) > 0:
                 await record.at_rest(left_s)
@@ -223,6 +223,24 @@ class Lifecycle:
         if not self._took:
             return Took(0.0, error_spec("MODEL_LOADING").retry_after_s or 0.0)
         return Took(*map(median, zip(*self._took, strict=True)))
+
+    def _wait_s(self, record: ModelRecord, wait: LoadWait) -> float:
+        # Say how long a request waits for a load; 0 where its client is told to come back at once.
+        if not wait.if_soon:
+            return wait.seconds
+        left_s = self._remaining_s(record)
+        if record.took is not None:
+            return wait.seconds * (1 + ERROR_SHARE) if left_s <= wait.seconds else 0.0
+        # A load that takes longer than was guessed may take any time: nobody begins to wait for it, or goes on.
+        guess_holds = left_s <= min(wait.seconds, GUESSED_S) and not self._overdue(record)
+        return left_s * (1 + ERROR_SHARE) if guess_holds else 0.0
+
+    def _overdue(self, record: ModelRecord) -> bool:
+        # Whether a stage of a first load has taken longer than was guessed.
+        guessed_s = {State.FETCHING: self._typical().fetch, State.LOADING: self._typical().work}.get(record.state)
+        if guessed_s is None:
+            return False
+        return self.clock() - record.stage_started > guessed_s * (1 + ERROR_SHARE) + LEAST_RETRY_S
 
     def _remaining_s(self, record: ModelRecord) -> float:
         return record.remaining_s(self._typical(), self.residency.loads.turn_s(record.resolved.id))

@@ -143,21 +143,63 @@ def test_a_request_without_a_place_to_wait_in_is_told_to_come_back():
     played(play, "a")
 
 
-def test_a_first_load_is_predicted_by_those_of_other_models_and_without_any_not_waited_for():
+def first_loads(play: Callable[[World], Awaitable[None]], **load_s: float) -> None:
+    """Play something with models that nobody loaded before; `load_s` names them, and what their loads take."""
     loop = VirtualTimeLoop()
-    world = World(loop, {"a": MB, "b": MB})
+    world = World(loop, dict.fromkeys(load_s, MB))
+    load = world.load
 
-    async def play() -> None:
+    def timed(fetched: Any, report: Any) -> Any:
+        world.load_s = lambda: load_s[fetched.resolved.id]  # type: ignore[method-assign]
+        return load(fetched, report)
+
+    world.load = timed  # type: ignore[method-assign]
+
+    async def whole() -> None:
         await world.residency.start()
-        assert await told(world, "a") == 5.0
-        await world.lifecycle.load(world.catalog.resolve("a"))
-        assert await use(world, "b") == pytest.approx(LOAD_S)
+        await play(world)
         await world.close()
 
     try:
-        loop.run_until_complete(asyncio.wait_for(play(), 10_000.0))
+        loop.run_until_complete(asyncio.wait_for(whole(), 10_000.0))
     finally:
         loop.close()
+
+
+def test_a_first_load_without_any_other_to_guess_by_is_not_waited_for():
+    async def play(world: World) -> None:
+        assert await told(world, "a") == 5.0
+
+    first_loads(play, a=0.2)
+
+
+def test_a_first_load_is_waited_for_where_other_models_loaded_at_once():
+    async def play(world: World) -> None:
+        await world.lifecycle.load(world.catalog.resolve("a"))
+        assert await use(world, "b") == pytest.approx(0.2)
+
+    first_loads(play, a=0.2, b=0.2)
+
+
+def test_a_first_load_is_not_waited_for_where_other_models_took_a_second():
+    async def play(world: World) -> None:
+        await world.lifecycle.load(world.catalog.resolve("a"))
+        assert await told(world, "b") == pytest.approx(LOAD_S)
+
+    first_loads(play, a=LOAD_S, b=LOAD_S)
+
+
+def test_a_first_load_that_takes_longer_than_was_guessed_is_waited_for_no_longer():
+    async def play(world: World) -> None:
+        await world.lifecycle.load(world.catalog.resolve("quick"))
+        asked = world.loop.time()
+        with pytest.raises(InferenceError, match="is being loaded"):
+            await use(world, "slow")
+        assert world.loop.time() - asked == pytest.approx(1.25 * 0.2)
+        await asyncio.sleep(0.2)
+        assert await told(world, "slow") >= 0.1
+
+    first_loads(play, quick=0.2, slow=5.0)
 
 
 def test_clients_of_eight_models_of_which_one_fits_wait_for_loads_and_for_little_else():
