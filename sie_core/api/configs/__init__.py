@@ -1,0 +1,1 @@
+"""What config service and gateway alike tell of model configs and bundles."""
