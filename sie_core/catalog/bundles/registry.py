@@ -13,7 +13,7 @@ from sie_core.catalog.bundles.hashes import bundles_hash, config_hashes_hash, co
 from sie_core.catalog.bundles.placement import BundleView
 from sie_core.catalog.configs.snapshot import Catalog, listed_id, profiles_of
 from sie_core.catalog.wording import short
-from sie_core.contracts import InferenceError, InvalidInput, ResolvedModel
+from sie_core.contracts import InferenceError, InvalidInput, ModelConfig, ResolvedModel
 from sie_core.contracts.model.config import DEFAULT_POOL
 
 DEFAULT_QUEUE_POOL = "_default"
@@ -50,6 +50,8 @@ class Registry:
     """By bundle and the public name of a pool."""
     bundles_hash: str
     config_hashes_hash: str
+    rows: Mapping[str, Mapping[str, Mapping[str, str]]]
+    """What the hashes are made of: by bundle, public name of a pool and model."""
     _any_case: Mapping[str, str]
     """Listed ids by themselves in lower case."""
 
@@ -112,14 +114,13 @@ def make_registry(catalog: Catalog, bundles: Sequence[BundleView], bundles_of: B
     routes: dict[str, Route] = {}
     for config in catalog.configs.values():
         row = config_row(config)
-        pool = DEFAULT_QUEUE_POOL if config.pool == DEFAULT_POOL else config.pool
         for model in profiles_of(config):
             serving = bundles_of(model)
             compatible = tuple(bundle.name for bundle in ordered if bundle.name in serving)
             for name in compatible:
                 rows[name][config.pool][config.id] = row
             if compatible and model.id in catalog.entries:
-                routes[model.id] = Route(catalog.entries[model.id], compatible[0], compatible, pool)
+                routes[model.id] = Route(catalog.entries[model.id], compatible[0], compatible, queue_pool(config))
     hashes = {
         name: hash_rows({id_: row for rows_of_pool in pools.values() for id_, row in rows_of_pool.items()})
         for name, pools in rows.items()
@@ -132,8 +133,19 @@ def make_registry(catalog: Catalog, bundles: Sequence[BundleView], bundles_of: B
         {name: {pool: hash_rows(pools[pool]) for pool in sorted(pools)} for name, pools in rows.items()},
         bundles_hash(ordered),
         config_hashes_hash(hashes),
-        {name.lower(): name for name in reversed(list(catalog.entries))},
+        {name: dict(pools) for name, pools in rows.items()},
+        any_case(catalog),
     )
+
+
+def queue_pool(config: ModelConfig) -> str:
+    """Name the queue pool whose workers serve a config."""
+    return DEFAULT_QUEUE_POOL if config.pool == DEFAULT_POOL else config.pool
+
+
+def any_case(catalog: Catalog) -> Mapping[str, str]:
+    """Map the ids of a catalog in lower case to what they are listed under; the first of several counts."""
+    return {name.lower(): name for name in reversed(list(catalog.entries))}
 
 
 def _parsed(name: str) -> tuple[str | None, str]:
