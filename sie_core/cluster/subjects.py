@@ -18,7 +18,7 @@ _TOKEN = r"[!-)+-\-/-=?-~]+"
 _PLAIN = re.compile(rf"{_TOKEN}(?:\.{_TOKEN}){{2,}}")
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=16_384)
 def work_subject(model: str, pool: str, bundle: str) -> str:
     """Name the subject of a model's work. Resource pool, machine profile and bucket are the defaults."""
     return subject("sie", "work", pool, "default", "any", bundle, model, "0")

@@ -18,6 +18,7 @@ from sie_core.cluster.broker import transport_maker
 from sie_core.cluster.gateway.backend import QueueBackend
 from sie_core.cluster.gateway.dispatcher import Dispatcher
 from sie_core.cluster.gateway.metrics import GatewayMetrics
+from sie_core.cluster.gateway.routing import Router, own_registry
 from sie_core.cluster.gateway.workers import Workers
 from sie_core.cluster.ipc.listening import listen_on
 from sie_core.cluster.messages.status import WorkerStatus, encode_status
@@ -96,7 +97,8 @@ async def running(folder: Path, **chosen: Any) -> AsyncIterator[Cluster]:
     await dispatcher.open()
     workers = Workers(settings.health_publish_interval_ms / 1000, dispatcher.tell_again)
     await dispatcher.transport.subscribe(EVERY_HEALTH, workers.heard)
-    backend = QueueBackend(dispatcher, workers, plugins, engine.catalog, settings.gateway_timeout_s)
+    router = Router(settings.pool, own_registry(engine.catalog, settings))
+    backend = QueueBackend(dispatcher, workers, plugins, router, settings.gateway_timeout_s)
     work = asyncio.create_task(sidecar.run())
     async with contextlib.AsyncExitStack() as clients:
         client, alone = [

@@ -15,7 +15,7 @@ from sie_core import __version__
 from sie_core.api.body.negotiation import JSON_TYPE
 from sie_core.api.context import Api
 from sie_core.api.openapi.descriptions import lookup, probe
-from sie_core.contracts import FleetBackend, Health
+from sie_core.contracts import FleetBackend, Health, InferenceError, ModelInfo
 
 
 class HealthReply(BaseModel):
@@ -69,7 +69,7 @@ def describe_health(api: Api) -> dict[str, Any]:
     """Describe the server in the fields a gateway's `/health` has; a standalone one has no workers but itself."""
     health = api.backend.health()
     problems = [each for each in (health.live_problem, ready_problem(api, health), *health.notes) if each]
-    held = [model for model in api.backend.models() if model.state != "available"]
+    held = [model for model in _models(api) if model.state != "available"]
     loaded = sum(model.state == "loaded" for model in held)
     workers = list(api.backend.workers()) if isinstance(api.backend, FleetBackend) else None
     status = "unhealthy" if health.live_problem else "degraded" if problems else "healthy"
@@ -88,6 +88,14 @@ def describe_health(api: Api) -> dict[str, Any]:
         "configured_gpu_types": [],
         "live_gpu_types": [],
     }
+
+
+def _models(api: Api) -> list[ModelInfo]:
+    """List the models; none where the backend does not know them yet."""
+    try:
+        return api.backend.models()
+    except InferenceError:
+        return []
 
 
 def ready_problem(api: Api, health: Health) -> str | None:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sie_core.catalog.bundles.hashes import bundles_hash, config_hashes_hash, config_row, hash_rows
 from sie_core.catalog.bundles.placement import BundleView
+from sie_core.catalog.bundles.reading import DEFAULT_PRIORITY
 from sie_core.catalog.configs.snapshot import Catalog, listed_id, profiles_of
 from sie_core.catalog.wording import short
 from sie_core.contracts import InferenceError, InvalidInput, ModelConfig, ResolvedModel
@@ -54,6 +55,8 @@ class Registry:
     """What the hashes are made of: by bundle, public name of a pool and model."""
     _any_case: Mapping[str, str]
     """Listed ids by themselves in lower case."""
+    epochs: Mapping[str, int] = field(default_factory=dict)
+    """The config service's epoch of the last change of each config, by id; those it never changed have none."""
 
     def resolve(self, name: str, bundle: str | None = None) -> Route:
         """Find where `id`, `id:profile` or `bundle:/id[:profile]` is served; upper and lower case count alike.
@@ -100,7 +103,9 @@ class Registry:
         )
 
 
-def make_registry(catalog: Catalog, bundles: Sequence[BundleView], bundles_of: BundlesOf) -> Registry:
+def make_registry(
+    catalog: Catalog, bundles: Sequence[BundleView], bundles_of: BundlesOf, epochs: Mapping[str, int] | None = None
+) -> Registry:
     """Make the registry of a catalog.
 
     Args:
@@ -108,6 +113,7 @@ def make_registry(catalog: Catalog, bundles: Sequence[BundleView], bundles_of: B
             every machine of a cluster has to agree on.
         bundles: Every bundle.
         bundles_of: Names the bundles that serve a model; called once for each.
+        epochs: Of the last change of each config, by id.
     """
     ordered = sorted(bundles, key=lambda each: (each.priority, each.name))
     rows: dict[str, dict[str, dict[str, str]]] = {bundle.name: defaultdict(dict) for bundle in ordered}
@@ -134,6 +140,25 @@ def make_registry(catalog: Catalog, bundles: Sequence[BundleView], bundles_of: B
         bundles_hash(ordered),
         config_hashes_hash(hashes),
         {name: dict(pools) for name, pools in rows.items()},
+        any_case(catalog),
+        epochs or {},
+    )
+
+
+def registry_of_one_bundle(catalog: Catalog, bundle: str, pool: str) -> Registry:
+    """Make the registry of a catalog without a config service: one bundle serves every model, from one queue pool.
+
+    There are no hashes: nobody else holds these configs.
+    """
+    return Registry(
+        catalog,
+        {bundle: BundleView(bundle, DEFAULT_PRIORITY)},
+        {name: Route(model, bundle, (bundle,), pool) for name, model in catalog.entries.items()},
+        {},
+        {},
+        "",
+        "",
+        {},
         any_case(catalog),
     )
 

@@ -10,9 +10,11 @@ from typing import Any
 from sie_sdk.wire import pack, unpack
 
 from sie_core.catalog import Catalog
+from sie_core.catalog.bundles.registry import Registry
 from sie_core.catalog.info import describe
 from sie_core.cluster.gateway.dispatcher import Dispatcher
 from sie_core.cluster.gateway.flight import Flight
+from sie_core.cluster.gateway.routing import NO_CATALOG, Router
 from sie_core.cluster.gateway.slicing import Packed
 from sie_core.cluster.gateway.workers import Workers
 from sie_core.cluster.messages.requests import load_wait_row, pack_item, pack_shared
@@ -41,20 +43,29 @@ class QueueBackend:
         dispatcher: Carries them.
         workers: Those that are heard of.
         plugins: What is installed here; workers may have more.
-        catalog: The models that are served.
+        router: Finds where requests go.
         timeout_s: How long a request may take.
     """
 
     def __init__(
-        self, dispatcher: Dispatcher, workers: Workers, plugins: PluginSet, catalog: Catalog, timeout_s: float
+        self, dispatcher: Dispatcher, workers: Workers, plugins: PluginSet, router: Router, timeout_s: float
     ) -> None:
-        self.catalog = catalog
         self._dispatcher, self._workers, self._plugins, self._timeout_s = dispatcher, workers, plugins, timeout_s
+        self._router = router
         self._note: str | None = None
 
-    def follow(self, catalog: Catalog) -> None:
-        """Serve another snapshot from now on."""
-        self.catalog = catalog
+    @property
+    def catalog(self) -> Catalog:
+        """The models that are served.
+
+        Raises:
+            InferenceError: `QUEUE_UNAVAILABLE`: the config service has not told yet.
+        """
+        return self._router.registry.catalog
+
+    def follow(self, registry: Registry) -> None:
+        """Serve another snapshot from now on; requests under way keep where they go."""
+        self._router.known = registry
 
     def note(self, problem: str | None) -> None:
         """Take why the catalog cannot be followed just now; None once it can again."""
@@ -62,10 +73,10 @@ class QueueBackend:
 
     async def infer(self, request: InferenceRequest) -> InferenceReply:
         """Have workers answer a request."""
-        self.catalog.resolve(request.model)
+        to = self._router.route(request.model)
         arrived = time.monotonic()
         packed = Packed(
-            request.model,
+            to.model.id,
             request.operation,
             request.request_id,
             pack_shared(request),
@@ -73,6 +84,9 @@ class QueueBackend:
             b"" if request.query is None else pack_item(request.query),
             request.client,
             request.priority,
+            to.pool,
+            to.subject,
+            to.config_epoch,
         )
         flight = await self._dispatcher.carry(packed, self._left_s(request.deadline), _trace())
         return _reply(flight, 1000 * (time.monotonic() - arrived))
@@ -96,11 +110,11 @@ class QueueBackend:
 
     def model(self, model: str) -> ModelInfo:
         """Describe one model."""
-        return self._describe(self.catalog.resolve(model))
+        return self._describe(self._router.registry.resolve(model).model)
 
     def accepts_token_ids(self, model: str) -> bool:
         """Whether the model's config takes token ids in place of text."""
-        return self.catalog.resolve(model).config.accept_token_ids
+        return self._router.registry.resolve(model).model.config.accept_token_ids
 
     def plugins(self) -> list[Mapping[str, Any]]:
         """Describe the plugins of this process."""
@@ -108,10 +122,11 @@ class QueueBackend:
 
     def health(self) -> Health:
         """Say what is wrong. A gateway is ready once it has a catalog: with the broker away it answers by type."""
-        notes = [self._dispatcher.problem, self._note, self.catalog.note]
+        known = self._router.known
+        notes = [self._dispatcher.problem, self._note, known and known.catalog.note]
         if self._dispatcher.problem is None and not any(worker.up for worker in self._workers):
             notes.append("no worker takes work")
-        return Health(None, None, tuple(note for note in notes if note))
+        return Health(None, None if known else NO_CATALOG, tuple(note for note in notes if note))
 
     def workers(self) -> list[WorkerInfo]:
         """List the workers that were heard of lately."""
@@ -142,9 +157,18 @@ class QueueBackend:
         shared: Mapping[str, Any],
         values: Sequence[Any],
     ) -> list[bytes]:
-        self.catalog.resolve(request.model)
+        to = self._router.route(request.model)
         told = pack({**shared, "load_wait": load_wait_row(request.load_wait)})
-        packed = Packed(request.model, operation, request.request_id, told, [pack(value) for value in values])
+        packed = Packed(
+            to.model.id,
+            operation,
+            request.request_id,
+            told,
+            [pack(value) for value in values],
+            pool=to.pool,
+            subject=to.subject,
+            config_epoch=to.config_epoch,
+        )
         flight = await self._dispatcher.carry(packed, self._left_s(request.deadline), _trace())
         return _items(flight)
 

@@ -27,11 +27,12 @@ from sie_core.cluster.subjects import (
     is_inbox,
     needed_subject,
     work_queue,
-    work_subject,
 )
 from sie_core.contracts import ConnectionState, Message, QueueError, QueueTransport, Work
 from sie_core.settings import Settings
 
+POOL_WAIT_S = 5.0
+"""How long a request waits for the queue of its pool, which others may have to make."""
 NEEDED_S = 30.0
 """How often workers are told at most that a model is asked for."""
 LOOK_S, UNANSWERED_S, GONE_S = 0.5, 2.0, 0.25
@@ -54,7 +55,7 @@ class Dispatcher:
 
     Args:
         make: Makes the transport.
-        settings: Pool, bundle, limits.
+        settings: Pool, limits.
         metrics: Counts.
         store: Where payloads larger than a message go.
     """
@@ -63,7 +64,9 @@ class Dispatcher:
         self, make: Make, settings: Settings, metrics: GatewayMetrics, store: PayloadStore | None = None
     ) -> None:
         self._make, self._settings, self._metrics = make, settings, metrics
-        self._queue = work_queue(settings.pool)
+        self._pools: set[str] = set()
+        """The queue pools that requests go to, whose queues are there."""
+        self._pools_to_come: dict[str, asyncio.Task[None]] = {}
         self._transport: QueueTransport | None = None
         self._store, self._room = store, Room(FETCHED_BYTES)
         self._holder: Holder | None = None
@@ -106,7 +109,8 @@ class Dispatcher:
         transport = await open_transport(self._make, self._changed)
         inbox = await transport.inbox(self._arrived)
         self._reply = inbox.subject
-        await ensure_queue(transport, self._queue)
+        await ensure_queue(transport, work_queue(self._settings.pool))
+        self._pools.add(self._settings.pool)
         self._holder = Holder(transport, BULK_BYTES, self._store, frames=self._settings.payload_frames)
         self._fetcher = Fetcher(transport, self._store)
         self._transport = transport
@@ -114,7 +118,7 @@ class Dispatcher:
 
     async def close(self) -> None:
         """Disconnect, once those who left are cancelled."""
-        for task in self._beside:
+        for task in (*self._beside, *self._pools_to_come.values()):
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=CLOSE_S)
@@ -126,8 +130,8 @@ class Dispatcher:
     def tell_again(self) -> None:
         """Tell workers anew which models are asked for: one has come that was not told."""
         self._told.clear()
-        for model in {flight.packed.model for flight in self._flights.values()}:
-            self._run(self._tell_needed(model))
+        for pool, subject in {(flight.packed.pool, flight.packed.subject) for flight in self._flights.values()}:
+            self._run(self._tell_needed(pool, subject))
 
     async def carry(self, packed: Packed, left_s: float, trace: str | None) -> Flight:
         """Send a request and wait for its results.
@@ -141,7 +145,9 @@ class Dispatcher:
         most = min(transport.max_payload // 2, batch_bytes(self._settings))
         flight = self._flights[reply] = Flight(packed, reply, left_s, most, trace, self)
         try:
-            await self._tell_needed(packed.model)
+            if packed.pool not in self._pools:
+                await self._wait_for_pool(packed.pool, left_s)
+            await self._tell_needed(packed.pool, packed.subject)
             await flight.run()
         finally:
             del self._flights[reply]
@@ -150,10 +156,25 @@ class Dispatcher:
                 self._withdraw(part)
         return flight
 
+    async def _wait_for_pool(self, pool: str, left_s: float) -> None:
+        """Wait a little for the queue of a pool that a model's config names."""
+        if pool not in self._pools_to_come:
+            self._pools_to_come[pool] = asyncio.create_task(ensure_queue(self.transport, work_queue(pool)))
+        try:
+            async with asyncio.timeout(min(left_s, POOL_WAIT_S)):
+                await asyncio.shield(self._pools_to_come[pool])
+        except TimeoutError:
+            raise queue_error(QueueError("UNAVAILABLE", f"the queue of the pool {pool} is not there")) from None
+        except QueueError as error:
+            self._pools_to_come.pop(pool, None)
+            raise queue_error(error) from error
+        self._pools_to_come.pop(pool, None)
+        self._pools.add(pool)
+        await self._tell_alive()
+
     async def publish(self, flight: Flight, part: Part, payload: bytes) -> None:
         """Hand a slice to the queue."""
         attempt = part.head.attempt
-        subject = work_subject(part.head.model, self._settings.pool, self._settings.bundle)
         ttl_s = flight.until - time.monotonic() + TTL_MARGIN_S
         transport = self.transport
         if len(payload) > transport.max_payload:
@@ -167,9 +188,9 @@ class Dispatcher:
                 flight.stored(part, attempt, outcome)
             elif part.result is None and isinstance(outcome, int):
                 # It was cancelled before the broker had said where it is.
-                self._run(self._delete(outcome))
+                self._run(self._delete(flight.packed.pool, outcome))
 
-        await transport.publish(Work(subject, part.head.id, payload, max(1.0, ttl_s)), stored)
+        await transport.publish(Work(flight.packed.subject, part.head.id, payload, max(1.0, ttl_s)), stored)
 
     async def _offer(self, flight: Flight, part: Part, payload: bytes) -> bytes:
         """Hold a slice that is larger than a message until it is fetched; return what travels in its place."""
@@ -192,41 +213,40 @@ class Dispatcher:
     def bury(self, flight: Flight, part: Part, why: str) -> None:
         """Keep a slice for the operator."""
         self._metrics.dead.inc()
-        self._run(bury(self.transport, self._settings.pool, part.head, why, flight.pack(part, 0.0)))
+        self._run(bury(self.transport, flight.packed.pool, part.head, why, flight.pack(part, 0.0)))
 
     def cancel(self, flight: Flight) -> None:
         """Delete what waits, and have sidecars drop what they hold."""
         parts = flight.on_the_way()
         if parts and self._transport is not None:
             self._metrics.cancelled.inc(len(parts))
-            self._run(self._cancel(flight.reply, [part.sequence for part in parts]))
+            self._run(self._cancel(flight.packed.pool, flight.reply, [part.sequence for part in parts]))
 
-    async def _cancel(self, reply: str, sequences: list[int | None]) -> None:
+    async def _cancel(self, pool: str, reply: str, sequences: list[int | None]) -> None:
         try:
-            await self.transport.send(cancel_subject(self._settings.pool), reply.encode())
+            await self.transport.send(cancel_subject(pool), reply.encode())
         except QueueError as error:
             log.warning("a request that nobody waits for could not be cancelled: %s", error)
         for sequence in sequences:
             if sequence is not None:
-                await self._delete(sequence)
+                await self._delete(pool, sequence)
 
-    async def _delete(self, sequence: int) -> None:
+    async def _delete(self, pool: str, sequence: int) -> None:
         try:
-            await self.transport.delete_work(self._queue.name, sequence)
+            await self.transport.delete_work(work_queue(pool).name, sequence)
         except QueueError as error:
             log.warning("work that nobody waits for could not be deleted, it ends with its time: %s", error)
 
-    async def _tell_needed(self, model: str) -> None:
-        """Have workers pull the work of a model, where they were not told lately."""
+    async def _tell_needed(self, pool: str, subject: str) -> None:
+        """Have workers of a pool pull the work of a subject, where they were not told lately."""
         now = time.monotonic()
-        if now - self._told.get(model, -NEEDED_S) < NEEDED_S:
+        if now - self._told.get(subject, -NEEDED_S) < NEEDED_S:
             return
-        self._told[model] = now
-        work = work_subject(model, self._settings.pool, self._settings.bundle)
+        self._told[subject] = now
         try:
-            await self.transport.send(needed_subject(self._settings.pool), work.encode())
+            await self.transport.send(needed_subject(pool), subject.encode())
         except QueueError:
-            self._told.pop(model, None)
+            self._told.pop(subject, None)
 
     def _arrived(self, message: Message) -> None:
         flight = self._flights.get(message.subject)
@@ -296,8 +316,9 @@ class Dispatcher:
 
     async def _tell_alive(self) -> None:
         head = {"inbox": self._reply, "beat_s": self._settings.health_publish_interval_ms / 1000}
-        with contextlib.suppress(QueueError):
-            await self.transport.send(gateways_subject(self._settings.pool), encode(head))
+        for pool in tuple(self._pools):
+            with contextlib.suppress(QueueError):
+                await self.transport.send(gateways_subject(pool), encode(head))
 
     async def _look_after(self) -> None:
         """Look up slices without a result: where the message is gone, the result was lost."""
@@ -320,7 +341,7 @@ class Dispatcher:
     async def _look_up(self, flight: Flight, part: Part, sequence: int) -> None:
         part.looked_at = time.monotonic()
         try:
-            if await self.transport.holds_work(self._queue.name, sequence):
+            if await self.transport.holds_work(work_queue(flight.packed.pool).name, sequence):
                 part.missed_at = None
                 return
         except QueueError:

@@ -105,6 +105,7 @@ class Flight:
                     client=packed.client,
                     priority=packed.priority,
                     trace=trace,
+                    config_epoch=packed.config_epoch,
                 ),
                 span,
             )

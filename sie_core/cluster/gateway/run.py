@@ -19,6 +19,7 @@ from sie_core.cluster.broker import Make, transport_maker
 from sie_core.cluster.gateway.backend import QueueBackend
 from sie_core.cluster.gateway.dispatcher import Dispatcher
 from sie_core.cluster.gateway.metrics import GatewayMetrics
+from sie_core.cluster.gateway.routing import Router, own_registry
 from sie_core.cluster.gateway.workers import Workers
 from sie_core.cluster.payloads.store import open_payload_store
 from sie_core.cluster.subjects import EVERY_HEALTH
@@ -58,14 +59,14 @@ async def _serve(
     settings: Settings, plugins: PluginSet, make: Make, listener: socket.socket, on_ready: OnReady
 ) -> None:
     folder = open_folder(settings, plugins)
-    catalog = build_catalog(settings, plugins, folder=folder)
+    router = Router(settings.pool, own_registry(build_catalog(settings, plugins, folder=folder), settings))
     metrics = GatewayMetrics()
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=metrics.registry)
     store = open_payload_store(settings, plugins)
     dispatcher = Dispatcher(make, settings, metrics, store)
     workers = Workers(settings.health_publish_interval_ms / 1000, dispatcher.tell_again)
-    backend = QueueBackend(dispatcher, workers, plugins, catalog, settings.gateway_timeout_s)
+    backend = QueueBackend(dispatcher, workers, plugins, router, settings.gateway_timeout_s)
     gate = Gate(settings.gateway_max_concurrent_requests, MOST_BODIES * settings.max_request_body_bytes)
     browsers = Browsers(settings.cors_origins, allowed_hosts(settings, listener.getsockname()[0]))
     app = create_app(backend, settings, registry=metrics.registry, gate=gate, browsers=browsers)
@@ -75,7 +76,7 @@ async def _serve(
         folder,
         lambda before: build_catalog(settings, plugins, folder=folder, before=before),
         lambda: backend.catalog,
-        backend.follow,
+        lambda catalog: backend.follow(own_registry(catalog, settings)),
         backend.note,
     )
     beside = [watch.run()] if store is None else [watch.run(), store.keep_clean()]

@@ -13,6 +13,7 @@ class Packed:
     """A request as bytes; see `sie_core.cluster.messages.requests`."""
 
     model: str
+    """As it is listed."""
     operation: WorkOperation
     request_id: str
     shared: bytes
@@ -20,6 +21,10 @@ class Packed:
     query: bytes = b""
     client: str | None = None
     priority: str | None = None
+    pool: str = ""
+    subject: str = ""
+    """Of the work, in that pool."""
+    config_epoch: int | None = None
 
 
 def cut(items: Sequence[bytes], most_bytes: int) -> Iterator[range]:

@@ -31,6 +31,11 @@ class Worker:
     bundle: str
     held: int
     """Slices that it has taken and not answered."""
+    config_hash: str | None = None
+    """Of the configs that its adapter process serves, as `bundle_config_hash` makes it; None without a config
+    service, and before it has any."""
+    config_epoch: int | None = None
+    """The config service's epoch of these."""
 
     @cached_property
     def models(self) -> dict[str, ModelInfo]:
@@ -65,17 +70,13 @@ class Workers:
     def heard(self, message: Message) -> None:
         """Take a heartbeat."""
         try:
-            head, (status,) = decode(message.payload)
-            name, held = str(head["worker"]), int(head.get("held", 0))
-            if message.subject != health_subject(name):
-                raise FrameError(f"{name[:100]!r} does not belong to the subject {message.subject[:100]!r}")
+            worker = _read(message, self._clock())
         except (FrameError, ValueError, KeyError, TypeError, OverflowError) as error:
             log.warning("a heartbeat cannot be read: %s", error)
             return
-        before, up = self._workers.get(name), bool(head.get("up"))
-        bundle = str(head.get("bundle", ""))
-        self._workers[name] = Worker(name, up, bytes(status), self._clock(), bundle, held)
-        if up and (before is None or not before.up):
+        before = self._workers.get(worker.name)
+        self._workers[worker.name] = worker
+        if worker.up and (before is None or not before.up):
             self._on_up()
 
     def model(self, model: str) -> ModelInfo | None:
@@ -83,3 +84,15 @@ class Workers:
         told = [worker.models[model] for worker in self if model in worker.models]
         order = ("loaded", "loading", "unloading", "failed", "available")
         return min(told, key=lambda info: order.index(info.state), default=None)
+
+
+def _read(message: Message, now: float) -> Worker:
+    """Read a heartbeat, which must come by its worker's own subject."""
+    head, (status,) = decode(message.payload)
+    name, config_hash, config_epoch = str(head["worker"]), head.get("config_hash"), head.get("config_epoch")
+    if message.subject != health_subject(name):
+        raise FrameError(f"{name[:100]!r} does not belong to the subject {message.subject[:100]!r}")
+    if not isinstance(config_hash, str | None) or not isinstance(config_epoch, int | None):
+        raise FrameError("what it says of its configs is no hash and epoch")
+    bundle, held = str(head.get("bundle", "")), int(head.get("held", 0))
+    return Worker(name, bool(head.get("up")), bytes(status), now, bundle, held, config_hash, config_epoch)

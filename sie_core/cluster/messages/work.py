@@ -46,7 +46,7 @@ class WorkHead:
     """1 at first; a slice whose result was lost is sent again with the next."""
     operation: WorkOperation
     model: str
-    """As the client wrote it, profile included."""
+    """As it is listed, profile included."""
     key: bytes
     """Equal for slices that may share a batch: a hash of model, operation and what their items share."""
     first: int
@@ -67,6 +67,8 @@ class WorkHead:
     """Whether it shares no batch: a process ended while it was at work."""
     offer: Mapping[str, Any] | None = None
     """Where the whole slice can be fetched, from `Offer.to_map`: it is larger than a message."""
+    config_epoch: int | None = None
+    """The epoch of the last change of the model's config that its gateway knows; None without a config service."""
 
     @property
     def id(self) -> str:
@@ -111,7 +113,7 @@ class ResultHead:
 _TYPES: Mapping[type, Mapping[str, tuple[type, ...]]] = {
     WorkHead: {
         **dict.fromkeys(("request_id", "operation", "model", "reply", "trace", "client", "priority"), (str,)),
-        **dict.fromkeys(("slice", "slices", "attempt", "first", "items", "cost"), (int,)),
+        **dict.fromkeys(("slice", "slices", "attempt", "first", "items", "cost", "config_epoch"), (int,)),
         "key": (bytes,),
         "left_s": (int, float),
         "alone": (bool,),

@@ -1,0 +1,105 @@
+"""Where a gateway sends a request: to the bundle and the pool of its model; and who pulls it there."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sie_core.catalog.bundles.placement import BundleView
+from sie_core.catalog.bundles.registry import Registry, make_registry, registry_of_one_bundle
+from sie_core.catalog.configs.reading import config_of
+from sie_core.catalog.configs.snapshot import make_catalog
+from sie_core.cluster.gateway.routing import Router
+from sie_core.cluster.sidecar.queue.pulling import Pulls
+from sie_core.cluster.subjects import needed_subject, work_queue, work_subject
+from sie_core.contracts import Delivery, InferenceError, Work
+from sie_core.defaults.in_process_queue import sie_queue_transports
+from sie_core.settings import Settings
+
+BOUND_S = 30.0
+SERVED = {"org/a": ("default", "gliner"), "org/a:big": ("gliner",), "org/pooled": ("default",)}
+TEXTS = (
+    "{sie_id: org/a, hf_id: org/a, profiles: {default: {}, big: {max_batch_tokens: 9}}}",
+    "{sie_id: org/pooled, hf_id: org/b, pool: l4}",
+)
+
+
+def registry(config_epoch: int | None = 7) -> Registry:
+    catalog = make_catalog(1, [config_of(text.encode(), source="test", folder=Path()) for text in TEXTS])
+    bundles = [BundleView("default", 100), BundleView("gliner", 110)]
+    followed = replace(catalog, config_epoch=config_epoch)
+    return make_registry(followed, bundles, lambda model: SERVED[model.id], {"org/a": 7})
+
+
+@pytest.mark.parametrize(
+    ("name", "subject", "pool", "epoch"),
+    [
+        ("org/a", "sie.work._default.default.any.default.org__a.0", "_default", 7),
+        ("org/a:default", "sie.work._default.default.any.default.org__a.0", "_default", 7),
+        ("gliner:/org/a", "sie.work._default.default.any.gliner.org__a.0", "_default", 7),
+        ("org/a:big", "sie.work._default.default.any.gliner.org__a:big.0", "_default", 7),
+        ("org/pooled", "sie.work.l4.default.any.default.org__pooled.0", "l4", 0),
+    ],
+)
+def test_a_request_goes_to_the_bundle_and_the_pool_of_its_model(name: str, subject: str, pool: str, epoch: int) -> None:
+    to = Router("_default", registry()).route(name)
+    assert (to.subject, to.pool, to.config_epoch) == (subject, pool, epoch)
+
+
+def test_models_of_the_default_pool_go_to_the_gateways_own() -> None:
+    assert Router("tests", registry()).route("org/a").pool == "tests"
+
+
+def test_without_a_config_service_all_goes_to_one_bundle_and_another_is_refused() -> None:
+    router = Router("tests", registry_of_one_bundle(registry(None).catalog, "mine", "tests"))
+    assert router.route("org/pooled").subject == "sie.work.tests.default.any.mine.org__pooled.0"
+    assert router.route("mine:/org/a").config_epoch is None
+    with pytest.raises(InferenceError) as conflict:
+        router.route("gliner:/org/a")
+    assert conflict.value.code == "BUNDLE_CONFLICT"
+    assert conflict.value.details == {"compatible_bundles": ["mine"]}
+
+
+def test_before_the_first_registry_nothing_is_unknown_but_everything() -> None:
+    with pytest.raises(InferenceError) as away:
+        Router("_default").route("org/a")
+    assert (away.value.code, away.value.retry_after_s) == ("QUEUE_UNAVAILABLE", 5.0)
+
+
+async def test_a_sidecar_pulls_the_work_of_its_own_bundle_alone_also_when_it_starts_behind_it() -> None:
+    (factory,) = sie_queue_transports()
+    transport = factory.create("memory://bundles", {})
+    await transport.open()
+    await transport.declare_queue(work_queue("_default"))
+    came: dict[str, asyncio.Queue[str]] = {"default": asyncio.Queue(), "gliner": asyncio.Queue()}
+    subjects = {bundle: work_subject("org/a", "_default", bundle) for bundle in came}
+
+    def take(bundle: str) -> Pulls:
+        def delivered(delivery: Delivery, _: object) -> None:
+            delivery.ack()
+            came[bundle].put_nowait(bytes(delivery.payload).decode())
+
+        return Pulls(transport, Settings(bundle=bundle), delivered)
+
+    for number, bundle in enumerate(came):
+        await transport.publish(Work(subjects[bundle], str(number), f"waits {number}".encode()), lambda _: None)
+    pulls = {bundle: take(bundle) for bundle in came}
+    looking = [asyncio.create_task(each.look()) for each in pulls.values()]
+    async with asyncio.timeout(BOUND_S):
+        for each in pulls.values():
+            await each.open()
+            each.take()
+        assert (await came["default"].get(), await came["gliner"].get()) == ("waits 0", "waits 1")
+        for subject in subjects.values():
+            await transport.send(needed_subject("_default"), subject.encode())
+        await transport.publish(Work(subjects["gliner"], "2", b"later"), lambda _: None)
+        assert await came["gliner"].get() == "later"
+        for each in pulls.values():
+            await each.settled()
+    assert [list(each._pulls) for each in pulls.values()] == [[subjects["default"]], [subjects["gliner"]]]
+    for task in looking:
+        task.cancel()
+    await transport.close()
