@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sie_core.api.body import json_pieces, strict_json
-from sie_core.api.body.strict_json import loads
+from sie_core.api.body.json import pieces, strict, strings
+from sie_core.api.body.json.strict import loads
 from sie_core.api.http.limits import MAX_BODY_NUMBERS, MAX_BODY_VALUES, MAX_EMBEDDING_INPUTS
 from sie_core.contracts import InferenceError
 
@@ -90,8 +90,10 @@ def test_a_string_without_an_end_is_looked_at_once() -> None:
 def cut_every(size):
     """Have documents cut after every `size` bytes, or wherever they can be after that."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_pieces, "PIECE", size)
-        patch.setattr(json_pieces, "WINDOW", max(2, size))
+        patch.setattr(pieces, "PIECE", size)
+        patch.setattr(pieces, "WINDOW", max(2, size))
+        patch.setattr(pieces, "LONG", size)
+        patch.setattr(strings, "PART", max(12, size))  # the escapes of one character
         yield
 
 
@@ -157,17 +159,49 @@ def test_the_place_of_a_mistake_is_that_in_the_whole_document(size):
 
 
 @pytest.mark.parametrize(
+    ("data", "place"),
+    [
+        (b'{"a": ["%s", x]}', 14), (b'{"a": ["%s\x01"]}', 11), (b'{"a": ["%s\\x"]}', 11), (b'{"a": ["%s\\ud800"]}', 11),
+        (b'{"a": ["%s', 11), (b'{"a": ["%s\\', 11), (b'{"a": ["%s" 1]}', 13), (b'{"a": ["%s", 1', 15),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("text", ["words and " * 40_000, "é日\U0001f600" * 80_000])
+def test_the_place_of_a_mistake_beside_or_in_a_long_string_is_that_in_the_document(text, data, place):
+    said = outcome(data % text.encode())
+    assert said.startswith("The body is not valid JSON at line 1, column ")
+    column = int(said.split("column ")[1].split(":")[0])
+    assert abs(column - (place - 2 + len(text))) <= 3  # the parser names the beginning or the end of what is wrong
+
+
+def test_a_key_may_be_a_long_string_and_is_given_once():
+    key = "k" * 2 * pieces.LONG
+    data = b'{"a": [{"b": 2, "%s": "x", "c": 3}]}' % key.encode()
+    assert list(loads(data)["a"][0].items()) == [("b", 2), (key, "x"), ("c", 3)]
+    with pytest.raises(InferenceError, match="twice"):
+        loads(data.replace(b'"c"', b'"%s"' % key.encode()))
+
+
+@pytest.mark.parametrize(
     "document",
     [
+        "word " * 400_000,
+        {
+            "items": [
+                {"text": 'é日\U0001f600\\"\n ' * 200_000},
+                {"text": "\\" * 300_000},
+                {"images": [{"data": "QUJD" * 300_000}]},
+            ]
+        },
         {"items": [{"text": "a \\ text, " * 2000, "id": str(number)} for number in range(64)]},
         {"input": [[1234] * 2048] * 256},
         [["w"] * 300_000],
         {"a": {str(number): {"x": number, "y": [1, 2]} for number in range(50_000)}},
         [1.5] * 400_000,
     ],
-    ids=["texts", "ids", "words", "maps", "numbers"],
+    ids=["string", "long texts", "texts", "ids", "words", "maps", "numbers"],
 )
-def test_no_call_of_the_parser_or_writer_sees_more_than_a_piece_of_a_large_document(document, monkeypatch):
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_no_call_of_the_parser_or_writer_sees_more_than_a_piece_of_a_large_document(document, ascii_only, monkeypatch):
     seen = []
 
     def read(data):
@@ -178,18 +212,19 @@ def test_no_call_of_the_parser_or_writer_sees_more_than_a_piece_of_a_large_docum
         seen.append(len(data := orjson.dumps(value)))
         return data
 
-    monkeypatch.setattr(
-        strict_json, "orjson", SimpleNamespace(loads=read, dumps=written, JSONDecodeError=orjson.JSONDecodeError)
-    )
-    data = json.dumps(document).encode()
-    assert len(data) > 3 * (json_pieces.PIECE + json_pieces.WINDOW)
+    for module in (strict, strings):
+        monkeypatch.setattr(
+            module, "orjson", SimpleNamespace(loads=read, dumps=written, JSONDecodeError=orjson.JSONDecodeError)
+        )
+    data = json.dumps(document, ensure_ascii=ascii_only).encode()
+    assert len(data) > 3 * (pieces.PIECE + pieces.WINDOW)
     assert loads(data) == document
-    assert max(seen) <= json_pieces.PIECE + json_pieces.WINDOW + 30_000
+    assert max(seen) <= pieces.PIECE + pieces.WINDOW + 30_000
 
 
 STARVED = """
 import resource
-from sie_core.api.body.strict_json import loads
+from sie_core.api.body.json.strict import loads
 from sie_core.contracts import InferenceError
 body = b"[" + b",".join([b'"' + b"word " * 500 + b'"'] * 64) + b"]"
 loads(body)  # what the parser makes at its first call is there

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
 import orjson
 
-from sie_core.api.body import json_pieces
+from sie_core.api.body.json import pieces, strings
+from sie_core.api.body.json.pieces import Piece
 from sie_core.api.http.limits import MAX_BODY_NUMBERS, MAX_BODY_VALUES, MAX_JSON_DEPTH
 from sie_core.contracts import InferenceError
 
@@ -31,40 +33,64 @@ def loads(data: bytes | memoryview) -> Any:
     Raises:
         InferenceError: `INVALID_INPUT`, with the line and column at fault; `RESOURCE_EXHAUSTED` without memory for it.
     """
-    if len(data) <= json_pieces.PIECE:
-        return _parsed(bytes(data), data, 0, b"")
+    if len(data) <= pieces.PIECE:
+        return _parsed(data, Piece(0, len(data), b""), b"", {})
     _refuse_many(data)
     parsed: Any = None
     opened = b""
-    for piece in json_pieces.pieces(data):
-        before = json_pieces.opening(parsed, opened)
-        text = b"".join((before, data[piece.start : piece.stop], json_pieces.closing(piece.opened)))
-        part = _parsed(text, data, piece.start, before)
+    name = os.urandom(8).hex()  # no client can write a string that is taken for another
+    for piece in pieces.pieces(data):
+        long = {f"{name}{number}": inside for number, inside in enumerate(piece.long)}
+        part = _parsed(data, piece, pieces.opening(parsed, opened), long)
         if not opened:
             parsed = part
-        elif not json_pieces.extend(parsed, part, opened):
+        elif not pieces.extend(parsed, part, opened):
             raise _given_twice()
         opened = piece.opened
     return parsed
 
 
-def _parsed(text: bytes, data: bytes | memoryview, start: int, before: bytes) -> Any:
-    """Parse a piece of `data` from `start` on, with `before` written before it."""
+def _parsed(data: bytes | memoryview, piece: Piece, before: bytes, long: Mapping[str, tuple[int, int]]) -> Any:
+    """Parse a piece of `data` with `before` written before it; names stand for its long strings meanwhile."""
+    text = _text(data, piece, before, long)
     try:
         parsed = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        if error.msg.startswith(_NO_MEMORY):
-            raise InferenceError(
-                "RESOURCE_EXHAUSTED", "The server has no memory to read so large a body now."
-            ) from None
-        line, column = error.lineno, error.colno
-        if line == 1:
-            column += _characters_since_line(data, start) - len(before.decode())
-        line += _count(memoryview(data)[:start], b"\n")
-        where = f"line {line}, column {column}"
-        raise InferenceError("INVALID_INPUT", f"The body is not valid JSON at {where}: {error.msg}.") from None
+        place = piece.start + len(text.decode(errors="replace")[: error.pos].encode()) - len(before)
+        for named, (start, stop) in long.items():
+            if start <= place:
+                place += stop - start - len(named)
+        raise _invalid(data, max(piece.start, place), error) from None
     _refuse_lost_strings(text, parsed)
-    return parsed
+    if not long:
+        return parsed
+    try:
+        return strings.restored(parsed, _long_strings(data, long))
+    except KeyError:
+        raise _given_twice() from None
+
+
+def _text(data: bytes | memoryview, piece: Piece, before: bytes, long: Mapping[str, tuple[int, int]]) -> bytes:
+    parts: list[bytes | memoryview] = [before]
+    at = piece.start
+    for name, (start, stop) in long.items():
+        parts += (data[at:start], name.encode())
+        at = stop
+    return b"".join((*parts, data[at : piece.stop], pieces.closing(piece.opened)))
+
+
+def _long_strings(data: bytes | memoryview, long: Mapping[str, tuple[int, int]]) -> dict[str, str]:
+    try:
+        return {name: strings.parse(data, start, stop) for name, (start, stop) in long.items()}
+    except orjson.JSONDecodeError as error:
+        raise _invalid(data, error.pos, error) from None
+
+
+def _invalid(data: bytes | memoryview, place: int, error: orjson.JSONDecodeError) -> InferenceError:
+    if error.msg.startswith(_NO_MEMORY):
+        return InferenceError("RESOURCE_EXHAUSTED", "The server has no memory to read so large a body now.")
+    line, column = 1 + _count(memoryview(data)[:place], b"\n"), 1 + _characters_since_line(data, place)
+    return InferenceError("INVALID_INPUT", f"The body is not valid JSON at line {line}, column {column}: {error.msg}.")
 
 
 def contains(data: bytes | memoryview, found: bytes) -> bool:
@@ -74,8 +100,8 @@ def contains(data: bytes | memoryview, found: bytes) -> bool:
 
 def _slices(data: bytes | memoryview, stop: int, more: int = 0) -> Iterator[bytes]:
     """Cut what stands before `stop` into pieces on which one call takes little time, each with `more` of the next."""
-    for start in range(0, stop, json_pieces.WINDOW):
-        yield bytes(data[start : min(stop, start + json_pieces.WINDOW + more)])
+    for start in range(0, stop, pieces.WINDOW):
+        yield bytes(data[start : min(stop, start + pieces.WINDOW + more)])
 
 
 def _characters_since_line(data: bytes | memoryview, stop: int) -> int:
@@ -118,8 +144,8 @@ def _count(data: bytes | memoryview, character: bytes) -> int:
     if len(data) <= _FEW_BYTES:
         return bytes(data).count(character)
     codes = np.frombuffer(data, np.uint8)
-    parts = range(0, len(codes), json_pieces.WINDOW)
-    return sum(int(np.count_nonzero(codes[start : start + json_pieces.WINDOW] == character[0])) for start in parts)
+    parts = range(0, len(codes), pieces.WINDOW)
+    return sum(int(np.count_nonzero(codes[start : start + pieces.WINDOW] == character[0])) for start in parts)
 
 
 def _too_many(what: str) -> InferenceError:

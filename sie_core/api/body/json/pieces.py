@@ -15,8 +15,10 @@ import orjson
 
 PIECE: Final = 2**17
 """Bytes of a piece, about; it may have a window and a string more."""
-WINDOW: Final = 2**18
-"""Bytes that one call of a regular expression looks at, 0.3 ms or less."""
+LONG: Final = 2**17
+"""Bytes of a string that is parsed a part at a time."""
+WINDOW: Final = 2**16
+"""Bytes that one call of a regular expression looks at, 0.5 ms or less."""
 
 _FLAT: Final = re.compile(rb'(?:[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+', re.DOTALL)
 """Whole strings, and what is neither string nor bracket."""
@@ -38,6 +40,8 @@ class Piece:
     stop: int
     opened: bytes
     """The brackets that are open where it ends."""
+    long: tuple[tuple[int, int], ...] = ()
+    """Where the insides of its long strings begin and end; beyond the document where the quote after one is missing."""
 
 
 def pieces(data: bytes | memoryview) -> Iterator[Piece]:
@@ -47,6 +51,7 @@ def pieces(data: bytes | memoryview) -> Iterator[Piece]:
     """
     start = pos = 0
     opened = bytearray()
+    long: list[tuple[int, int]] = []
     while True:
         pattern = _TO_COMMA if pos - start >= PIECE else _FLAT
         pos = _end(pattern, data, pos)
@@ -54,7 +59,10 @@ def pieces(data: bytes | memoryview) -> Iterator[Piece]:
             break
         first = data[pos]
         if first == ord('"'):
-            pos = _after_string(data, pos + 1)
+            begin, end = pos + 1, _end_of_string(data, pos + 1)
+            pos = min(len(data), end + 1)
+            if end - begin >= LONG:
+                long.append((begin, end))
         elif first in b"[{":
             opened.append(first)
             pos += 1
@@ -65,10 +73,11 @@ def pieces(data: bytes | memoryview) -> Iterator[Piece]:
             comma = _COMMA.match(data, pos)
             before = bytes(data[max(start, pos - _SPACE) : pos]).rstrip()[-1:]
             if comma is not None and opened and before not in b"[{":
-                yield Piece(start, pos, bytes(opened))
+                yield Piece(start, pos, bytes(opened), tuple(long))
                 start = comma.end()
+                long.clear()
             pos += 1
-    yield Piece(start, len(data), b"")
+    yield Piece(start, len(data), b"", tuple(long))
 
 
 def _end(pattern: re.Pattern[bytes], data: bytes | memoryview, pos: int) -> int:
@@ -77,15 +86,21 @@ def _end(pattern: re.Pattern[bytes], data: bytes | memoryview, pos: int) -> int:
     return pos if found is None else found.end()
 
 
-def _after_string(data: bytes | memoryview, pos: int) -> int:
-    """Return where the string ends whose inside goes on at `pos`."""
-    while True:
-        end = _end(_TEXT, data, pos)
-        if end < len(data) and data[end] == ord('"'):
-            return end + 1
-        if end == pos:  # the document ends
-            return len(data)
-        pos = end
+def _end_of_string(data: bytes | memoryview, pos: int) -> int:
+    """Return where the quote stands that ends a string whose inside goes on at `pos`; where none is, beyond `data`."""
+    while part := bytes(data[pos : pos + WINDOW]):
+        quote = part.find(b'"')
+        escape = part.find(b"\\", 0, len(part) if quote < 0 else quote)
+        if quote >= 0 and escape < 0:
+            return pos + quote
+        # What an escape covers the expression alone knows. It takes thirty times as long as `find`.
+        end = len(part) if escape < 0 else _end(_TEXT, part, escape)
+        if end < len(part) and part[end] == ord('"'):
+            return pos + end
+        if end == 0:  # the document ends in the middle of an escape
+            break
+        pos += end
+    return len(data) + 1
 
 
 def opening(whole: Any, opened: bytes) -> bytes:

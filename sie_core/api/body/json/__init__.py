@@ -1,0 +1,1 @@
+"""Reading JSON: strict, and large documents a piece at a time."""
