@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -23,7 +23,7 @@ from sie_core.catalog.sources.from_weights import cached_models, packaged_models
 from sie_core.catalog.sources.local_folder import LocalFolder
 from sie_core.catalog.sources.store_folder import StoreFolder
 from sie_core.catalog.wording import did_you_mean
-from sie_core.contracts import ModelConfig
+from sie_core.contracts import ModelConfig, ResolvedModel
 from sie_core.plugins import PluginSet
 from sie_core.plugins.object_stores import open_store
 from sie_core.settings import Settings, SettingsError
@@ -171,16 +171,21 @@ def _resolved(config: ModelConfig) -> Path | None:
     return None if config.weights_path is None else Path(config.weights_path).resolve()
 
 
+def filter_of(settings: Settings) -> Callable[[ResolvedModel], bool]:
+    """Return whether `SIE_MODEL_FILTER` keeps a model; a bare id keeps its profiles too."""
+    names = {listed_id(name) for name in settings.model_filter}
+    return lambda model: not names or model.id in names or model.config.id in names
+
+
 def _filter(catalog: Catalog, settings: Settings, *, later: bool) -> Catalog:
-    """Keep the models that `SIE_MODEL_FILTER` names; a bare id keeps its profiles too.
+    """Keep the models that `SIE_MODEL_FILTER` names.
 
     Where a setting may name a model that comes `later`, one that is not there is logged.
     """
     filtered = catalog
     if settings.model_filter:
-        names = {listed_id(name) for name in settings.model_filter}
-        entries = catalog.entries.items()
-        kept = {key: model for key, model in entries if key in names or model.config.id in names}
+        serves = filter_of(settings)
+        kept = {key: model for key, model in catalog.entries.items() if serves(model)}
         known = {*catalog.entries, *(model.config.id for model in kept.values())}
         _check_known(catalog, "SIE_MODEL_FILTER", settings.model_filter, known, later=later)
         filtered = replace(catalog, entries=MappingProxyType(kept))

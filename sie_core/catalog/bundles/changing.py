@@ -62,6 +62,7 @@ def changed_registry(
         config_hashes=hashes,
         pool_config_hashes={**registry.pool_config_hashes, **of_pools},
         config_hashes_hash=config_hashes_hash(hashes),
+        epochs=_changed_epochs(registry.epochs, model_id, epoch if config is not None else None),
         _any_case=any_case(catalog),
     )
 
@@ -87,6 +88,11 @@ def _changed_catalog(
     return replace(
         catalog, epoch=catalog.epoch + 1, entries=entries, configs=MappingProxyType(configs), config_epoch=epoch
     )
+
+
+def _changed_epochs(epochs: Mapping[str, int], model_id: str, epoch: int | None) -> Mapping[str, int]:
+    kept = {id_: each for id_, each in epochs.items() if id_ != model_id}
+    return kept if epoch is None else {**kept, model_id: epoch}
 
 
 def _changed_rows(

@@ -30,6 +30,8 @@ class ExportedModel:
     """Its YAML."""
     bundles: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The bundles that serve each profile."""
+    source: str = "api"
+    """`api`, or `filesystem` for one that came with the service's image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,8 @@ def read_export(data: object) -> Export:
     except ValidationError as error:
         raise ConfigError("\n".join(f"{SOURCE}: export: {line}" for line in describe_problems(error))) from None
     models = (
-        ExportedModel(each.model_id, each.model_config_, each.raw_yaml, each.bundles_by_profile) for each in read.models
+        ExportedModel(each.model_id, each.model_config_, each.raw_yaml, each.bundles_by_profile, each.source)
+        for each in read.models
     )
     bundles = (
         BundleView(each.bundle_id, each.priority, tuple(read.bundle_adapters.get(each.bundle_id, ())), each.engine)
@@ -157,6 +160,7 @@ class _Model(BaseModel):
     model_id: str
     model_config_: Annotated[dict[str, Any], Field(alias="model_config")]
     raw_yaml: str = ""
+    source: str = "api"
     bundles_by_profile: dict[str, list[str]]
 
 

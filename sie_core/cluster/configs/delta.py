@@ -13,24 +13,28 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sie_core.catalog.bundles.registry import Registry
-from sie_core.catalog.configs.reading import LARGEST_CONFIG, describe_problems
+from sie_core.catalog.configs.reading import describe_problems
 from sie_core.catalog.sources.export import bundles_by_profile, exported_content
 from sie_core.cluster.subjects import ALL_MODELS, config_subject
 from sie_core.contracts import ModelConfig
 from sie_core.contracts.model.config import DEFAULT_POOL
 
-Refusal = Literal["too_large", "unreadable", "untrusted", "old_epoch", "gap", "bundles", "config", "wrong_hash"]
+Refusal = Literal[
+    "too_large", "unreadable", "untrusted", "old_epoch", "gap", "bundles", "without_config", "config", "wrong_hash"
+]
 """Why a delta is not applied.
 
-`too_large`: beyond `MOST_BYTES`, or its config beyond `LARGEST_CONFIG`. `unreadable`: no JSON, nested too deep, or a
+`too_large`: beyond `MOST_BYTES`, or its config beyond `LARGEST_TOLD`. `unreadable`: no JSON, nested too deep, or a
 field is missing or wrong. `untrusted`: its producer is not one of `SIE_NATS_CONFIG_TRUSTED_PRODUCERS`. `old_epoch`: not
 above what is known. `gap`: another change came before it and is not known here. `bundles`: the bundles have changed.
-`config`: its YAML cannot be used, an alias bomb among others. `wrong_hash`: the configs have other hashes afterwards
-than it states.
+`without_config`: the export alone tells the config. `config`: its YAML cannot be used, an alias bomb among others.
+`wrong_hash`: the configs have other hashes afterwards than it states.
 """
 
-MOST_BYTES = 4 * LARGEST_CONFIG
-"""Of a delta. Brokers carry one MiB by default; a config written as JSON text may take more room than it is long."""
+MOST_BYTES = 1 << 20
+"""Of a delta."""
+LARGEST_TOLD = 1 << 17
+"""Characters of the largest config that a delta holds: reading YAML takes about 10 µs a character."""
 _MOST_NAMES = 10_000
 
 _Name = Annotated[str, Field(max_length=512)]
@@ -99,18 +103,18 @@ def write_deltas(
         affected_bundles: The bundles that served the model before or serve it afterwards.
         profiles_added: The profiles that the change created.
         source: `api` or `filesystem`, as the export says.
-        most_bytes: What the transport carries in a message. A config that is larger is left out, and followers fetch
-            the export.
+        most_bytes: What the transport carries in a message. A config that is larger, or beyond `LARGEST_TOLD`, is left
+            out, and followers fetch the export.
     """
     config = registry.catalog.configs.get(model_id)
-    epoch = registry.catalog.config_epoch or 0
+    epoch, text = registry.catalog.config_epoch or 0, "" if config is None else _text(config)
     told: dict[str, Any] = {
         "router_id": producer,
         "epoch": epoch,
         "previous_epoch": max(0, epoch - 1),
         "model_id": model_id,
         "profiles_added": list(profiles_added),
-        "model_config": "" if config is None else _text(config),
+        "model_config": text if len(text) <= LARGEST_TOLD else "",
         "deleted": config is None,
         "affected_bundles": list(affected_bundles),
         "pool": DEFAULT_POOL if config is None else config.pool,
@@ -152,8 +156,8 @@ def read_delta(payload: bytes, trusted: Collection[str]) -> Delta:
         raise RefusedDelta(
             "untrusted", f"its producer {delta.router_id[:100]!r} is none of {', '.join(trusted) or '(none)'}"
         )
-    if len(delta.model_config_) > LARGEST_CONFIG:
-        raise RefusedDelta("too_large", f"a config of {len(delta.model_config_)} characters is beyond {LARGEST_CONFIG}")
+    if len(delta.model_config_) > LARGEST_TOLD:
+        raise RefusedDelta("too_large", f"a config of {len(delta.model_config_)} characters is beyond {LARGEST_TOLD}")
     return delta
 
 

@@ -30,8 +30,8 @@ def bundles_of(model: ResolvedModel) -> Sequence[str]:
     return {"q": ("slow",), "none": ()}.get(model.profile.name, ("fast", "slow"))
 
 
-def made(configs: Mapping[str, ModelConfig], epoch: int) -> Registry:
-    return make_registry(replace(make_catalog(1, configs.values()), config_epoch=epoch), BUNDLES, bundles_of)
+def made(configs: Mapping[str, ModelConfig], epoch: int, epochs: Mapping[str, int] | None = None) -> Registry:
+    return make_registry(replace(make_catalog(1, configs.values()), config_epoch=epoch), BUNDLES, bundles_of, epochs)
 
 
 def by_profile(config: ModelConfig | None) -> Mapping[str, Sequence[str]]:
@@ -54,15 +54,17 @@ CONFIGS = st.builds(
 @given(st.lists(CONFIGS | st.sampled_from(["org/a", "org/B"]), max_size=8))
 def test_changes_one_by_one_give_what_the_models_together_give(changes: list[ModelConfig | str]) -> None:
     configs: dict[str, ModelConfig] = {}
+    epochs: dict[str, int] = {}
     registry = made(configs, 0)
     for epoch, change in enumerate(changes, 1):
         model_id, changed = (change, None) if isinstance(change, str) else (change.id, change)
         configs.pop(model_id, None)
+        epochs.pop(model_id, None)
         if changed is not None:
-            configs[model_id] = changed
+            configs[model_id], epochs[model_id] = changed, epoch
         after = changed_registry(registry, model_id, changed, by_profile(changed), epoch=epoch)
         assert after is not None
-        whole = made(configs, epoch)
+        whole = made(configs, epoch, epochs)
         assert replace(after, catalog=whole.catalog) == whole
         assert list(after.catalog.entries.items()) == list(whole.catalog.entries.items())
         assert (after.catalog.configs, after.catalog.config_epoch) == (whole.catalog.configs, epoch)

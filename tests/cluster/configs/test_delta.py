@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from sie_core.catalog.bundles.registry import make_registry
-from sie_core.catalog.configs.reading import LARGEST_CONFIG, config_of
+from sie_core.catalog.configs.reading import config_of
 from sie_core.catalog.configs.snapshot import make_catalog
-from sie_core.cluster.configs.delta import MOST_BYTES, RefusedDelta, is_trusted, read_delta, write_deltas
+from sie_core.cluster.configs.delta import LARGEST_TOLD, MOST_BYTES, RefusedDelta, is_trusted, read_delta, write_deltas
 from sie_core.cluster.subjects import ALL_MODELS
 from tests.cluster.configs.registries import BUNDLES, bundles_of, registry_of, text_of
 
@@ -121,4 +121,4 @@ def test_bytes_that_are_no_delta_are_unreadable(payload: bytes) -> None:
 
 def test_a_delta_beyond_its_bounds_is_too_large() -> None:
     assert refusal_of(b" " * (MOST_BYTES + 1)) == "too_large"
-    assert refusal_of(delta_of(model_config="x" * (LARGEST_CONFIG + 1))) == "too_large"
+    assert refusal_of(delta_of(model_config="x" * (LARGEST_TOLD + 1))) == "too_large"
