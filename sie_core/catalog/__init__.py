@@ -3,7 +3,7 @@
 Nothing here loads weights or an adapter.
 """
 
-from sie_core.catalog.building import build_catalog, open_folder, require_one_source
+from sie_core.catalog.building import build_base, build_catalog, open_folder, require_one_source
 from sie_core.catalog.cards import read_card
 from sie_core.catalog.configs.ids import is_model_id
 from sie_core.catalog.configs.reading import ConfigError, parse_config, read_config
@@ -23,6 +23,7 @@ __all__ = [
     "FamilyChoice",
     "Problem",
     "Sighting",
+    "build_base",
     "build_catalog",
     "check_profile",
     "choose_family",

@@ -100,6 +100,37 @@ def build_catalog(
     return replace(served, stamp=stamp, config_epoch=None if export is None else export.epoch)
 
 
+def build_base(
+    settings: Settings, plugins: PluginSet, *, folder: ModelsFolder | None = None, before: Catalog | None = None
+) -> Catalog:
+    """Build the snapshot that a config service starts from: what plugins ship, and `SIE_MODELS_DIR` on top.
+
+    Every machine of a cluster serves these, so what is found in this machine's caches is left out, and settings leave
+    nothing out. The other arguments and the errors are those of `build_catalog`.
+    """
+    problems: list[Problem] = []
+    last = {} if before is None else {config.source: config for config in before.configs.values()}
+    folder = folder or open_folder(settings, plugins)
+    stamp = folder.stamp()
+    configs = _shipped_and_own(plugins, folder, problems, last)
+    catalog = make_catalog(1 if before is None else before.epoch + 1, configs.values(), problems, _absent(plugins))
+    for problem in catalog.problems:
+        log.warning("model config %s: %s", problem.source, problem.message)
+    return replace(catalog, stamp=stamp)
+
+
+def _shipped_and_own(
+    plugins: PluginSet, folder: ModelsFolder, problems: list[Problem], last: Mapping[str, ModelConfig]
+) -> dict[str, ModelConfig]:
+    shipped = _read([file for each in plugins.model_folders for file in LocalFolder(each).files()], problems, last)
+    configs = {**shipped, **_read(folder.files(), problems, last)}
+    for config in folder.weights():
+        _add_folder(configs, config, problems)
+    for config in packaged_models(plugins.weight_packages):
+        configs.setdefault(config.id, config)
+    return configs
+
+
 def _of_this_machine(
     settings: Settings,
     plugins: PluginSet,
@@ -107,14 +138,8 @@ def _of_this_machine(
     problems: list[Problem],
     last: Mapping[str, ModelConfig],
 ) -> dict[str, ModelConfig]:
-    shipped = _read([file for each in plugins.model_folders for file in LocalFolder(each).files()], problems, last)
-    configs = {**shipped, **_read(folder.files(), problems, last)}
-    for config in folder.weights():
-        _add_folder(configs, config, problems)
-    for config in (
-        *packaged_models(plugins.weight_packages),
-        *cached_models(cache_folder(settings), plugins.other_weights),
-    ):
+    configs = _shipped_and_own(plugins, folder, problems, last)
+    for config in cached_models(cache_folder(settings), plugins.other_weights):
         configs.setdefault(config.id, config)
     return configs
 

@@ -41,10 +41,13 @@ ERRORS: Final = _table(
     ErrorSpec("METHOD_NOT_ALLOWED", 405, False, None, "The route does not take this method.", "Use the method of the documentation."),
     ErrorSpec("NOT_ACCEPTABLE", 406, False, None, "The reply cannot be given in any accepted format.", "Accept application/msgpack or application/json."),
     ErrorSpec("BUNDLE_CONFLICT", 409, False, None, "The bundle asked for does not serve the model.", "Ask for one of `compatible_bundles`, or for none."),
+    ErrorSpec("CONTENT_CONFLICT", 409, False, None, "The model has these profiles or fields already, with other content.", "Leave out what `conflicting_profiles` and `conflicting_fields` name, or replace the config by PUT."),
+    ErrorSpec("CONFIG_STORE_REQUIRED", 409, False, None, "The config service keeps nothing, so nothing can be changed.", "Set `SIE_CONFIG_STORE_DIR` for it."),
     ErrorSpec("PAYLOAD_TOO_LARGE", 413, False, None, "The request body exceeds the server's limit.", "Send fewer items per request."),
     ErrorSpec("REPLY_TOO_LARGE", 413, False, None, "The reply would exceed the server's limit.", "Send fewer items per request, ask for msgpack or a smaller dtype."),
     ErrorSpec("UNSUPPORTED_MEDIA_TYPE", 415, False, None, "The body's content type is not understood.", "Send application/msgpack or application/json."),
     ErrorSpec("VALIDATION_ERROR", 422, False, None, "A model config is wrong, or no bundle can serve it.", "Correct what `details` name."),
+    ErrorSpec("IDEMPOTENCY_MISMATCH", 422, False, None, "The idempotency key was used for another request.", "Send a key of its own with each request."),
     ErrorSpec("RATE_LIMITED", 429, True, 1.0, "Too many requests from this client.", "Wait and retry."),
     ErrorSpec("CLIENT_CLOSED_REQUEST", 499, False, None, "The client went away before the answer.", "None: nobody reads this answer."),
     ErrorSpec("INFERENCE_ERROR", 500, False, None, "The model failed on this request.", "See the server's log under the request id."),
@@ -58,6 +61,8 @@ ERRORS: Final = _table(
     ErrorSpec("RESOURCE_EXHAUSTED", 503, True, 5.0, "The device ran out of memory.", "Wait and retry, with smaller requests."),
     ErrorSpec("QUEUE_FULL", 503, True, 1.0, "The server's queue is full.", "Wait and retry."),
     ErrorSpec("QUEUE_UNAVAILABLE", 503, True, 5.0, "The server takes no new work: it is draining or its queue is away.", "Wait and retry elsewhere."),
+    ErrorSpec("CONFIG_STANDBY", 503, True, 1.0, "This config service stands by: another may write.", "Retry: one of them leads soon."),
+    ErrorSpec("CONFIG_STORE_UNAVAILABLE", 503, True, 1.0, "The config service's store failed; whether the write counts is open.", "Retry with the same `Idempotency-Key`."),
     ErrorSpec("DEADLINE_EXCEEDED", 504, True, None, "The request's deadline passed before its answer.", "Allow more time or send less."),
 )  # fmt: skip
 """Every code that travels, in the order of their statuses."""

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
 MOST_NODES = 100_000
 """The most values of a text once its aliases are expanded: a few lines of them can stand for billions."""
+MOST_CHARACTERS = 2**22
+"""The most characters of all of its values then."""
+MOST_LEVELS = 100
+"""How deep maps and lists may nest; those who read the JSON of it allow more."""
 
 
 class YamlFault(Exception):
@@ -35,8 +40,8 @@ def load_yaml(content: bytes) -> object:
     """Return the value of a YAML document.
 
     Raises:
-        YamlFault: It is no YAML in UTF-8, nests too deep, holds a value that cannot be read, gives a key twice, or its
-            aliases expand to more than `MOST_NODES` values.
+        YamlFault: It is no YAML in UTF-8, nests deeper than `MOST_LEVELS`, holds a value that cannot be read, gives a
+            key twice, or its aliases expand to more than `MOST_NODES` values or `MOST_CHARACTERS` characters.
     """
     try:
         loader = _Loader(content.decode("utf-8"))
@@ -55,24 +60,41 @@ def load_yaml(content: bytes) -> object:
         raise YamlFault("cannot be read: it holds a date, a number or a tagged value that is none") from None
 
 
+@dataclass(frozen=True, slots=True)
+class _Extent:
+    """What a node comes to with aliases expanded."""
+
+    values: int = 1
+    characters: int = 0
+    levels: int = 0
+
+
 def _bound(node: yaml.Node) -> None:
-    """Refuse a document whose aliases expand to too many values, or that holds itself."""
-    if _values(node, {}) > MOST_NODES:
+    """Refuse a document whose aliases expand to too much, that holds itself, or that nests too deep."""
+    extent = _extent(node, {})
+    if extent.levels > MOST_LEVELS:
+        raise YamlFault(f"cannot be read: it nests too deep; {MOST_LEVELS} levels are allowed")
+    if extent.values > MOST_NODES:
         raise YamlFault(f"its aliases expand to more than {MOST_NODES} values: write fewer, without aliases of aliases")
+    if extent.characters > MOST_CHARACTERS:
+        raise YamlFault(f"its aliases expand to more than {MOST_CHARACTERS} characters: write fewer aliases")
 
 
-def _values(node: yaml.Node, known: dict[yaml.Node, int | None]) -> int:
-    """Count the values below a node with aliases expanded."""
+def _extent(node: yaml.Node, known: dict[yaml.Node, _Extent | None]) -> _Extent:
     if isinstance(node, yaml.ScalarNode):
-        return 1
+        return _Extent(characters=len(node.value))
     if node in known:
-        if (values := known[node]) is None:
+        if (extent := known[node]) is None:
             raise YamlFault("an alias stands for a value that holds it")
-        return values
+        return extent
     known[node] = None
     below = (each for pair in node.value for each in pair) if isinstance(node, yaml.MappingNode) else node.value
-    known[node] = values = 1 + sum(_values(each, known) for each in below)
-    return values
+    values, characters, levels = 1, 0, 0
+    for extent in (_extent(each, known) for each in below):
+        values, characters = values + extent.values, characters + extent.characters
+        levels = max(levels, extent.levels)
+    known[node] = extent = _Extent(values, characters, levels + 1)
+    return extent
 
 
 def _problem(error: yaml.YAMLError) -> str:

@@ -32,6 +32,8 @@ class ExportedModel:
     """The bundles that serve each profile."""
     source: str = "api"
     """`api`, or `filesystem` for one that came with the service's image."""
+    epoch: int = 0
+    """The service's epoch of its last change; 0 where it was never changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,9 @@ def read_export(data: object) -> Export:
     except ValidationError as error:
         raise ConfigError("\n".join(f"{SOURCE}: export: {line}" for line in describe_problems(error))) from None
     models = (
-        ExportedModel(each.model_id, each.model_config_, each.raw_yaml, each.bundles_by_profile, each.source)
+        ExportedModel(
+            each.model_id, each.model_config_, each.raw_yaml, each.bundles_by_profile, each.source, each.epoch
+        )
         for each in read.models
     )
     bundles = (
@@ -86,7 +90,8 @@ def read_export(data: object) -> Export:
 def write_export(registry: Registry, sources: Mapping[str, str], generated_at: str) -> dict[str, Any]:
     """Write what `GET /v1/configs/export` answers, as JSON.
 
-    `bundles`, and `bundles_by_profile` of a model, are what followers of this service read beyond the published fields.
+    `bundles`, and `bundles_by_profile` and `epoch` of a model, are what followers of this service read beyond the
+    published fields.
 
     Args:
         registry: What the service holds.
@@ -127,6 +132,7 @@ def _exported(config: ModelConfig, registry: Registry, source: str) -> dict[str,
         "bundles_by_profile": by_profile,
         "pool": config.pool,
         "source": source,
+        "epoch": registry.epochs.get(config.id, 0),
     }
 
 
@@ -162,6 +168,7 @@ class _Model(BaseModel):
     raw_yaml: str = ""
     source: str = "api"
     bundles_by_profile: dict[str, list[str]]
+    epoch: Annotated[int, Field(ge=0)] = 0
 
 
 class _Snapshot(BaseModel):

@@ -144,7 +144,8 @@ def test_an_export_carries_bundles_pools_and_hashes_to_a_follower_without_plugin
         for each in build_catalog(settings, plugins).configs.values()
         if any(Path(each.source).is_relative_to(folder) for folder in plugins.model_folders)
     ]
-    service = make_registry(make_catalog(1, configs), placement.views(), placement.bundles_of)
+    epochs = {"sie-fake/embedder": 7}
+    service = make_registry(make_catalog(1, configs), placement.views(), placement.bundles_of, epochs)
     told = write_export(service, {each.id: "filesystem" for each in configs}, "2030-01-01T00:00:00Z")
     assert told["bundle_adapters"]["gliner"] == ["sie_gliner.loading"]
     assert told["models"][0].keys() == {
@@ -155,9 +156,11 @@ def test_an_export_carries_bundles_pools_and_hashes_to_a_follower_without_plugin
         "bundles_by_profile",
         "pool",
         "source",
+        "epoch",
     }
 
     export = read_export(json.loads(json.dumps(told)))
+    assert {each.id: each.epoch for each in export.models if each.epoch} == epochs
     catalog = build_catalog(settings, PluginSet(), export=export)
     follower = make_registry(catalog, export.bundles, export.placement())
     assert catalog.problems == ()

@@ -1,0 +1,1 @@
+"""The config service: the one writer of a cluster's model configs."""

@@ -1,0 +1,76 @@
+"""Keeps a lease in a thread of its own: renews it while it is held, and tries to take it while another has it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from sie_core.config_service.history.history import StoreDamaged
+from sie_core.contracts import ObjectStoreError
+from sie_core.stores.lease import Lease, LeaseDamaged, LeaseLost
+
+log = logging.getLogger(__name__)
+
+LOOKS = 4
+"""How often the lease is renewed, or another's looked at, in the time that it lasts."""
+
+
+class Leadership:
+    """The thread that keeps a lease.
+
+    Args:
+        lease: The lease.
+        lasts_s: How long it lasts.
+        take: Tries to take it and reads what it guards.
+        held: Called while it is held, after each renewal.
+    """
+
+    def __init__(self, lease: Lease, lasts_s: float, take: Callable[[], None], held: Callable[[], None]) -> None:
+        self._lease, self._take, self._held = lease, take, held
+        self._pause_s = lasts_s / LOOKS
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sie-config-lease", daemon=True)
+        self.problem: str | None = None
+        """Why it is neither held nor another's, for the operator; None where it is."""
+        self.damaged = False
+        """Whether the thread ended because the store is damaged."""
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, and wait until it has."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._pause_s):
+            try:
+                self._look()
+            except (StoreDamaged, LeaseDamaged) as error:
+                self.problem, self.damaged = str(error), True
+                log.critical("the config service cannot go on: %s", error)
+                return
+            except (ObjectStoreError, LeaseLost) as error:
+                self._tell(str(error))
+            except Exception:
+                log.exception("the lease of the config store was not kept")
+                self._tell("the log says why")
+            else:
+                self._tell(None)
+
+    def _look(self) -> None:
+        if self._lease.held:
+            self._lease.renew()
+        else:
+            self._take()
+        if self._lease.held:
+            self._held()
+
+    def _tell(self, problem: str | None) -> None:
+        if problem is not None and problem != self.problem:
+            log.error("the config service does not lead: %s", problem)
+        self.problem = problem

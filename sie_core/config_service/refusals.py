@@ -1,0 +1,41 @@
+"""The errors of the config service: a code of the table, and the name that published tools read, in `details.error`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sie_core.contracts import InferenceError
+
+
+def refusal(code: str, error: str, message: str, *, param: str | None = None, **details: Any) -> InferenceError:
+    """Make the error of a request.
+
+    Args:
+        code: Of the error table.
+        error: The name, in lower case.
+        message: For the client.
+        param: The field at fault.
+        details: Further fields of the error body.
+    """
+    return InferenceError(code, message, param=param, details={"error": error, **details})
+
+
+def validation_error(problems: list[tuple[str, str]]) -> InferenceError:
+    """Make the error of a config whose fields are wrong.
+
+    Args:
+        problems: The path and the message of each; there is one at least.
+    """
+    details = [{**({"loc": loc} if loc else {}), "message": message} for loc, message in problems]
+    first = problems[0][0] or None
+    message = "; ".join(message for _, message in problems[:10])
+    return refusal("VALIDATION_ERROR", "validation_error", message, param=first, details=details)
+
+
+def standby(owner: str | None, name: str) -> InferenceError:
+    """Make the error of a service that does not hold the lease."""
+    if owner is None or owner == name:
+        told = f"{name} does not lead yet: it takes the lease of its store as soon as it can."
+    else:
+        told = f"{name} stands by while {owner} leads, and takes over when that one's lease ends."
+    return refusal("CONFIG_STANDBY", "config_standby", told, owner=owner)

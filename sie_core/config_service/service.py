@@ -1,0 +1,279 @@
+"""The config service: one writer of configs at a time, with an order of steps that a crash cannot leave half done."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Literal
+
+import orjson
+
+from sie_core.catalog.bundles.placement import Placement
+from sie_core.catalog.bundles.registry import Registry
+from sie_core.catalog.configs.snapshot import Catalog
+from sie_core.catalog.sources.export import write_export
+from sie_core.config_service.held import Held, Source, hold
+from sie_core.config_service.history.history import History, StoreDamaged
+from sie_core.config_service.history.records import Commit
+from sie_core.config_service.history.state import State
+from sie_core.config_service.leading import Leadership
+from sie_core.config_service.refusals import refusal, standby
+from sie_core.config_service.results import Answer, Change
+from sie_core.config_service.writing.bodies import read_body
+from sie_core.config_service.writing.plans import Plan, plan_create, plan_delete, plan_put
+from sie_core.config_service.writing.requests import WriteRequest
+from sie_core.contracts import ObjectStore, ObjectStoreError
+from sie_core.stores.lease import LASTS_S, Lease, LeaseLost
+
+log = logging.getLogger(__name__)
+
+LEASE = "lease"
+"""The object that holds the lease and names the last commit."""
+
+
+class ConfigService:
+    """What a config service holds, and the writes to it. Methods may be called from any thread, and block.
+
+    A write is validated, kept, put in the registry with its epoch, and published, under one lock. It counts once it is
+    kept: a process that starts afterwards completes it, and one that starts after a crash before that knows nothing of
+    it.
+
+    Args:
+        base: What is served where nothing was written.
+        placement: Says which bundles serve a model.
+        store: Keeps what is written; None refuses writes.
+        owner: The name of this process, for others to tell.
+        publish: Tells a change to others; returns a warning for the answer, or None.
+        restore: False begins with an empty store, at the epoch that was reached.
+        lasts_s: Seconds of the lease: so long after this process was last seen another takes over.
+        step: Called with the name of each step that is done.
+        now: Seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        base: Catalog,
+        placement: Placement,
+        store: ObjectStore | None,
+        *,
+        owner: str,
+        publish: Callable[[Change], str | None] = lambda _: None,
+        restore: bool = True,
+        lasts_s: float = LASTS_S,
+        step: Callable[[str], None] = lambda _: None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._base, self._placement, self._name = base, placement, owner
+        self._publish, self._restore, self._step, self._now = publish, restore, step, now
+        self._writing = threading.Lock()
+        self._exporting = threading.Lock()
+        self._exported: tuple[Held, bytes] | None = None
+        self._snapshots: threading.Thread | None = None
+        self._stopped = False
+        self._loaded = 0
+        self._held = hold(base, State(), placement)
+        self._lease = None if store is None else Lease(store, LEASE, owner, lasts_s)
+        if self._lease is not None and store is not None:
+            self._history = History(store, self._lease, step)
+            self._leadership = Leadership(self._lease, lasts_s, self._take, self._kept)
+
+    @property
+    def state(self) -> Literal["leading", "standby", "stopped"]:
+        """Whether it may write and be read; `stopped` with a `problem` where its store is damaged."""
+        if self._stopped or (self._lease is not None and self._leadership.damaged):
+            return "stopped"
+        if self._lease is None or (self._lease.held and self._loaded == self._lease.fence):
+            return "leading"
+        return "standby"
+
+    @property
+    def owner(self) -> str | None:
+        """The name of the process that leads, as far as this one knows."""
+        return self._name if self._lease is None else self._lease.holder
+
+    @property
+    def problem(self) -> str | None:
+        """Why nobody leads, for the operator; None where all is well."""
+        return None if self._lease is None else self._leadership.problem
+
+    @property
+    def registry(self) -> Registry:
+        """Where every model is served."""
+        return self._held.registry
+
+    @property
+    def sources(self) -> Mapping[str, Source]:
+        """Where each config comes from, by id."""
+        return self._held.sources()
+
+    def start(self) -> None:
+        """Lead, or stand by while another does.
+
+        Raises:
+            StoreDamaged: The store does not hold what it should.
+            LeaseDamaged: Nor does its lease.
+            ObjectStoreError: The store failed.
+        """
+        if self._lease is not None:
+            self._take()
+            self._leadership.start()
+
+    def stop(self) -> None:
+        """End; another may lead at once. A write that is being done is waited for."""
+        if self._lease is not None:
+            self._leadership.stop()
+        if self._snapshots is not None:
+            self._snapshots.join()
+        with self._writing:
+            self._stopped = True
+            if self._lease is not None:
+                try:
+                    self._lease.release()
+                except ObjectStoreError as error:
+                    log.warning("the lease ends by itself: %s", error)
+
+    def check_leading(self) -> None:
+        """Refuse what only the leader may answer: another may know more.
+
+        Raises:
+            InferenceError: `CONFIG_STANDBY`.
+        """
+        if self.state != "leading":
+            raise standby(self.owner, self._name)
+
+    def rebase(self, base: Catalog) -> None:
+        """Serve another base from now on. The epoch stays, because nothing was written; the hashes tell."""
+        with self._writing:
+            self._base = base
+            self._held = hold(base, self._held.state, self._placement)
+
+    def export(self) -> bytes:
+        """Return what `GET /v1/configs/export` answers: everything at one epoch, as JSON.
+
+        Raises:
+            InferenceError: `CONFIG_STANDBY`.
+        """
+        self.check_leading()
+        with self._exporting:
+            held = self._held
+            if self._exported is None or self._exported[0] is not held:
+                at = datetime.fromtimestamp(self._now(), UTC).isoformat()
+                self._exported = held, orjson.dumps(write_export(held.registry, held.sources(), at))
+            return self._exported[1]
+
+    def create(self, body: bytes, key: str | None = None) -> Answer:
+        """Add profiles to a model, which may be new: `POST /v1/configs/models`.
+
+        Args:
+            body: The config or a part of it, in YAML or JSON.
+            key: The idempotency key, if any.
+
+        Raises:
+            InferenceError: It is refused, and nothing changed; or `CONFIG_STORE_UNAVAILABLE`: that is open.
+        """
+        request, parsed = WriteRequest("POST", "/models", body, key), read_body(body)
+        return self._write(request, lambda held: plan_create(held, self._placement, parsed))
+
+    def put(self, model_id: str, body: bytes, key: str | None = None) -> Answer:
+        """Replace a model's config: `PUT /v1/configs/models/{id}`. Arguments and errors are those of `create`."""
+        request, parsed = WriteRequest("PUT", f"/models/{model_id}", body, key), read_body(body)
+        return self._write(request, lambda held: plan_put(held, self._placement, model_id, parsed))
+
+    def delete(self, model_id: str, key: str | None = None) -> Answer:
+        """Remove what was written of a model: `DELETE /v1/configs/models/{id}`. Errors are those of `create`."""
+        request = WriteRequest("DELETE", f"/models/{model_id}", b"", key)
+        return self._write(request, lambda held: plan_delete(held, self._placement, model_id))
+
+    def _write(self, request: WriteRequest, plan_of: Callable[[Held], Plan]) -> Answer:
+        if self._lease is None:
+            told = "This config service keeps nothing, so nothing can be changed: set SIE_CONFIG_STORE_DIR for it."
+            raise refusal("CONFIG_STORE_REQUIRED", "config_store_required", told)
+        self.check_leading()
+        with self._writing:
+            self.check_leading()
+            held, now = self._held, self._now()
+            if (known := request.answered(held.state, now)) is not None:
+                return known
+            plan = plan_of(held)
+            epoch = held.epoch + plan.changes
+            answer = Answer(
+                plan.answer.status, {**plan.answer.body, "epoch": epoch, "warnings": [], "router_id": self._name}
+            )
+            if not plan.changes and request.key is None:
+                return answer
+            commit = plan.commit(held, request.kept(answer, now))
+            after = held.after(commit, plan.config, self._placement)
+            self._step("validated")
+            self._keep(commit)
+            self._held = after
+            self._step("registered")
+            return self._tell(plan, answer, request) if plan.changes else answer
+
+    def _keep(self, commit: Commit) -> None:
+        try:
+            self._history.commit(commit)
+        except LeaseLost as error:
+            log.error("a write was refused: %s", error)
+            raise standby(self.owner, self._name) from error
+        except ObjectStoreError as error:
+            log.error("a write was not kept: %s", error)
+            told = "The config store failed; whether the write counts is open. Send it again, with the same key."
+            raise refusal("CONFIG_STORE_UNAVAILABLE", "config_store_unavailable", told) from error
+
+    def _tell(self, plan: Plan, answer: Answer, request: WriteRequest) -> Answer:
+        """Publish a change; a failure is a warning in the answer, which stands."""
+        registry = self._held.registry
+        text = None if plan.config is None else plan.config.text
+        change = Change(answer.body["epoch"], plan.model_id, text, plan.profiles_added, plan.affected_bundles, registry)
+        warning = self._published(change)
+        self._step("published")
+        if warning is None:
+            return answer
+        answer = Answer(answer.status, {**answer.body, "warnings": [warning]})
+        self._held = replace(self._held, state=self._held.state.answering(request.kept(answer, self._now())))
+        return answer
+
+    def _published(self, change: Change) -> str | None:
+        try:
+            return self._publish(change)
+        except Exception:
+            log.exception("the change of %s was not published", change.model_id)
+            return "nats_publish_failed: the log says why; followers find the change by their next look at the epoch"
+
+    def _take(self) -> None:
+        """Try to lead; what another has written meanwhile is read before anything is written here."""
+        assert self._lease is not None
+        with self._writing:
+            if not self._lease.acquire():
+                return
+            fence = self._lease.fence
+            try:
+                state = self._history.load(restore=self._restore or self._loaded > 0)
+            except StoreDamaged:
+                self._lease.release()
+                raise
+            self._held = hold(self._base, state, self._placement)
+            self._loaded = fence
+            log.info("%s leads, at epoch %d", self._name, state.epoch)
+
+    def _kept(self) -> None:
+        """Have a snapshot written where one is due, while writes and renewals go on."""
+        if self._history.snapshot_due and (self._snapshots is None or not self._snapshots.is_alive()):
+            self._snapshots = threading.Thread(target=self._snapshot, name="sie-config-snapshot", daemon=True)
+            self._snapshots.start()
+
+    def _snapshot(self) -> None:
+        fence, state = self._loaded, self._held.state
+        try:
+            pointer = self._history.write_snapshot(state)
+            with self._writing:
+                if self.state != "leading" or self._loaded != fence:
+                    return
+                oldest = self._history.name_snapshot(pointer)
+            self._history.sweep(oldest)
+        except (ObjectStoreError, LeaseLost) as error:
+            log.warning("no snapshot of the config store was written; it is tried again: %s", error)
