@@ -16,10 +16,7 @@ from dataclasses import dataclass, field
 from sie_core.batching.flow import Client, Flow, Turns
 from sie_core.batching.virtual_time import VirtualTime
 from sie_core.contracts import QueuedUnit
-
-# A flow that got nothing for so many seconds leads a batch, whatever its share. Shares alone serve every flow too, but
-# where hundreds are before it, or its weight is small, only after minutes.
-AGE_S = 5.0
+from sie_core.contracts.device.batching import AGE_S
 
 
 @dataclass(slots=True)
@@ -40,9 +37,10 @@ class FairQueue:
         self.flows: dict[Hashable, Flow] = {}
         self._turns = Turns()
         self._clients: dict[Hashable, Client] = {}
-        # Flows by when they were served last, or queued.
-        self._unserved: OrderedDict[Flow, float] = OrderedDict()
-        # Whether a flow led the last batch for its age.
+        # Clients by when they were served last, or began to wait: many requests of one of them must not each lead a
+        # batch before others.
+        self._unserved: OrderedDict[Client, float] = OrderedDict()
+        # Whether somebody led the last batch for its age.
         self._led_by_age = False
         self.time = VirtualTime()
         self._next_ticket = 0
@@ -81,22 +79,21 @@ class FairQueue:
         return self.aged(now) or self._turns.first(self.time.now)
 
     def aged(self, now: float) -> Flow | None:
-        """Return the flow that is to lead the next batch for its age, whatever its share; None where none is.
+        """Return the flow that is to lead the next batch for its client's age, whatever its share; None where none is.
 
-        At most every other batch is led so: where all have waited for long, weights would count for nothing.
+        Shares alone serve everybody too, but where hundreds are before a client, or its weight is small, only after
+        minutes. Beside n that have waited longer it is served within `AGE_S`, the batch that runs then, and 2 n more:
+        every other one is led by shares, as weights would count for nothing where all have waited for long.
         """
-        if self._led_by_age:
+        client = next(iter(self._unserved), None)
+        if self._led_by_age or client is None or self._unserved[client] + AGE_S > now:
             return None
-        while (longest := self.longest_unserved()) is not None and self._unserved[longest] + AGE_S <= now:
-            if longest.client.served <= self._unserved[longest]:
-                return longest
-            # Its client was served meanwhile: many requests of one client must not each lead a batch before others.
-            self._restart_age(longest, now)
-        return None
+        return next(iter(client.flows))
 
     def longest_unserved(self) -> Flow | None:
-        """Return the flow that has waited longest since it was queued or served."""
-        return next(iter(self._unserved), None)
+        """Return the flow of the client that has waited longest since it was served or began to wait."""
+        client = next(iter(self._unserved), None)
+        return None if client is None else next(iter(client.flows))
 
     def take(self, flow: Flow, key: Hashable, quantum: float) -> QueuedUnit:
         """Remove the oldest unit of a flow and a key, to run it."""
@@ -122,9 +119,12 @@ class FairQueue:
         """Note that a batch of `cost` took units of `flows`; `led_by_age` says whether `aged` chose the first."""
         self._led_by_age = led_by_age
         for flow in flows:
-            flow.client.served = now
-            if flow in self._unserved:
-                self._restart_age(flow, now)
+            client = flow.client
+            if flow in client.flows:
+                client.flows.move_to_end(flow)
+            if client in self._unserved:
+                self._unserved[client] = now
+                self._unserved.move_to_end(client)
         self.time.advance(cost)
 
     def remove(self, request: Hashable) -> int:
@@ -144,11 +144,6 @@ class FairQueue:
         self._leave(flow)
         return dropped
 
-    def _restart_age(self, flow: Flow, now: float) -> None:
-        # Count from now on for how long a flow got nothing.
-        self._unserved[flow] = now
-        self._unserved.move_to_end(flow)
-
     def _enter(self, queued: QueuedUnit) -> Flow:
         client = Client(None, queued.weight)
         if queued.client is not None:
@@ -156,10 +151,10 @@ class FairQueue:
             client = self._clients.setdefault(name, Client(name, queued.weight))
         if not client.flows:
             self.time.enter(client.weight)
-        client.flows += 1
+            self._unserved[client] = queued.enqueued_at
         flow = Flow(self._next_ticket, queued.request, client, finish=self.time.now)
         self.flows[queued.request] = flow
-        self._unserved[flow] = queued.enqueued_at
+        client.flows[flow] = None
         return flow
 
     def _put(self, flow: Flow) -> None:
@@ -176,9 +171,9 @@ class FairQueue:
 
     def _leave(self, flow: Flow) -> None:
         self._turns.remove(flow)
-        del self.flows[flow.request], self._unserved[flow]
+        del self.flows[flow.request], flow.client.flows[flow]
         flow.request = None  # an outdated entry of a heap must not keep its body alive
-        flow.client.flows -= 1
         if not flow.client.flows:
+            del self._unserved[flow.client]
             self.time.leave(flow.client.weight, flow.finish - flow.left * flow.pace, last=not self.flows)
             self._clients.pop(flow.client.name, None)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
-from math import inf
 
 from sie_core.contracts import QueuedUnit
 
@@ -14,15 +13,14 @@ from sie_core.contracts import QueuedUnit
 _SLACK = 64
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Client:
     """Whose requests share a weight; without a name it is that of one request."""
 
     name: Hashable | None
     weight: float
-    flows: int = 0
-    # When one of its requests was last served.
-    served: float = -inf
+    # Its requests, the one that was served or queued longest ago first.
+    flows: OrderedDict[Flow, None] = field(default_factory=OrderedDict)
 
 
 @dataclass(slots=True, eq=False)
@@ -60,7 +58,7 @@ class Flow:
         turn = float(self.cost)
         if self.deadline is None and turn > quantum:
             turn = max(quantum, self.units[self.key()][0][1].unit.cost)
-        self.pace = self.client.flows / self.client.weight
+        self.pace = len(self.client.flows) / self.client.weight
         self.finish += (turn - self.left) * self.pace  # what it ran beyond its last turn counts
         self.start = self.finish - turn * self.pace
         self.left = turn

@@ -11,13 +11,15 @@ from itertools import count
 from random import Random
 
 from sie_core.contracts import Batch, BatchLimits, BatchPolicy, QueuedUnit, Unit
-from sie_core.contracts.device.batching import BatchPolicyFactory
+from sie_core.contracts.device.batching import AGE_S, BatchPolicyFactory
 from sie_core.plugins.calls import Calls, HungError
 
 CHECK_LIMIT_S = 60.0
 """How long a check may take: a policy of the default's pace takes a second."""
 LIMITS = BatchLimits(max_cost=64, max_requests=4, max_run_s=None, max_wait_s=0.01)
 SEEDS = range(20)
+BATCH_S = 1.0
+"""What a batch takes where it matters for how long units wait."""
 
 
 class Traffic:
@@ -135,25 +137,20 @@ def an_idle_device_never_waits(factory: BatchPolicyFactory) -> None:
 
 
 def nothing_starves(factory: BatchPolicyFactory) -> None:
-    """A unit runs within a bounded number of batches though requests of either key keep coming.
-
-    It fills a batch, so a policy that shares by cost has smaller ones that came later run first for a while.
-    """
+    """A unit runs within the bound that `BatchPolicy.take` states, though requests of either key keep coming."""
     for seed in SEEDS:
-        policy, traffic, now = _fresh(factory), Traffic(seed), 0.0
-        patient = QueuedUnit(Unit(0, LIMITS.max_cost, "a", None), "patient", now)
-        before = [traffic.request(now) for _ in range(5)]
+        policy, traffic = _fresh(factory), Traffic(seed)
+        before = [traffic.request(0.0) for _ in range(5)]
+        patient = QueuedUnit(Unit(0, LIMITS.max_cost, "a", None), "patient", 0.0)
         for units in (*before, [patient]):
             policy.add(units)
         ahead = sum(map(len, before))
-        bound = 3 * (ahead + 1) // 2
-        for taken in range(bound + 1):
-            now += 0.001
+        bound_s = AGE_S + BATCH_S * (1 + 2 * ahead)
+        for now in count(0.0, BATCH_S):
+            assert now < bound_s, f"a unit with {ahead} ahead of it, in batches of {BATCH_S:g} s, waits for {now:g} s"
             policy.add(traffic.request(now))
-            batch = policy.take(now, device_busy=False)
-            if patient in _checked(batch):
+            if patient in _checked(policy.take(now, device_busy=False)):
                 break
-            assert taken < bound, f"a unit with {ahead} ahead of it was passed over {taken + 1} times"
 
 
 def _bounded(check: Callable[[BatchPolicyFactory], None]) -> Callable[[BatchPolicyFactory], None]:

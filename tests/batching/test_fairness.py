@@ -8,8 +8,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from sie_core.batching import BatchFormer
-from sie_core.batching.fair_queue import AGE_S
 from sie_core.contracts import BatchLimits, QueuedUnit, Unit
+from sie_core.contracts.device.batching import AGE_S
 
 BATCH = 100
 WINDOW = 20
@@ -129,24 +129,29 @@ def test_where_keys_differ_whole_batches_take_turns_and_nobody_is_three_off_its_
     assert off_their_shares(flows, 3 * WINDOW, window) <= 3 * BATCH
 
 
-@given(seed=st.integers(0, 1000), seconds=st.floats(0.1, 1.0), flood=st.integers(1, 12))
+@given(seed=st.integers(0, 1000), steps=st.integers(7, 64), flood=st.integers(1, 12))
 @settings(max_examples=40, deadline=None, phases=PHASES)
-def test_no_request_waits_for_its_first_turn_or_its_next_beyond_the_ageing_bound(seed, seconds, flood):
+def test_nobody_waits_beyond_the_ageing_bound(seed, steps, flood):
     draw, batches, now = Random(seed), former(max_requests=4), 0.0
+    seconds = steps / 64  # of a batch: times add up exactly
     batches.add(units("patient", *[BATCH] * 20, weight=0.25, key="rare"))
-    waits = {"patient": (0.0, 0)}
+    queued, waits = Counter(patient=20), {"patient": (0.0, 0)}
     for batch_number in range(80):
         for number in range(draw.randint(0, flood)):  # often more than a batch takes
-            waits[batch_number, number] = (now, len(waits))
             costs = draw.choices(range(1, BATCH // 8), k=draw.randint(1, 3))
-            batches.add(units((batch_number, number), *costs, at=now, weight=4.0))
+            who = draw.choice([(batch_number, number), "known client", "other client"])
+            client = who if isinstance(who, str) else None
+            batches.add(units((batch_number, number), *costs, at=now, weight=4.0, client=client))
+            queued[who] += len(costs)
+            waits.setdefault(who, (now, len(waits)))
         batch = batches.take(now, False)
-        for request in () if batch is None else names(batch):
-            since, before = waits.pop(request)
-            # Where others have waited as long, each of them leads one of two batches before it.
-            assert now - since <= AGE_S + seconds * 2 * (1 + before)
-            if request in batches._queue.flows:
-                waits[request] = (now, len(waits))
+        served = Counter(unit.client or unit.request for unit in (batch.units if batch else ()))
+        queued -= served
+        for who in served:
+            since, others = waits.pop(who)
+            assert now - since < AGE_S + seconds * (1 + 2 * others)
+        again = [who for who in served if who in queued]
+        waits |= dict.fromkeys(again, (now, len(waits) + len(again) - 1))
         now += seconds
 
 

@@ -3,10 +3,12 @@
 from collections import Counter
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from sie_core.batching.fair_queue import AGE_S
 from sie_core.batching.sharing.shares import Claims, DeviceShares, Drain
 from sie_core.contracts import QueuedUnit, Unit
+from sie_core.contracts.device.batching import AGE_S
 
 
 def served(weights, rounds, seconds=lambda model: 0.1):
@@ -53,13 +55,20 @@ def test_a_model_that_nobody_asked_for_claims_nothing_for_that_time():
     assert Counter(runs) == {"busy": 5, "back": 5}
 
 
-def test_a_model_that_few_ask_for_is_served_within_the_ageing_bound():
-    now, last, longest = 0.0, 0.0, 0.0
-    for model in served({"few": 1.0, "many": 500.0}, 400):
-        now += 0.1
-        if model == "few":
-            last, longest = now, max(longest, now - last)
-    assert longest <= AGE_S + 0.3
+@given(weights=st.lists(st.sampled_from([0.25, 1.0, 500.0]), min_size=2, max_size=60), steps=st.integers(7, 64))
+@settings(max_examples=40, deadline=None)
+def test_no_model_waits_beyond_the_ageing_bound(weights, steps):
+    seconds = steps / 64  # times add up exactly
+    last = dict.fromkeys(range(len(weights)), 0.0)
+    others = len(weights) - 1  # whenever one was served, all others have waited longer
+    for number, model in enumerate(served(dict(enumerate(weights)), 400, lambda _: seconds)):
+        assert number * seconds - last[model] < AGE_S + seconds * (1 + 2 * others)
+        last[model] = number * seconds
+
+
+def test_weights_count_among_models_that_have_all_waited_for_long():
+    runs = Counter(served({"weighty": 100.0} | {f"light {number}": 0.25 for number in range(20)}, 200, lambda _: 1.0))
+    assert runs["weighty"] == pytest.approx(100, abs=20)  # each light one once by its turn, then by its age alone
 
 
 def test_a_model_that_is_unloaded_is_forgotten():

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from sie_core.batching.cost_model import CostModel
-from sie_core.batching.fair_queue import AGE_S
 from sie_core.contracts import Priority, QueuedUnit
+from sie_core.contracts.device.batching import AGE_S
 
 # The weight of each `X-SIE-Priority`, beside that of requests without one.
 WEIGHTS: Final[Mapping[Priority | None, float]] = {"interactive": 4.0, None: 1.0, "bulk": 0.25}
@@ -95,29 +95,36 @@ class DeviceShares(Generic[Model]):
         self._shares: dict[Model, _Share] = {}
         self._waiting: frozenset[Model] = frozenset()
         self._virtual_time = 0.0
+        # Who is to have the next batch for its age, and whether one had the last: every other batch at most.
+        self._aged: Model | None = None
+        self._led_by_age = False
 
     def order(self, waiting: Mapping[Model, tuple[float, float]], now: float) -> list[Model]:
-        """List the models that wait, whose turn it is first.
+        """List the models that wait, whose turn it is first; one that got nothing for long may be before its turn.
 
         Args:
             waiting: By model: the weight of all who wait for it, and since when the first of them has.
             now: Seconds.
         """
-        for model, (weight, _) in waiting.items():
+        for model, (weight, oldest) in waiting.items():
             share = self._shares.setdefault(model, _Share(self._virtual_time, now))
             if model not in self._waiting:
-                share.tag, share.since = max(share.tag, self._virtual_time), now
+                share.tag, share.since = max(share.tag, self._virtual_time), oldest
             share.weight = weight
         self._waiting = frozenset(waiting)
         shares = self._shares
-        # One that got nothing for long is next: a model that few ask for would wait for minutes beside hundreds.
-        return sorted(waiting, key=lambda each: (shares[each].since + AGE_S > now, shares[each].tag, waiting[each][1]))
+        longest = min(waiting, key=lambda each: shares[each].since, default=None)
+        # A model that few ask for would wait for minutes beside hundreds.
+        aged = longest is not None and not self._led_by_age and shares[longest].since + AGE_S <= now
+        self._aged = longest if aged else None
+        return sorted(waiting, key=lambda each: (each != self._aged, shares[each].tag, waiting[each][1]))
 
     def take(self, model: Model, seconds: float, now: float) -> None:
         """Count a batch that is about to run, by its predicted time."""
         share = self._shares[model]
         least = min(self._shares[each].tag for each in self._waiting)
         self._virtual_time = max(self._virtual_time, least)
+        self._led_by_age = model == self._aged
         share.since = now
         self.charge(model, seconds)
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from sie_core.contracts.family.adapter import Unit
+
+AGE_S: Final = 5.0
+"""Seconds after which who got nothing is served before others, whatever their shares."""
 
 
 @dataclass(slots=True, eq=False)
@@ -74,6 +77,9 @@ class BatchPolicy(Protocol):
         self, now: float, device_busy: bool, most_s: float | None = None, preempting: bool = False
     ) -> Batch | None:
         """Form the next batch, or None where nothing is queued or, with a busy device, waiting may fill it further.
+
+        Whatever comes later, a unit runs within `AGE_S`, the batch that is on the device then, and two batches for each
+        unit that was queued before it.
 
         Args:
             now: Seconds.
