@@ -34,6 +34,7 @@ def kernel_build(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(builds, "BUILDS", (chosen,))
     monkeypatch.setattr(proof, "LEAST_COSINE", -1)
     monkeypatch.setitem(proof.TOLERANCE, torch.bfloat16, 1.0)
+    monkeypatch.setenv("SIE_PYTORCH_CPU_BFLOAT16", "always")
     return chosen
 
 

@@ -1,4 +1,4 @@
-"""Heads over the kernels' states, in the precision this processor is fast in: as in float32, within its tolerance."""
+"""Heads over the kernels' states, in bfloat16: as in float32, within its tolerance."""
 
 from __future__ import annotations
 
@@ -30,6 +30,12 @@ HALF = next(build for build in BUILDS if build.precision == "bfloat16")
 TEXTS = make_texts(8, 12, seed=4)
 
 pytestmark = pytest.mark.skipif(not processor_flags() >= HALF.flags, reason="no AVX-512 with bfloat16 here")
+
+
+@pytest.fixture(autouse=True)
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute in bfloat16 whatever this processor is fast in."""
+    monkeypatch.setenv("SIE_PYTORCH_CPU_BFLOAT16", "always")
 
 
 def calm(folder: Path) -> Path:

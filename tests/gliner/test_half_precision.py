@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from sie_pytorch.forward.checkpoint.precision import has_native_bfloat16
 
 from sie_core.contracts import Item
 from tests.gliner.checkpoints import SPAN_MODES
@@ -18,7 +17,12 @@ from tests.gliner.planting import LABELS, plant
 from tests.gliner.test_reference import LABELS as ASKED
 from tests.gliner.test_reference import write
 
-pytestmark = pytest.mark.skipif(not has_native_bfloat16(), reason="on a processor without bfloat16, float32 serves")
+
+@pytest.fixture(autouse=True)
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute in bfloat16 whatever this processor is fast in."""
+    monkeypatch.setenv("SIE_PYTORCH_CPU_BFLOAT16", "always")
+
 
 AT_THE_THRESHOLD = 0.01
 CALM = 0.35

@@ -10,7 +10,7 @@ from pathlib import Path
 from sie_text.options import CLASSIFIER_OPTIONS, ENCODER_OPTIONS
 from sie_text.options import PAIR_OPTIONS as PAIR_OPTIONS
 
-from sie_core.contracts import DeviceProbe, ModelFamily, RunnerSpec, WeightPackage
+from sie_core.contracts import DeviceProbe, ModelFamily, PluginSetting, RunnerSpec, WeightPackage
 from sie_core.hookspecs import hookimpl
 from sie_pytorch.devices.probes import CudaProbe, MpsProbe
 from sie_pytorch.families.classify.claims import claim_classifier
@@ -19,6 +19,7 @@ from sie_pytorch.families.pairs.claims import claim_pairs
 from sie_pytorch.families.vision.claims import claim_vision
 from sie_pytorch.families.vision.options import OPTIONS as VISION_OPTIONS
 from sie_pytorch.forward.specs import RUNNERS
+from sie_pytorch.settings import CPU_BFLOAT16
 
 CONTRACT_VERSION = 1
 
@@ -98,3 +99,9 @@ def sie_weight_packages() -> list[WeightPackage]:
 def sie_device_probes() -> list[DeviceProbe]:
     """Register NVIDIA and Apple GPUs."""
     return [CudaProbe(), MpsProbe()]
+
+
+@hookimpl
+def sie_settings() -> list[PluginSetting]:
+    """Register what has every CPU compute in bfloat16."""
+    return [CPU_BFLOAT16]

@@ -15,6 +15,8 @@ class Processor:
     """Its model, or where the kernel names none the architecture."""
     flags: frozenset[str]
     """What it can do, in the kernel's words: `avx2`, `avx512_bf16`, on Arm `bf16`. Empty where it tells none."""
+    vendor: str = ""
+    """Who designed it, in the kernel's words: `GenuineIntel`, `AuthenticAMD`. Empty where it names none, as on Arm."""
 
 
 def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> Processor:
@@ -27,4 +29,5 @@ def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> Processor:
     except OSError:
         pass
     named = fields.get("model name") or platform.processor() or platform.machine()
-    return Processor(named, frozenset(fields.get("flags", fields.get("Features", "")).split()))
+    flags = frozenset(fields.get("flags", fields.get("Features", "")).split())
+    return Processor(named, flags, fields.get("vendor_id", ""))

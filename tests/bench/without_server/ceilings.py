@@ -95,11 +95,11 @@ def measure(dtype: torch.dtype) -> dict[str, Any]:
 
 
 def main() -> None:
-    from sie_pytorch.forward.checkpoint.precision import has_native_bfloat16
+    from sie_pytorch.forward.checkpoint.precision import why_not_bfloat16
 
     torch.set_num_threads(read_job()["threads"])
     dtypes = {"float32": torch.float32}
-    if has_native_bfloat16():
+    if why_not_bfloat16() is None:
         dtypes["bfloat16"] = torch.bfloat16
     with torch.inference_mode():
         answer({name: measure(dtype) for name, dtype in dtypes.items()})

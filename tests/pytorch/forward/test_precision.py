@@ -12,12 +12,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from sie_cpu.builds import BUILDS, processor_flags
 from sie_cpu.plugin import sie_runners
-from sie_pytorch.forward.checkpoint import precision
-from sie_pytorch.forward.checkpoint.precision import LEAST_COSINE, has_native_bfloat16, least_cosine, precisions
+from sie_pytorch.forward.checkpoint.precision import LEAST_COSINE, least_cosine, precisions, why_not_bfloat16
 from sie_pytorch.forward.choice import proof
 from sie_pytorch.forward.specs import RUNNERS
 
-from sie_core.contracts import RunnerSpec
+from sie_core.contracts import RunnerSpec, processor
 from tests.pytorch.forward.support import batch_for, build, forward
 
 CPU = torch.device("cpu")
@@ -34,19 +33,44 @@ def calm(checkpoint: Callable[[str], Path], tmp_path: Path) -> Path:
     return folder
 
 
-def tried(asked: str, *, native: bool) -> list[torch.dtype]:
-    return [plan.compute for plan in precisions(asked, CPU, native_bfloat16=native)]
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute in bfloat16 whatever this processor is fast in."""
+    monkeypatch.setenv("SIE_PYTORCH_CPU_BFLOAT16", "always")
 
 
-def test_float32_is_honoured_on_every_processor() -> None:
-    (plan,) = precisions("float32", CPU, native_bfloat16=True)
+@pytest.fixture
+def on_processor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    """Have this machine's processor tell other things of itself."""
+
+    def tell(cpuinfo: str) -> None:
+        file = tmp_path / "cpuinfo"
+        file.write_text(cpuinfo)
+        told = processor(file)
+        monkeypatch.setattr("sie_pytorch.forward.checkpoint.precision.processor", lambda: told)
+
+    return tell
+
+
+def tried(asked: str) -> list[torch.dtype]:
+    return [plan.compute for plan in precisions(asked, CPU)]
+
+
+def test_float32_is_honoured_on_every_processor(always: None) -> None:
+    (plan,) = precisions("float32", CPU)
     assert (plan.compute, plan.note) == (torch.float32, None)
 
 
 @pytest.mark.parametrize("asked", ["float16", "bfloat16"])
-def test_half_precision_on_a_cpu_is_bfloat16_where_it_is_fast(asked: str) -> None:
-    assert tried(asked, native=True) == [torch.bfloat16, torch.float32]
-    assert tried(asked, native=False) == [torch.float32]
+def test_half_precision_on_a_cpu_is_bfloat16_where_it_is_fast(
+    asked: str, on_processor: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_processor("flags : amx_bf16\n")
+    assert tried(asked) == [torch.bfloat16, torch.float32]
+    on_processor("flags : avx512f\n")
+    assert tried(asked) == [torch.float32]
+    monkeypatch.setenv("SIE_PYTORCH_CPU_BFLOAT16", "always")
+    assert tried(asked) == [torch.bfloat16, torch.float32]
 
 
 def test_an_accelerator_is_given_bfloat16_where_float16_overflows() -> None:
@@ -62,21 +86,19 @@ def specs(request: pytest.FixtureRequest) -> list[RunnerSpec]:
     return [spec for spec in (*RUNNERS, *sie_runners()) if spec.name == request.param]
 
 
-def test_a_processor_without_bfloat16_computes_in_float32_and_says_so(
-    calm: Path, specs: list[RunnerSpec], monkeypatch: pytest.MonkeyPatch
+def test_a_processor_slow_in_bfloat16_computes_in_float32_and_says_so(
+    calm: Path, specs: list[RunnerSpec], on_processor: Callable[[str], None]
 ) -> None:
-    monkeypatch.setattr(precision, "has_native_bfloat16", lambda: False)
-    info = build(calm, specs, precision="float16").info
+    on_processor("vendor_id : GenuineIntel\nflags : avx512f avx512_bf16\n")
+    info = build(calm, specs, precision="bfloat16").info
     assert (info.name, info.precision) == (specs[0].name, "float32")
-    assert info.notes["precision"] == "float32 instead of float16: this processor has no native bfloat16"
+    slow = "float32 instead of bfloat16: this processor multiplies bfloat16 at half the rate of float32"
+    assert info.notes["precision"] == slow
 
 
-def test_bfloat16_states_stay_close_to_float32(
-    calm: Path, specs: list[RunnerSpec], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bfloat16_states_stay_close_to_float32(calm: Path, specs: list[RunnerSpec], always: None) -> None:
     if specs[0].name == "cpu-kernels" and not processor_flags() >= AVX512_BFLOAT16:
         pytest.skip("this processor has no AVX-512 with bfloat16")
-    monkeypatch.setattr(precision, "has_native_bfloat16", lambda: True)
     half, full = build(calm, specs, precision="float16"), build(calm, specs, precision="float32")
     assert (half.info.name, half.info.precision) == (specs[0].name, "bfloat16")
     assert half.info.notes["precision"] == "bfloat16 instead of float16"
@@ -87,9 +109,8 @@ def test_bfloat16_states_stay_close_to_float32(
 
 
 def test_a_model_that_bfloat16_turns_away_stays_in_float32(
-    checkpoint: Callable[[str], Path], specs: list[RunnerSpec], monkeypatch: pytest.MonkeyPatch
+    checkpoint: Callable[[str], Path], specs: list[RunnerSpec], always: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(precision, "has_native_bfloat16", lambda: True)
     monkeypatch.setattr(proof, "LEAST_COSINE", 1 - 1e-9)
     info = build(checkpoint("bert"), specs, precision="float16").info
     assert (info.name, info.precision) == (specs[0].name, "float32")
@@ -99,19 +120,22 @@ def test_a_model_that_bfloat16_turns_away_stays_in_float32(
 
 
 @pytest.mark.parametrize(
-    ("cpuinfo", "native"),
+    ("cpuinfo", "reason"),
     [
-        ("processor\t: 0\nflags\t\t: fpu avx512f avx512_bf16 amx_tile\n", True),
-        ("processor\t: 0\nflags\t\t: fpu avx512f avx512_vnni\n", False),
-        ("processor\t: 0\nFeatures\t: fp asimd bf16 i8mm\n", True),
-        ("", False),
+        ("vendor_id\t: GenuineIntel\nflags\t\t: fpu avx512f avx512_bf16 amx_tile amx_bf16\n", None),
+        ("vendor_id\t: GenuineIntel\nflags\t\t: fpu avx512f avx512_bf16\n", "half the rate of float32"),
+        ("vendor_id\t: AuthenticAMD\nflags\t\t: fpu avx512f avx512_bf16\n", None),
+        ("vendor_id\t: AuthenticAMD\nflags\t\t: fpu avx2\n", "no native bfloat16"),
+        ("processor\t: 0\nFeatures\t: fp asimd bf16 i8mm\n", None),
+        ("", "no native bfloat16"),
     ],
+    ids=["Intel with AMX", "Intel without", "AMD with AVX-512", "AMD without", "Arm", "one that tells nothing"],
 )
-def test_a_processor_is_asked_for_its_flags(cpuinfo: str, native: bool, tmp_path: Path) -> None:
+def test_a_processor_is_judged_by_what_it_tells_of_itself(cpuinfo: str, reason: str | None, tmp_path: Path) -> None:
     file = tmp_path / "cpuinfo"
     file.write_text(cpuinfo)
-    assert has_native_bfloat16(file) is native
-    assert has_native_bfloat16(tmp_path / "missing") is False
+    found = why_not_bfloat16(processor(file))
+    assert found == reason or (reason is not None and found is not None and found.endswith(reason))
 
 
 def test_a_lost_number_is_no_cosine() -> None:

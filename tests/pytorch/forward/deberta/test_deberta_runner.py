@@ -83,7 +83,7 @@ def test_half_precision_files_give_the_states_of_float32(dtype: torch.dtype, ser
 def test_in_bfloat16_it_is_as_near_to_float32_as_transformers_is(
     served: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sie_pytorch.forward.checkpoint.precision.has_native_bfloat16", lambda: True)
+    monkeypatch.setenv("SIE_PYTORCH_CPU_BFLOAT16", "always")
     model = deberta()
     runner = served(model, precision="bfloat16")
     assert (runner.info.name, runner.info.precision) == ("deberta", "bfloat16")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
-from sie_core.contracts import processor
+from sie_core.contracts import Processor, processor
+from sie_pytorch.settings import ALWAYS, CPU_BFLOAT16
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 """Precisions by their names in the settings."""
@@ -16,8 +16,11 @@ LEAST_COSINE = 0.9995
 """What the mean state of a probe sequence must keep of its float32 direction."""
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.05}
 """Largest relative error of a token's states, by the precision computed in."""
-NATIVE_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
-"""Processor flags that stand for a fast bfloat16 matrix product (the last one is Arm's)."""
+FAST_FLAGS = frozenset({"amx_bf16", "bf16"})
+"""Processor flags that stand for a bfloat16 matrix product faster than float32's (the last one is Arm's)."""
+AVX512_FLAG, FAST_IN_AVX512 = "avx512_bf16", "AuthenticAMD"
+"""The flag of AVX-512's product, and whose processors are fast in it: Intel's start it at a quarter of the rate of the
+float32 product, of which it does the work of two."""
 
 
 class PrecisionLost(Exception):
@@ -35,16 +38,16 @@ class Precision:
     note: str | None = None
 
 
-def precisions(asked: str, device: torch.device, *, native_bfloat16: bool | None = None) -> Iterator[Precision]:
+def precisions(asked: str, device: torch.device) -> Iterator[Precision]:
     """Give the precisions to try for a model, best first; the last one is float32, or what an accelerator has.
 
-    On a CPU half precision means bfloat16, and only where the processor multiplies it natively. On an accelerator the
-    precision is taken as asked, and bfloat16 stands in for a float16 in which the model overflows.
+    On a CPU half precision means bfloat16, and only where the processor multiplies it faster than float32 or the
+    settings insist. On an accelerator the precision is taken as asked, and bfloat16 stands in for a float16 in which
+    the model overflows.
 
     Args:
         asked: A key of `DTYPES`.
         device: Where to run.
-        native_bfloat16: Whether a CPU is fast in bfloat16; None asks the processor.
     """
     dtype, single, half = DTYPES[asked], torch.float32, torch.bfloat16
     if dtype is single:
@@ -53,8 +56,8 @@ def precisions(asked: str, device: torch.device, *, native_bfloat16: bool | None
         yield Precision(dtype, dtype)
         if dtype is torch.float16:
             yield Precision(half, half, "bfloat16 instead of float16")
-    elif not (has_native_bfloat16() if native_bfloat16 is None else native_bfloat16):
-        yield Precision(single, single, f"float32 instead of {asked}: this processor has no native bfloat16")
+    elif reason := why_not_bfloat16():
+        yield Precision(single, single, f"float32 instead of {asked}: {reason}")
     else:
         yield Precision(single, half, None if dtype is half else f"bfloat16 instead of {asked}")
         yield Precision(single, single, f"float32 instead of {asked}")
@@ -74,6 +77,19 @@ def relative_error(states: torch.Tensor, expected: torch.Tensor) -> float:
     return float((difference / expected.double().norm(dim=-1).clamp(min=1e-12)).max())
 
 
-def has_native_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether this processor multiplies bfloat16 matrices natively; False where it does not say."""
-    return not NATIVE_FLAGS.isdisjoint(processor(cpuinfo).flags)
+def why_not_bfloat16(told: Processor | None = None) -> str | None:
+    """Say why a CPU is not to compute in bfloat16; None where it is.
+
+    What the processor tells of itself decides, never a measurement: numbers do not change from start to start.
+
+    Args:
+        told: What it tells; None asks this machine's.
+    """
+    told = processor() if told is None else told
+    if CPU_BFLOAT16.value() == ALWAYS or not FAST_FLAGS.isdisjoint(told.flags):
+        return None
+    if AVX512_FLAG not in told.flags:
+        return "this processor has no native bfloat16"
+    if told.vendor == FAST_IN_AVX512:
+        return None
+    return "this processor multiplies bfloat16 at half the rate of float32"
