@@ -9,6 +9,8 @@ from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 
 from sie_core import __version__
+from sie_core.api.configs import routes as configs
+from sie_core.api.configs.fleet import FleetConfigs
 from sie_core.api.context import Api
 from sie_core.api.http import errors
 from sie_core.api.http.browsers import Browsers
@@ -65,6 +67,8 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
     )
+    if isinstance(backend, FleetConfigs):
+        lookups.append(configs.router(api, backend))
     routers = [inference, *lookups, page.router(app)]
     for router in routers:
         app.include_router(router)

@@ -47,7 +47,8 @@ def apply_export(raw: bytes, settings: Settings, plugins: PluginSet, before: Hel
     except orjson.JSONDecodeError as error:
         raise ConfigError(f"{SOURCE}: export: it is no JSON: {error.msg[:100]}") from None
     catalog = build_catalog(settings, plugins, export=export, before=before.registry.catalog if before else None)
-    registry = make_registry(catalog, export.bundles, export.placement())
+    epochs = {model.id: model.epoch for model in export.models if model.epoch}
+    registry = make_registry(catalog, export.bundles, export.placement(), epochs)
     told = Epoch(
         epoch=export.epoch,
         bundles_hash=registry.bundles_hash,

@@ -76,6 +76,11 @@ class Follower:
         self._whole_at = 0.0
 
     @property
+    def url(self) -> str:
+        """The config service's."""
+        return self._client.url
+
+    @property
     def registry(self) -> Registry | None:
         """The configs in force; None before the first are known."""
         return None if self._held is None else self._held.registry

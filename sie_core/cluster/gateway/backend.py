@@ -12,11 +12,12 @@ from sie_sdk.wire import pack, unpack
 from sie_core.catalog import Catalog
 from sie_core.catalog.bundles.registry import Registry
 from sie_core.catalog.info import describe
+from sie_core.cluster.configs.follower import Follower
 from sie_core.cluster.gateway.dispatcher import Dispatcher
 from sie_core.cluster.gateway.flight import Flight
 from sie_core.cluster.gateway.routing import NO_CATALOG, Router
 from sie_core.cluster.gateway.slicing import Packed
-from sie_core.cluster.gateway.workers import Workers
+from sie_core.cluster.gateway.workers import Worker, Workers
 from sie_core.cluster.messages.requests import load_wait_row, pack_item, pack_shared
 from sie_core.cluster.messages.work import WorkOperation
 from sie_core.contracts import (
@@ -45,13 +46,20 @@ class QueueBackend:
         plugins: What is installed here; workers may have more.
         router: Finds where requests go.
         timeout_s: How long a request may take.
+        follower: Of the config service; None without one.
     """
 
     def __init__(
-        self, dispatcher: Dispatcher, workers: Workers, plugins: PluginSet, router: Router, timeout_s: float
+        self,
+        dispatcher: Dispatcher,
+        workers: Workers,
+        plugins: PluginSet,
+        router: Router,
+        timeout_s: float,
+        follower: Follower | None = None,
     ) -> None:
         self._dispatcher, self._workers, self._plugins, self._timeout_s = dispatcher, workers, plugins, timeout_s
-        self._router = router
+        self._router, self._follower = router, follower
         self._note: str | None = None
 
     @property
@@ -62,6 +70,26 @@ class QueueBackend:
             InferenceError: `QUEUE_UNAVAILABLE`: the config service has not told yet.
         """
         return self._router.registry.catalog
+
+    def config_registry(self) -> Registry:
+        """Where every model is served.
+
+        Raises:
+            InferenceError: `QUEUE_UNAVAILABLE`: the config service has not told yet.
+        """
+        return self._router.registry
+
+    def config_service_url(self) -> str | None:
+        """Where configs are written; None without a config service."""
+        return self._follower.url if self._follower else None
+
+    def config_sources(self) -> Mapping[str, str]:
+        """By model, `api` or `filesystem`."""
+        return self._follower.sources if self._follower else {}
+
+    def config_workers(self) -> Sequence[Worker]:
+        """List the workers that were heard of lately, with what they have of the configs."""
+        return list(self._workers)
 
     def follow(self, registry: Registry) -> None:
         """Serve another snapshot from now on; requests under way keep where they go."""
@@ -123,10 +151,12 @@ class QueueBackend:
     def health(self) -> Health:
         """Say what is wrong. A gateway is ready once it has a catalog: with the broker away it answers by type."""
         known = self._router.known
-        notes = [self._dispatcher.problem, self._note, known and known.catalog.note]
+        followed = self._follower and self._follower.note
+        notes = [self._dispatcher.problem, self._note, followed, known and known.catalog.note]
         if self._dispatcher.problem is None and not any(worker.up for worker in self._workers):
             notes.append("no worker takes work")
-        return Health(None, None if known else NO_CATALOG, tuple(note for note in notes if note))
+        unready = None if known else followed or NO_CATALOG
+        return Health(None, unready, tuple(note for note in notes if note))
 
     def workers(self) -> list[WorkerInfo]:
         """List the workers that were heard of lately."""

@@ -6,16 +6,19 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
+from typing import Any
 
 from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 
 from sie_core.api import SOCKETS, Browsers, Gate, allowed_hosts, create_app, error_response
 from sie_core.api.http.limits import MOST_BODIES
-from sie_core.catalog import build_catalog, open_folder
+from sie_core.catalog import build_catalog, open_folder, require_one_source
 from sie_core.catalog.sources.watcher import CatalogWatch
 from sie_core.cluster.broker import Make, transport_maker
+from sie_core.cluster.configs.follower import Follower
+from sie_core.cluster.configs.metrics import FollowerMetrics
 from sie_core.cluster.gateway.backend import QueueBackend
 from sie_core.cluster.gateway.dispatcher import Dispatcher
 from sie_core.cluster.gateway.metrics import GatewayMetrics
@@ -46,7 +49,7 @@ def run_gateway(settings: Settings, plugins: PluginSet, on_ready: OnReady = lamb
     Raises:
         ListenError: The address cannot be listened on.
         PluginError: No plugin serves the URL of the broker or of the payload store.
-        SettingsError: There is none, or the models folder cannot be read.
+        SettingsError: There is none, or the models folder cannot be read or is set beside a config service.
         QueueError: The broker refuses this user.
     """
     collect_seldom()
@@ -58,32 +61,30 @@ def run_gateway(settings: Settings, plugins: PluginSet, on_ready: OnReady = lamb
 async def _serve(
     settings: Settings, plugins: PluginSet, make: Make, listener: socket.socket, on_ready: OnReady
 ) -> None:
-    folder = open_folder(settings, plugins)
-    router = Router(settings.pool, own_registry(build_catalog(settings, plugins, folder=folder), settings))
     metrics = GatewayMetrics()
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=metrics.registry)
     store = open_payload_store(settings, plugins)
     dispatcher = Dispatcher(make, settings, metrics, store)
     workers = Workers(settings.health_publish_interval_ms / 1000, dispatcher.tell_again)
-    backend = QueueBackend(dispatcher, workers, plugins, router, settings.gateway_timeout_s)
+    follower, router = None, Router(settings.pool)
+    if settings.config_service_url is not None:
+        require_one_source(settings)
+        follower = Follower(
+            settings, plugins, FollowerMetrics(metrics.registry), lambda registry: backend.follow(registry)
+        )
+    backend = QueueBackend(dispatcher, workers, plugins, router, settings.gateway_timeout_s, follower)
     gate = Gate(settings.gateway_max_concurrent_requests, MOST_BODIES * settings.max_request_body_bytes)
     browsers = Browsers(settings.cors_origins, allowed_hosts(settings, listener.getsockname()[0]))
     app = create_app(backend, settings, registry=metrics.registry, gate=gate, browsers=browsers)
     server = HttpServer(app, partial(error_response, scope={"path": "/v1/"}), SOCKETS)
     Drain(gate, settings.drain_timeout_s, server.stop).install()
-    watch = CatalogWatch(
-        folder,
-        lambda before: build_catalog(settings, plugins, folder=folder, before=before),
-        lambda: backend.catalog,
-        lambda catalog: backend.follow(own_registry(catalog, settings)),
-        backend.note,
-    )
-    beside = [watch.run()] if store is None else [watch.run(), store.keep_clean()]
+    configs = _watch(settings, plugins, backend) if follower is None else follower.run()
+    beside = [configs] if store is None else [configs, store.keep_clean()]
     tasks = [asyncio.create_task(each) for each in beside]
     log.info("listening on %s", address_of(listener))
     try:
-        await server.serve_on(listener, partial(_start, dispatcher, workers, listener, on_ready))
+        await server.serve_on(listener, partial(_start, dispatcher, workers, follower, listener, on_ready))
     finally:
         for task in tasks:
             task.cancel()
@@ -91,7 +92,28 @@ async def _serve(
         log.info("stopped")
 
 
-async def _start(dispatcher: Dispatcher, workers: Workers, listener: socket.socket, on_ready: OnReady) -> None:
+def _watch(settings: Settings, plugins: PluginSet, backend: QueueBackend) -> Coroutine[Any, Any, None]:
+    """Have the backend serve the models of this process's own folders, and return what follows these."""
+    folder = open_folder(settings, plugins)
+    backend.follow(own_registry(build_catalog(settings, plugins, folder=folder), settings))
+    return CatalogWatch(
+        folder,
+        lambda before: build_catalog(settings, plugins, folder=folder, before=before),
+        lambda: backend.catalog,
+        lambda catalog: backend.follow(own_registry(catalog, settings)),
+        backend.note,
+    ).run()
+
+
+async def _start(
+    dispatcher: Dispatcher,
+    workers: Workers,
+    follower: Follower | None,
+    listener: socket.socket,
+    on_ready: OnReady,
+) -> None:
     await dispatcher.open()
     await dispatcher.transport.subscribe(EVERY_HEALTH, workers.heard)
+    if follower is not None:
+        await follower.hear(dispatcher.transport)
     on_ready(url_of(listener))

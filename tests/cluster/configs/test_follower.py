@@ -38,6 +38,7 @@ async def test_changes_are_followed_by_their_deltas_alone(service: SmallService,
         assert registry.config_hashes == service.registry.config_hashes
         assert registry.pool_config_hashes == service.registry.pool_config_hashes
         assert registry.resolve("org/a").pool == "h100"
+        assert registry.epochs == {"org/a": 7}
         with pytest.raises(InferenceError, match="org/new"):
             registry.resolve("org/new")
         assert [each.catalog.config_epoch for each in one.told] == [5, 6, 7, 8]

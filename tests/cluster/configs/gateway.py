@@ -1,0 +1,96 @@
+"""A gateway in this process that follows a config service, with heartbeats of workers that are none."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from sie_core.api import create_app
+from sie_core.cluster.broker import transport_maker
+from sie_core.cluster.configs.follower import Follower
+from sie_core.cluster.configs.metrics import FollowerMetrics
+from sie_core.cluster.gateway.backend import QueueBackend
+from sie_core.cluster.gateway.dispatcher import Dispatcher
+from sie_core.cluster.gateway.metrics import GatewayMetrics
+from sie_core.cluster.gateway.routing import Router
+from sie_core.cluster.gateway.workers import Workers
+from sie_core.cluster.messages.frames import encode
+from sie_core.cluster.subjects import EVERY_HEALTH, health_subject
+from sie_core.contracts import QueueTransport
+from sie_core.defaults import BUILTINS
+from sie_core.plugins import discover
+from sie_core.settings import Settings
+
+
+@dataclass
+class Gateway:
+    """Its parts."""
+
+    client: httpx.AsyncClient
+    follower: Follower
+    transport: QueueTransport
+    workers: Workers
+
+    async def get(self, path: str, status: int = 200) -> Any:
+        """Get JSON below `/v1/configs`."""
+        response = await self.client.get(f"/v1/configs{path}")
+        assert response.status_code == status, response.text
+        return response.json()
+
+    async def beat(self, worker: str, bundle: str, config_hash: str | None, config_epoch: int | None) -> None:
+        """Send the heartbeat of a worker."""
+        head = {
+            "worker": worker,
+            "bundle": bundle,
+            "up": True,
+            "config_hash": config_hash,
+            "config_epoch": config_epoch,
+        }
+        await self.transport.send(health_subject(worker), encode(head, (b"",)))
+        await self.until(lambda: any((each.name, each.config_hash) == (worker, config_hash) for each in self.workers))
+
+    async def until_epoch(self, epoch: int) -> None:
+        """Wait until it serves the configs of an epoch."""
+
+        def known() -> bool:
+            registry = self.follower.registry
+            return registry is not None and registry.catalog.config_epoch == epoch
+
+        await self.until(known)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(30):
+            while not holds():  # noqa: ASYNC110 - what is waited for tells nobody
+                await asyncio.sleep(0.002)
+
+
+@asynccontextmanager
+async def gateway(settings: Settings) -> AsyncIterator[Gateway]:
+    """Run one until the end of the block."""
+    plugins = discover(settings, BUILTINS)
+    metrics = GatewayMetrics()
+    dispatcher = Dispatcher(transport_maker(settings, plugins), settings, metrics)
+    workers = Workers(settings.health_publish_interval_ms / 1000, dispatcher.tell_again)
+    router = Router(settings.pool)
+    follower = Follower(settings, plugins, FollowerMetrics(metrics.registry), lambda registry: backend.follow(registry))
+    backend = QueueBackend(dispatcher, workers, plugins, router, 5.0, follower)
+    app = create_app(backend, settings, registry=metrics.registry)
+    work = asyncio.create_task(follower.run())
+    await dispatcher.open()
+    await dispatcher.transport.subscribe(EVERY_HEALTH, workers.heard)
+    await follower.hear(dispatcher.transport)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://sie", timeout=30) as client:
+        try:
+            yield Gateway(client, follower, dispatcher.transport, workers)
+        finally:
+            work.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await work
+            await dispatcher.close()
