@@ -82,6 +82,8 @@ def commands() -> str:
         ["cluster"],
         ["cluster", "up"],
         ["cluster", "nats-conf"],
+        ["config"],
+        ["config", "serve"],
         ["gateway"],
         ["worker"],
         ["sidecar"],

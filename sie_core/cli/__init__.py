@@ -14,6 +14,7 @@ from sie_core import __version__
 COMMANDS = {
     "cache": "List, pull, verify and remove the weights of the local cache.",
     "cluster": "Run a whole cluster on this machine, or write the configuration of its broker.",
+    "config": "Run the config service, the one writer of a cluster's model configs.",
     "gateway": "Serve the HTTP API over a queue; workers run the models.",
     "models": "List the models of the catalog and say which family serves each.",
     "plugins": "List the installed plugins, what they register and why one is broken or fails.",

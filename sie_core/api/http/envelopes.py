@@ -1,4 +1,5 @@
-"""The envelopes of errors: the native one, OpenAI's, Cohere's, and that of text-embeddings-inference (TEI).
+"""The envelopes of errors: the native one, the config service's, OpenAI's, Cohere's, and that of
+text-embeddings-inference (TEI).
 
 Codes, statuses and pauses come from the error table; statuses that TEI has otherwise are listed here.
 """
@@ -15,10 +16,11 @@ from starlette.types import Scope
 from sie_core.api.http.model_id import MalformedModelIdError
 from sie_core.contracts import InferenceError
 
-EnvelopeName = Literal["native", "openai", "cohere", "tei"]
+EnvelopeName = Literal["native", "configs", "openai", "cohere", "tei"]
 
 ENVELOPE: Final = "sie.envelope"
 """The key of a request's scope with the name of its envelope, where the path does not decide it."""
+CONFIGS_PREFIX: Final = "/v1/configs"
 OPENAI_PATHS: Final = frozenset({"/v1/embeddings", "/embeddings", "/v1/rerank"})
 COHERE_PATHS: Final = frozenset({"/v1/embed", "/v2/embed", "/v2/rerank"})
 TEI_PATHS: Final = frozenset(
@@ -70,12 +72,19 @@ def envelope_name(path: str) -> EnvelopeName:
         return "openai"
     if path in COHERE_PATHS:
         return "cohere"
+    if path.startswith(CONFIGS_PREFIX):
+        return "configs"
     return "tei" if path in TEI_PATHS or path.startswith(TEI_PREFIX) else "native"
 
 
 def error_body(error: InferenceError) -> dict[str, Any]:
     """Describe `error` as `{"error": {"code", "message", "param"?, …}}`."""
     return {"error": error.details | {"code": error.code, "message": error.message} | _ours(error)}
+
+
+def configs_error_body(error: InferenceError) -> dict[str, Any]:
+    """Describe `error` as natively, with the snake-case code that clients of the published config service read."""
+    return {"error": {"error": error.code.lower()} | error_body(error)["error"]}
 
 
 def openai_error_body(error: InferenceError) -> dict[str, Any]:
@@ -117,6 +126,7 @@ def _ours(error: InferenceError) -> dict[str, Any]:
 ENVELOPES: Final[dict[EnvelopeName, Envelope]] = {
     # Its clients read fractions, and a load may take less than a second.
     "native": Envelope(error_body, retry_after=lambda seconds: f"{math.ceil(seconds * 10) / 10:g}"),
+    "configs": Envelope(configs_error_body),
     "openai": Envelope(openai_error_body),
     "cohere": Envelope(cohere_error_body),
     "tei": Envelope(tei_error_body, tei_status),

@@ -34,12 +34,15 @@ async def on_inference_error(request: Request, error: Exception) -> Response:
     return error_response(error, request.scope)
 
 
-def http_error_handler(routers: Sequence[APIRouter]) -> Callable[[Request, Exception], Awaitable[Response]]:
+def http_error_handler(
+    routers: Sequence[APIRouter], listed: str = "GET /docs lists the routes"
+) -> Callable[[Request, Exception], Awaitable[Response]]:
     """Make the handler of unknown paths and methods, which the router refuses.
 
     Args:
         routers: Those of the application. `Allow` lists the methods of all routes of a path; the router itself would
             list those of the first.
+        listed: Says where a client finds the routes.
     """
     routes = [route for router in routers for route in router.routes if isinstance(route, Route)]
 
@@ -50,7 +53,7 @@ def http_error_handler(routers: Sequence[APIRouter]) -> Callable[[Request, Excep
         methods = {method for route in routes if route.path_regex.match(request.url.path) for method in _methods(route)}
         if methods:
             headers["Allow"] = ", ".join(sorted(methods))
-        remedy = f"it takes {headers['Allow']}" if "Allow" in headers else "GET /docs lists the routes"
+        remedy = f"it takes {headers['Allow']}" if "Allow" in headers else listed
         own = InferenceError(code, f"There is no route {request.method} {request.url.path[:200]}; {remedy}.")
         return error_response(own, request.scope, headers)
 

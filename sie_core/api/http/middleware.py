@@ -6,16 +6,16 @@ import logging
 import random
 import re
 import time
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sie_core import __version__
 from sie_core.api.body.body import HELD
-from sie_core.api.context import Api
+from sie_core.api.http.browsers import Browsers
 from sie_core.api.http.envelopes import TEI_PATHS, TEI_PREFIX
 from sie_core.api.http.errors import error_response
 from sie_core.api.http.gate import Gate
@@ -73,34 +73,65 @@ class Exchange:
             await self.send({"type": "http.response.body", "body": piece, "more_body": True})
 
 
+class Shell(Protocol):
+    """What every API has around its routes."""
+
+    @property
+    def gate(self) -> Gate:
+        """Admits requests."""
+        ...
+
+    @property
+    def browsers(self) -> Browsers:
+        """Decides which web pages may call."""
+        ...
+
+    @property
+    def instance(self) -> str | None:
+        """Return a random id of this process, which replies tell; None where they do not."""
+        ...
+
+
+def is_inference(scope: Scope) -> bool:
+    """Whether a request is for a model."""
+    path: str = scope["path"]
+    if path.startswith(INFERENCE_PATHS):
+        return True
+    return scope["method"] == "POST" and (path in TEI_PATHS or path.startswith(TEI_PREFIX))
+
+
 class RequestMiddleware:
     """Wraps the application.
 
     Args:
         app: The application.
-        api: The state of this API.
+        api: The gate and what else is around the routes.
         metrics: Counts the requests.
+        admitted: Whether a request passes the gate.
     """
 
-    def __init__(self, app: ASGIApp, api: Api, metrics: HttpMetrics) -> None:
+    def __init__(
+        self, app: ASGIApp, api: Shell, metrics: HttpMetrics, admitted: Callable[[Scope], bool] = is_inference
+    ) -> None:
         self._app = app
         self._api = api
         self._metrics = metrics
+        self._admitted = admitted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             await self._pass_on(scope, receive, send)
             return
-        is_inference = _is_inference(scope)
+        admitted = self._admitted(scope)
         given = scope[HEADERS] = RequestHeaders(scope["headers"])
         fields = _fields(given)
         token = current_request.set(fields)
-        exchange = Exchange(scope, send, self._headers(given, fields, is_inference), self._api.gate)
+        exchange = Exchange(scope, send, self._headers(given, fields, admitted), self._api.gate)
         try:
-            await self._answer(exchange, receive, given, is_inference)
+            await self._answer(exchange, receive, given, admitted)
         finally:
-            self._record(exchange, fields, is_inference)
+            self._record(exchange, fields, admitted)
             current_request.reset(token)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -113,14 +144,14 @@ class RequestMiddleware:
         else:
             await self._app(scope, receive, send)
 
-    async def _answer(self, exchange: Exchange, receive: Receive, given: Headers, is_inference: bool) -> None:
+    async def _answer(self, exchange: Exchange, receive: Receive, given: Headers, admitted: bool) -> None:
         try:
             self._api.browsers.check(given)
             preflight = self._api.browsers.preflight(exchange.scope["method"], given)
             if preflight is not None:
                 await preflight(exchange.scope, receive, exchange.reply)
                 return
-            if not is_inference:
+            if not admitted:
                 await self._app(exchange.scope, receive, exchange.reply)
                 return
             self._api.gate.enter(_sender(exchange.scope, given))
@@ -146,34 +177,27 @@ class RequestMiddleware:
         response = error_response(error, exchange.scope)
         await response(exchange.scope, receive, exchange.reply)
 
-    def _headers(self, given: Headers, fields: RequestFields, is_inference: bool) -> list[tuple[bytes, bytes]]:
+    def _headers(self, given: Headers, fields: RequestFields, admitted: bool) -> list[tuple[bytes, bytes]]:
         headers = [(b"x-sie-request-id", fields.request_id.encode()), *self._api.browsers.reply_headers(given)]
         if not given.get("x-sie-sdk-version", "").startswith("0."):
             # Clients of version 0 speak this protocol, but take a server of another major version for a mistake.
             headers.append((b"x-sie-server-version", __version__.encode()))
         if fields.trace_id:
             headers.append((b"x-trace-id", fields.trace_id.encode()))
-        if is_inference:
+        if admitted and self._api.instance is not None:
             headers += [(b"x-sie-served-by", b"local"), (b"x-sie-runtime-instance", self._api.instance.encode())]
         return headers
 
-    def _record(self, exchange: Exchange, fields: RequestFields, is_inference: bool) -> None:
+    def _record(self, exchange: Exchange, fields: RequestFields, admitted: bool) -> None:
         scope, seconds = exchange.scope, time.monotonic() - exchange.started
         status = exchange.status or 499
         method = scope["method"] if scope["method"] in _METHODS else "OTHER"
         self._metrics.record(_route(scope), method, status, seconds, exchange.size)
         if fields.model is None:
             fields.model = scope.get("path_params", {}).get("model")
-        level = logging.INFO if is_inference or status >= 500 else logging.DEBUG
+        level = logging.INFO if admitted or status >= 500 else logging.DEBUG
         extra = {"latency_ms": round(seconds * 1000, 2)}
         log.log(level, "%s %s %d", method, _path(scope), status, extra=extra)
-
-
-def _is_inference(scope: Scope) -> bool:
-    path: str = scope["path"]
-    if path.startswith(INFERENCE_PATHS):
-        return True
-    return scope["method"] == "POST" and (path in TEI_PATHS or path.startswith(TEI_PREFIX))
 
 
 def _fields(headers: Headers) -> RequestFields:

@@ -47,6 +47,7 @@ _INFERENCE_ERRORS: Final[dict[EnvelopeName, tuple[int, ...]]] = {
 """The statuses of a route beside 200."""
 _ERROR_SCHEMAS: Final[dict[EnvelopeName, type[BaseModel]]] = {
     "native": ErrorReply,
+    "configs": ErrorReply,
     "openai": OpenAIErrorReply,
     "cohere": CohereErrorReply,
     "tei": TeiErrorReply,

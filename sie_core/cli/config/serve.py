@@ -1,0 +1,58 @@
+"""`sie config serve`: the config service, with its settings as options."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sie_core.cli.composition.compose import (
+    LEVELS,
+    BadSettings,
+    announce,
+    find_plugins,
+    read_settings,
+    warn_of_unknown_variables,
+)
+from sie_core.logs import configure_logging
+
+
+@click.command("serve")
+@click.option("--host", "http_host", help="Address to listen on.")
+@click.option("-p", "--port", "http_port", type=click.IntRange(0, 65535), help="Port to listen on; 0 takes a free one.")
+@click.option("--store", "config_store_dir", help="Where it keeps what its API was told: a folder, or s3://…")
+@click.option("--models-dir", help="Folder of model configs, on top of those plugins ship.")
+@click.option("--bundles-dir", type=click.Path(path_type=Path), help="Folder of bundles.")
+@click.option("--restore/--no-restore", "config_restore", default=None, help="Start with what the store holds.")
+@click.option("--drain-timeout", "drain_timeout_s", type=float, help="Seconds for requests in flight after SIGTERM.")
+@click.option("-l", "--log-level", type=LEVELS, help="Least level logged.")
+@click.option("--json-logs/--no-json-logs", "log_json", default=None, help="One JSON object a line.")
+def serve(**options: Any) -> None:
+    """Serve the model configs of a cluster, and take changes of them.
+
+    Gateways and workers follow it by `SIE_CONFIG_SERVICE_URL`. With `SIE_NATS_URL` it tells them of changes at once. A
+    second one on the same store stands by.
+    """
+    settings = read_settings(**options)
+    configure_logging(settings.log_level, as_json=settings.log_json)
+
+    from sie_core.config_service.history.history import StoreDamaged
+    from sie_core.config_service.run import ServiceEnded, run_config_service
+    from sie_core.contracts import ObjectStoreError, PluginError, QueueError
+    from sie_core.serving.listening import ListenError
+    from sie_core.settings import SettingsError
+    from sie_core.stores.lease import LeaseDamaged
+
+    try:
+        plugins = find_plugins(settings)
+        warn_of_unknown_variables(plugins)
+        run_config_service(settings, plugins, partial(announce, as_json=settings.log_json))
+    except SettingsError as error:
+        raise BadSettings(str(error)) from None
+    except (
+        *(ListenError, ObjectStoreError, PluginError, QueueError),
+        *(LeaseDamaged, ServiceEnded, StoreDamaged),
+    ) as error:
+        raise click.ClickException(str(error)) from None

@@ -1,0 +1,87 @@
+"""The routes of a config service over a folder, with the installed plugins, for tests that need no socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from sie_core.api import Gate
+from sie_core.catalog.bundles.placement import Placement
+from sie_core.catalog.bundles.reading import Bundle, read_bundles, shipped_bundles
+from sie_core.catalog.configs.reading import config_of
+from sie_core.catalog.configs.snapshot import make_catalog
+from sie_core.config_service.api.app import create_app
+from sie_core.config_service.api.context import ConfigApi
+from sie_core.config_service.api.tokens import Tokens
+from sie_core.config_service.metrics import ConfigMetrics
+from sie_core.config_service.publisher import Publisher
+from sie_core.config_service.service import ConfigService
+from sie_core.defaults import BUILTINS
+from sie_core.plugins import PluginSet, discover
+from sie_core.settings import Settings
+from sie_core.stores.folder import FolderStore
+
+BASE = "sie_id: acme/base\nhf_id: acme/base\nprofiles: {default: {adapter_path: fake}, q: {extends: default}}\n"
+TINY = {
+    "sie_id": "acme/tiny",
+    "hf_id": "acme/tiny",
+    "tasks": {"encode": {"dense": {"dim": 4}}},
+    "profiles": {"default": {"adapter_path": "fake", "max_batch_tokens": 16384}},
+}
+"""A config as published tooling writes one."""
+
+
+@dataclass
+class Served:
+    """A service, its routes and where it writes."""
+
+    client: httpx.AsyncClient
+    service: ConfigService
+    api: ConfigApi
+    folder: Path
+
+    def kept(self) -> set[str]:
+        """What was written, but for the lease, which is renewed all the time."""
+        return {str(file.relative_to(self.folder)) for file in self.folder.glob("*/*") if file.is_file()}
+
+    def metric(self, name: str, **labels: str) -> float:
+        return self.api.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+@cache
+def plugins() -> PluginSet:
+    return discover(Settings(), BUILTINS)
+
+
+@cache
+def placement() -> Placement:
+    return Placement((*read_bundles(shipped_bundles()), Bundle("fakes", 500, ("fake",), source="here")), plugins())
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path, tokens: Tokens | None = None, publisher: Publisher | None = None, **options: Any
+) -> AsyncIterator[Served]:
+    """Serve until the end of the block; `options` are the service's."""
+    base = make_catalog(1, [config_of(BASE.encode(), source="base", folder=Path())])
+    service = ConfigService(
+        base, placement(), FolderStore(folder, durable=False), **{"owner": "sie-config-a", **options}
+    )
+    api = ConfigApi(service, tokens or Tokens(production=False), Gate(64), ConfigMetrics(), publisher)
+    api.metrics.watch(
+        lambda: service.registry.catalog.config_epoch or 0, lambda _: 0, lambda: service.state, lambda: False
+    )
+    transport = httpx.ASGITransport(create_app(api), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        await asyncio.to_thread(service.start)
+        try:
+            yield Served(client, service, api, folder)
+        finally:
+            await asyncio.to_thread(service.stop)
