@@ -29,7 +29,8 @@ class Kind(IntEnum):
     STATUS = 4
     """To the sidecar, at first and whenever something changed: see `sie_core.cluster.messages.status`."""
     PING = 5
-    """To the adapter process, which sends it back."""
+    """To the adapter process, which sends it back with what `write_config_state` says; it does so by itself when other
+    configs are in force."""
     DRAIN = 6
     """To the sidecar: send no more work. It sends the frame back behind the last."""
     ORPHAN = 7
@@ -42,6 +43,8 @@ class Kind(IntEnum):
     QUEUED = 10
     """To the sidecar: how many batches are queued for the device, as `pack_queued` writes it. The number is that of
     the slices that had come by all connections."""
+    CONFIG = 11
+    """To the adapter process: a piece of a change of configs; see `sie_core.cluster.messages.configs`."""
 
 
 _QUEUED = struct.Struct("!d")
@@ -84,6 +87,8 @@ class FrameStream(asyncio.Protocol):
         self._out: list[bytes] = []
         self.ended = asyncio.Event()
         """Set once the connection has ended."""
+        self._room = asyncio.Event()
+        self._room.set()
 
     @property
     def is_open(self) -> bool:
@@ -112,6 +117,12 @@ class FrameStream(asyncio.Protocol):
         if payload:
             self._out.append(payload)
 
+    async def room(self) -> bool:
+        """Wait until the other side has taken most of what was sent; False where the connection has ended."""
+        self._flush()
+        await self._room.wait()
+        return self.is_open
+
     def close(self) -> None:
         """Send what was handed over, and end the connection."""
         self._flush()
@@ -135,8 +146,17 @@ class FrameStream(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """End."""
         self._out.clear()
+        self._room.set()
         self.ended.set()
         self._on_closed(self)
+
+    def pause_writing(self) -> None:
+        """Take that the other side does not keep up."""
+        self._room.clear()
+
+    def resume_writing(self) -> None:
+        """Take that it does again."""
+        self._room.set()
 
     def data_received(self, data: bytes) -> None:
         """Take the frames that are whole now."""

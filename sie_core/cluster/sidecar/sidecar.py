@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from sie_core.cluster.messages.errors import GIVEN_TOO_OFTEN, WORKER_LOST
 from sie_core.cluster.messages.frames import FrameError
@@ -11,13 +12,15 @@ from sie_core.cluster.messages.work import WorkHead
 from sie_core.cluster.payloads.fetching import Fetcher
 from sie_core.cluster.payloads.holding import Holder
 from sie_core.cluster.payloads.store import PayloadStore
+from sie_core.cluster.sidecar.adapter.awaiting_config import AwaitingConfig, pause_s
+from sie_core.cluster.sidecar.adapter.configs import ConfigFeed
 from sie_core.cluster.sidecar.adapter.dispatching import Dispatch
 from sie_core.cluster.sidecar.adapter.link import Link
 from sie_core.cluster.sidecar.held import Held, Recent, Slice
 from sie_core.cluster.sidecar.metrics import SidecarMetrics
 from sie_core.cluster.sidecar.queue.checking import checked_head
 from sie_core.cluster.sidecar.queue.gateways import Gateways, inbox_of
-from sie_core.cluster.sidecar.queue.heartbeat import Heartbeat
+from sie_core.cluster.sidecar.queue.heartbeat import Heartbeat, WorkerState
 from sie_core.cluster.sidecar.queue.large_slices import LargeSlices
 from sie_core.cluster.sidecar.queue.pulling import Pulls
 from sie_core.cluster.sidecar.queue.results import Results, failure, word
@@ -41,6 +44,7 @@ class Sidecar:
         worker: The name of this worker.
         metrics: Counts.
         store: Where payloads larger than a message go.
+        on_lack: Called when work comes for a config that the adapter process does not have yet.
     """
 
     def __init__(
@@ -50,8 +54,10 @@ class Sidecar:
         worker: str,
         metrics: SidecarMetrics,
         store: PayloadStore | None = None,
+        on_lack: Callable[[], None] = lambda: None,
     ) -> None:
         self._transport, self._settings, self._metrics = transport, settings, metrics
+        self._on_lack = on_lack
         self._held = Held()
         self._cancelled = Recent()
         """The replies of cancelled requests: their slices may come later than the broadcast."""
@@ -69,9 +75,12 @@ class Sidecar:
         connections = settings.ipc_pool_size or settings.max_concurrent_batches
         ping_s = settings.worker_ping_interval_ms / 1000
         self.dispatch = Dispatch(settings, self._send)
+        self.configs = ConfigFeed(settings.bundle, lambda piece: self.link.configure(piece))
+        self._awaiting = AwaitingConfig(self.dispatch.take, self._config_is_late)
         self.link = Link(
             settings.ipc_socket_path, connections, ping_s,
             self._up, self._down, self._answered, self._takeover.take, self._waits_for_load, self.dispatch.queued,
+            self.configs.begin, self._configured,
         )  # fmt: skip
         metrics.watch(lambda: len(self._held), lambda: self.link.up)
 
@@ -98,7 +107,7 @@ class Sidecar:
         await self._transport.subscribe(gateways_subject(self._settings.pool), self._gateways.heard)
         async with asyncio.TaskGroup() as tasks:
             beside = (self._pulls.look(), self._mark(), self._heartbeat.run(), self._gateways.listen())
-            for each in (self.link.run(), *beside):
+            for each in (self.link.run(), self.configs.run(), *beside):
                 tasks.create_task(each)
 
     def close(self) -> None:
@@ -129,8 +138,9 @@ class Sidecar:
         self._large.close()
         await self._results.close()
 
-    def _state(self) -> tuple[bool, bytes, int]:
-        return self.link.up and self._open, self.link.status_frame if self._open else b"", len(self._held)
+    def _state(self) -> WorkerState:
+        status = self.link.status_frame if self._open else b""
+        return WorkerState(self.link.up and self._open, status, len(self._held), self.link.configs)
 
     def _is_inbox(self, subject: str) -> bool:
         return is_inbox(subject, self._inbox)
@@ -183,7 +193,7 @@ class Sidecar:
             log.error("%s was given to workers %d times; it is refused", head.id, delivery.attempt)
             self._finish(held, word(head, GIVEN_TOO_OFTEN), "refused")
         elif held.frame:
-            self.dispatch.take(held)
+            self._take(held)
         else:
             self._large.fetch(held)
 
@@ -199,9 +209,24 @@ class Sidecar:
                 return True
         return False
 
+    def _take(self, held: Slice) -> None:
+        if self._awaiting.lacks(held.head):
+            self._awaiting.take(held)
+            self._on_lack()
+        else:
+            self.dispatch.take(held)
+
+    def _config_is_late(self, held: Slice) -> None:
+        log.warning("%s needs a config that has not come; it goes back to the queue", held.head.id)
+        self._hand_back([held], pause_s(held.delivery.attempt))
+
+    def _configured(self) -> None:
+        self._awaiting.reached(self.link.configs.epoch)
+        self._heartbeat.soon()
+
     def _fetched(self, held: Slice) -> None:
         if self._held.holds(held):
-            self.dispatch.take(held)
+            self._take(held)
 
     def _not_fetched(self, held: Slice, problem: QueueError | FrameError) -> None:
         if isinstance(problem, FrameError):
@@ -258,6 +283,7 @@ class Sidecar:
     def _let_go(self, held: Slice) -> None:
         """Hold nothing of a slice that was removed from those held."""
         self.dispatch.remove(held)
+        self._awaiting.remove(held)
         if held.head.offer is not None:
             self._large.leave(held)
         self._results.withdraw(held)
@@ -270,12 +296,12 @@ class Sidecar:
         delivery.ack()
         pull.add_credit(1)
 
-    def _hand_back(self, slices: list[Slice]) -> None:
+    def _hand_back(self, slices: list[Slice], delay_s: float = 0.0) -> None:
         for held in slices:
             if self._held.remove(held):
                 if not held.answered:
                     self._metrics.ended.labels("handed_back").inc()
-                held.delivery.nak()
+                held.delivery.nak(delay_s)
                 self._let_go(held)
 
     def _give_credit(self, held: Slice) -> None:

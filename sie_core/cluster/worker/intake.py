@@ -12,9 +12,11 @@ from typing import NamedTuple
 from sie_core.api.http.waiting import WaitingPlaces
 from sie_core.cluster.ipc.framing import FrameStream, Kind, pack_queued
 from sie_core.cluster.ipc.listening import is_own_user
+from sie_core.cluster.messages.configs import write_config_state
 from sie_core.cluster.messages.frames import FrameError
 from sie_core.cluster.messages.work import WorkHead
 from sie_core.cluster.worker.answering import WorkerBackend, answer
+from sie_core.cluster.worker.configs import Configs
 from sie_core.cluster.worker.orphans import AtWork, Orphans
 
 log = logging.getLogger(__name__)
@@ -47,6 +49,7 @@ class Intake:
         on_close: Called when this closes.
         most_waiting: Slices that may wait for the load of one model.
         batch_bytes: Bytes of slices that make about a batch.
+        configs: Takes what sidecars tell of configs; None without a config service.
     """
 
     def __init__(
@@ -58,7 +61,9 @@ class Intake:
         *,
         most_waiting: int = 512,
         batch_bytes: int = 65_536,
+        configs: Configs | None = None,
     ) -> None:
+        self._configs = configs
         self._backend, self._status, self._on_close = backend, status, on_close
         self._queued, self._batch_bytes = queued, batch_bytes
         self._places = WaitingPlaces(most_waiting)
@@ -97,6 +102,12 @@ class Intake:
                 stream.send(Kind.STATUS, 0, status)
         self._report_soon()
 
+    def tell_configs(self) -> None:
+        """Tell every sidecar which configs are in force, and the status."""
+        for stream in self._streams:
+            stream.send(Kind.PING, 0, self._config_state())
+        self.tell()
+
     def close(self) -> None:
         """Have the sidecars send no more."""
         self._open = False
@@ -134,6 +145,7 @@ class Intake:
             raise PermissionError("a process of another user connected to the socket of the adapter process")
         self._streams[stream] = asyncio.Event()
         self._told = self._status()
+        stream.send(Kind.PING, 0, self._config_state())  # before work comes that may need later ones
         stream.send(Kind.STATUS, 0, self._told)
         if not self._open:
             stream.send(Kind.DRAIN, 0)
@@ -148,9 +160,14 @@ class Intake:
             if (work := self._at_work.get((stream, number))) is not None:
                 _cancel(work)
         elif kind is Kind.PING:
-            stream.send(Kind.PING, number)
+            stream.send(Kind.PING, number, self._config_state())
+        elif kind is Kind.CONFIG and self._configs is not None:
+            self._configs.take(stream, payload)
         elif kind is Kind.DRAIN:
             self._streams[stream].set()
+
+    def _config_state(self) -> bytes:
+        return b"" if self._configs is None else write_config_state(self._configs.state)
 
     def _take(self, stream: FrameStream, number: int, frame: bytes) -> None:
         """Have a slice answered; one that is computed already, for a sidecar that has gone, is not begun again."""
@@ -241,6 +258,8 @@ class Intake:
         drained = self._streams.pop(stream, None)
         if drained is not None:
             drained.set()
+        if self._configs is not None:
+            self._configs.forget(stream)
         for place, work in [each for each in self._at_work.items() if each[0][0] is stream]:
             if self._open and self._orphans.add(work):
                 self._remove(place)

@@ -13,12 +13,15 @@ from functools import partial
 from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 
 from sie_core.catalog import build_catalog, open_folder
+from sie_core.catalog.sources.export import Export
+from sie_core.catalog.sources.folder import ModelsFolder
 from sie_core.catalog.sources.watcher import CatalogWatch
 from sie_core.cluster.ipc.listening import listen_on
 from sie_core.cluster.messages.status import WorkerStatus, encode_status
 from sie_core.cluster.messages.work import batch_bytes
 from sie_core.cluster.probes import probes, refusal
 from sie_core.cluster.processes import Program, sie
+from sie_core.cluster.worker.configs import Configs
 from sie_core.cluster.worker.intake import Intake
 from sie_core.engine import Engine, build_engine
 from sie_core.memory.heap import bound_heap, keep_trimmed
@@ -65,38 +68,36 @@ def work(
 async def _work(
     settings: Settings, plugins: PluginSet, listener: socket.socket, on_ready: OnReady, sidecar: Program | None
 ) -> None:
-    folder = open_folder(settings, plugins)
-    catalog = build_catalog(settings, plugins, folder=folder)
-    engine = build_engine(settings, plugins, catalog, gated=True)
+    folder = None if settings.config_service_url else open_folder(settings, plugins)
+    first = build_catalog(settings, plugins, folder=folder, export=None if folder else Export(0))
+    engine = build_engine(settings, plugins, first, gated=True)
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=engine.metrics.registry)
+    configs = None if folder else _configs(settings, plugins, engine, lambda: intake.tell_configs())
     # The sidecar drains with this process, and before it: what it has is answered by this one.
     on_close = (lambda: None) if sidecar is None else sidecar.terminate
     intake = Intake(
         engine,
-        lambda: encode_status(_status(engine)),
+        lambda: encode_status(_status(engine, configs)),
         lambda: (engine.queued_cost / settings.max_batch_cost, engine.all_prepared),
         on_close,
         most_waiting=settings.max_concurrent_requests,
         batch_bytes=batch_bytes(settings),
+        configs=configs,
     )
-    app = probes(lambda: engine.health().live_problem, lambda: engine.health().ready_problem, engine.metrics.registry)
+    app = probes(lambda: engine.health().live_problem, lambda: _problem(engine, configs), engine.metrics.registry)
     server = HttpServer(app, refusal)
     Drain(intake, settings.drain_timeout_s, server.stop).install()
-    watch = CatalogWatch(
-        folder,
-        lambda before: build_catalog(settings, plugins, folder=folder, before=before),
-        lambda: engine.catalog,
-        engine.follow,
-        engine.note,
-    )
+    following = [] if configs is None else [configs.run()]
+    if folder is not None:
+        following.append(_watch(settings, plugins, engine, folder).run())
     programs = [] if sidecar is None else [sidecar.run()]
     trimming = keep_trimmed(lambda: intake.in_flight > 0)
-    beside = [asyncio.create_task(each) for each in (watch.run(), _tell(intake), trimming, *programs)]
+    beside = [asyncio.create_task(each) for each in (*following, _tell(intake), trimming, *programs)]
     entry = listen_on(settings.ipc_socket_path)
     try:
         log.info("listening on %s", address_of(listener))
-        await server.serve_on(listener, partial(_start, engine, intake, entry, on_ready))
+        await server.serve_on(listener, partial(_start, engine, intake, entry, configs, on_ready))
     finally:
         if sidecar is not None:
             await sidecar.stop(SIDECAR_S)
@@ -108,11 +109,43 @@ async def _work(
         log.info("stopped")
 
 
-async def _start(engine: Engine, intake: Intake, entry: socket.socket, on_ready: OnReady) -> None:
-    """Start the engine, then let sidecars connect."""
-    await engine.start()
-    await asyncio.get_running_loop().create_unix_server(intake.stream, sock=entry)
-    problem = engine.health().ready_problem
+def _watch(settings: Settings, plugins: PluginSet, engine: Engine, folder: ModelsFolder) -> CatalogWatch:
+    return CatalogWatch(
+        folder,
+        lambda before: build_catalog(settings, plugins, folder=folder, before=before),
+        lambda: engine.catalog,
+        engine.follow,
+        engine.note,
+    )
+
+
+def _configs(settings: Settings, plugins: PluginSet, engine: Engine, tell: Callable[[], None]) -> Configs:
+    def news(problem: str | None) -> None:
+        engine.note(problem)
+        tell()
+
+    return Configs(
+        lambda export, before: build_catalog(settings, plugins, export=export, before=before),
+        lambda: engine.catalog,
+        engine.follow,
+        news,
+    )
+
+
+async def _start(
+    engine: Engine, intake: Intake, entry: socket.socket, configs: Configs | None, on_ready: OnReady
+) -> None:
+    """Start the engine and let sidecars connect; first of all, where one of them brings the configs."""
+    loop = asyncio.get_running_loop()
+    if configs is None:
+        await engine.start()
+        await loop.create_unix_server(intake.stream, sock=entry)
+    else:
+        await loop.create_unix_server(intake.stream, sock=entry)
+        await configs.there.wait()
+        await engine.start()
+        intake.tell()
+    problem = _problem(engine, configs)
     if problem is None:
         on_ready()
     else:
@@ -125,9 +158,15 @@ async def _tell(intake: Intake) -> None:
         intake.tell()
 
 
-def _status(engine: Engine) -> WorkerStatus:
-    health = engine.health()
-    problem = health.live_problem or health.ready_problem
+def _problem(engine: Engine, configs: Configs | None) -> str | None:
+    """Say why no work is welcome."""
+    if configs is not None and not configs.there.is_set():
+        return configs.problem
+    return engine.health().ready_problem
+
+
+def _status(engine: Engine, configs: Configs | None) -> WorkerStatus:
+    problem = engine.health().live_problem or _problem(engine, configs)
     return WorkerStatus(problem is None, problem, engine.models())
 
 

@@ -17,7 +17,10 @@ log = logging.getLogger(__name__)
 
 
 class Preload:
-    """The models that readiness waits for. A failed load is tried again once it cooled down or its config changed."""
+    """The models that readiness waits for. A failed load is tried again once it cooled down or its config changed.
+
+    Readiness does not wait for a model that a config service may add later; it is loaded when it comes.
+    """
 
     def __init__(
         self,
@@ -28,13 +31,20 @@ class Preload:
     ) -> None:
         self._catalog, self._lifecycle, self._clock = catalog, lifecycle, clock
         self._problems: dict[str, str] = {name: f"{name} is being loaded" for name in names}
+        self._later: set[str] = set()
         self._changed: dict[str, asyncio.Event] = {name: asyncio.Event() for name in names}
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def problem(self) -> str | None:
         """Which models are not loaded yet, and why; None once all are."""
-        return f"preload: {'; '.join(self._problems.values())}" if self._problems else None
+        waited = [problem for name, problem in self._problems.items() if not self._may_come(name)]
+        return f"preload: {'; '.join(waited)}" if waited else None
+
+    def _may_come(self, name: str) -> bool:
+        # Whether a model was not there when it was to be loaded, or is not now, and a config service may add it.
+        catalog = self._catalog()
+        return name in self._later or (catalog.config_epoch is not None and listed_id(name) not in catalog.entries)
 
     async def run(self) -> None:
         """Try to load every model once; keep trying in the background where a load failed for now."""
@@ -74,6 +84,9 @@ class Preload:
             resolved = self._catalog().resolve(name)
             await self._lifecycle.load(resolved)
         except InferenceError as error:
+            if error.code == "MODEL_NOT_FOUND" and self._may_come(name):
+                self._later.add(name)
+                return None
             self._problems[name] = f"{name} failed: {error.message}"
             log.error("preload: %s", self._problems[name])
             if error.code != "MODEL_LOAD_FAILED":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,8 @@ from sie_core.engine.models.record import ON_THE_WAY, ModelRecord, Registry
 from sie_core.engine.residency.lifecycle import Lifecycle
 
 log = logging.getLogger(__name__)
+
+MOST_LOGGED = 20
 
 
 class Rollout:
@@ -42,7 +44,10 @@ class Rollout:
         changed = {
             model.id
             for model in after.models()
-            if (old := before.entries.get(model.id)) and _served(old) != _served(model)
+            if (old := before.entries.get(model.id))
+            # Of ten thousand models few configs are others; to compare the rest would hold up the loop.
+            and old.config is not model.config
+            and _served(old) != _served(model)
         }
         for name in removed:
             self._drop_standby(name)
@@ -52,7 +57,7 @@ class Rollout:
             self._change(after.entries[name])
         log.info(
             "models of the catalog, snapshot %d: %s", after.epoch,
-            "; ".join(f"{what} {', '.join(sorted(names))}" for what, names in
+            "; ".join(f"{what} {_some(names)}" for what, names in
                       (("added", added), ("removed", removed), ("changed", changed)) if names) or "as before",
         )  # fmt: skip
         return added | changed
@@ -131,3 +136,9 @@ class Rollout:
 def _served(model: ResolvedModel) -> ResolvedModel:
     # Return a model without the fields of its config that do not change how it is served.
     return replace(model, config=replace(model.config, source="", license=None, expected=None, pool=DEFAULT_POOL))
+
+
+def _some(names: Collection[str]) -> str:
+    # List names for the log: all of a few, the first of many.
+    more = f" and {len(names) - MOST_LOGGED} more" if len(names) > MOST_LOGGED else ""
+    return ", ".join(sorted(names)[:MOST_LOGGED]) + more

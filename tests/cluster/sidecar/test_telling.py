@@ -6,10 +6,11 @@ import asyncio
 
 import pytest
 
+from sie_core.cluster.messages.configs import ConfigState
 from sie_core.cluster.messages.frames import decode, encode
 from sie_core.cluster.sidecar.queue import gateways
 from sie_core.cluster.sidecar.queue.gateways import Gateways
-from sie_core.cluster.sidecar.queue.heartbeat import Heartbeat
+from sie_core.cluster.sidecar.queue.heartbeat import Heartbeat, WorkerState
 from sie_core.cluster.subjects import EVERY_HEALTH
 from sie_core.contracts import Message
 from sie_core.defaults.in_process_queue import sie_queue_transports
@@ -24,7 +25,7 @@ async def test_a_worker_with_more_models_than_a_message_holds_is_heard_of() -> N
     await transport.open()
     came: asyncio.Queue[Message] = asyncio.Queue()
     await transport.subscribe(EVERY_HEALTH, came.put_nowait)
-    heartbeat = Heartbeat(transport, Settings(), "w1", lambda: (True, bytes(transport.max_payload), 3))
+    heartbeat = Heartbeat(transport, Settings(), "w1", lambda: WorkerState(True, bytes(transport.max_payload), 3, ConfigState(7, "hash")))
     beating = asyncio.create_task(heartbeat.run())
     async with asyncio.timeout(BOUND_S):
         head, (status,) = decode((await came.get()).payload)

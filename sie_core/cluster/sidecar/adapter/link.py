@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sie_core.cluster.ipc.framing import FrameStream, Kind, read_queued
 from sie_core.cluster.ipc.listening import is_own_user
+from sie_core.cluster.messages.configs import ConfigState, read_config_state
 from sie_core.cluster.messages.frames import FrameError, read_head
 
 AGAIN_S = 0.2
@@ -31,6 +32,8 @@ class Link:
         on_orphan: Takes a result that another sidecar waited for; see `Kind.ORPHAN`.
         on_loading: Takes the number of a slice, and whether it waits for a load from now on.
         on_queued: Takes how many slices had come and how many batches were queued then.
+        on_connected: Called once it is connected; it has no configs then.
+        on_configs: Called when other configs are in force there.
     """
 
     def __init__(
@@ -44,10 +47,13 @@ class Link:
         on_orphan: Callable[[bytes], None],
         on_loading: Callable[[int, bool], None],
         on_queued: Callable[[int, float], None],
+        on_connected: Callable[[], None],
+        on_configs: Callable[[], None],
     ) -> None:
         self._path, self._connections, self._ping_s = path, connections, ping_s
         self._on_up, self._on_down, self._on_result, self._on_orphan = on_up, on_down, on_result, on_orphan
         self._on_loading, self._on_queued = on_loading, on_queued
+        self._on_connected, self._on_configs = on_connected, on_configs
         self._streams: list[FrameStream] = []
         self._of: dict[int, FrameStream] = {}
         self._ended = asyncio.Event()
@@ -58,6 +64,8 @@ class Link:
         self._problem: str | None = None
         self.status_frame = b""
         """The last status as it came, for gateways; empty where there is none."""
+        self.configs = ConfigState()
+        """The configs in force there."""
 
     @property
     def answers(self) -> bool:
@@ -86,6 +94,7 @@ class Link:
                 with contextlib.suppress(OSError):
                     for _ in range(self._connections):
                         await loop.create_unix_connection(self._stream, str(self._path))
+                    self._on_connected()
                     await self._until_ended()
                 self._give_up()
                 await asyncio.sleep(AGAIN_S)
@@ -98,6 +107,14 @@ class Link:
         if stream is not None:
             self._of[number] = stream
             stream.send(Kind.WORK, number, frame)
+
+    async def configure(self, piece: bytes) -> bool:
+        """Send a piece of a change of configs and wait for room; False where the connection has ended."""
+        if not self._streams:
+            return False
+        stream = self._streams[0]
+        stream.send(Kind.CONFIG, 0, piece)
+        return await stream.room()
 
     def cancel(self, number: int) -> None:
         """Say that nobody waits for a slice any more; there is no result then."""
@@ -125,6 +142,8 @@ class Link:
             self._on_orphan(payload)
         elif kind is Kind.STATUS:
             self._take_status(payload)
+        elif kind is Kind.PING:
+            self._take_configs(payload)
         elif kind is Kind.DRAIN:
             self._draining = True
             self._look()
@@ -139,6 +158,16 @@ class Link:
             self.status_frame = payload
         except FrameError as error:
             log.error("the status of the adapter process cannot be read: %s", error)
+
+    def _take_configs(self, payload: bytes) -> None:
+        try:
+            configs = read_config_state(payload)
+        except FrameError as error:
+            log.error("which configs the adapter process has cannot be read: %s", error)
+            return
+        if configs != self.configs:
+            self.configs = configs
+            self._on_configs()
 
     def _look(self) -> None:
         up = len(self._streams) == self._connections and self._ready and not self._draining and self.answers
@@ -165,7 +194,7 @@ class Link:
             stream.abort()
         self._streams.clear()
         self._of.clear()
-        self._ready, self._problem, self.status_frame = False, None, b""
+        self._ready, self._problem, self.status_frame, self.configs = False, None, b"", ConfigState()
         self._missed, self._draining, self.up = 0, False, False
         if had:
             self._on_down(True)

@@ -7,7 +7,9 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, replace
 
+from sie_core.cluster.messages.configs import ConfigState
 from sie_core.cluster.messages.frames import encode
 from sie_core.cluster.subjects import health_subject
 from sie_core.contracts import QueueError, QueueTransport
@@ -19,6 +21,20 @@ LOOK_S = 1.0
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerState:
+    """What a heartbeat tells."""
+
+    up: bool
+    """Whether work is taken."""
+    status: bytes
+    """That of the adapter process; empty while it is away."""
+    held: int
+    """Slices that are held."""
+    configs: ConfigState
+    """The configs that the adapter process serves."""
+
+
 class Heartbeat:
     """That of one worker.
 
@@ -26,7 +42,7 @@ class Heartbeat:
         transport: Open.
         settings: Pool, bundle, and how often gateways are told at least.
         worker: Its name.
-        state: Gives whether work is taken, the status of the adapter process, and how many slices are held.
+        state: Gives what is told.
     """
 
     def __init__(
@@ -34,7 +50,7 @@ class Heartbeat:
         transport: QueueTransport,
         settings: Settings,
         worker: str,
-        state: Callable[[], tuple[bool, bytes, int]],
+        state: Callable[[], WorkerState],
     ) -> None:
         self._transport, self._settings, self._worker, self._state = transport, settings, worker, state
         self._changed = asyncio.Event()
@@ -50,18 +66,21 @@ class Heartbeat:
         interval_s, beat_at = self._settings.health_publish_interval_ms / 1000, 0.0
         while True:
             self._changed.clear()
-            up, status, held = self._state()
-            if (up, status) != told or time.monotonic() >= beat_at:
+            state = self._state()
+            news = replace(state, held=0)
+            if news != told or time.monotonic() >= beat_at:
                 beat_at = time.monotonic() + interval_s
-                told = (up, status) if await self._beat(up, status, held) else None
+                told = news if await self._beat(state) else None
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(LOOK_S, interval_s)):
                     await self._changed.wait()
 
-    async def _beat(self, up: bool, status: bytes, held: int) -> bool:
+    async def _beat(self, state: WorkerState) -> bool:
         pool, bundle = self._settings.pool, self._settings.bundle
-        head = {"worker": self._worker, "pool": pool, "bundle": bundle, "up": up, "held": held}
-        for section in (status, b""):
+        head = {"worker": self._worker, "pool": pool, "bundle": bundle, "up": state.up, "held": state.held}
+        if state.configs.epoch is not None:
+            head |= {"config_epoch": state.configs.epoch, "config_hash": state.configs.hash}
+        for section in (state.status, b""):
             try:
                 await self._transport.send(health_subject(self._worker), encode(head, (section,)))
             except QueueError as error:
