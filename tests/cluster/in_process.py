@@ -14,6 +14,9 @@ import httpx
 from pydantic import SecretStr
 
 from sie_core.api import create_app
+from sie_core.catalog import build_catalog
+from sie_core.catalog.bundles.registry import Registry, make_registry
+from sie_core.catalog.sources.export import Export
 from sie_core.cluster.broker import transport_maker
 from sie_core.cluster.gateway.backend import QueueBackend
 from sie_core.cluster.gateway.dispatcher import Dispatcher
@@ -27,11 +30,12 @@ from sie_core.cluster.payloads.store import open_payload_store
 from sie_core.cluster.sidecar.metrics import SidecarMetrics
 from sie_core.cluster.sidecar.sidecar import Sidecar
 from sie_core.cluster.subjects import EVERY_HEALTH
+from sie_core.cluster.worker.configs import Configs
 from sie_core.cluster.worker.intake import Intake
 from sie_core.contracts import QueueTransport
 from sie_core.defaults import BUILTINS
 from sie_core.engine import Engine, build_engine
-from sie_core.plugins import discover
+from sie_core.plugins import PluginSet, discover
 from sie_core.settings import Settings
 
 BOUND_S = 30.0
@@ -53,6 +57,9 @@ class Cluster:
     """The sidecar's."""
     alone: httpx.AsyncClient
     """The routes over the engine itself, as the standalone server has them."""
+    plugins: PluginSet
+    workers: Workers
+    """Those that the gateway hears of."""
 
     def metric(self, name: str) -> float:
         """One of the gateway's."""
@@ -69,20 +76,46 @@ class Cluster:
                 await asyncio.sleep(0.01)
 
 
+def registry_of(settings: Settings, plugins: PluginSet, export: Export, before: Registry | None = None) -> Registry:
+    """What a follower makes of an export."""
+    catalog = build_catalog(settings, plugins, export=export, before=before and before.catalog)
+    old = {} if before is None else before.catalog.configs
+    epochs = {
+        name: before.epochs[name] if before is not None and old.get(name) is config else export.epoch
+        for name, config in catalog.configs.items()
+    }
+    return make_registry(catalog, export.bundles, export.placement(), epochs)
+
+
 @asynccontextmanager
-async def running(folder: Path, **chosen: Any) -> AsyncIterator[Cluster]:
-    """Run a cluster until the end of the block."""
+async def running(folder: Path, export: Export | None = None, **chosen: Any) -> AsyncIterator[Cluster]:
+    """Run a cluster until the end of the block.
+
+    Args:
+        folder: Where its socket goes.
+        export: What its config service holds at first; None: there is none.
+        chosen: Settings.
+    """
     own = {"nats_url": SecretStr("memory://tests"), "ipc_socket_path": folder / "ipc", "hf_fallback": False}
     settings = Settings(**{**own, "health_publish_interval_ms": 1000, **chosen})
     plugins = discover(settings, BUILTINS)
     make = transport_maker(settings, plugins)
-    engine = build_engine(settings, plugins, gated=True)
+    first = None if export is None else build_catalog(settings, plugins, export=Export(0))
+    engine = build_engine(settings, plugins, first, gated=True)
+    configs = Configs(
+        lambda export, before: build_catalog(settings, plugins, export=export, before=before),
+        lambda: engine.catalog,
+        engine.follow,
+        lambda _: intake.tell_configs(),
+    )
     intake = Intake(
         engine,
-        lambda: encode_status(WorkerStatus(True, None, engine.models())),
+        lambda: encode_status(WorkerStatus(export is None or configs.there.is_set(), None, engine.models())),
         lambda: (engine.queued_cost / settings.max_batch_cost, engine.all_prepared),
         batch_bytes=batch_bytes(settings),
+        configs=None if export is None else configs,
     )
+    following = asyncio.create_task(configs.run())
     await engine.start()
     server = await asyncio.get_running_loop().create_unix_server(
         intake.stream, sock=listen_on(settings.ipc_socket_path)
@@ -97,7 +130,10 @@ async def running(folder: Path, **chosen: Any) -> AsyncIterator[Cluster]:
     await dispatcher.open()
     workers = Workers(settings.health_publish_interval_ms / 1000, dispatcher.tell_again)
     await dispatcher.transport.subscribe(EVERY_HEALTH, workers.heard)
-    router = Router(settings.pool, own_registry(engine.catalog, settings))
+    registry = own_registry(engine.catalog, settings) if export is None else registry_of(settings, plugins, export)
+    router = Router(settings.pool, registry)
+    if export is not None:
+        sidecar.configs.follow(registry)
     backend = QueueBackend(dispatcher, workers, plugins, router, settings.gateway_timeout_s)
     work = asyncio.create_task(sidecar.run())
     async with contextlib.AsyncExitStack() as clients:
@@ -113,14 +149,28 @@ async def running(folder: Path, **chosen: Any) -> AsyncIterator[Cluster]:
             )
             for each, registry in ((backend, metrics.registry), (engine, engine.metrics.registry))
         ]
-        cluster = Cluster(client, backend, dispatcher, metrics, of_sidecar, sidecar, intake, engine, transport, alone)
+        cluster = Cluster(
+            client,
+            backend,
+            dispatcher,
+            metrics,
+            of_sidecar,
+            sidecar,
+            intake,
+            engine,
+            transport,
+            alone,
+            plugins,
+            workers,
+        )
         await cluster.until(lambda: any(worker.healthy for worker in backend.workers()))
         try:
             yield cluster
         finally:
             await dispatcher.close()
-            work.cancel()
-            await asyncio.wait([work])
+            for task in (work, following):
+                task.cancel()
+            await asyncio.wait([work, following])
             await sidecar.end()
             await transport.close()
             server.close()

@@ -13,6 +13,7 @@ from typing import Any
 
 from sie_core.catalog.sources.export import ExportedModel
 from sie_core.cluster.messages.frames import FrameError, decode, encode
+from sie_core.contracts import ModelConfig
 
 PIECE_BYTES = 128 << 10
 """About how much of configs is written, and sent, at a time: a millisecond."""
@@ -44,13 +45,16 @@ class ConfigPiece:
 
 
 def config_pieces(
-    epoch: int, models: Iterable[ExportedModel], removed: Sequence[str] = (), *, whole: bool
+    epoch: int, configs: Iterable[ModelConfig], removed: Sequence[str] = (), *, whole: bool
 ) -> Iterator[bytes]:
-    """Write a change as frames, each when it is asked for."""
+    """Write a change as frames, each when it is asked for.
+
+    The configs are those of an export, whose paths are whole.
+    """
     rows: list[str] = []
     size = 0
-    for model in models:
-        row = json.dumps([model.id, model.content, model.text])
+    for config in configs:
+        row = json.dumps([config.id, config.content, config.text])
         if rows and size + len(row) > PIECE_BYTES:
             yield _piece(epoch, rows, (), whole=whole, last=False)
             rows, size = [], 0

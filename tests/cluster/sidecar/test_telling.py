@@ -25,7 +25,9 @@ async def test_a_worker_with_more_models_than_a_message_holds_is_heard_of() -> N
     await transport.open()
     came: asyncio.Queue[Message] = asyncio.Queue()
     await transport.subscribe(EVERY_HEALTH, came.put_nowait)
-    heartbeat = Heartbeat(transport, Settings(), "w1", lambda: WorkerState(True, bytes(transport.max_payload), 3, ConfigState(7, "hash")))
+    heartbeat = Heartbeat(
+        transport, Settings(), "w1", lambda: WorkerState(True, bytes(transport.max_payload), 3, ConfigState(7, "hash"))
+    )
     beating = asyncio.create_task(heartbeat.run())
     async with asyncio.timeout(BOUND_S):
         head, (status,) = decode((await came.get()).payload)

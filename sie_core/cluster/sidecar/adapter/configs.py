@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
-from sie_core.catalog.sources.export import Export, ExportedModel
+from sie_core.catalog.bundles.registry import Registry
 from sie_core.cluster.messages.configs import config_pieces
+from sie_core.contracts import ModelConfig
 
 Send = Callable[[bytes], Awaitable[bool]]
 
@@ -21,14 +22,14 @@ class ConfigFeed:
 
     def __init__(self, bundle: str, send: Send) -> None:
         self._bundle, self._send = bundle, send
-        self._wanted: Export | None = None
-        self._told: Export | None = None
-        self._known: Mapping[str, ExportedModel] = {}
+        self._wanted: Registry | None = None
+        self._told: Registry | None = None
+        self._known: Mapping[str, ModelConfig] = {}
         self._news = asyncio.Event()
 
-    def follow(self, export: Export) -> None:
-        """Tell another snapshot from now on."""
-        self._wanted = export
+    def follow(self, registry: Registry) -> None:
+        """Tell another snapshot from now on. Configs that are unchanged have to be the same objects."""
+        self._wanted = registry
         self._news.set()
 
     def begin(self) -> None:
@@ -44,17 +45,15 @@ class ConfigFeed:
             if self._wanted is not None and self._wanted is not self._told:
                 await self._tell(self._wanted)
 
-    async def _tell(self, export: Export) -> None:
-        own = {model.id: model for model in export.models if _serves(self._bundle, model)}
+    async def _tell(self, registry: Registry) -> None:
+        configs = registry.catalog.configs
+        served = registry.rows.get(self._bundle, {}).values()
+        own = {name: configs[name] for of_pool in served for name in of_pool}
         before, whole = self._known, self._told is None
-        changed = [model for model in own.values() if whole or before.get(model.id) != model]
-        removed = [] if whole else [name for name in before if name not in own]
+        changed = [config for name, config in own.items() if before.get(name) is not config]
+        removed = [name for name in before if name not in own]
         # Where the connection ends meanwhile, `begin` has all of it told again.
-        self._told, self._known = export, own
-        for piece in config_pieces(export.epoch, changed, removed, whole=whole):
+        self._told, self._known = registry, own
+        for piece in config_pieces(registry.catalog.config_epoch or 0, changed, removed, whole=whole):
             if not await self._send(piece):
                 return
-
-
-def _serves(bundle: str, model: ExportedModel) -> bool:
-    return any(bundle in bundles for bundles in model.bundles.values())
