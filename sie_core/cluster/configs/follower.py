@@ -123,6 +123,10 @@ class Follower:
         self._transport = transport
         self._look_now.set()  # for what changed before
 
+    def look_soon(self) -> None:
+        """Have the service asked soon: work has come for a config that is not known here."""
+        self._ask(export=False)
+
     async def run(self) -> None:
         """Follow until cancelled."""
         try:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
 import socket
+from functools import partial
 
 from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 
+from sie_core.catalog import require_one_source
 from sie_core.cluster.broker import Make, open_transport, transport_maker
+from sie_core.cluster.configs.follower import Follower
+from sie_core.cluster.configs.metrics import FollowerMetrics
 from sie_core.cluster.payloads.store import PayloadStore, open_payload_store
 from sie_core.cluster.probes import probes, refusal
 from sie_core.cluster.sidecar.metrics import SidecarMetrics
 from sie_core.cluster.sidecar.sidecar import Sidecar
+from sie_core.contracts import QueueTransport
 from sie_core.plugins import PluginSet
 from sie_core.serving.draining import Drain
 from sie_core.serving.garbage import collect_seldom
@@ -30,13 +36,15 @@ def run_sidecar(settings: Settings, plugins: PluginSet) -> None:
     Raises:
         ListenError: The port of the probes cannot be listened on.
         PluginError: No plugin serves the URL of the broker or of the payload store.
-        SettingsError: There is none.
+        SettingsError: There is none, or there are a config service and a models folder.
         QueueError: The broker refuses this user.
     """
     collect_seldom()
+    if settings.config_service_url is not None:
+        require_one_source(settings)
     make, store = transport_maker(settings, plugins), open_payload_store(settings, plugins)
     with contextlib.closing(listen(settings.http_host, settings.worker_metrics_port)) as listener:
-        run_loop(_run(settings, make, store, listener))
+        run_loop(_run(settings, plugins, make, store, listener))
 
 
 def worker_name(settings: Settings) -> str:
@@ -44,18 +52,43 @@ def worker_name(settings: Settings) -> str:
     return settings.worker_id or f"{socket.gethostname().partition('.')[0]}-{os.getpid()}"
 
 
-async def _run(settings: Settings, make: Make, store: PayloadStore | None, listener: socket.socket) -> None:
+async def _run(
+    settings: Settings, plugins: PluginSet, make: Make, store: PayloadStore | None, listener: socket.socket
+) -> None:
     transport = await open_transport(make, lambda state: log.info("the connection to the broker is %s", state))
     metrics = SidecarMetrics()
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=metrics.registry)
-    sidecar = Sidecar(transport, settings, worker_name(settings), metrics, store)
-    server = HttpServer(probes(lambda: None, lambda: sidecar.problem, metrics.registry), refusal)
+    follower = None
+    if settings.config_service_url is not None:
+        counts = FollowerMetrics(metrics.registry)
+        follower = Follower(settings, plugins, counts, lambda registry: sidecar.configs.follow(registry))
+    on_lack = (lambda: None) if follower is None else follower.look_soon
+    sidecar = Sidecar(transport, settings, worker_name(settings), metrics, store, on_lack)
+    server = HttpServer(probes(lambda: None, lambda: _problem(sidecar, follower), metrics.registry), refusal)
     Drain(sidecar, settings.drain_timeout_s, server.stop).install()
     log.info("worker %s, listening on %s", worker_name(settings), address_of(listener))
     try:
-        await server.serve_on(listener, sidecar.run)
+        await server.serve_on(listener, partial(_work, sidecar, follower, transport))
     finally:
         await sidecar.end()
         await transport.close()
         log.info("stopped")
+
+
+async def _work(sidecar: Sidecar, follower: Follower | None, transport: QueueTransport) -> None:
+    """Work until cancelled, by the configs of the config service where there is one."""
+    if follower is None:
+        await sidecar.run()
+        return
+    following = asyncio.create_task(follower.run())
+    try:
+        await follower.hear(transport)
+        await sidecar.run()
+    finally:
+        following.cancel()
+
+
+def _problem(sidecar: Sidecar, follower: Follower | None) -> str | None:
+    missing = None if follower is None else follower.ready_problem
+    return missing or sidecar.problem
