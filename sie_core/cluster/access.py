@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from sie_core.cluster.subjects import (
     EVERY_CONFIG,
     EVERY_HEALTH,
+    SNAPSHOTS,
     cancel_subject,
     dead_queue,
     gateways_subject,
@@ -34,6 +35,7 @@ def gateway_access(pools: Sequence[str], name: str | None = None) -> Access:
         hears=(EVERY_HEALTH, EVERY_CONFIG),
         answers=(WORKER,),
         fills=queues(pools),
+        reads=(SNAPSHOTS,),
     )
 
 
@@ -50,12 +52,13 @@ def worker_access(pool: str, name: str | None = None) -> Access:
         hears=(needed_subject(pool), cancel_subject(pool), gateways_subject(pool), EVERY_CONFIG),
         answers=(GATEWAY,),
         pulls=(work_queue(pool),),
+        reads=(SNAPSHOTS,),
     )
 
 
 def config_access(pools: Sequence[str]) -> Access:
-    """Say what the config service does: it alone tells of changes, and makes the queues of pools."""
-    return Access(CONFIG, sends=(EVERY_CONFIG,), declares=queues(pools))
+    """Say what the config service does: it alone tells of changes and keeps their snapshot, and makes the queues."""
+    return Access(CONFIG, sends=(EVERY_CONFIG,), declares=queues(pools), keeps=(SNAPSHOTS,))
 
 
 def queues(pools: Sequence[str]) -> tuple[QueueSettings, ...]:

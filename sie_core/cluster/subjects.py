@@ -89,6 +89,9 @@ EVERY_CONFIG = "sie.config.>"
 ALL_MODELS = "sie.config.models._all"
 """The changes of every model's config, whatever its bundles."""
 
+SNAPSHOTS = "sie-configs"
+"""The key-value store of the config service's last export."""
+
 
 def config_subject(bundle: str) -> str:
     """Name the changes of the configs of one bundle's models."""

@@ -306,6 +306,10 @@ class Access:
     """Queues it publishes to, counts and deletes from."""
     pulls: tuple[QueueSettings, ...] = ()
     """Queues it declares consumers of, pulls from, counts and acknowledges."""
+    keeps: tuple[str, ...] = ()
+    """Key-value stores it makes, reads and writes."""
+    reads: tuple[str, ...] = ()
+    """Key-value stores it reads."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from sie_core.cli import main
 from sie_core.cluster.broker import ensure_queue
+from sie_core.cluster.configs.snapshot import read_snapshot, write_snapshot
 from sie_core.cluster.subjects import cancel_subject, work_consumer, work_queue, work_subject
 from sie_core.contracts import Message, QueueError, QueueTransport, Work
 from tests.nats.conftest import Broker, transport
@@ -31,11 +32,14 @@ CONFIGS_OWN = tuple(f"{API}STREAM.{verb}.{queue}" for verb in ("CREATE", "UPDATE
 NOBODYS = (f"{API}STREAM.PURGE.{QUEUE}", f"{API}STREAM.DELETE.{QUEUE}", f"{API}CONSUMER.DELETE.{QUEUE}.c",
            f"{API}STREAM.CREATE.mine", "$SYS.REQ.SERVER.PING", "anything")  # fmt: skip
 EVERYBODYS = (">", "*.>", "_INBOX.>", "_INBOX.*.*.>", "sie.>", "$JS.>")
+READ = tuple(f"{API}STREAM.{verb}.KV_sie-configs" for verb in ("INFO", "MSG.GET"))
+KEPT = (f"{API}STREAM.CREATE.KV_sie-configs", "$KV.sie-configs.snapshot")
+NO_STORES = (f"{API}STREAM.UPDATE.KV_sie-configs", f"{API}STREAM.DELETE.KV_sie-configs", "$KV.other.x")
 DELTAS = ("sie.config.models.default", "sie.config.models._all")
 MAY = {
-    "gateway.one": (GATEWAYS_OWN, ("_INBOX.gateway.one.x", "sie.health.*", "sie.config.>")),
+    "gateway.one": ((*GATEWAYS_OWN, *READ), ("_INBOX.gateway.one.x", "sie.health.*", "sie.config.>")),
     "worker.w1": (
-        (*WORKERS_OWN, "_INBOX.gateway.one.x", "sie.health.w1"),
+        (*WORKERS_OWN, *READ, "_INBOX.gateway.one.x", "sie.health.w1"),
         (
             "_INBOX.worker.w1.>",
             "sie.needed._default",
@@ -44,21 +48,22 @@ MAY = {
             "sie.config.models.default",
         ),
     ),
-    "config": ((*CONFIGS_OWN, *DELTAS), ("_INBOX.config.x",)),
+    "config": ((*CONFIGS_OWN, *DELTAS, *READ, *KEPT), ("_INBOX.config.x",)),
 }
 MAY_NOT = {
     "gateway.one": (
-        (*WORKERS_OWN, *NOBODYS, *CONFIGS_OWN, *DELTAS, "sie.health.w1", "_INBOX.gateway.two.x", "sie.work.foreign.x"),
+        (*WORKERS_OWN, *NOBODYS, *CONFIGS_OWN, *DELTAS, *KEPT, *NO_STORES, "sie.health.w1",
+         "_INBOX.gateway.two.x", "sie.work.foreign.x"),
         (*EVERYBODYS, "_INBOX.gateway.>", "_INBOX.gateway.two.x", "_INBOX.worker.>", "sie.work.>"),
     ),
     "worker.w1": (
-        (*GATEWAYS_OWN, *NOBODYS, *CONFIGS_OWN, *DELTAS, "sie.health.w2", "_INBOX.worker.w2.x",
+        (*GATEWAYS_OWN, *NOBODYS, *CONFIGS_OWN, *DELTAS, *KEPT, *NO_STORES, "sie.health.w2", "_INBOX.worker.w2.x",
          f"$JS.ACK.{OTHER}.c.1.1.1.1.0",
          f"{API}CONSUMER.MSG.NEXT.{OTHER}.c", f"{API}CONSUMER.CREATE.{OTHER}.c.x"),
         (*EVERYBODYS, "_INBOX.gateway.>", "_INBOX.worker.w2.x", "sie.health.*", "sie.cancel.gpu", "sie.work.>"),
     ),
     "config": (
-        (*GATEWAYS_OWN, *WORKERS_OWN, *NOBODYS, "sie.health.w1", "_INBOX.gateway.one.x"),
+        (*GATEWAYS_OWN, *WORKERS_OWN, *NOBODYS, *NO_STORES, "sie.health.w1", "_INBOX.gateway.one.x"),
         (*EVERYBODYS, "sie.health.*", "_INBOX.gateway.one.x", "sie.work.>", "sie.needed._default"),
     ),
 }  # fmt: skip
@@ -145,6 +150,21 @@ async def test_a_user_may_do_its_part_and_nothing_else(broker: Broker, passwords
     publish, subscribe = MAY_NOT[user]
     everything = {("publish", each) for each in publish} | {("subscription", each) for each in subscribe}
     assert await refusals(broker, passwords, user, publish, subscribe) == everything
+
+
+async def test_the_config_service_keeps_a_snapshot_that_gateways_and_workers_read_and_none_of_them_writes(
+    broker: Broker, passwords: dict[str, str]
+) -> None:
+    async with login(broker, passwords, "config") as config:
+        await write_snapshot(config, b"first")
+        await write_snapshot(config, b"second" * 200_000)
+    for user in ("gateway.one", "worker.w1"):
+        async with login(broker, passwords, user) as reader:
+            assert await read_snapshot(reader) == b"second" * 200_000
+            with pytest.raises((QueueError, TimeoutError)):
+                async with asyncio.timeout(1):
+                    await write_snapshot(reader, b"forged")
+            assert await read_snapshot(reader) == b"second" * 200_000
 
 
 async def test_nobody_logs_in_without_a_password(broker: Broker) -> None:

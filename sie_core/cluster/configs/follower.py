@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 Source = Literal["config service", "kept snapshot"]
 
+SNAPSHOT_S, SNAPSHOT_AGAIN_S = 2.0, 10.0
+"""How long the kept snapshot may take, and between attempts to read it: the service itself is asked more often."""
 JITTER = 0.1
 """The fraction by which pauses vary, so that a cluster does not ask all at once."""
 AGAIN_S = 1.0
@@ -73,7 +75,7 @@ class Follower:
         self._moved, self._look_now = asyncio.Event(), asyncio.Event()
         self._turn = asyncio.Lock()
         self._export_wanted = False
-        self._whole_at = 0.0
+        self._whole_at, self._snapshot_at = 0.0, 0.0
 
     @property
     def url(self) -> str:
@@ -275,15 +277,17 @@ class Follower:
             log.warning("the config service is not followed: %s", problem)
         self._problem = problem
         self._metrics.reached.set(0)
-        if self._held is not None or self._transport is None:
+        if self._held is not None or self._transport is None or time.monotonic() < self._snapshot_at:
             return
+        self._snapshot_at = time.monotonic() + SNAPSHOT_AGAIN_S
         try:
-            raw = await read_snapshot(self._transport)
+            async with asyncio.timeout(SNAPSHOT_S):
+                raw = await read_snapshot(self._transport)
             if raw is None:
                 return
             held = await on_thread("sie-configs", lambda: apply_export(raw, self._settings, self._plugins, None))
-        except (QueueError, ConfigError, SettingsError) as error:
-            log.warning("no kept snapshot of the model configs can be read: %s", error)
+        except (QueueError, TimeoutError, ConfigError, SettingsError) as error:
+            log.warning("no kept snapshot of the model configs can be read: %s", error or "the broker does not answer")
             return
         async with self._turn:
             self._source = "kept snapshot"

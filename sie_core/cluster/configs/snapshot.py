@@ -1,7 +1,7 @@
 """The last export, kept in the transport's key-value store for who starts while the config service is away.
 
-The config service alone writes it. It lies in parts, as large as a message may be, under a name made of its hash; the
-head that names them is written last, so that a reader finds a whole one.
+The config service alone writes it. It lies in parts, which fit into messages, beside the one before; the head that
+names them, with their hash, is written last, so that a reader finds a whole one or none.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import secrets
 import time
 import zlib
 from collections.abc import Callable
@@ -18,10 +19,10 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sie_core.cluster.configs.client import MOST_EXPORT_BYTES
+from sie_core.cluster.subjects import SNAPSHOTS
 from sie_core.concurrency.threads import on_thread
-from sie_core.contracts import InferenceError, KeyValue, QueueError, QueueTransport
+from sie_core.contracts import InferenceError, QueueError, QueueTransport
 
-STORE = "sie-configs"
 HEAD = "snapshot"
 PART_BYTES = 512 * 1024
 MOST_PARTS = 1_000
@@ -36,33 +37,38 @@ log = logging.getLogger(__name__)
 class _Head(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True)
 
-    name: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    """SHA-256 of what the parts hold."""
+    name: Annotated[str, Field(pattern=r"^[0-9a-z]{1,32}-[01]$")]
+    """Of the parts: their writer's, and one of the two places it has for them."""
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    """Of what the parts hold."""
     parts: Annotated[int, Field(ge=0, le=MOST_PARTS)]
 
 
-async def write_snapshot(transport: QueueTransport, export: bytes) -> None:
+async def write_snapshot(transport: QueueTransport, export: bytes, writer: str = "one") -> None:
     """Keep an export in place of the one before.
+
+    Args:
+        transport: Open.
+        export: As JSON.
+        writer: A name that no other process writes under; letters and digits.
 
     Raises:
         QueueError: The store is away, or another process wrote at the same time.
     """
-    store = await transport.key_value(STORE)
+    store = await transport.key_value(SNAPSHOTS)
     packed = await on_thread("sie-snapshot", lambda: zlib.compress(export, 1))
-    head = _Head(name=hashlib.sha256(packed).hexdigest(), parts=-(-len(packed) // PART_BYTES))
-    entry = await store.get(HEAD)
+    sha256, entry = hashlib.sha256(packed).hexdigest(), await store.get(HEAD)
     before = None if entry is None else _head(entry.value)
-    if before == head:
+    if before is not None and before.sha256 == sha256:
         return
+    place = "1" if before is not None and before.name == f"{writer}-0" else "0"
+    head = _Head(name=f"{writer}-{place}", sha256=sha256, parts=-(-len(packed) // PART_BYTES))
     for index, key in enumerate(_keys(head)):
         await store.put(key, packed[index * PART_BYTES : (index + 1) * PART_BYTES])
-    try:
-        await store.compare_and_set(HEAD, head.model_dump_json().encode(), None if entry is None else entry.revision)
-    except QueueError:
-        await _delete(store, head)
-        raise
-    if before is not None:
-        await _delete(store, before)
+    await store.compare_and_set(HEAD, head.model_dump_json().encode(), None if entry is None else entry.revision)
+    if before is not None and not before.name.startswith(f"{writer}-"):
+        for key in _keys(before):
+            await store.delete(key)
 
 
 async def read_snapshot(transport: QueueTransport) -> bytes | None:
@@ -71,7 +77,7 @@ async def read_snapshot(transport: QueueTransport) -> bytes | None:
     Raises:
         QueueError: The store is away.
     """
-    store = await transport.key_value(STORE)
+    store = await transport.key_value(SNAPSHOTS)
     for _ in range(2):  # another may be written while the parts of one are read
         entry = await store.get(HEAD)
         head = None if entry is None else _head(entry.value)
@@ -79,7 +85,7 @@ async def read_snapshot(transport: QueueTransport) -> bytes | None:
             return None
         parts = [await store.get(key) for key in _keys(head)]
         packed = b"".join(part.value for part in parts if part is not None)
-        if hashlib.sha256(packed).hexdigest() == head.name:
+        if hashlib.sha256(packed).hexdigest() == head.sha256:
             return await on_thread("sie-snapshot", lambda packed=packed: _unpacked(packed))  # type: ignore[misc]
     return None
 
@@ -93,7 +99,7 @@ class SnapshotKeeper:
     """
 
     def __init__(self, transport: QueueTransport, export: Callable[[], bytes]) -> None:
-        self._transport, self._export = transport, export
+        self._transport, self._export, self._writer = transport, export, secrets.token_hex(4)
         self._changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
@@ -110,7 +116,8 @@ class SnapshotKeeper:
             self._changed.clear()
             began = time.monotonic()
             try:
-                await write_snapshot(self._transport, await on_thread("sie-snapshot", self._export))
+                export = await on_thread("sie-snapshot", self._export)
+                await write_snapshot(self._transport, export, self._writer)
                 told = False
             except InferenceError:  # another service leads, and keeps its own
                 continue
@@ -131,11 +138,6 @@ def _head(value: bytes) -> _Head | None:
 
 def _keys(head: _Head) -> list[str]:
     return [f"part.{head.name}.{index}" for index in range(head.parts)]
-
-
-async def _delete(store: KeyValue, head: _Head) -> None:
-    for key in _keys(head):
-        await store.delete(key)
 
 
 def _unpacked(packed: bytes) -> bytes | None:

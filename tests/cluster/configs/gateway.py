@@ -15,6 +15,7 @@ from sie_core.api import create_app
 from sie_core.cluster.broker import transport_maker
 from sie_core.cluster.configs.follower import Follower
 from sie_core.cluster.configs.metrics import FollowerMetrics
+from sie_core.cluster.configs.snapshot import write_snapshot
 from sie_core.cluster.gateway.backend import QueueBackend
 from sie_core.cluster.gateway.dispatcher import Dispatcher
 from sie_core.cluster.gateway.metrics import GatewayMetrics
@@ -71,8 +72,8 @@ class Gateway:
 
 
 @asynccontextmanager
-async def gateway(settings: Settings) -> AsyncIterator[Gateway]:
-    """Run one until the end of the block."""
+async def gateway(settings: Settings, snapshot: bytes | None = None) -> AsyncIterator[Gateway]:
+    """Run one until the end of the block, whose broker keeps a snapshot."""
     plugins = discover(settings, BUILTINS)
     metrics = GatewayMetrics()
     dispatcher = Dispatcher(transport_maker(settings, plugins), settings, metrics)
@@ -84,6 +85,8 @@ async def gateway(settings: Settings) -> AsyncIterator[Gateway]:
     work = asyncio.create_task(follower.run())
     await dispatcher.open()
     await dispatcher.transport.subscribe(EVERY_HEALTH, workers.heard)
+    if snapshot is not None:
+        await write_snapshot(dispatcher.transport, snapshot)
     await follower.hear(dispatcher.transport)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://sie", timeout=30) as client:

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 import pytest
 import yaml
 
-from sie_core.cluster.configs.snapshot import write_snapshot
 from tests.cluster.configs.conftest import settings_of
 from tests.cluster.configs.gateway import Gateway, gateway
 from tests.cluster.configs.registries import text_of
@@ -106,8 +105,7 @@ async def test_without_service_and_snapshot_it_is_not_ready_and_answers_503_neve
 
 
 async def test_with_a_kept_snapshot_it_is_ready_and_says_what_it_serves(service: SmallService) -> None:
-    async with gateway(settings_of(DOWN)) as one:
-        await write_snapshot(one.transport, service.export())
+    async with gateway(settings_of(DOWN), snapshot=service.export()) as one:
         await one.until_epoch(5)
         assert (await one.client.get("/readyz")).status_code == 200
         health = (await one.client.get("/health")).json()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator
 
 import pytest
 
-from sie_core.cluster.configs.snapshot import HEAD, PART_BYTES, STORE, read_snapshot, write_snapshot
-from sie_core.contracts import KeyValue, QueueTransport
+from sie_core.cluster.configs.snapshot import HEAD, PART_BYTES, read_snapshot, write_snapshot
+from sie_core.cluster.subjects import SNAPSHOTS
+from sie_core.contracts import KeyValue, QueueError, QueueTransport
 from tests.cluster.configs.conftest import connected, settings_of
 
 LARGE = random.Random(1).randbytes(3 * PART_BYTES)
@@ -22,7 +24,7 @@ async def transport() -> AsyncIterator[QueueTransport]:
 
 @pytest.fixture
 async def store(transport: QueueTransport) -> KeyValue:
-    return await transport.key_value(STORE)
+    return await transport.key_value(SNAPSHOTS)
 
 
 async def test_a_snapshot_larger_than_a_value_is_read_as_it_was_written(
@@ -34,12 +36,26 @@ async def test_a_snapshot_larger_than_a_value_is_read_as_it_was_written(
     assert max(len(each.value) for each in await store.entries()) <= PART_BYTES
 
 
-async def test_the_parts_of_the_one_before_are_removed(transport: QueueTransport, store: KeyValue) -> None:
-    await write_snapshot(transport, LARGE)
-    await write_snapshot(transport, b"second")
-    await write_snapshot(transport, b"second")
+async def test_a_writer_keeps_two_at_most_and_removes_another_s(transport: QueueTransport, store: KeyValue) -> None:
+    for number in range(5):
+        await write_snapshot(transport, LARGE + bytes([number]), "a")
+    assert await read_snapshot(transport) == LARGE + b"\x04"
+    keys = {each.key for each in await store.entries()}
+    assert {key.rpartition(".")[0] for key in keys} == {"", "part.a-0", "part.a-1"}
+    await write_snapshot(transport, b"second", "b")
     assert await read_snapshot(transport) == b"second"
-    assert len(await store.entries()) == 2
+    assert {each.key for each in await store.entries("part.a-0")} == set()
+
+
+async def test_of_two_that_write_at_once_one_is_kept_whole_and_the_other_is_told(
+    transport: QueueTransport, store: KeyValue
+) -> None:
+    both = await asyncio.gather(
+        write_snapshot(transport, LARGE, "a"), write_snapshot(transport, b"second", "b"), return_exceptions=True
+    )
+    failed = [each for each in both if each is not None]
+    assert all(isinstance(each, QueueError) and each.failure == "CONFLICT" for each in failed)
+    assert await read_snapshot(transport) in (LARGE, b"second")
 
 
 async def test_one_whose_parts_are_damaged_or_missing_is_none(transport: QueueTransport, store: KeyValue) -> None:
@@ -51,7 +67,10 @@ async def test_one_whose_parts_are_damaged_or_missing_is_none(transport: QueueTr
     assert await read_snapshot(transport) is None
 
 
-@pytest.mark.parametrize("head", [b"", b"{}", b'{"name": "../x", "parts": 1}', b'{"name": "%s", "parts": 1000000}'])
+@pytest.mark.parametrize(
+    "head",
+    [b"", b"{}", b'{"name": "../x", "sha256": "%s", "parts": 1}', b'{"name": "a-0", "sha256": "%s", "parts": 1000000}'],
+)
 async def test_a_head_that_is_none_is_passed_over_and_replaced(
     transport: QueueTransport, store: KeyValue, head: bytes
 ) -> None:

@@ -35,6 +35,10 @@ def permissions(access: Access) -> dict[str, dict[str, list[str]]]:
     for queue in access.pulls:
         publish += [f"{API}STREAM.INFO.{queue.name}", f"$JS.ACK.{queue.name}.>"]
         publish += [f"{API}CONSUMER.{verb}.{queue.name}.>" for verb in ("CREATE", "INFO", "MSG.NEXT")]
+    for store in (*access.keeps, *access.reads):
+        publish += [f"{API}STREAM.{verb}.KV_{store}" for verb in ("INFO", "MSG.GET")]
+    for store in access.keeps:
+        publish += [f"{API}STREAM.CREATE.KV_{store}", f"$KV.{store}.>"]
     hear = [f"{inbox_of(access.user)}.>", *access.hears]
     return {"publish": {"allow": list(dict.fromkeys(publish))}, "subscribe": {"allow": hear}}
 
