@@ -34,7 +34,7 @@ class Leadership:
         self.problem: str | None = None
         """Why it is neither held nor another's, for the operator; None where it is."""
         self.damaged = False
-        """Whether the thread ended because the store is damaged."""
+        """Whether it was given up because the store is damaged."""
 
     def start(self) -> None:
         """Begin."""
@@ -46,29 +46,29 @@ class Leadership:
         if self._thread.is_alive():
             self._thread.join()
 
-    def _run(self) -> None:
-        while not self._stopping.wait(self._pause_s):
-            try:
-                self._look()
-            except (StoreDamaged, LeaseDamaged) as error:
-                self.problem, self.damaged = str(error), True
-                log.critical("the config service cannot go on: %s", error)
-                return
-            except (ObjectStoreError, LeaseLost) as error:
-                self._tell(str(error))
-            except Exception:
-                log.exception("the lease of the config store was not kept")
-                self._tell("the log says why")
+    def look(self) -> None:
+        """Do what is due: renew it, or try to take it."""
+        try:
+            if self._lease.held:
+                self._lease.renew()
             else:
-                self._tell(None)
-
-    def _look(self) -> None:
-        if self._lease.held:
-            self._lease.renew()
+                self._take()
+            if self._lease.held:
+                self._held()
+        except (StoreDamaged, LeaseDamaged) as error:
+            self.problem, self.damaged = str(error), True
+            log.critical("the config service cannot go on: %s", error)
+        except (ObjectStoreError, LeaseLost) as error:
+            self._tell(str(error))
+        except Exception:
+            log.exception("the lease of the config store was not kept")
+            self._tell("the log says why")
         else:
-            self._take()
-        if self._lease.held:
-            self._held()
+            self._tell(None)
+
+    def _run(self) -> None:
+        while not self.damaged and not self._stopping.wait(self._pause_s):
+            self.look()
 
     def _tell(self, problem: str | None) -> None:
         if problem is not None and problem != self.problem:

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Literal
-
-import orjson
 
 from sie_core.catalog.bundles.placement import Placement
 from sie_core.catalog.bundles.registry import Registry
 from sie_core.catalog.configs.snapshot import Catalog
-from sie_core.catalog.sources.export import write_export
 from sie_core.config_service.held import Held, Source, hold
 from sie_core.config_service.history.history import History, StoreDamaged
 from sie_core.config_service.history.records import Commit
+from sie_core.config_service.history.snapshotting import Snapshotter
 from sie_core.config_service.history.state import State
 from sie_core.config_service.leading import Leadership
 from sie_core.config_service.refusals import refusal, standby
 from sie_core.config_service.results import Answer, Change
+from sie_core.config_service.telling import Exports, Publish, change_of, tell
 from sie_core.config_service.writing.bodies import read_body
 from sie_core.config_service.writing.plans import Plan, plan_create, plan_delete, plan_put
 from sie_core.config_service.writing.requests import WriteRequest
@@ -52,6 +51,7 @@ class ConfigService:
         lasts_s: Seconds of the lease: so long after this process was last seen another takes over.
         step: Called with the name of each step that is done.
         now: Seconds since 1970.
+        clock: Seconds of a clock that is never set back, for the lease.
     """
 
     def __init__(
@@ -61,25 +61,26 @@ class ConfigService:
         store: ObjectStore | None,
         *,
         owner: str,
-        publish: Callable[[Change], str | None] = lambda _: None,
+        publish: Publish = lambda _: None,
         restore: bool = True,
         lasts_s: float = LASTS_S,
         step: Callable[[str], None] = lambda _: None,
         now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._base, self._placement, self._name = base, placement, owner
         self._publish, self._restore, self._step, self._now = publish, restore, step, now
         self._writing = threading.Lock()
-        self._exporting = threading.Lock()
-        self._exported: tuple[Held, bytes] | None = None
-        self._snapshots: threading.Thread | None = None
+        self._exports = Exports()
+        self._untold: Commit | None = None
         self._stopped = False
         self._loaded = 0
         self._held = hold(base, State(), placement)
-        self._lease = None if store is None else Lease(store, LEASE, owner, lasts_s)
+        self._lease = None if store is None else Lease(store, LEASE, owner, lasts_s, clock)
         if self._lease is not None and store is not None:
             self._history = History(store, self._lease, step)
-            self._leadership = Leadership(self._lease, lasts_s, self._take, self._kept)
+            self._snapshots = Snapshotter(self._history, self._writing, self._led)
+            self._leadership = Leadership(self._lease, lasts_s, self._take, self._keep_on)
 
     @property
     def state(self) -> Literal["leading", "standby", "stopped"]:
@@ -119,15 +120,15 @@ class ConfigService:
             ObjectStoreError: The store failed.
         """
         if self._lease is not None:
-            self._take()
+            with contextlib.suppress(LeaseLost):
+                self._take()
             self._leadership.start()
 
     def stop(self) -> None:
         """End; another may lead at once. A write that is being done is waited for."""
         if self._lease is not None:
             self._leadership.stop()
-        if self._snapshots is not None:
-            self._snapshots.join()
+            self._snapshots.stop()
         with self._writing:
             self._stopped = True
             if self._lease is not None:
@@ -135,6 +136,11 @@ class ConfigService:
                     self._lease.release()
                 except ObjectStoreError as error:
                     log.warning("the lease ends by itself: %s", error)
+
+    def look(self) -> None:
+        """Do now what the thread of the lease does several times in the time that it lasts."""
+        if self._lease is not None:
+            self._leadership.look()
 
     def check_leading(self) -> None:
         """Refuse what only the leader may answer: another may know more.
@@ -158,12 +164,7 @@ class ConfigService:
             InferenceError: `CONFIG_STANDBY`.
         """
         self.check_leading()
-        with self._exporting:
-            held = self._held
-            if self._exported is None or self._exported[0] is not held:
-                at = datetime.fromtimestamp(self._now(), UTC).isoformat()
-                self._exported = held, orjson.dumps(write_export(held.registry, held.sources(), at))
-            return self._exported[1]
+        return self._exports.of(self._held, self._now())
 
     def create(self, body: bytes, key: str | None = None) -> Answer:
         """Add profiles to a model, which may be new: `POST /v1/configs/models`.
@@ -225,11 +226,10 @@ class ConfigService:
             raise refusal("CONFIG_STORE_UNAVAILABLE", "config_store_unavailable", told) from error
 
     def _tell(self, plan: Plan, answer: Answer, request: WriteRequest) -> Answer:
-        """Publish a change; a failure is a warning in the answer, which stands."""
-        registry = self._held.registry
         text = None if plan.config is None else plan.config.text
-        change = Change(answer.body["epoch"], plan.model_id, text, plan.profiles_added, plan.affected_bundles, registry)
-        warning = self._published(change)
+        added, affected = plan.profiles_added, plan.affected_bundles
+        change = Change(self._held.epoch, plan.model_id, text, added, affected, self._held.registry)
+        warning = tell(self._publish, change)
         self._step("published")
         if warning is None:
             return answer
@@ -237,43 +237,31 @@ class ConfigService:
         self._held = replace(self._held, state=self._held.state.answering(request.kept(answer, self._now())))
         return answer
 
-    def _published(self, change: Change) -> str | None:
-        try:
-            return self._publish(change)
-        except Exception:
-            log.exception("the change of %s was not published", change.model_id)
-            return "nats_publish_failed: the log says why; followers find the change by their next look at the epoch"
-
     def _take(self) -> None:
         """Try to lead; what another has written meanwhile is read before anything is written here."""
         assert self._lease is not None
+        # Under the lock: a write that began under an earlier lease must not be named under this one.
         with self._writing:
             if not self._lease.acquire():
                 return
             fence = self._lease.fence
             try:
-                state = self._history.load(restore=self._restore or self._loaded > 0)
+                state = self._history.load(restore=self._restore)
             except StoreDamaged:
                 self._lease.release()
                 raise
+            self._restore, self._untold = True, self._history.newest
             self._held = hold(self._base, state, self._placement)
             self._loaded = fence
             log.info("%s leads, at epoch %d", self._name, state.epoch)
 
-    def _kept(self) -> None:
-        """Have a snapshot written where one is due, while writes and renewals go on."""
-        if self._history.snapshot_due and (self._snapshots is None or not self._snapshots.is_alive()):
-            self._snapshots = threading.Thread(target=self._snapshot, name="sie-config-snapshot", daemon=True)
-            self._snapshots.start()
+    def _keep_on(self) -> None:
+        """Do what is due while the lease is held; called by its thread."""
+        self._snapshots.look()
+        with self._writing:
+            newest, self._untold = self._untold, None
+            if newest is not None and (change := change_of(newest, self._held)) is not None:
+                tell(self._publish, change)
 
-    def _snapshot(self) -> None:
-        fence, state = self._loaded, self._held.state
-        try:
-            pointer = self._history.write_snapshot(state)
-            with self._writing:
-                if self.state != "leading" or self._loaded != fence:
-                    return
-                oldest = self._history.name_snapshot(pointer)
-            self._history.sweep(oldest)
-        except (ObjectStoreError, LeaseLost) as error:
-            log.warning("no snapshot of the config store was written; it is tried again: %s", error)
+    def _led(self) -> tuple[int, State] | None:
+        return (self._loaded, self._held.state) if self.state == "leading" else None

@@ -42,6 +42,8 @@ class History:
     def __init__(self, store: ObjectStore, lease: Lease, step: Callable[[str], None]) -> None:
         self._store, self._lease, self._step = store, lease, step
         self._head = Head()
+        self.newest: Commit | None = None
+        """The last commit, where `load` has read it."""
 
     @property
     def snapshot_due(self) -> bool:
@@ -53,22 +55,20 @@ class History:
         """Read what is held.
 
         Args:
-            restore: False begins with nothing, at the epoch that was reached. The store stays as it is until the first
-                commit.
+            restore: False begins with nothing, at the epoch that was reached.
 
         Raises:
             StoreDamaged: Objects are missing or not what they were.
             ObjectStoreError: The store failed.
             LeaseLost: The lease was lost meanwhile.
         """
-        if not restore:
+        self.newest = None
+        if not restore or not self._lease.value:
             epoch, number = self._reached()
-            self._head = Head(epoch=epoch, number=number)
-            return State(epoch, number)
-        if not self._lease.value:
-            if self._reached() != (0, 0):
+            if restore and number:
                 raise self._damaged("its lease is new, and there are commits: the lease was removed")
-            self._lease.write(encode(Head()).decode())
+            self._name(Head(epoch=epoch, number=number))
+            return State(epoch, number)
         head = self._parse(Head, self._lease.value.encode(), "the lease's value")
         state = self._replayed(head)
         self._head = head
@@ -126,7 +126,7 @@ class History:
         self._head = head
 
     def _replayed(self, head: Head) -> State:
-        state = State()
+        state = State() if head.commit else State(head.epoch, head.number)
         if head.snapshot is not None:
             state = restored(self._read(Snapshot, head.snapshot))
         commits: list[Commit] = []
@@ -135,6 +135,7 @@ class History:
             commit = self._read(Commit, pointer)
             commits.append(commit)
             pointer = commit.parent
+        self.newest = commits[0] if commits else None
         if head.snapshot is None and commits:
             first = commits[-1]
             state = State(first.epoch - (first.model_id is not None), first.number - 1)
