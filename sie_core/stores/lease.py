@@ -164,14 +164,22 @@ class Lease:
             self._held = self.holder = None
 
     def _replace(self, value: str, lasts_s: float) -> None:
-        held, self._held = self._held, None
+        """Write the next version; `held` tells the truth meanwhile, to threads that wait for no write."""
+        held = self._held
         if held is None:
             raise LeaseLost(f"{self._where} is not held by {self._owner}: acquire it first")
+        try:
+            self._held = self._replaced(held, value, lasts_s)
+        except BaseException:
+            self._held = None
+            raise
+
+    def _replaced(self, held: _Held, value: str, lasts_s: float) -> _Held:
         if self._clock() >= held.ends:
             raise LeaseLost(f"{self._where} ended before {self._owner} renewed it: acquire it again")
         record = replace(held.record, writes=held.record.writes + 1, value=value, lasts_s=lasts_s)
         try:
-            self._held = self._write(record, held.version)
+            return self._write(record, held.version)
         except ObjectStoreError as error:
             if error.failure != "CONFLICT":
                 raise

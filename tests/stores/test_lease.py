@@ -130,6 +130,21 @@ def test_past_its_end_nothing_is_written_and_the_own_lease_is_acquired_without_w
     one.write("1")
 
 
+def test_it_is_held_while_it_is_being_renewed_and_written(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, _ = world.leases
+    assert one.acquire()
+    seen, replace = [], world.store.replace
+
+    def look(key: str, data: bytes, version: str) -> str:
+        seen.append(one.held)
+        return replace(key, data, version)
+
+    monkeypatch.setattr(world.store, "replace", look)
+    one.renew()
+    one.write("1")
+    assert seen == [True, True]
+
+
 def test_released_it_is_taken_at_once(world: World) -> None:
     one, other = world.leases
     assert one.acquire()
