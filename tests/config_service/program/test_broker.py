@@ -1,0 +1,74 @@
+"""The service at a real broker, where each program has a user of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from sie_core.cluster.access import CONFIG, GATEWAY, accesses
+from sie_core.cluster.broker import open_transport, transport_maker
+from sie_core.cluster.configs.delta import read_delta
+from sie_core.cluster.subjects import ALL_MODELS, EVERY_CONFIG, work_queue
+from sie_core.contracts import LocalBroker, Message, QueueTransport
+from sie_core.settings import Settings, queue_variables, with_broker
+from tests.config_service.api.serving import plugins
+from tests.config_service.program.conftest import config_server
+from tests.config_service.program.test_http import CONFIG as MODEL
+from tests.config_service.program.test_http import MODELS, epoch
+from tests.conftest import Server
+
+BOUND_S = 60.0
+
+
+@contextmanager
+def running(broker: LocalBroker, log: Path) -> Iterator[None]:
+    with log.open("ab") as file, subprocess.Popen(broker.command, stdout=file, stderr=file) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+async def gateway(broker: LocalBroker) -> QueueTransport:
+    settings = with_broker(Settings(), broker.url, broker.logins[GATEWAY])
+    return await open_transport(transport_maker(settings, plugins()), lambda _: None)
+
+
+async def written(server: Server, **fields: object) -> httpx.Response:
+    async with httpx.AsyncClient(base_url=server.url) as client:
+        return await client.post(MODELS, json={**MODEL, **fields})
+
+
+async def test_followers_hear_of_changes_and_find_the_queues_and_nothing_is_written_while_the_broker_is_away(
+    tmp_path: Path,
+) -> None:
+    local = plugins().queue_transports["nats"].local
+    assert local is not None
+    broker, log = local(tmp_path, accesses("_default")), tmp_path / "broker.log"
+    async with asyncio.timeout(BOUND_S):
+        with config_server(tmp_path / "config", queue_variables(broker.url, broker.logins[CONFIG])) as server:
+            refused = await written(server)
+            assert (refused.status_code, refused.json()["error"]["error"]) == (503, "nats_unavailable")
+            with running(broker, log):
+                follower, heard = await gateway(broker), asyncio.Queue[Message]()
+                await follower.subscribe(EVERY_CONFIG, heard.put_nowait)
+                await asyncio.to_thread(server.wait_for_log, "connection to the broker is connected")
+                posted = await written(server)
+                assert (posted.status_code, posted.json()["warnings"]) == (201, [])
+                message = await heard.get()
+                delta = read_delta(message.payload, ["sie-config"])
+                assert (message.subject, delta.model_id, delta.epoch) == (ALL_MODELS, "acme/encoder", 1)
+                assert await follower.backlog(work_queue("_default").name) == {}
+                other = await written(server, sie_id="acme/other", pool="l4")
+                assert other.status_code == 201
+                await asyncio.to_thread(server.wait_for_log, "queues of pool l4 were not made")
+            await asyncio.to_thread(server.wait_for_log, "connection to the broker is reconnecting")
+            await follower.close()
+            refused = await written(server, sie_id="acme/third")
+            assert (refused.status_code, refused.json()["error"]["error"]) == (503, "nats_unavailable")
+            assert epoch(server) == 2
