@@ -14,7 +14,8 @@ from fastapi.routing import APIRoute
 
 from sie_core.api import Gate
 from sie_core.catalog.configs.snapshot import make_catalog
-from sie_core.config_service.api.app import PREFIX, create_app
+from sie_core.config_service.api import reading, writing
+from sie_core.config_service.api.app import PREFIX
 from sie_core.config_service.api.context import ConfigApi
 from sie_core.config_service.api.tokens import Tokens
 from sie_core.config_service.metrics import ConfigMetrics
@@ -69,10 +70,10 @@ async def test_every_route_has_a_request_and_its_answer() -> None:
         pattern = rf"/v1/configs{re.sub(r'{[^}]*}', r'[^/ ].*', path)}[\s\\]"
         assert any(re.search(pattern, each) and called(each) == method for each in asked), f"{method} {path}"
     service = ConfigService(make_catalog(1, []), placement(), None, owner="nobody")
-    app = create_app(ConfigApi(service, Tokens(production=False), Gate(1), ConfigMetrics()))
+    api = ConfigApi(service, Tokens(production=False), Gate(1), ConfigMetrics())
     there = {
         (method, re.sub(r"{.*}", "{id}", route.path.removeprefix(PREFIX)))
-        for route in app.routes
+        for route in (*writing.router(api).routes, *reading.router(api).routes)
         if isinstance(route, APIRoute)
         for method in route.methods
     }
