@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from sie_core.catalog.configs.schema import ModelFile, ModuleEntry, ProfileFile, WeightsFile
+from sie_core.catalog.configs.schema import AdapterOptions, ModelFile, ModuleEntry, ProfileFile, WeightsFile
 from sie_core.catalog.configs.yaml_text import YamlFault, load_yaml
 from sie_core.catalog.regular_file import UnfitFile, read_regular
 from sie_core.catalog.wording import short
@@ -18,6 +18,11 @@ from sie_core.contracts.model.config import DEFAULT_POOL
 INPUTS = ("text", "image", "audio", "video", "document")
 LARGEST_CONFIG = 2**20
 """The most bytes of a config; those written by hand have a few thousand."""
+
+
+_MERGED = frozenset({"extends", "adapter_options", "adaptive_batching"})
+"""Fields of a profile that do not replace its parent's as they are."""
+_NOWHERE = Path()
 
 
 class ConfigError(Exception):
@@ -114,14 +119,15 @@ def _weights_path(value: str | None, folder: Path | None) -> str | None:
 def _expected(weights: WeightsFile | None) -> ModelCard | None:
     if weights is None:
         return None
-    config = weights.model_dump(include={"model_type", "architectures"}, exclude_defaults=True)
+    stated = {"model_type": weights.model_type, "architectures": weights.architectures}
+    config = {name: value for name, value in stated.items() if value}
     modules = tuple(_module(str(index), entry) for index, entry in enumerate(weights.modules))
-    return ModelCard(Path(), config, modules, files=tuple(weights.files))
+    return ModelCard(_NOWHERE, config, modules, files=tuple(weights.files))
 
 
 def _module(name: str, entry: ModuleEntry) -> ModuleCard:
     ((kind, config),) = entry.items() if isinstance(entry, dict) else ((entry, {}),)
-    return ModuleCard(name, kind, Path(), config)
+    return ModuleCard(name, kind, _NOWHERE, config)
 
 
 def _profiles(written: Mapping[str, ProfileFile], source: str) -> dict[str, Profile]:
@@ -143,11 +149,13 @@ def _profiles(written: Mapping[str, ProfileFile], source: str) -> dict[str, Prof
 
 def extend(parent: ProfileFile, child: ProfileFile) -> ProfileFile:
     """Merge two profiles: a field of `child` replaces the parent's, and so does a whole map of options."""
-    given = child.model_dump(exclude_none=True, exclude={"extends", "adapter_options", "adaptive_batching"})
-    options = parent.adapter_options.model_copy(
-        update={part: value for part in ("loadtime", "runtime") if (value := getattr(child.adapter_options, part))}
+    given = {name: value for name in child.model_fields_set - _MERGED if (value := getattr(child, name)) is not None}
+    own, inherited = child.adapter_options, parent.adapter_options
+    options = AdapterOptions.model_construct(
+        loadtime=own.loadtime or inherited.loadtime, runtime=own.runtime or inherited.runtime
     )
-    return parent.model_copy(update={**given, "adapter_options": options})
+    # The parts were checked: a catalog of thousands is read at a start.
+    return ProfileFile.model_construct(**{**dict(parent), **given, "adapter_options": options})
 
 
 def _output_types(runtime: Mapping[str, Any], where: str) -> tuple[str, ...] | None:

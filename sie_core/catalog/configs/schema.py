@@ -31,7 +31,7 @@ class Strict(BaseModel):
             return data
         known = _names(cls)
         for key in data:
-            if key not in known:
+            if key not in known:  # a dict: a catalog of thousands is read at a start
                 raise PydanticCustomError(
                     "unknown_key",
                     "`{key}` is no field here.{hint} Known: {known}",
@@ -41,12 +41,12 @@ class Strict(BaseModel):
 
 
 @cache
-def _names(model: type[BaseModel]) -> list[str]:
+def _names(model: type[BaseModel]) -> dict[str, None]:
     names: list[str] = []
     for name, field in model.model_fields.items():
         alias = field.validation_alias
         names += [str(choice) for choice in alias.choices] if isinstance(alias, AliasChoices) else [name]
-    return names
+    return dict.fromkeys(names)
 
 
 class VectorTask(Strict):
@@ -191,18 +191,19 @@ class ModelFile(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> ModelFile:
-        _require(is_model_id(self.id), f"`sie_id` is {short(self.id)}; an id is {ID_RULE}")
+        if not is_model_id(self.id):
+            _refuse(f"`sie_id` is {short(self.id)}; an id is {ID_RULE}")
         for field in ("hf_id", "hf_revision"):
             value = getattr(self, field)
-            _require(value is None or is_model_id(value), f"`{field}` is {short(value)}; allowed are {ID_RULE}")
+            if value is not None and not is_model_id(value):
+                _refuse(f"`{field}` is {short(value)}; allowed are {ID_RULE}")
         has_origin = self.hf_id or self.weights_path or self.package_backed or self.remote_backed
         _require(has_origin, "one of `hf_id`, `weights_path`, `package_backed`, `remote_backed` is needed")
         _require(self.pool != "_default", "`pool` may not be `_default`; leave it out for the default pool")
         for name, lora in self.loras.items():
             for id_ in (name, lora.hf_id, lora.hf_revision):
-                _require(
-                    id_ is None or is_model_id(id_), f"`loras.{name}`: {short(id_)} is no id; allowed are {ID_RULE}"
-                )
+                if id_ is not None and not is_model_id(id_):
+                    _refuse(f"`loras.{name}`: {short(id_)} is no id; allowed are {ID_RULE}")
         for name, profile in self.profiles.items():
             self._check_profile(name, profile)
         for fact in self.sources:
@@ -214,10 +215,13 @@ class ModelFile(Strict):
         if profile.extends is None:
             return
         parent = self.profiles.get(profile.extends)
-        where = f"`profiles.{name}.extends` is {short(profile.extends)}"
-        _require(parent is not None, f"{where}; the profiles are {', '.join(self.profiles)}")
-        assert parent is not None
-        _require(parent.extends is None, f"{where}, which itself extends {short(parent.extends)}; one level is allowed")
+        where = f"`profiles.{name}.extends` is"
+        if parent is None:
+            _refuse(f"{where} {short(profile.extends)}; the profiles are {', '.join(self.profiles)}")
+        elif parent.extends is not None:
+            _refuse(
+                f"{where} {short(profile.extends)}, which itself extends {short(parent.extends)}; one level is allowed"
+            )
 
 
 def _stated(value: object, path: Sequence[str]) -> bool:
@@ -229,4 +233,8 @@ def _stated(value: object, path: Sequence[str]) -> bool:
 
 def _require(condition: object, message: str) -> None:
     if not condition:
-        raise PydanticCustomError("config", "{message}", {"message": message})
+        _refuse(message)
+
+
+def _refuse(message: str) -> None:
+    raise PydanticCustomError("config", "{message}", {"message": message})
