@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from sie_core.cache import cache_folder
+from sie_core.catalog.cards import read_card
 from sie_core.catalog.configs.reading import ConfigError
 from sie_core.catalog.configs.snapshot import Catalog, Problem, listed_id, make_catalog
 from sie_core.catalog.sources.export import Export
@@ -23,7 +24,7 @@ from sie_core.catalog.sources.from_weights import cached_models, packaged_models
 from sie_core.catalog.sources.local_folder import LocalFolder
 from sie_core.catalog.sources.store_folder import StoreFolder
 from sie_core.catalog.wording import did_you_mean
-from sie_core.contracts import ModelConfig, ResolvedModel
+from sie_core.contracts import ModelConfig, ModelLoadError, ResolvedModel
 from sie_core.plugins import PluginSet
 from sie_core.plugins.object_stores import open_store
 from sie_core.settings import Settings, SettingsError
@@ -112,11 +113,21 @@ def build_base(
     last = {} if before is None else {config.source: config for config in before.configs.values()}
     folder = folder or open_folder(settings, plugins)
     stamp = folder.stamp()
-    configs = _shipped_and_own(plugins, folder, problems, last)
+    configs = {name: _with_card(config) for name, config in _shipped_and_own(plugins, folder, problems, last).items()}
     catalog = make_catalog(1 if before is None else before.epoch + 1, configs.values(), problems, _absent(plugins))
     for problem in catalog.problems:
         log.warning("model config %s: %s", problem.source, problem.message)
     return replace(catalog, stamp=stamp)
+
+
+def _with_card(config: ModelConfig) -> ModelConfig:
+    """Give a config that does not say what its weights are what they say, where they lie in a folder here."""
+    if config.weights_path is None or config.expected is not None or config.weightless:
+        return config
+    try:
+        return replace(config, expected=read_card(Path(config.weights_path)))
+    except ModelLoadError:
+        return config
 
 
 def _shipped_and_own(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from packaging.utils import canonicalize_name
 
-from sie_core.catalog.bundles.reading import Bundle
+from sie_core.catalog.bundles.reading import EVERY_MODEL, Bundle
 from sie_core.catalog.configs.snapshot import listed_id, profiles_of
 from sie_core.catalog.families import ClaimFailed, ask_claim, is_class_path
 from sie_core.contracts import InferenceError, ModelCard, ModelConfig, ModelFamily, ResolvedModel
@@ -68,6 +68,8 @@ class Placement:
     def bundles_of(self, model: ResolvedModel) -> tuple[str, ...]:
         """Name the bundles that serve a model, the one to take first; empty where none does."""
         names = {model.id, model.config.id}
+        if _named_family(model) is None:
+            names.add(EVERY_MODEL)
         serving = self._serving(model)
         return tuple(
             bundle.name

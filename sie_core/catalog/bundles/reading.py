@@ -19,6 +19,8 @@ from sie_core.catalog.wording import short
 from sie_core.settings import SettingsError
 
 FILE = "bundle.yaml"
+EVERY_MODEL = "*"
+"""In `models`: every model whose config names no family."""
 DEFAULT_PRIORITY = 100
 DERIVED = ("adapters", "engine")
 """Fields of bundles that were written for another server."""
@@ -38,7 +40,8 @@ class Bundle:
     plugins: tuple[str, ...] = ()
     """Plugins by entry point or distribution, as in `SIE_PLUGINS`."""
     models: tuple[str, ...] = ()
-    """Models it serves whatever its families claim: `id` for all profiles, `id:profile` for one."""
+    """Models it serves whatever its families claim: `id` for all profiles, `id:profile` for one, `*` for all models
+    whose config names no family."""
     source: str = ""
     """Its file."""
 
@@ -120,7 +123,7 @@ class _BundleFile(Strict):
         if not self.plugins and not self.models:
             _refuse("`plugins` and `models` are empty, so it serves nothing: name a plugin or a model")
         for index, model in enumerate(self.models):
-            if not is_model_id(model):
+            if model != EVERY_MODEL and not is_model_id(model):
                 _refuse(f"`models.{index}` is {short(model)}; an id is {ID_RULE}")
         return self
 

@@ -65,16 +65,22 @@ def queues(pools: tuple[str, ...]) -> None:
 
 
 @command.command("up")
-@click.option("-w", "--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="How many workers.")
+@click.option(
+    "-w", "--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="How many workers of each bundle."
+)
+@click.option("--bundles", help="Comma-separated bundles that have workers; unset: one that serves all models.")
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("sie-cluster"),
     show_default=True,
-    help="Where logs, sockets and the broker's files go.",
+    help="Where logs, sockets, the broker's files and what the config service is told go.",
 )
 @click.option("--host", "http_host", help="Address the gateway listens on.")
 @click.option("-p", "--port", "http_port", type=click.IntRange(0, 65535), help="Its port; 0 takes a free one.")
+@click.option(
+    "--config-port", type=click.IntRange(0, 65535), default=0, help="Port of the config service; 0 takes a free one."
+)
 @click.option("-d", "--device", help="auto, cuda, cuda:0, mps or cpu.")
 @click.option("--models-dir", type=click.Path(path_type=Path), help="Folder of model configs and weights.")
 @click.option("-m", "--models", "model_filter", help="Comma-separated ids of the models to serve; unset: all.")
@@ -82,13 +88,14 @@ def queues(pools: tuple[str, ...]) -> None:
 @click.option("--drain-timeout", "drain_timeout_s", type=float, help="Seconds for requests in flight at the end.")
 @click.option("-l", "--log-level", type=LEVELS, help="Least level logged, to the folder.")
 @click.option("--table/--no-table", default=None, help="Show the processes, live; unset: where stdout is a terminal.")
-def up(workers: int, folder: Path, table: bool | None, **options: Any) -> None:
-    """Run broker, gateway and workers until Ctrl-C; what ends is started again."""
+def up(workers: int, bundles: str | None, folder: Path, config_port: int, table: bool | None, **options: Any) -> None:
+    """Run broker, config service, gateway and workers until Ctrl-C; what ends is started again."""
     if isinstance(options["models_dir"], Path) and "://" not in str(options["models_dir"]):
         options["models_dir"] = options["models_dir"].resolve()
     settings = read_settings(**options)
     configure_logging(settings.log_level, as_json=settings.log_json)
 
+    from sie_core.cluster.local.programs import TOKEN_FILE
     from sie_core.cluster.local.up import run_cluster
     from sie_core.contracts import PluginError
     from sie_core.serving.listening import ListenError
@@ -96,8 +103,12 @@ def up(workers: int, folder: Path, table: bool | None, **options: Any) -> None:
 
     shown = sys.stdout.isatty() if table is None else table
 
-    def ready(url: str) -> None:
-        click.echo(f"SIE serves on {url} with {workers} worker{'s' if workers > 1 else ''}; logs in {folder}")
+    names = [name.strip() for name in (bundles or "").split(",") if name.strip()]
+
+    def ready(url: str, config_url: str) -> None:
+        of_each = f" of each of {', '.join(names)}" if len(names) > 1 else ""
+        click.echo(f"SIE serves on {url} with {workers} worker{'s' if workers > 1 else ''}{of_each}; logs in {folder}")
+        click.echo(f"Model configs are changed at {config_url}/v1/configs; the token is in {folder / TOKEN_FILE}")
 
     def show(lines: list[str]) -> None:
         click.echo("\n".join([HOME_AND_CLEAR + f"SIE, logs in {folder}; Ctrl-C ends it", "", *lines]))
@@ -105,7 +116,8 @@ def up(workers: int, folder: Path, table: bool | None, **options: Any) -> None:
     try:
         plugins = find_plugins(settings)
         warn_of_unknown_variables(plugins)
-        run_cluster(settings, plugins, folder, workers, ready, show if shown else None)
+        screen = show if shown else None
+        run_cluster(settings, plugins, folder, workers, ready, screen, bundles=names, config_port=config_port)
     except SettingsError as error:
         raise BadSettings(str(error)) from None
     except (ListenError, PluginError) as error:

@@ -1,65 +1,90 @@
-"""The programs of a cluster on one machine, all in one folder: broker, gateway and workers."""
+"""The programs of a cluster on one machine, all in one folder: broker, config service, gateway and workers."""
 
 from __future__ import annotations
 
+import secrets
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pydantic import SecretStr
+
 from sie_core.cluster.access import CONFIG, accesses, queues, user_name
 from sie_core.cluster.broker import declare_queues, transport_maker
+from sie_core.cluster.local.bundles import LocalBundles
 from sie_core.cluster.processes import Program, sie
 from sie_core.contracts import Access, LocalBroker, PluginError
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings, queue_variables, variable, with_broker
 
-BEAT_MS = "1000"
-"""Between heartbeats where the settings do not say: whoever looks at the table waits for them."""
+BEAT_MS, POLL_MS = "1000", "5000"
+"""Between heartbeats, and looks at the config service, where the settings do not say: whoever looks at the table waits
+for them."""
+TOKEN_FILE = "admin-token"
+OF_CONFIG_SERVICE = ("models_dir", "config_store_dir", "admin_token", "auth_token")
+"""Settings that are for the config service; what others would inherit of them is emptied."""
+CONFIG_HOST = "127.0.0.1"
 MOST_SOCKET_PATH = 103
 """Bytes of a Unix socket's path that every system takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """They end in the order gateway, workers, broker."""
+    """They end in the order gateway, workers, config service, broker."""
 
     broker: Program
+    config: Program
     gateway: Program
     workers: tuple[Program, ...]
+    bundles: Mapping[str, str]
+    """By worker."""
     make_queues: Callable[[], Awaitable[None]]
     """Makes the queues once the broker is there: neither gateway nor workers may."""
 
     @property
     def all(self) -> tuple[Program, ...]:
         """Every program."""
-        return (self.broker, self.gateway, *self.workers)
+        return (self.broker, self.config, self.gateway, *self.workers)
 
 
-def describe_programs(settings: Settings, plugins: PluginSet, folder: Path, workers: int, files: ExitStack) -> Programs:
+def describe_programs(
+    settings: Settings,
+    plugins: PluginSet,
+    folder: Path,
+    workers: int,
+    files: ExitStack,
+    *,
+    bundles: LocalBundles,
+    config_port: int,
+) -> Programs:
     """Describe the programs; nothing is started.
 
     Args:
         settings: The settings in force; the programs have the same but for what is said here.
         plugins: One of them must have a broker for this machine.
-        folder: Where logs, sockets and the broker's files go.
-        workers: How many.
+        folder: Where logs, sockets, the broker's files and what the config service is told go.
+        workers: How many of each bundle.
         files: Closes the logs, and removes a folder that is made for sockets.
+        bundles: Those that have workers.
+        config_port: That of the config service.
 
     Raises:
         PluginError: No broker can be run here.
     """
-    names = [f"worker-{number}" for number in range(1, workers + 1)]
-    users = accesses(settings.pool, workers=dict.fromkeys(names, settings.pool))
+    bundle_of = {
+        f"worker-{number}": bundle
+        for number, bundle in enumerate((each for each in bundles.names for _ in range(workers)), 1)
+    }
+    users = accesses(settings.pool, workers=dict.fromkeys(bundle_of, settings.pool))
     broker = _broker(plugins, folder, users)
     sockets = folder
-    if any(len(bytes(_socket(folder, name))) > MOST_SOCKET_PATH for name in names):
+    if any(len(bytes(_socket(folder, name))) > MOST_SOCKET_PATH for name in bundle_of):
         sockets = Path(files.enter_context(tempfile.TemporaryDirectory(prefix="sie-", ignore_cleanup_errors=True)))
-    shared = {variable("health_publish_interval_ms"): BEAT_MS, variable("log_level"): settings.log_level}
-    shared |= {variable(name): _text(getattr(settings, name)) for name in settings.model_fields_set}
+    shared, of_config = _variables(settings, folder, bundles, config_port)
 
     def program(name: str, command: list[str], user: str | None = None, **own: Any) -> Program:
         log = files.enter_context((folder / f"{name}.log").open("ab"))
@@ -70,6 +95,7 @@ def describe_programs(settings: Settings, plugins: PluginSet, folder: Path, work
 
     return Programs(
         program("broker", list(broker.command)),
+        program("config", sie("config", "serve"), CONFIG, **of_config),
         program("gateway", sie("gateway"), "gateway", http_host=settings.http_host, http_port=settings.http_port),
         tuple(
             program(
@@ -77,19 +103,58 @@ def describe_programs(settings: Settings, plugins: PluginSet, folder: Path, work
                 sie("worker", "--with-sidecar"),
                 user_name("worker", name),
                 worker_id=name,
+                bundle=bundle,
                 http_host="127.0.0.1",
                 http_port=0,
                 worker_metrics_port=0,
                 ipc_socket_path=_socket(sockets, name),
             )
-            for name in names
+            for name, bundle in bundle_of.items()
         ),
+        bundle_of,
         partial(
             declare_queues,
             transport_maker(with_broker(settings, broker.url, broker.logins[CONFIG]), plugins),
             queues([settings.pool]),
         ),
     )
+
+
+def _variables(
+    settings: Settings, folder: Path, bundles: LocalBundles, config_port: int
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """Give the variables of all programs, and the settings that the config service has beside them.
+
+    The token that writes is random unless it is set, and lies in a file that its owner alone may read.
+    """
+    read_token = _secret(settings.config_read_token) or secrets.token_urlsafe(24)
+    admin_token = _secret(settings.admin_token) or secrets.token_urlsafe(24)
+    token_file = folder / TOKEN_FILE
+    token_file.touch(mode=0o600)
+    token_file.chmod(0o600)
+    token_file.write_text(admin_token + "\n")
+    of_config: dict[str, Any] = {
+        name: getattr(settings, name) for name in OF_CONFIG_SERVICE if name in settings.model_fields_set
+    }
+    of_config |= {
+        "http_host": CONFIG_HOST,
+        "http_port": config_port,
+        "bundles_dir": bundles.folder,
+        "admin_token": admin_token,
+    }
+    of_config.setdefault("config_store_dir", folder / "config-store")
+    shared = {
+        variable("health_publish_interval_ms"): BEAT_MS,
+        variable("worker_config_poll_interval_ms"): POLL_MS,
+        variable("log_level"): settings.log_level,
+    }
+    shared |= {variable(name): _text(getattr(settings, name)) for name in settings.model_fields_set}
+    shared |= dict.fromkeys(map(variable, OF_CONFIG_SERVICE), "")
+    shared |= {
+        variable("config_read_token"): read_token,
+        variable("config_service_url"): f"http://{CONFIG_HOST}:{config_port}",
+    }
+    return shared, of_config
 
 
 def _socket(folder: Path, worker: str) -> Path:
@@ -111,4 +176,8 @@ def _broker(plugins: PluginSet, folder: Path, users: list[Access]) -> LocalBroke
 def _text(value: Any) -> str:
     if isinstance(value, tuple):
         return ",".join(map(str, value))
-    return str(value)
+    return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+
+
+def _secret(value: SecretStr | None) -> str | None:
+    return None if value is None else value.get_secret_value()

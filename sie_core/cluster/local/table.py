@@ -33,7 +33,7 @@ class Table:
 
     def lines(self) -> list[str]:
         """Describe the processes of now. Asks the gateway, which may take a second."""
-        rows = [f"{'process':<12} {'pid':>8} {'cpu':>6} {'memory':>9} {'restarts':>8}"]
+        rows = [f"{'process':<12} {'pid':>8} {'cpu':>6} {'memory':>9} {'restarts':>8}  bundle"]
         for program in self.programs.all:
             rows += list(self._rows(program))
         return [*rows, "", self._traffic()]
@@ -44,7 +44,8 @@ class Table:
             if process is None:
                 yield f"{program.name:<12} {'down':>8} {'':>6} {'':>9} {max(0, program.restarts):>8}"
                 return
-            yield self._row(program.name, process, str(program.restarts))
+            row = self._row(program.name, process, str(program.restarts))
+            yield f"{row}  {self.programs.bundles.get(program.name, '')}".rstrip()
             for child in process.children():
                 yield self._row("  sidecar", child, "")
         except psutil.Error:

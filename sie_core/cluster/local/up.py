@@ -9,19 +9,21 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import orjson
 from filelock import FileLock, Timeout
 
 from sie_core.cluster.local.asking import ask
-from sie_core.cluster.local.programs import Programs, describe_programs
+from sie_core.cluster.local.bundles import local_bundles
+from sie_core.cluster.local.programs import CONFIG_HOST, Programs, describe_programs
 from sie_core.cluster.local.table import Table
 from sie_core.contracts import PluginError
 from sie_core.plugins import PluginSet
 from sie_core.serving.listening import listen, url_of
-from sie_core.settings import Settings
+from sie_core.settings import Settings, SettingsError
 
 START_S = 120.0
 END_S = 5.0
@@ -29,6 +31,8 @@ END_S = 5.0
 LOOK_S = 0.2
 SHOW_S = 1.0
 LOG_LINES = 15
+
+OnReady = Callable[[str, str], None]
 
 log = logging.getLogger("sie_core.cluster")
 
@@ -38,23 +42,34 @@ def run_cluster(
     plugins: PluginSet,
     folder: Path,
     workers: int,
-    on_ready: Callable[[str], None],
+    on_ready: OnReady,
     show: Callable[[list[str]], None] | None,
+    *,
+    bundles: Sequence[str] = (),
+    config_port: int = 0,
 ) -> None:
     """Run it until SIGINT or SIGTERM; a second one ends all at once.
 
     Args:
         settings: The settings in force.
         plugins: What is installed.
-        folder: Where logs, sockets and the broker's files go.
-        workers: How many.
-        on_ready: Called with the gateway's URL once every worker takes work.
+        folder: Where logs, sockets, the broker's files and what the config service is told go.
+        workers: How many of each bundle.
+        on_ready: Called with the URLs of gateway and config service once every worker takes work.
         show: Called each second with lines that describe the processes; None shows nothing.
+        bundles: Those that have workers; none: one that serves all models.
+        config_port: That of the config service; 0 takes a free one.
 
     Raises:
-        ListenError: The gateway's port is taken.
+        ListenError: A port is taken.
+        SettingsError: There is no such bundle, or another config service is named.
         PluginError: No broker can be run here, another cluster runs in the folder, or a program ended at its start.
     """
+    if settings.config_service_url is not None:
+        raise SettingsError(
+            f"SIE_CONFIG_SERVICE_URL={settings.config_service_url}: `sie cluster up` runs a config service of its own. "
+            "Unset it, or start gateway and workers by themselves."
+        )
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = FileLock(folder / "lock")
     try:
@@ -64,9 +79,14 @@ def run_cluster(
     with lock, contextlib.ExitStack() as files:
         with listen(settings.http_host, settings.http_port) as free:
             url, port = url_of(free), free.getsockname()[1]
+        with listen(CONFIG_HOST, config_port) as free:
+            config_url, config_port = url_of(free), free.getsockname()[1]
         settings = settings.model_copy(update={"http_port": port})
-        programs = describe_programs(settings, plugins, folder.resolve(), workers, files)
-        asyncio.run(_run(programs, folder, url, settings.drain_timeout_s, on_ready, show))
+        whole = folder.resolve()
+        chosen = local_bundles(settings, plugins, whole, bundles)
+        programs = describe_programs(settings, plugins, whole, workers, files, bundles=chosen, config_port=config_port)
+        ready = partial(on_ready, url, config_url)
+        asyncio.run(_run(programs, folder, url, settings.drain_timeout_s, ready, show))
 
 
 async def _run(
@@ -74,7 +94,7 @@ async def _run(
     folder: Path,
     url: str,
     drain_s: float,
-    on_ready: Callable[[str], None],
+    on_ready: Callable[[], None],
     show: Callable[[list[str]], None] | None,
 ) -> None:
     asked = asyncio.Event()
@@ -93,13 +113,14 @@ async def _run(
     making = asyncio.ensure_future(programs.make_queues())
     try:
         if await _started(programs, making, folder, url, asked):
-            on_ready(url)
+            on_ready()
             await _watch(Table(programs, url), asked, show)
         log.info("draining")
     finally:
         # The gateway answers what is in flight, for which it needs the workers, and they the broker.
         await programs.gateway.stop(drain_s + END_S)
         await asyncio.gather(*(worker.stop(drain_s + END_S) for worker in programs.workers))
+        await programs.config.stop(drain_s + END_S)
         await programs.broker.stop(END_S)
         for task in (*running, making):
             task.cancel()

@@ -32,7 +32,7 @@ async def asked(answer: bytes) -> tuple[bytes | None, int, list[str]]:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     down = Program("down", [], {})
-    table = Table(Programs(down, down, (), lambda: asyncio.sleep(0)), url)
+    table = Table(Programs(down, down, down, (), {}, lambda: asyncio.sleep(0)), url)
     told = await asyncio.to_thread(ask, url, 10.0)
     workers = await asyncio.to_thread(workers_up, url)
     lines = await asyncio.to_thread(table.lines)

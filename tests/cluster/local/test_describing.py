@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sie_core.cluster.ipc.listening import listen_on
+from sie_core.cluster.local.bundles import local_bundles
 from sie_core.cluster.local.programs import describe_programs
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover
@@ -22,7 +23,9 @@ def test_workers_can_listen_on_their_sockets(length: int) -> None:
         folder.mkdir()
         settings = Settings()
         with ExitStack() as files:
-            programs = describe_programs(settings, discover(settings, BUILTINS), folder, 12, files)
+            plugins = discover(settings, BUILTINS)
+            bundles = local_bundles(settings, plugins, folder, ())
+            programs = describe_programs(settings, plugins, folder, 12, files, bundles=bundles, config_port=1)
             paths = [Path(worker._variables["SIE_IPC_SOCKET_PATH"]) for worker in programs.workers]
             for path in paths:
                 listen_on(path).close()

@@ -29,7 +29,7 @@ def test_ctrl_c_drains_in_order_and_a_second_cluster_of_the_folder_is_refused(tm
         with pytest.raises(RuntimeError, match="Another cluster runs in"), run_cluster(tmp_path):
             pass
         until(lambda: "0 requests wait for workers" in server.log(), "the table")
-        for process in ("broker", "gateway", "worker-1", "  sidecar"):
+        for process in ("broker", "config", "gateway", "worker-1", "  sidecar"):
             assert re.search(rf"^{process} +\d+ +\d+% +\d+ MB", server.log(), re.MULTILINE)
         started, hold, statuses = below(server), tmp_path / "hold", []
         hold.touch()
@@ -59,7 +59,7 @@ def test_ctrl_c_drains_in_order_and_a_second_cluster_of_the_folder_is_refused(tm
 def test_a_killed_command_leaves_no_orphan(tmp_path: Path) -> None:
     with run_cluster(tmp_path) as server:
         started = below(server)
-        assert len(started) == 4
+        assert len(started) == 5
         server.process.kill()
         server.process.wait()
         _, alive = psutil.wait_procs(started, timeout=BOUND_S)

@@ -38,8 +38,8 @@ SHORT = {
 """Bounds that a stop of a few seconds is beyond."""
 OCCUPYING = 16
 """Requests that occupy both workers while runs are held."""
-PROCESSES = 6
-"""Broker, gateway, two workers and their sidecars."""
+PROCESSES = 7
+"""Broker, config service, gateway, two workers and their sidecars."""
 
 
 def until(holds: Callable[[], bool], what: str, bound_s: float = BOUND_S) -> None:
@@ -152,7 +152,7 @@ def below(server: Server) -> list[psutil.Process]:
 def role_of(process: psutil.Process) -> str:
     """Name what a process of the cluster is."""
     words = process.cmdline()
-    return next((word for word in ("gateway", "sidecar", "worker") if word in words), "broker")
+    return next((word for word in ("gateway", "sidecar", "worker", "config") if word in words), "broker")
 
 
 def healthy_workers(url: str) -> int:
