@@ -85,7 +85,7 @@ StartServer = Callable[..., Server]
 @contextmanager
 def run_server(
     folder: Path,
-    env: Mapping[str, str] | None = None,
+    env: Mapping[str, str | None] | None = None,
     args: Sequence[str] = (),
     *,
     ready: bool = True,
@@ -94,7 +94,7 @@ def run_server(
 ) -> Iterator[Server]:
     """Run `sie serve`, or another command, on a free port with nothing of the caller's environment but what `env` says.
 
-    `prefix` is a command that runs the rest of its own line.
+    `prefix` is a command that runs the rest of its own line. A variable that is None is not set.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "models").mkdir(exist_ok=True)
@@ -109,7 +109,7 @@ def run_server(
     with log_file.open("wb") as log:
         process = subprocess.Popen(
             [*prefix, str(Path(sys.executable).with_name("sie")), *command, "--port", "0", *args],
-            env={**inherited, **own, **(env or {})},
+            env={name: value for name, value in {**inherited, **own, **(env or {})}.items() if value is not None},
             cwd=folder,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -1,0 +1,122 @@
+"""Gateways and a config service as their users start them, at a broker where each has a user of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from sie_core.cluster.access import CONFIG, GATEWAY, accesses
+from sie_core.cluster.broker import open_transport, transport_maker
+from sie_core.cluster.configs.snapshot import read_snapshot
+from sie_core.contracts import LocalBroker
+from sie_core.defaults import BUILTINS
+from sie_core.plugins import discover
+from sie_core.settings import Settings, queue_variables, with_broker
+from tests.conftest import Server, run_server
+
+BOUND_S = 30.0
+ADMIN = {"Authorization": "Bearer the-admin"}
+TOKENS = {"SIE_ADMIN_TOKEN": "the-admin", "SIE_CONFIG_READ_TOKEN": "the-follower"}
+MODEL = {
+    "sie_id": "acme/encoder",
+    "hf_id": "acme/encoder",
+    "weights": {"model_type": "bert", "architectures": ["BertModel"]},
+    "profiles": {"default": {}},
+}
+POLL_MS = "500"
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[LocalBroker]:
+    local = discover(Settings(), BUILTINS).queue_transports["nats"].local
+    assert local is not None
+    broker = local(tmp_path, accesses("_default"))
+    with (tmp_path / "broker.log").open("wb") as log, subprocess.Popen(broker.command, stderr=log) as process:
+        try:
+            yield broker
+        finally:
+            process.kill()
+
+
+def until(holds: Callable[[], Any]) -> float:
+    """Wait, within a bound; return the seconds it took."""
+    began = time.monotonic()
+    while not holds():
+        assert time.monotonic() - began < BOUND_S
+        time.sleep(0.02)
+    return time.monotonic() - began
+
+
+def get(server: Server, path: str) -> httpx.Response:
+    return httpx.get(f"{server.url}{path}", timeout=BOUND_S)
+
+
+def kept_epoch(broker: LocalBroker) -> int | None:
+    """The epoch of the snapshot that the broker keeps."""
+
+    async def read() -> bytes | None:
+        settings = with_broker(Settings(), broker.url, broker.logins[GATEWAY])
+        transport = await open_transport(transport_maker(settings, discover(settings, BUILTINS)), lambda _: None)
+        try:
+            return await read_snapshot(transport)
+        finally:
+            await transport.close()
+
+    export = asyncio.run(read())
+    return None if export is None else int(json.loads(export)["epoch"])
+
+
+def test_gateways_follow_a_service_start_while_it_is_away_and_follow_an_older_store_down(
+    tmp_path: Path, broker: LocalBroker
+) -> None:
+    def service(store: str, port: int = 0) -> AbstractContextManager[Server]:
+        env = {
+            **TOKENS,
+            **queue_variables(broker.url, broker.logins[CONFIG]),
+            "SIE_CONFIG_STORE_DIR": str(tmp_path / store),
+        }
+        return run_server(tmp_path / "config", env, ("--port", str(port)), command=("config", "serve"))
+
+    def gateway(name: str, url: str) -> AbstractContextManager[Server]:
+        env = {
+            **queue_variables(broker.url, broker.logins[GATEWAY]),
+            "SIE_CONFIG_SERVICE_URL": url,
+            "SIE_CONFIG_READ_TOKEN": "the-follower",
+            "SIE_WORKER_CONFIG_POLL_INTERVAL_MS": POLL_MS,
+            "SIE_MODELS_DIR": None,
+        }
+        return run_server(tmp_path / name, env, command=("gateway",))
+
+    with ExitStack() as stack:
+        config = stack.enter_context(service("store"))
+        first = stack.enter_context(gateway("first", config.url))
+        with httpx.Client(base_url=f"{config.url}/v1/configs", headers=ADMIN, timeout=BOUND_S) as client:
+            assert client.post("/models", json=MODEL).json()["warnings"] == []
+            took = until(lambda: get(first, "/v1/models/acme/encoder").status_code == 200)
+            print(f"a gateway follows a new model after {took:.2f} s")
+            assert get(first, "/v1/configs/epoch").json() == client.get("/epoch").json()
+            status = get(first, "/v1/configs/models/acme/encoder/status").json()
+            assert (status["source"], status["bundles"][0]["total_eligible_workers"]) == ("api", 0)
+            assert 'outcome="applied"} 1.0' in get(first, "/metrics").text
+            until(lambda: kept_epoch(broker) == 1)
+        config.process.kill()
+        config.process.wait()
+        assert get(first, "/v1/models/acme/encoder").status_code == 200
+        second = stack.enter_context(gateway("second", config.url))
+        assert get(second, "/v1/models/acme/encoder").status_code == 200
+        assert any("kept snapshot" in each for each in get(second, "/health").json()["problems"])
+        stack.enter_context(service("empty", urlsplit(config.url).port or 0))
+        for each in (first, second):
+            took = until(lambda each=each: get(each, "/v1/models/acme/encoder").status_code == 404)
+            print(f"a gateway follows an older store down after {took:.2f} s")
+            assert get(each, "/readyz").status_code == 200
