@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from sie_core.cluster.subjects import (
     EVERY_CONFIG,
     EVERY_HEALTH,
+    FACTS,
     SNAPSHOTS,
     cancel_subject,
     dead_queue,
@@ -35,6 +36,7 @@ def gateway_access(pools: Sequence[str], name: str | None = None) -> Access:
         hears=(EVERY_HEALTH, EVERY_CONFIG),
         answers=(WORKER,),
         fills=queues(pools),
+        keeps=(FACTS,),
         reads=(SNAPSHOTS,),
     )
 

@@ -91,6 +91,8 @@ ALL_MODELS = "sie.config.models._all"
 
 SNAPSHOTS = "sie-configs"
 """The key-value store of the config service's last export."""
+FACTS = "sie-facts"
+"""The key-value store of what workers found out about models."""
 
 
 def config_subject(bundle: str) -> str:

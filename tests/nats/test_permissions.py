@@ -34,10 +34,11 @@ NOBODYS = (f"{API}STREAM.PURGE.{QUEUE}", f"{API}STREAM.DELETE.{QUEUE}", f"{API}C
 EVERYBODYS = (">", "*.>", "_INBOX.>", "_INBOX.*.*.>", "sie.>", "$JS.>")
 READ = tuple(f"{API}STREAM.{verb}.KV_sie-configs" for verb in ("INFO", "MSG.GET"))
 KEPT = (f"{API}STREAM.CREATE.KV_sie-configs", "$KV.sie-configs.snapshot")
+FACTS = (*(f"{API}STREAM.{verb}.KV_sie-facts" for verb in ("CREATE", "INFO", "MSG.GET")), "$KV.sie-facts.x")
 NO_STORES = (f"{API}STREAM.UPDATE.KV_sie-configs", f"{API}STREAM.DELETE.KV_sie-configs", "$KV.other.x")
 DELTAS = ("sie.config.models.default", "sie.config.models._all")
 MAY = {
-    "gateway.one": ((*GATEWAYS_OWN, *READ), ("_INBOX.gateway.one.x", "sie.health.*", "sie.config.>")),
+    "gateway.one": ((*GATEWAYS_OWN, *READ, *FACTS), ("_INBOX.gateway.one.x", "sie.health.*", "sie.config.>")),
     "worker.w1": (
         (*WORKERS_OWN, *READ, "_INBOX.gateway.one.x", "sie.health.w1"),
         (
@@ -57,7 +58,8 @@ MAY_NOT = {
         (*EVERYBODYS, "_INBOX.gateway.>", "_INBOX.gateway.two.x", "_INBOX.worker.>", "sie.work.>"),
     ),
     "worker.w1": (
-        (*GATEWAYS_OWN, *NOBODYS, *CONFIGS_OWN, *DELTAS, *KEPT, *NO_STORES, "sie.health.w2", "_INBOX.worker.w2.x",
+        (*GATEWAYS_OWN, *NOBODYS, *CONFIGS_OWN, *DELTAS, *KEPT, *FACTS, *NO_STORES, "sie.health.w2",
+         "_INBOX.worker.w2.x",
          f"$JS.ACK.{OTHER}.c.1.1.1.1.0",
          f"{API}CONSUMER.MSG.NEXT.{OTHER}.c", f"{API}CONSUMER.CREATE.{OTHER}.c.x"),
         (*EVERYBODYS, "_INBOX.gateway.>", "_INBOX.worker.w2.x", "sie.health.*", "sie.cancel.gpu", "sie.work.>"),

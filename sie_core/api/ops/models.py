@@ -63,6 +63,8 @@ def model_body(model: ModelInfo, api: Api) -> dict[str, Any]:
         "adapter": model.adapter,
         "memory_bytes": model.memory_bytes,
         "last_used_at": model.last_used_at,
+        "bundles": model.bundles or None,
+        "workers": model.workers,
     }
     return {
         "name": model.id,

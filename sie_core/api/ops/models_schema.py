@@ -73,6 +73,8 @@ class ModelBody(BaseModel):
     loras: list[str]
     load_stages_s: dict[str, float]
     available: bool
+    bundles: list[str] = LEFT_OUT
+    workers: int = LEFT_OUT
 
 
 class MergedModel(ModelBody):

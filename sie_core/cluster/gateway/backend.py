@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sie_sdk.wire import pack, unpack
@@ -14,6 +16,8 @@ from sie_core.catalog.bundles.registry import Registry
 from sie_core.catalog.info import describe
 from sie_core.cluster.configs.follower import Follower
 from sie_core.cluster.gateway.dispatcher import Dispatcher
+from sie_core.cluster.gateway.facts.facts import facts_of, with_facts
+from sie_core.cluster.gateway.facts.keeping import KnownFacts
 from sie_core.cluster.gateway.flight import Flight
 from sie_core.cluster.gateway.routing import NO_CATALOG, Router
 from sie_core.cluster.gateway.slicing import Packed
@@ -60,6 +64,8 @@ class QueueBackend:
     ) -> None:
         self._dispatcher, self._workers, self._plugins, self._timeout_s = dispatcher, workers, plugins, timeout_s
         self._router, self._follower = router, follower
+        self.known_facts = KnownFacts(workers, lambda: router.known)
+        """What workers found out about models; its owner has it `run`."""
         self._note: str | None = None
 
     @property
@@ -134,11 +140,13 @@ class QueueBackend:
 
     def models(self) -> list[ModelInfo]:
         """List every served model, those first whose weights some worker has."""
-        return sorted(map(self._describe, self.catalog.models()), key=lambda model: not model.available)
+        up = self._up()
+        told = [self._describe(model, up) for model in self.catalog.models()]
+        return sorted(told, key=lambda model: not model.available)
 
     def model(self, model: str) -> ModelInfo:
         """Describe one model."""
-        return self._describe(self._router.registry.resolve(model).model)
+        return self._describe(self._router.registry.resolve(model).model, self._up())
 
     def accepts_token_ids(self, model: str) -> bool:
         """Whether the model's config takes token ids in place of text."""
@@ -171,11 +179,20 @@ class QueueBackend:
             for worker in self._workers
         ]
 
-    def _describe(self, resolved: ResolvedModel) -> ModelInfo:
-        told = self._workers.model(resolved.id)
-        if told is not None:
-            return told
-        return describe(resolved, None, self._plugins.postprocessors, available=resolved.config.weightless)
+    def _up(self) -> Counter[str]:
+        """Count the workers that take work, by their bundles."""
+        return Counter(worker.bundle for worker in self._workers if worker.up)
+
+    def _describe(self, resolved: ResolvedModel, up: Counter[str]) -> ModelInfo:
+        info = self._workers.model(resolved.id)
+        if info is None:
+            info = describe(resolved, None, self._plugins.postprocessors, available=resolved.config.weightless)
+        facts = self.known_facts.facts(resolved.config, resolved.id) if facts_of(info) is None else None
+        info = info if facts is None else with_facts(info, facts)
+        route = self._router.registry.routes.get(resolved.id)
+        if self._follower is None or route is None:
+            return info
+        return replace(info, bundles=route.compatible, workers=up[route.bundle])
 
     def _left_s(self, deadline: float | None) -> float:
         return self._timeout_s if deadline is None else min(self._timeout_s, deadline - time.monotonic())

@@ -81,6 +81,8 @@ async def _serve(
     Drain(gate, settings.drain_timeout_s, server.stop).install()
     configs = _watch(settings, plugins, backend) if follower is None else follower.run()
     beside = [configs] if store is None else [configs, store.keep_clean()]
+    if follower is not None:
+        beside.append(backend.known_facts.run(lambda: dispatcher.transport))
     tasks = [asyncio.create_task(each) for each in beside]
     log.info("listening on %s", address_of(listener))
     try:

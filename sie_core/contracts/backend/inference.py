@@ -98,6 +98,10 @@ class ModelInfo:
     """Seconds each stage of the last load took."""
     available: bool = False
     """Whether a load needs to fetch nothing: its weights are here, or it needs none."""
+    bundles: tuple[str, ...] = ()
+    """The bundles whose workers serve it, the one that is asked first; empty where there is no config service."""
+    workers: int | None = None
+    """How many workers of the first bundle take work; None where there is no config service."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,8 @@ async def test_bundles_count_the_workers_that_take_work(one: Gateway) -> None:
     await one.beat("w2", "default", "y", 5)
     bundles = {each["bundle_id"]: each["connected_workers"] for each in (await one.get("/bundles"))["bundles"]}
     assert bundles == {"default": 2, "other": 0}
+    model = (await one.client.get("/v1/models/org/a")).json()
+    assert (model["bundles"], model["workers"]) == (["default", "other"], 2)
 
 
 async def test_the_status_of_a_model_follows_what_workers_say_they_have(one: Gateway, service: SmallService) -> None:
