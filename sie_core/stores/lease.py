@@ -176,6 +176,7 @@ class Lease:
 
     def _replaced(self, held: _Held, value: str, lasts_s: float) -> _Held:
         if self._clock() >= held.ends:
+            self.holder = self._who()
             raise LeaseLost(f"{self._where} ended before {self._owner} renewed it: acquire it again")
         record = replace(held.record, writes=held.record.writes + 1, value=value, lasts_s=lasts_s)
         try:
