@@ -32,8 +32,19 @@ MOST_OPENINGS = 1000
 _OPENINGS = (b"[", b"{", b"- ", b"-\t", b"? ", b"?\t")
 
 
+LONGEST_NUMBER = 100
+"""Characters of a number. YAML counts `1:1:1:…` in sixties, which takes minutes where it is long."""
+_NUMBERS = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
+
+
 class _Once(SafeConstructor):
-    """Refuses a key given twice."""
+    """Refuses a key given twice, and numbers that take long to read."""
+
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        if node.tag in _NUMBERS and len(node.value) > LONGEST_NUMBER:
+            told = f"a number has {len(node.value)} characters; {LONGEST_NUMBER} are allowed"
+            raise yaml.constructor.ConstructorError(None, None, told, node.start_mark)
+        return super().construct_scalar(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[Hashable] = set()
@@ -75,7 +86,12 @@ def load_yaml(content: bytes) -> object:
         raise YamlFault(f"cannot be read: byte {error.start} is not UTF-8") from None
     except RecursionError:
         raise YamlFault("cannot be read: it nests too deep") from None
-    except (ValueError, LookupError, AttributeError):  # from PyYAML's own parsing of dates, numbers and tagged values
+    except (
+        ValueError,
+        LookupError,
+        AttributeError,
+        OverflowError,
+    ):  # from PyYAML's own parsing of dates, numbers and tagged values
         raise YamlFault("cannot be read: it holds a date, a number or a tagged value that is none") from None
 
 
