@@ -105,6 +105,10 @@ class Sightings:
         """Return what was last seen of a model; None where its weights are elsewhere."""
         return self._seen.get(model)
 
+    def seen(self) -> Iterable[str]:
+        """Name the models whose weights were seen."""
+        return self._seen.keys()
+
     def refresh(self) -> None:
         """Start another look where the last one is no longer fresh. Returns at once."""
         if self._looked_at is not None and self._clock() - self._looked_at > self._fresh_s:

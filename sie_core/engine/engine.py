@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from sie_core.catalog import Catalog
@@ -180,6 +181,13 @@ class Engine:
         self._sightings.refresh()
         listed = [self._describe(resolved) for resolved in self._catalog.models()]
         return sorted(listed, key=lambda model: not model.available)
+
+    def known_models(self, most: int) -> list[ModelInfo]:
+        """List up to `most` models of which more is known than their configs say: asked for, or weights are here."""
+        self._sightings.refresh()
+        names = dict.fromkeys((*(record.resolved.id for record in self._registry), *self._sightings.seen()))
+        entries = self._catalog.entries
+        return [self._describe(entries[name]) for name in islice((each for each in names if each in entries), most)]
 
     def model(self, model: str) -> ModelInfo:
         """Describe one model."""

@@ -110,7 +110,7 @@ async def running(folder: Path, export: Export | None = None, **chosen: Any) -> 
     )
     intake = Intake(
         engine,
-        lambda: encode_status(WorkerStatus(export is None or configs.there.is_set(), None, engine.models())),
+        lambda: encode_status(WorkerStatus(export is None or configs.there.is_set(), None, engine.known_models(500))),
         lambda: (engine.queued_cost / settings.max_batch_cost, engine.all_prepared),
         batch_bytes=batch_bytes(settings),
         configs=None if export is None else configs,

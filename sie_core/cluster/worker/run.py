@@ -39,6 +39,8 @@ SIDECAR_S = 5.0
 """How long the sidecar may take to end once all is answered."""
 TELL_S = 1.0
 """Between two looks whether there is something to tell the sidecar."""
+MOST_TOLD = 500
+"""Models that gateways are told of: a heartbeat is one message, and to describe thousands would hold up work."""
 OnReady = Callable[[], None]
 
 
@@ -167,7 +169,7 @@ def _problem(engine: Engine, configs: Configs | None) -> str | None:
 
 def _status(engine: Engine, configs: Configs | None) -> WorkerStatus:
     problem = engine.health().live_problem or _problem(engine, configs)
-    return WorkerStatus(problem is None, problem, engine.models())
+    return WorkerStatus(problem is None, problem, engine.known_models(MOST_TOLD))
 
 
 def _sidecar(settings: Settings) -> Program:

@@ -129,10 +129,10 @@ def test_a_model_is_added_changed_and_removed_under_load_and_no_other_request_se
         thread.start()
     try:
         assert running.write("POST", "/models", fake(8)).status_code == 201
-        assert running.dims("test/new") == 8
+        until(lambda: running.dims("test/new") == 8, "it is served")
         until(lambda: len(running.acked("test/new")) == 1, "the worker has it")
         assert running.write("POST", "/models", fake(8) | {"profiles": profiles("default", "other")}).status_code == 201
-        assert running.dims("test/new:other") == 8
+        until(lambda: running.dims("test/new:other") == 8, "the profile is served")
         assert running.write("PUT", "/models/test/new", fake(4)).status_code == 200
         until(lambda: running.dims("test/new") == 4, "the changed one is served")
         assert running.write("DELETE", "/models/test/new").status_code == 200
