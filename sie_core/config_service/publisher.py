@@ -42,6 +42,7 @@ class Publisher:
         self._loop = asyncio.get_running_loop()
         self._transport: QueueTransport | None = None
         self._declared: set[str] = set()
+        self._again = False
         self._opened = asyncio.Event()
 
     @property
@@ -72,13 +73,16 @@ class Publisher:
             QueueError: `DENIED`: the broker refuses this user. `CONFIG`: the queue of the service's own pool differs
                 and cannot be changed.
         """
-        transport = await open_transport(self._make, _tell_state)
+        transport = await open_transport(self._make, self._changed)
         keeper = SnapshotKeeper(transport, service.export)
         keeping = asyncio.create_task(keeper.run())
         self._transport, kept = transport, None
         self._opened.set()
         try:
             while True:
+                if self._again:  # a broker that was started again may have lost what it held
+                    self._again, kept = False, None
+                    self._declared.clear()
                 await self._declare(self._pool, transport)
                 if service.state == "leading" and service.registry is not kept:
                     kept = service.registry
@@ -139,6 +143,10 @@ class Publisher:
             log.warning("the queues of pool %s were not made, and its models have no workers: %s", pool, error)
         self._declared.add(pool)
 
+    def _changed(self, state: ConnectionState) -> None:
+        log.info("the connection to the broker is %s", state)
+        self._again = state == "connected"
+
     def _warning(self, text: str) -> str:
         self._failed()
         log.warning("%s; followers find the change by the epoch", text)
@@ -155,7 +163,3 @@ async def _send(transport: QueueTransport, messages: Sequence[tuple[str, bytes]]
         except QueueError as error:
             problem = error
     return sent, problem
-
-
-def _tell_state(state: ConnectionState) -> None:
-    log.info("the connection to the broker is %s", state)

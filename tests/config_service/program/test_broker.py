@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from pathlib import Path
 import httpx
 
 from sie_core.cluster.access import CONFIG, GATEWAY, accesses
-from sie_core.cluster.broker import open_transport, transport_maker
+from sie_core.cluster.broker import ensure_queue, open_transport, transport_maker
 from sie_core.cluster.configs.delta import read_delta
 from sie_core.cluster.subjects import ALL_MODELS, EVERY_CONFIG, work_queue
 from sie_core.contracts import LocalBroker, Message, QueueTransport
@@ -72,3 +73,9 @@ async def test_followers_hear_of_changes_and_find_the_queues_and_nothing_is_writ
             refused = await written(server, sie_id="acme/third")
             assert (refused.status_code, refused.json()["error"]["error"]) == (503, "nats_unavailable")
             assert epoch(server) == 2
+            shutil.rmtree(tmp_path / "jetstream")
+            with running(broker, log):
+                follower = await gateway(broker)
+                await ensure_queue(follower, work_queue("_default"))
+                assert (await written(server, sie_id="acme/third")).status_code == 201
+                await follower.close()

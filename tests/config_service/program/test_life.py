@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from pathlib import Path
 
@@ -57,3 +58,10 @@ def test_a_damaged_store_stops_the_start_and_says_how_to_repair_it(tmp_path: Pat
     assert result.exit_code != 0
     assert "is no lease" in result.output
     assert "backup" in result.output
+
+
+def test_a_lease_that_is_damaged_meanwhile_ends_the_program_and_says_how_to_repair_it(tmp_path: Path) -> None:
+    with config_server(tmp_path) as server:
+        (tmp_path / "config-store" / "lease").write_text("no lease")
+        assert server.wait() == 1
+        assert re.search(r"Error: .*is no lease .*backup", server.log())
