@@ -61,7 +61,7 @@ class Held:
         registry = changed_registry(self.registry, commit.model_id, config, bundles, epoch=commit.epoch)
         if registry is not None:
             return replace(self, state=state, registry=registry)
-        return _assemble(self.base, state, placement, self.registry.catalog.epoch + 1)
+        return _assemble(self.base, state, placement, self.registry.catalog)
 
     def sources(self) -> Mapping[str, Source]:
         """Say of each config in force where it comes from."""
@@ -83,8 +83,15 @@ def config_of_model(model_id: str, model: StoredModel) -> ModelConfig:
     return config
 
 
-def hold(base: Catalog, state: State, placement: Placement) -> Held:
-    """Put everything together. A config that cannot be used any more is kept, logged, and not served."""
+def hold(base: Catalog, state: State, placement: Placement, before: Held | None = None) -> Held:
+    """Put everything together. A config that cannot be used any more is kept, logged, and not served.
+
+    Args:
+        base: What is served where nothing was written.
+        state: What was written.
+        placement: Says which bundles serve a model.
+        before: What was held; configs that were written before then are not checked again.
+    """
     problems, configs = list(base.problems), dict(base.configs)
     for config in base.configs.values():
         if not fits_json(config.content):
@@ -92,19 +99,25 @@ def hold(base: Catalog, state: State, placement: Placement) -> Held:
             problems.append(Problem(config.source, told))
             del configs[config.id]
     base = replace(base, problems=tuple(problems), configs=MappingProxyType(configs))
-    return _assemble(base, state, placement, base.epoch)
+    return _assemble(base, state, placement, None if before is None else before.registry.catalog)
 
 
-def _assemble(base: Catalog, state: State, placement: Placement, epoch: int) -> Held:
+def _assemble(base: Catalog, state: State, placement: Placement, before: Catalog | None) -> Held:
     configs, problems = dict(base.configs), list(base.problems)
+    known = {} if before is None else before.configs
     for model_id, model in state.models.items():
+        config = known.get(model_id)
+        if config is not None and config.content is model.content:
+            configs[model_id] = config
+            continue
         try:
             configs[model_id] = config_of_model(model_id, model)
         except ConfigError as error:
             configs.pop(model_id, None)
             problems.append(Problem(f"{SOURCE}: {model_id}", str(error)))
             log.error("a model that was written cannot be served: %s", error)
-    catalog = make_catalog(epoch, (configs[model_id] for model_id in sorted(configs)), problems, base.absent)
+    ordered = (configs[model_id] for model_id in sorted(configs))
+    catalog = make_catalog(base.epoch if before is None else before.epoch + 1, ordered, problems, base.absent)
     catalog = replace(
         catalog,
         problems=tuple(dict.fromkeys(catalog.problems)),

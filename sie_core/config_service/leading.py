@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from sie_core.config_service.history.history import StoreDamaged
 from sie_core.contracts import ObjectStoreError
@@ -14,6 +15,25 @@ log = logging.getLogger(__name__)
 
 LOOKS = 4
 """How often the lease is renewed, or another's looked at, in the time that it lasts."""
+
+
+@contextlib.contextmanager
+def renewed(lease: Lease, lasts_s: float) -> Iterator[None]:
+    """Renew a lease that is held for as long as the block runs, which may take longer than it lasts."""
+    done = threading.Event()
+
+    def renew() -> None:
+        with contextlib.suppress(ObjectStoreError, LeaseLost):
+            while not done.wait(lasts_s / LOOKS):
+                lease.renew()
+
+    thread = threading.Thread(target=renew, name="sie-config-loading", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 class Leadership:

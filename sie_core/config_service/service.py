@@ -18,7 +18,7 @@ from sie_core.config_service.history.history import History, StoreDamaged
 from sie_core.config_service.history.records import Commit
 from sie_core.config_service.history.snapshotting import Snapshotter
 from sie_core.config_service.history.state import State
-from sie_core.config_service.leading import Leadership
+from sie_core.config_service.leading import Leadership, renewed
 from sie_core.config_service.refusals import refusal, standby
 from sie_core.config_service.results import Answer, Change
 from sie_core.config_service.telling import Exports, Publish, change_of, tell
@@ -68,7 +68,7 @@ class ConfigService:
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._base, self._placement, self._name = base, placement, owner
+        self._base, self._placement, self._name, self._lasts_s = base, placement, owner, lasts_s
         self._publish, self._restore, self._step, self._now = publish, restore, step, now
         self._writing = threading.Lock()
         self._exports = Exports()
@@ -155,7 +155,7 @@ class ConfigService:
         """Serve another base from now on. The epoch stays, because nothing was written; the hashes tell."""
         with self._writing:
             self._base = base
-            self._held = hold(base, self._held.state, self._placement)
+            self._held = hold(base, self._held.state, self._placement, self._held)
 
     def export(self) -> bytes:
         """Return what `GET /v1/configs/export` answers: everything at one epoch, as JSON.
@@ -246,13 +246,13 @@ class ConfigService:
                 return
             fence = self._lease.fence
             try:
-                state = self._history.load(restore=self._restore)
+                with renewed(self._lease, self._lasts_s):
+                    state = self._history.load(restore=self._restore)
+                    self._held = hold(self._base, state, self._placement, self._held)
             except StoreDamaged:
                 self._lease.release()
                 raise
-            self._restore, self._untold = True, self._history.newest
-            self._held = hold(self._base, state, self._placement)
-            self._loaded = fence
+            self._restore, self._untold, self._loaded = True, self._history.newest, fence
             log.info("%s leads, at epoch %d", self._name, state.epoch)
 
     def _keep_on(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from sie_core.config_service.history import history
 from sie_core.config_service.history.history import StoreDamaged
 from sie_core.config_service.history.records import Commit, StoredModel
+from sie_core.config_service.leading import LOOKS
 from sie_core.config_service.service import ConfigService
 from sie_core.stores.folder import FolderStore
 from sie_core.stores.lease import LeaseDamaged
@@ -184,3 +186,22 @@ def test_a_model_that_can_no_longer_be_used_is_kept_and_the_others_are_served(st
     service.put("org/a", post("org/a"))
     assert service.registry.catalog.problems == ()
     assert service.registry.resolve("org/a").bundle == "fast"
+
+
+def test_the_lease_is_kept_while_a_start_takes_longer_than_it_lasts(start: Start, store: FolderStore) -> None:
+    class Slow(FolderStore):
+        """Gives a commit once the lease was renewed for longer than it lasts."""
+
+        def read(self, key: str) -> bytes:
+            end = time.monotonic() + 60
+            while key != "lease" and json.loads(super().read("lease"))["writes"] < LOOKS + 1:
+                assert time.monotonic() < end, "the lease is not renewed"
+                time.sleep(0.01)
+            return super().read(key)
+
+    service = start()
+    service.create(post("org/a"))
+    service.stop()
+    service = start(Slow(Path(store.url), durable=False), lasts_s=2.0)
+    assert service.state == "leading"
+    assert service.sources["org/a"] == "api"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import orjson
 import pytest
 
+from sie_core.config_service import held
 from sie_core.config_service.service import ConfigService
+from sie_core.config_service.writing import plans
 from sie_core.stores.folder import FolderStore
 from tests.config_service.conftest import Start, Told, error_of, post, profile, refused
 
@@ -240,3 +242,25 @@ def test_what_cannot_be_published_is_a_warning_and_stands(start: Start) -> None:
     assert (answer.status, [each[:20] for each in answer.body["warnings"]]) == (201, ["nats_publish_failed:"])
     assert "org/a" in service.registry.routes
     assert service.create(post("org/a"), "key") == answer
+
+
+def test_a_write_makes_nothing_anew_of_what_it_leaves_as_it_is(
+    service: ConfigService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        service.create(post(f"org/m{number}"))
+    checked: list[str] = []
+    monkeypatch.setattr(held, "make_registry", None)
+    monkeypatch.setattr(
+        plans,
+        "config_of_model",
+        lambda model_id, model: checked.append(model_id) or held.config_of_model(model_id, model),
+    )
+    before = dict(service.registry.catalog.configs)
+    service.create(post("org/m3", {"big": profile()}))
+    service.put("org/m4", post("org/m4", license="x"))
+    service.delete("org/m5")
+    service.delete("org/m3")
+    assert checked == ["org/m3", "org/m4"]
+    kept = before.keys() - {"org/m3", "org/m4", "org/m5"}
+    assert all(service.registry.catalog.configs[model_id] is before[model_id] for model_id in kept)

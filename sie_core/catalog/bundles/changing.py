@@ -75,7 +75,7 @@ def _changed_catalog(
     serves: Callable[[ResolvedModel], bool],
 ) -> Catalog | None:
     before = catalog.configs.get(model_id)
-    if (config is not None and config.unserved) or model_id in catalog.unserved or catalog.problems:
+    if (config is not None and config.unserved) or model_id in catalog.unserved or _concerned(catalog, model_id):
         return None
     kept = {name: model for name, model in catalog.entries.items() if model.config is not before}
     added = {model.id: model for model in ([] if config is None else profiles_of(config)) if serves(model)}
@@ -88,6 +88,14 @@ def _changed_catalog(
     return replace(
         catalog, epoch=catalog.epoch + 1, entries=entries, configs=MappingProxyType(configs), config_epoch=epoch
     )
+
+
+def _concerned(catalog: Catalog, model_id: str) -> bool:
+    """Whether a change of a model may end a problem: its config was unusable, or an id is listed twice."""
+    if not catalog.problems:
+        return False
+    profiles = sum(len(config.profiles) for config in catalog.configs.values())
+    return profiles != len(catalog.entries) or any(each.source.endswith(f": {model_id}") for each in catalog.problems)
 
 
 def _changed_epochs(epochs: Mapping[str, int], model_id: str, epoch: int | None) -> Mapping[str, int]:

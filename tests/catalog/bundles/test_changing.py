@@ -13,7 +13,7 @@ from sie_core.catalog.bundles.changing import changed_registry
 from sie_core.catalog.bundles.placement import BundleView
 from sie_core.catalog.bundles.registry import Registry, make_registry
 from sie_core.catalog.configs.reading import config_of
-from sie_core.catalog.configs.snapshot import make_catalog
+from sie_core.catalog.configs.snapshot import Problem, make_catalog
 from sie_core.contracts import ModelConfig, ResolvedModel
 
 BUNDLES = [BundleView("slow", 9, ("pkg.slow",)), BundleView("fast", 1, ("pkg.fast",)), BundleView("empty", 5)]
@@ -86,3 +86,15 @@ def test_an_id_listed_twice_or_a_model_that_cannot_be_served_is_left_to_a_whole_
         added = replace(added, unserved="it is too large")
     before = made({"org/a": config("org/a", profiles=("default", "q"))}, 1)
     assert changed_registry(before, added.id, added, by_profile(added), epoch=2) is None
+
+
+def test_problems_of_others_stay_and_those_of_the_model_itself_are_left_to_a_whole_registry() -> None:
+    problems = (Problem("models/broken.yaml", "it is no YAML"), Problem("config service: org/b", "no such field"))
+    before = made({"org/a": config("org/a")}, 1)
+    before = replace(before, catalog=replace(before.catalog, problems=problems))
+    added = config("org/c")
+    after = changed_registry(before, "org/c", added, by_profile(added), epoch=2)
+    assert after is not None
+    assert after.catalog.problems == problems
+    repaired = config("org/b")
+    assert changed_registry(before, "org/b", repaired, by_profile(repaired), epoch=2) is None
