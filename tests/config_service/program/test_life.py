@@ -15,7 +15,9 @@ from tests.config_service.program.conftest import config_server
 from tests.config_service.program.test_http import CONFIG, MODELS
 
 
-def test_a_second_service_stands_by_and_takes_over_with_all_that_was_written(tmp_path: Path) -> None:
+def test_a_second_service_takes_over_with_all_that_was_written_and_ends_where_its_lease_is_damaged(
+    tmp_path: Path,
+) -> None:
     shared = {"SIE_CONFIG_STORE_DIR": str(tmp_path / "store")}
     with config_server(tmp_path / "a", shared) as first:
         posted = httpx.post(f"{first.url}{MODELS}", json=CONFIG)
@@ -33,6 +35,9 @@ def test_a_second_service_stands_by_and_takes_over_with_all_that_was_written(tmp
             told = httpx.get(f"{second.url}/v1/configs/epoch").json()
             assert told["epoch"] == 1
             assert httpx.delete(f"{second.url}{MODELS}/acme/encoder").json()["epoch"] == 2
+            (tmp_path / "store" / "lease").write_text("no lease")
+            assert second.wait() == 1
+            assert re.search(r"Error: .*is no lease .*backup", second.log())
 
 
 @pytest.mark.parametrize(
@@ -58,10 +63,3 @@ def test_a_damaged_store_stops_the_start_and_says_how_to_repair_it(tmp_path: Pat
     assert result.exit_code != 0
     assert "is no lease" in result.output
     assert "backup" in result.output
-
-
-def test_a_lease_that_is_damaged_meanwhile_ends_the_program_and_says_how_to_repair_it(tmp_path: Path) -> None:
-    with config_server(tmp_path) as server:
-        (tmp_path / "config-store" / "lease").write_text("no lease")
-        assert server.wait() == 1
-        assert re.search(r"Error: .*is no lease .*backup", server.log())
