@@ -280,7 +280,8 @@ class Engine:
         with lease:
             asked = resolve_task(request, model, self._plugins.output_dtypes, self._every_option)
             reply = await self._run(request, model, asked, arrived)
-            return replace(reply, ignored_options=asked.ignored) if asked.ignored else reply
+            reply = replace(reply, ignored_options=asked.ignored) if asked.ignored else reply
+            return reply if self._catalog.config_epoch is None else replace(reply, config=model.config_key)
 
     async def _run(self, request: InferenceRequest, model: LoadedModel, asked: Asked, arrived: float) -> InferenceReply:
         if asked.lora is None:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from sie_core.cluster.gateway.flight import MOST_QUEUED, Flight, Part
+from sie_core.cluster.gateway.flight import MOST_ATTEMPTS, MOST_QUEUED, Flight, Part
 from sie_core.cluster.gateway.slicing import Packed, cut
 from sie_core.cluster.messages.errors import WORKER_LOST
 from sie_core.cluster.messages.work import MOST_ITEMS, ResultHead
@@ -87,3 +87,41 @@ async def test_two_workers_that_end_at_the_same_attempt_are_two() -> None:
         async with asyncio.timeout(30):
             await flight.run()
     assert (publisher.attempts, publisher.buried) == ([1, 2], [0])
+
+
+class Changing(AtOnce):
+    """Answers the first attempts by configs that alternate; later ones by the last, unless it changes for ever."""
+
+    def __init__(self, *, for_ever: bool = False) -> None:
+        self.attempts: list[tuple[int, int]] = []
+        self._for_ever = for_ever
+
+    async def publish(self, flight: Flight, part: Part, payload: bytes) -> None:
+        slice_, attempt = part.head.slice, part.head.attempt
+        self.attempts.append((slice_, attempt))
+        config = f"{attempt}" if self._for_ever and slice_ else "old" if slice_ == 1 and attempt == 1 else "new"
+        flight.answered(ResultHead("r", slice_, attempt, len(part.span), config=config), [b"x"] * len(part.span))
+
+    def cancel(self, flight: Flight) -> None:
+        """Nothing is on its way."""
+
+
+async def test_a_request_is_computed_by_one_config_though_it_changes_meanwhile() -> None:
+    publisher = Changing()
+    packed = Packed("m", "encode", "r", b"", [b"x"] * (3 * MOST_ITEMS))
+    flight = Flight(packed, "_INBOX.a.1", 60.0, 1 << 20, None, publisher)
+    async with asyncio.timeout(30):
+        await flight.run()
+    assert publisher.attempts == [(0, 1), (1, 1), (2, 1), (1, 2)]
+    assert {part.result and part.result.config for part in flight.parts} == {"new"}
+
+
+async def test_a_config_that_changes_for_ever_fails_the_request_by_type() -> None:
+    publisher = Changing(for_ever=True)
+    packed = Packed("m", "encode", "r", b"", [b"x"] * (2 * MOST_ITEMS))
+    flight = Flight(packed, "_INBOX.a.1", 60.0, 1 << 20, None, publisher)
+    with pytest.raises(InferenceError, match="met another config of its model") as failed:
+        async with asyncio.timeout(30):
+            await flight.run()
+    assert failed.value.code == "QUEUE_UNAVAILABLE"
+    assert len(publisher.attempts) == 2 + MOST_ATTEMPTS - 1

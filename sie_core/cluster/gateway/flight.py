@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -154,8 +155,23 @@ class Flight:
         self.last = result
         self._missing -= 1
         self._queued -= 1
+        if not self._missing:
+            self._compute_by_one_config()
         self._awaken()
         return True
+
+    def _compute_by_one_config(self) -> None:
+        """Have slices computed again by the config that most were: it was changed meanwhile, or not everywhere yet."""
+        configs = Counter(part.result.config for part in self.parts if part.result is not None)
+        if len(configs) == 1:
+            return
+        ((chosen, _),) = configs.most_common(1)
+        for part in self.parts:
+            if part.result is not None and part.result.config != chosen:
+                part.result = part.items = None
+                self._missing += 1
+                self._queued += 1
+                self.try_again(part)
 
     def stored(self, part: Part, attempt: int, outcome: int | QueueError) -> None:
         """Take where an attempt is stored, or why it is not."""
@@ -169,7 +185,7 @@ class Flight:
     def try_again(self, part: Part, *, alone: bool = False) -> None:
         """Send a slice once more: its result was lost, or who was at it."""
         if part.head.attempt >= MOST_ATTEMPTS:
-            told = f"The results of {MOST_ATTEMPTS} attempts at this request were lost; retry."
+            told = f"{MOST_ATTEMPTS} attempts at this request were lost, or met another config of its model; retry."
             self.fail(InferenceError("QUEUE_UNAVAILABLE", told))
             return
         part.head = replace(part.head, attempt=part.head.attempt + 1, alone=part.head.alone or alone)

@@ -96,6 +96,8 @@ class ResultHead:
     query_truncated: bool = False
     sizes: tuple[int, ...] | None = None
     """Bytes of each item, where they are many: the items are split by them, and not read."""
+    config: str | None = None
+    """See `InferenceReply.config`."""
 
     def read_timing(self) -> Timing:
         """Read the times."""
@@ -120,7 +122,7 @@ _TYPES: Mapping[type, Mapping[str, tuple[type, ...]]] = {
         "offer": (dict,),
     },
     ResultHead: {
-        **dict.fromkeys(("request_id", "lora"), (str,)),
+        **dict.fromkeys(("request_id", "lora", "config"), (str,)),
         **dict.fromkeys(("slice", "attempt", "items", "truncated"), (int,)),
         **dict.fromkeys(("error", "timing", "usage", "query"), (dict,)),
         "query_truncated": (bool,),

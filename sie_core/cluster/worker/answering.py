@@ -137,6 +137,7 @@ def _head(head: WorkHead, reply: InferenceReply | None, items: int) -> ResultHea
         ignored_options=reply.ignored_options,
         query=None if reply.query == NO_USAGE else to_map(reply.query),
         query_truncated=reply.query_truncated,
+        config=reply.config,
     )
 
 

@@ -59,6 +59,8 @@ class InferenceReply:
     time counts it once."""
     query_truncated: bool = False
     """Whether that query is one of `truncated`."""
+    config: str | None = None
+    """Equal for replies that were computed by equal configs of a model; None where no config service changes them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from sie_core.batching.checked import CheckedPolicy
@@ -11,6 +12,7 @@ from sie_core.cache import HeldWeights
 from sie_core.catalog import EffectiveOptions
 from sie_core.concurrency.leases import Leases
 from sie_core.contracts import Adapter, ModelFacts, ModelFamily, Operation, ResolvedModel
+from sie_core.contracts.model.config import DEFAULT_POOL
 from sie_core.engine.metrics import ModelMetrics
 from sie_core.engine.models.loras import Loras
 from sie_core.postprocess.converters import Converters
@@ -43,11 +45,19 @@ class LoadedModel:
     prepare_s: float = inf
     # The queue; guarded by the lock of the device it runs on.
     policy: CheckedPolicy = field(init=False)
+    # Equal for equal configs, on every machine.
+    config_key: str = field(init=False)
 
     def __post_init__(self) -> None:
         self.policy = self.new_policy()
+        self.config_key = hashlib.blake2b(repr(served(self.resolved)).encode(), digest_size=8).hexdigest()
 
     @property
     def id(self) -> str:
         """The id the model is listed under."""
         return self.resolved.id
+
+
+def served(model: ResolvedModel) -> ResolvedModel:
+    """Return a model without the fields of its config that do not change how it is served."""
+    return replace(model, config=replace(model.config, source="", license=None, expected=None, pool=DEFAULT_POOL))

@@ -6,12 +6,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Coroutine
-from dataclasses import replace
 from typing import Any
 
 from sie_core.catalog import Catalog
 from sie_core.contracts import ResolvedModel
-from sie_core.contracts.model.config import DEFAULT_POOL
+from sie_core.engine.models.loaded import served
 from sie_core.engine.models.record import ON_THE_WAY, ModelRecord, Registry
 from sie_core.engine.residency.lifecycle import Lifecycle
 
@@ -47,7 +46,7 @@ class Rollout:
             if (old := before.entries.get(model.id))
             # Of ten thousand models few configs are others; to compare the rest would hold up the loop.
             and old.config is not model.config
-            and _served(old) != _served(model)
+            and served(old) != served(model)
         }
         for name in removed:
             self._drop_standby(name)
@@ -101,7 +100,7 @@ class Rollout:
             new = self._registry.of(resolved)
             if was_loading:
                 self._start(self._lifecycle.load_record(new))
-        elif _served(loaded.resolved) == _served(resolved):
+        elif served(loaded.resolved) == served(resolved):
             old.resolved, old.failure = resolved, None  # reverted to what is loaded: discard the failed change
         else:
             standby = self._registry.standby(resolved)
@@ -130,12 +129,7 @@ class Rollout:
         # Return the record that serves an older config than the standby's; None where none does.
         old = self._registry.known(standby.resolved.id)
         loaded = None if old is None else old.ready()
-        return None if loaded is None or _served(loaded.resolved) == _served(standby.resolved) else old
-
-
-def _served(model: ResolvedModel) -> ResolvedModel:
-    # Return a model without the fields of its config that do not change how it is served.
-    return replace(model, config=replace(model.config, source="", license=None, expected=None, pool=DEFAULT_POOL))
+        return None if loaded is None or served(loaded.resolved) == served(standby.resolved) else old
 
 
 def _some(names: Collection[str]) -> str:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from sie_core.cluster.messages import configs as messages
 from sie_core.cluster.messages.configs import config_pieces, read_config_piece
 from sie_core.cluster.sidecar.adapter import awaiting_config
+from sie_core.cluster.sidecar.run import run_sidecar
+from sie_core.cluster.worker.run import work
+from sie_core.contracts import InferenceRequest, Item, LoadWait
 from sie_core.defaults import BUILTINS
-from sie_core.plugins import discover
-from sie_core.settings import Settings
+from sie_core.plugins import PluginSet, discover
+from sie_core.settings import Settings, SettingsError
 from tests.catalog.test_export import export_of
 from tests.cluster.in_process import BOUND_S, Cluster, registry_of, running
 
@@ -47,6 +51,11 @@ def tell(cluster: Cluster, *texts: str, epoch: int, worker: bool = True) -> str:
 def heard(cluster: Cluster, epoch: int, hash_: str) -> bool:
     """Whether the gateway has heard that its worker has these configs."""
     return {(each.config_epoch, each.config_hash) for each in cluster.workers} == {(epoch, hash_)}
+
+
+def reached(cluster: Cluster, epoch: int) -> bool:
+    """Whether the adapter process has the configs of an epoch."""
+    return cluster.sidecar.link.configs.epoch == epoch
 
 
 async def dims(cluster: Cluster, name: str, **headers: str) -> int | str:
@@ -112,6 +121,43 @@ async def test_models_of_other_bundles_are_not_told(tmp_path: Path) -> None:
     async with running(tmp_path, export_of(A, epoch=1), bundle="gliner") as cluster:
         assert list(cluster.engine.catalog.entries) == []
         assert cluster.engine.catalog.config_epoch == 1
+
+
+async def test_a_model_to_preload_that_comes_later_is_waited_for_by_nobody_and_loaded_when_it_comes(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, export_of(A, epoch=1), preload_models=("test/b",)) as cluster:
+        assert cluster.engine.health().ready_problem is None
+        tell(cluster, A, B, epoch=2)
+        await cluster.until(lambda: "test/b" in cluster.engine.catalog.entries)
+        await cluster.until(lambda: cluster.engine.model("test/b").state == "loaded")
+        assert cluster.engine.health().ready_problem is None
+
+
+async def test_replies_tell_by_which_config_they_were_computed(cluster: Cluster) -> None:
+    async def config() -> str | None:
+        request = InferenceRequest("test/a", "encode", [Item(text="a text")], "r", load_wait=LoadWait(BOUND_S))
+        return (await cluster.engine.infer(request)).config
+
+    first = await config()
+    assert first is not None
+    for epoch, text, is_equal in ((2, A + "  # told otherwise", True), (3, model("a", 16), False), (4, A, True)):
+        tell(cluster, text, epoch=epoch)
+        await cluster.until(partial(reached, cluster, epoch))
+        async with asyncio.timeout(BOUND_S):
+            while (await config() == first) != is_equal:  # noqa: ASYNC110 - it is loaded beside the old, and tells nobody
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("program", [work, run_sidecar])
+def test_a_models_folder_beside_a_config_service_stops_the_start_and_names_both(
+    program: Callable[[Settings, PluginSet], None], tmp_path: Path
+) -> None:
+    both = {"models_dir": tmp_path, "config_service_url": "http://127.0.0.1:1"}
+    ports = {"http_port": 0, "worker_metrics_port": 0, "ipc_socket_path": tmp_path / "ipc"}
+    settings = Settings(**both, **ports, nats_url=SecretStr("memory://tests"))
+    with pytest.raises(SettingsError, match=r"SIE_MODELS_DIR=.* beside SIE_CONFIG_SERVICE_URL"):
+        program(settings, discover(settings, BUILTINS))
 
 
 async def test_an_epoch_below_the_one_known_is_followed_too(cluster: Cluster) -> None:
