@@ -57,7 +57,20 @@ class Leadership:
         """Whether it was given up because the store is damaged."""
 
     def start(self) -> None:
-        """Begin."""
+        """Try once to take it, and begin.
+
+        Raises:
+            ObjectStoreError: The store failed.
+            LeaseDamaged: The object is no lease.
+            StoreDamaged: The store does not hold what the lease names.
+        """
+        try:
+            self._take()
+        except LeaseLost as error:
+            self._tell(str(error))
+        except ObjectStoreError as error:
+            told = f"SIE_CONFIG_STORE_DIR: {error}. Name a folder or a bucket that this process may read and write."
+            raise ObjectStoreError(error.failure, told) from error
         self._thread.start()
 
     def stop(self) -> None:

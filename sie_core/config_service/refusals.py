@@ -39,3 +39,15 @@ def standby(owner: str | None, name: str) -> InferenceError:
     else:
         told = f"{name} stands by while {owner} leads, and takes over when that one's lease ends."
     return refusal("CONFIG_STANDBY", "config_standby", told, owner=owner)
+
+
+def store_required() -> InferenceError:
+    """Make the error of a write to a service without a store."""
+    told = "This config service keeps nothing, so nothing can be changed: set SIE_CONFIG_STORE_DIR for it."
+    return refusal("CONFIG_STORE_REQUIRED", "config_store_required", told)
+
+
+def store_failed() -> InferenceError:
+    """Make the error of a write that the store did not answer for."""
+    told = "The config store failed; whether the write counts is open. Send it again, with the same key."
+    return refusal("CONFIG_STORE_UNAVAILABLE", "config_store_unavailable", told)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -19,8 +18,8 @@ from sie_core.config_service.history.records import Commit
 from sie_core.config_service.history.snapshotting import Snapshotter
 from sie_core.config_service.history.state import State
 from sie_core.config_service.leading import Leadership, renewed
-from sie_core.config_service.refusals import refusal, standby
-from sie_core.config_service.results import Answer, Change
+from sie_core.config_service.refusals import standby, store_failed, store_required
+from sie_core.config_service.results import Answer
 from sie_core.config_service.telling import Exports, Publish, change_of, tell
 from sie_core.config_service.writing.bodies import read_body
 from sie_core.config_service.writing.plans import Plan, plan_create, plan_delete, plan_put
@@ -120,8 +119,6 @@ class ConfigService:
             ObjectStoreError: The store failed.
         """
         if self._lease is not None:
-            with contextlib.suppress(LeaseLost):
-                self._take()
             self._leadership.start()
 
     def stop(self) -> None:
@@ -191,8 +188,7 @@ class ConfigService:
 
     def _write(self, request: WriteRequest, plan_of: Callable[[Held], Plan]) -> Answer:
         if self._lease is None:
-            told = "This config service keeps nothing, so nothing can be changed: set SIE_CONFIG_STORE_DIR for it."
-            raise refusal("CONFIG_STORE_REQUIRED", "config_store_required", told)
+            raise store_required()
         self.check_leading()
         with self._writing:
             self.check_leading()
@@ -200,10 +196,7 @@ class ConfigService:
             if (known := request.answered(held.state, now)) is not None:
                 return known
             plan = plan_of(held)
-            epoch = held.epoch + plan.changes
-            answer = Answer(
-                plan.answer.status, {**plan.answer.body, "epoch": epoch, "warnings": [], "router_id": self._name}
-            )
+            answer = plan.answer_at(held.epoch + plan.changes, self._name)
             if not plan.changes and request.key is None:
                 return answer
             commit = plan.commit(held, request.kept(answer, now))
@@ -217,19 +210,14 @@ class ConfigService:
     def _keep(self, commit: Commit) -> None:
         try:
             self._history.commit(commit)
-        except LeaseLost as error:
-            log.error("a write was refused: %s", error)
-            raise standby(self.owner, self._name) from error
-        except ObjectStoreError as error:
+        except (LeaseLost, ObjectStoreError) as error:
             log.error("a write was not kept: %s", error)
-            told = "The config store failed; whether the write counts is open. Send it again, with the same key."
-            raise refusal("CONFIG_STORE_UNAVAILABLE", "config_store_unavailable", told) from error
+            raise (
+                store_failed() if isinstance(error, ObjectStoreError) else standby(self.owner, self._name)
+            ) from error
 
     def _tell(self, plan: Plan, answer: Answer, request: WriteRequest) -> Answer:
-        text = None if plan.config is None else plan.config.text
-        added, affected = plan.profiles_added, plan.affected_bundles
-        change = Change(self._held.epoch, plan.model_id, text, added, affected, self._held.registry)
-        warning = tell(self._publish, change)
+        warning = tell(self._publish, plan.change(self._held))
         self._step("published")
         if warning is None:
             return answer

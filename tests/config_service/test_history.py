@@ -17,6 +17,7 @@ from sie_core.config_service.history.history import StoreDamaged
 from sie_core.config_service.history.records import Commit, StoredModel
 from sie_core.config_service.leading import LOOKS
 from sie_core.config_service.service import ConfigService
+from sie_core.contracts import ObjectStoreError
 from sie_core.stores.folder import FolderStore
 from sie_core.stores.lease import LeaseDamaged
 from tests.config_service.conftest import Start, Told, post
@@ -205,3 +206,8 @@ def test_the_lease_is_kept_while_a_start_takes_longer_than_it_lasts(start: Start
     service = start(Slow(Path(store.url), durable=False), lasts_s=2.0)
     assert service.state == "leading"
     assert service.sources["org/a"] == "api"
+
+
+def test_a_store_that_cannot_be_used_stops_the_start_and_names_the_setting(start: Start) -> None:
+    with pytest.raises(ObjectStoreError, match=r"SIE_CONFIG_STORE_DIR: .*this process may read and write"):
+        start(FolderStore(Path("/proc/nowhere")))

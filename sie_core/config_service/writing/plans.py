@@ -14,7 +14,7 @@ from sie_core.catalog.sources.export import bundles_by_profile
 from sie_core.config_service.held import Held, config_of_model
 from sie_core.config_service.history.records import Commit, KeptAnswer, StoredModel
 from sie_core.config_service.refusals import refusal, validation_error
-from sie_core.config_service.results import Answer
+from sie_core.config_service.results import Answer, Change
 from sie_core.config_service.writing.bodies import Body, check_fields, check_id
 from sie_core.config_service.writing.merging import merge, write_yaml
 from sie_core.contracts import InferenceError, ModelConfig
@@ -36,6 +36,21 @@ class Plan:
     """Whether it is the base's again."""
     profiles_added: tuple[str, ...] = ()
     affected_bundles: tuple[str, ...] = ()
+
+    def answer_at(self, epoch: int, name: str) -> Answer:
+        """Return the whole answer.
+
+        Args:
+            epoch: After the write.
+            name: Of the service.
+        """
+        body = {**self.answer.body, "epoch": epoch, "warnings": [], "router_id": name}
+        return Answer(self.answer.status, body)
+
+    def change(self, held: Held) -> Change:
+        """Return the change; `held` is what is held after it."""
+        text = None if self.config is None else self.config.text
+        return Change(held.epoch, self.model_id, text, self.profiles_added, self.affected_bundles, held.registry)
 
     def commit(self, held: Held, answer: KeptAnswer | None) -> Commit:
         """Return the commit that does it, with the answer that is kept with it."""
