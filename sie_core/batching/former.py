@@ -22,6 +22,10 @@ _SLACK = 64
 # limit below it would otherwise run each unit alone and pay the overhead for each.
 _LONGER = 2.0
 
+# While short requests come, a batch of large ones may hold the device for so many seconds, or for as long as a request
+# takes that is not large.
+_HELD_S = 0.02
+
 # The batch of a large request that fits into one may take this many times as long as one of a request of many batches:
 # it is over soon, and where several of them come in a row, batches of a few units would cost what all are waiting for.
 _FITTING = 4.0
@@ -105,7 +109,7 @@ class BatchFormer:
         if flow is None:
             return None
         large = self._is_large(flow, most_s)
-        if preempting and (large or most_s is None or (self._cost_model.predict(flow.cost) or inf) > most_s):
+        if preempting and (large or most_s is None or (self._cost_model.predict(flow.cost) or inf) > _held_s(most_s)):
             return None
         key = flow.key()
         lane = self._queue.lanes[key]
@@ -121,9 +125,8 @@ class BatchFormer:
             deadline = inf if flow.deadline is None else flow.deadline
             if taken and most_s is not None and self._is_large(flow, most_s) != large:
                 break  # a short request would wait for the large one's units
-            if taken and not self._fits(
-                total, len(flows) + new, taken[0].unit.cost, self._limit_s(flow, large, most_s)
-            ):
+            longest_s = self._limit_s(flow, large, most_s)
+            if taken and not self._fits(total, len(flows) + new, taken[0].unit.cost, longest_s):
                 break
             if taken and deadline != end_by and self._end(total, now) > end_by:
                 break  # requests already in the batch would be late
@@ -176,7 +179,7 @@ class BatchFormer:
 
     def _is_large(self, flow: Flow, most_s: float | None) -> bool:
         # A request of one unit is large only where it fills a batch. Others of one text are as short as those they hold
-        # up: cut to `most_s`, their batches would cost a fifth of the throughput where all send one text of any length.
+        # up: cut so short, their batches would cost a fifth of the throughput where all send one text of any length.
         if most_s is None:
             return False
         return flow.largest > self._full() or (
@@ -186,7 +189,7 @@ class BatchFormer:
     def _limit_s(self, flow: Flow, large: bool, most_s: float | None) -> float | None:
         if not large or most_s is None:
             return None
-        return most_s if flow.largest > self._full() else _FITTING * most_s
+        return _held_s(most_s) if flow.largest > self._full() else _FITTING * _held_s(most_s)
 
     def _holds_up(self, cost: int, first: int, most_s: float) -> bool:
         # Where every run has a large overhead, a batch may take that much longer than its first unit alone.
@@ -226,3 +229,7 @@ class BatchFormer:
             flows = self._queue.flows.values()
             self._deadlines = [(each.deadline, each.number, each) for each in flows if each.deadline is not None]
             heapify(self._deadlines)
+
+
+def _held_s(most_s: float) -> float:
+    return max(_HELD_S, most_s)

@@ -15,6 +15,7 @@ from sie_core.batching.sharing.demand import Demand
 from sie_core.batching.sharing.scheduler import Scheduler
 from sie_core.concurrency.leases import Leases
 from sie_core.contracts import BatchLimits, InferenceError, Unit
+from sie_core.engine.device.batch_run import Run
 from sie_core.engine.device.health import DeviceHealth
 from sie_core.engine.device.queue import DeviceQueue
 from sie_core.engine.requests.inflight import FlightUnit
@@ -63,6 +64,8 @@ class DeviceTime:
     """The device, its queue and its clock."""
 
     max_queued_cost: int = 10**6
+    layers: int = 1
+    """Of a forward pass: between two of them another batch may preempt it."""
     now: float = 0.0
     busy_s: float = 0.0
     """Seconds the device was at work."""
@@ -132,18 +135,43 @@ class DeviceTime:
         chosen, _ = queue.take()
         if chosen is None:
             return
-        seconds = OVERHEAD_S + chosen.model.price_s * chosen.batch.cost
         self._running = True
-        self.busy_s += seconds
         self.batches.append(chosen)
+        layer_s = _seconds(chosen) / self.layers
 
-        def end() -> None:
-            self._running = False
-            queue.device_done(chosen)
-            queue.done(chosen)
-            for unit in chosen.units:
-                unit.request.left -= 1
-                if not unit.request.left and not unit.request.settled:
-                    unit.request.settled, unit.request.ended = True, self.now
+        def layers(left: int) -> None:
+            if not left:
+                self._running = False
+                self._end(chosen)
+                return
+            short = queue.preempting(chosen) if chosen.batch.large and left < self.layers else None
+            if short is None:
+                self._after(layer_s, lambda: layers(left - 1))
+                return
 
-        self.at(self.now + seconds, end)
+            def go_on() -> None:
+                self._end(short)
+                queue.resumed(chosen, short)
+                self._after(layer_s, lambda: layers(left - 1))
+
+            self._after(_seconds(short), go_on)
+
+        layers(self.layers)
+
+    def _after(self, seconds: float, call: Callable[[], None]) -> None:
+        self.busy_s += seconds
+        self.at(self.now + seconds, call)
+
+    def _end(self, run: Run) -> None:
+        self.queue.device_done(run)
+        self.queue.done(run)
+        for unit in run.units:
+            asked: Any = unit.request
+            asked.left -= 1
+            if not asked.left and not asked.settled:
+                asked.settled, asked.ended = True, self.now
+
+
+def _seconds(run: Run) -> float:
+    model: Any = run.model
+    return float(OVERHEAD_S + model.price_s * run.batch.cost)

@@ -15,11 +15,11 @@ from sie_core.contracts import Batch, InferenceError
 
 # A request that runs for no longer is short.
 SHORT_S: Final = 0.02
-# While a short request came within so many seconds, no large one holds the device for longer than `SHORT_S` at a time:
-# the next short one is as likely to come, and would wait for the whole batch.
+# While a short request came within so many seconds, no large one holds the device for long: the next short one is as
+# likely to come, and would wait for the whole batch.
 SHORT_AGAIN_S: Final = 1.0
-# Where that is longer, a large one may hold it for this many times the run of the short request.
-SHORT_TIMES: Final = 4.0
+# A request is large that runs for this many times as long as the shortest one that comes.
+LARGE_TIMES: Final = 4.0
 # Times what is expected on the device: outputs are finished and encoded, and an answer must be there by its deadline.
 MARGIN: Final = 1.1
 # Room that was promised to requests told to come back is not kept free where a request would be answered within so
@@ -68,8 +68,8 @@ class QueueAdmission:
         return max(0.0, predicted - (now - since))
 
     def longest_s(self, now: float) -> float | None:
-        """Return for how long a large request may hold the device just now; None where nobody else is about."""
-        return max(SHORT_S, SHORT_TIMES * self._short_s) if self._shorts_come(now) else None
+        """Return how long requests run that are not large beside those that come; None where no short ones do."""
+        return LARGE_TIMES * self._short_s if self._shorts_come(now) else None
 
     def admit(self, queue: Queue, queues: Sequence[Queue], demand: Demand, now: float, ahead_s: float) -> None:
         """Raise `QUEUE_FULL` for a request that finds no room, or would be answered after its deadline.
@@ -83,7 +83,8 @@ class QueueAdmission:
         """
         seconds = self._drains[queue].seconds(demand.whole_cost)
         if 0 < seconds <= SHORT_S:
-            self._short_s = min(self._short_s, seconds) if self._shorts_come(now) else seconds
+            alone_s = self._drains[queue].alone_s(demand.whole_cost)
+            self._short_s = min(self._short_s, alone_s) if self._shorts_come(now) else alone_s
             self._short_at = now
         demand.promised = demand.promised or self._promises.keep(demand.token, now)
         queued, limit = sum(each.policy.queued_cost for each in queues), self._max_queued_cost

@@ -73,7 +73,11 @@ class Drain:
         """Return how long so many cost units take; 0 before the first measurement."""
         if not cost:
             return 0.0
-        return cost * self._seconds / self._cost if self._cost else self._cost_model.predict(cost) or 0.0
+        return cost * self._seconds / self._cost if self._cost else self.alone_s(cost)
+
+    def alone_s(self, cost: float) -> float:
+        """Return how long a batch of so many cost units runs, whatever its overhead; 0 before the first measurement."""
+        return self._cost_model.predict(cost) or 0.0
 
 
 @dataclass(slots=True)

@@ -84,9 +84,10 @@ class BatchPolicy(Protocol):
         Args:
             now: Seconds.
             device_busy: Whether the device has a batch already.
-            most_s: The predicted run time beyond which the batch would hold up others; None where nobody is.
+            most_s: The predicted run time beyond which a request is large beside the short ones that come just now, and
+                would hold them up; None where none come.
             preempting: Whether the batch would preempt one that the policy called large: None unless the next request
-                in turn takes no longer than `most_s`. A policy that calls none large is never asked.
+                in turn is short. A policy that calls none large is never asked.
         """
         ...
 

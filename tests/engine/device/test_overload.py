@@ -121,6 +121,27 @@ def test_a_short_request_beside_a_large_one_waits_for_a_short_batch() -> None:
     assert max(large) > 4500  # nobody is held up any more
 
 
+@pytest.mark.parametrize("run_s", [0.012, 0.03])
+@pytest.mark.parametrize("same", [True, False], ids=["the same model", "another model"])
+def test_a_short_request_beside_too_many_larger_ones_waits_for_a_layer_of_them(run_s: float, same: bool) -> None:
+    time = DeviceTime(layers=6)
+    model = time.add(Model(price_s=run_s / 600))
+    other = model if same else time.add(Model("test/other", price_s=run_s / 600))
+    short: list[Asked] = []
+    draw = Random(1)
+    moment = 0.0
+    while moment < 20.0:
+        moment += draw.expovariate(1.5 / run_s)
+        time.at(moment, lambda: time.ask(model, [75] * 8, 2.0))
+    for number in range(400):
+        time.at(number / 20, lambda: short.append(time.ask(other, [10])))
+    time.run(40.0)
+    waits = sorted(each.ended - each.arrived for each in short[20:] if each.ended is not None)
+    assert len(waits) == len(short[20:])
+    assert waits[len(waits) // 2] < 0.02
+    assert waits[-1] < 0.1
+
+
 def test_models_share_the_device_by_who_waits_for_them() -> None:
     time = DeviceTime(10**8)
     few, many = time.add(Model("test/few")), time.add(Model("test/many"))
