@@ -57,8 +57,8 @@ check: .venv/.kernels ## format, lint, types, import contract
 
 # Folders whose tests two workers run side by side, the longest file first. The others start servers and clusters, or
 # measure times: they run one by one.
-PARALLEL := $(addprefix tests/,verification api batching cache catalog cli concurrency cpu docs flash fuzz gliner memory \
-  objectstore packaging plugins postprocess pytorch queue sdk sentence_transformers stores text)
+PARALLEL := $(addprefix tests/,verification api batching cache catalog cli concurrency config_service/api cpu docs flash fuzz gliner \
+  memory objectstore packaging plugins postprocess pytorch queue sdk sentence_transformers stores text)
 
 test: check ## everything: the checks, then every test (TESTS="tests/engine -k drain")
 ifdef TESTS
