@@ -21,6 +21,13 @@ def test_a_large_request_has_what_smaller_ones_leave_and_a_small_one_everything(
     assert inflow.left(0.01, now) == inflow.left(0.001, now) == 1.0
 
 
+def test_requests_of_one_size_are_not_smaller_where_the_device_becomes_slower():
+    inflow = Inflow()
+    now = steady(inflow, 0.24, 0.9)
+    assert inflow.left(0.26, now) == inflow.left(0.4, now) == 1.0
+    assert inflow.left(1.1, now) < 0.3
+
+
 def test_what_came_long_ago_is_forgotten():
     inflow = Inflow()
     now = steady(inflow, 0.01, 0.4)

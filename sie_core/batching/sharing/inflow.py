@@ -34,9 +34,12 @@ class Inflow:
         rate.share, rate.at = rate.now(now) + seconds / MEMORY_S, now
 
     def left(self, seconds: float, now: float) -> float:
-        """Return the share of the device that smaller requests leave to one of so many seconds."""
-        own = _size(seconds)
-        return max(LEAST_SHARE, 1 - sum(rate.now(now) for size, rate in self._rates.items() if size < own))
+        """Return the share of the device that smaller requests leave to one of so many seconds.
+
+        Those of the next smaller size are of its own where the device is a little slower than it was.
+        """
+        smaller = _size(seconds) - 1
+        return max(LEAST_SHARE, 1 - sum(rate.now(now) for size, rate in self._rates.items() if size < smaller))
 
 
 def _size(seconds: float) -> int:
