@@ -283,8 +283,12 @@ class QueueTransport(Protocol):
         """Make a subject nobody else can guess, and take what is sent to it or below it (`inbox.subject + ".x"`)."""
         ...
 
-    async def key_value(self, name: str, *, expiry_s: float | None = None) -> KeyValue:
-        """Open a store, made where there is none."""
+    async def key_value(self, name: str, *, expiry_s: float | None = None, make: bool = True) -> KeyValue:
+        """Open a store, made where there is none.
+
+        Raises:
+            QueueError: `NOT_FOUND`: there is none, and it is not to be made.
+        """
         ...
 
 

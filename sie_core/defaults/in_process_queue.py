@@ -425,9 +425,11 @@ class InProcessTransport(QueueTransport):
         subject = f"_INBOX.{secrets.token_hex(12)}"
         return self._subscribe(subject, (subject, subject + ".>"), on_message)
 
-    async def key_value(self, name: str, *, expiry_s: float | None = None) -> KeyValue:
+    async def key_value(self, name: str, *, expiry_s: float | None = None, make: bool = True) -> KeyValue:
         """Open a store, made where there is none."""
         self._there()
+        if not make and name not in self._broker.stores:
+            raise QueueError("NOT_FOUND", f"There is no store {name!r}.")
         return self._broker.stores.setdefault(name, _Store(expiry_s))
 
     def _subscribe(self, subject: str, pattern: tuple[str, ...], take: Callable[[Message], None]) -> _Subscription:

@@ -308,8 +308,10 @@ async def inboxes_and_broadcasts_arrive_in_order(connect: Connect) -> None:
 async def a_store_keeps_compares_and_expires(connect: Connect) -> None:
     """Of many who set an entry from one revision one wins; an entry that nobody writes again expires."""
     async with bench(connect) as queue:
+        async with refused("NOT_FOUND"):
+            await queue.here.key_value(f"{queue.name}_kv", make=False)
         store = await queue.here.key_value(f"{queue.name}_kv")
-        other = await queue.there.key_value(f"{queue.name}_kv")
+        other = await queue.there.key_value(f"{queue.name}_kv", make=False)
         assert await store.get("a.one") is None
         revision = await store.compare_and_set("a.one", b"1", None)
         async with refused("CONFLICT"):

@@ -192,7 +192,7 @@ class JetStreamTransport(QueueTransport):
         parts = [await self._connection.subscribe(each, take) for each in (subject, f"{subject}.>")]
         return _Subscription(subject, parts)
 
-    async def key_value(self, name: str, *, expiry_s: float | None = None) -> KeyValue:
+    async def key_value(self, name: str, *, expiry_s: float | None = None, make: bool = True) -> KeyValue:
         """Open a store, made where there is none."""
         storage = StorageType.FILE if self._options.storage == "file" else StorageType.MEMORY
         stream = self._connection.client.jetstream()
@@ -200,6 +200,8 @@ class JetStreamTransport(QueueTransport):
             try:
                 return JetStreamKeyValue(await stream.key_value(name))
             except BucketNotFoundError:
+                if not make:
+                    raise QueueError("NOT_FOUND", f"There is no store {name!r}.") from None
                 config = KeyValueConfig(name, ttl=expiry_s, storage=storage, replicas=self._options.replicas)
                 return JetStreamKeyValue(await stream.create_key_value(config))
         except (Error, TimeoutError) as error:

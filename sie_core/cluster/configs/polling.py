@@ -165,7 +165,8 @@ class Poll:
                 return
             held = await on_thread("sie-configs", lambda: apply_export(raw, self._settings, self._plugins, None))
         except (QueueError, TimeoutError, ConfigError, SettingsError) as error:
-            log.warning("no kept snapshot of the model configs can be read: %s", error or "the broker does not answer")
+            why = str(error) or f"the broker did not answer within {SNAPSHOT_S:g} s"
+            log.warning("no kept snapshot of the model configs can be read: %s", why)
             return
         async with state.turn:
             state.source = "kept snapshot"

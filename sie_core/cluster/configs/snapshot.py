@@ -77,7 +77,12 @@ async def read_snapshot(transport: QueueTransport) -> bytes | None:
     Raises:
         QueueError: The store is away.
     """
-    store = await transport.key_value(SNAPSHOTS)
+    try:
+        store = await transport.key_value(SNAPSHOTS, make=False)
+    except QueueError as error:
+        if error.failure == "NOT_FOUND":
+            return None
+        raise
     for _ in range(2):  # another may be written while the parts of one are read
         entry = await store.get(HEAD)
         head = None if entry is None else _head(entry.value)

@@ -197,8 +197,10 @@ class ShelfTransport:
         subject = f"reply.{secrets.token_hex(12)}"
         return self._listen(subject, (subject, subject + ".>"), on_message)
 
-    async def key_value(self, name, *, expiry_s=None):
+    async def key_value(self, name, *, expiry_s=None, make=True):
         self._there()
+        if not make and name not in self._broker.stores:
+            raise QueueError("NOT_FOUND", f"There is no store {name}.")
         return ShelfKeyValue(self._broker.stores.setdefault(name, Store(expiry_s)))
 
     def _listen(self, subject, patterns, take):
