@@ -229,7 +229,9 @@ class Settings(BaseSettings):
         "`gs://…`, `az://…`.",
     )
     config_restore: bool = Field(
-        True, description="Whether a config service starts with what its store holds; `false` starts an empty store."
+        True,
+        description="Whether a config service begins with the models that its store holds; `false` begins without "
+        "them, at the epoch that was reached, and the first write gives them up.",
     )
     bundles_dir: Path | None = Field(
         None, description="Folder of the config service's bundles; unset: those that the installation holds."

@@ -86,6 +86,16 @@ def test_who_may_not_write_is_refused_before_the_body_is_sent(server: Server) ->
     assert epoch(server) == before
 
 
+def test_a_page_that_a_foreign_name_or_origin_serves_may_not_call(server: Server) -> None:
+    before = epoch(server)
+    for foreign in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}):
+        for path in ("epoch", "models"):
+            reply = httpx.get(f"{server.url}/v1/configs/{path}", headers={**ADMIN, **foreign})
+            assert (reply.status_code, reply.json()["error"]["error"]) == (403, "forbidden")
+        assert httpx.post(f"{server.url}{MODELS}", json=CONFIG, headers={**ADMIN, **foreign}).status_code == 403
+    assert epoch(server) == before
+
+
 def test_metrics_and_probes_need_no_token_and_tell_of_the_service(server: Server) -> None:
     assert httpx.get(f"{server.url}/readyz").text == httpx.get(f"{server.url}/livez").text == "ok"
     told = httpx.get(f"{server.url}/metrics").text
