@@ -9,7 +9,7 @@ from sie_core.config_service import held
 from sie_core.config_service.service import ConfigService
 from sie_core.config_service.writing import plans
 from sie_core.stores.folder import FolderStore
-from tests.config_service.conftest import Start, Told, error_of, post, profile, refused
+from tests.config_service.conftest import SHIPPED, Start, Told, base, error_of, post, profile, refused
 
 NUMBER = post("org/a", {"default": profile(adapter_options={"runtime": {"n": 1234}})})
 BOMB = b"a: &a [x,x,x,x,x,x,x,x,x,x]\n" + b"".join(
@@ -264,3 +264,25 @@ def test_a_write_makes_nothing_anew_of_what_it_leaves_as_it_is(
     assert checked == ["org/m3", "org/m4"]
     kept = before.keys() - {"org/m3", "org/m4", "org/m5"}
     assert all(service.registry.catalog.configs[model_id] is before[model_id] for model_id in kept)
+
+
+def test_another_base_is_served_at_once_and_what_was_written_stays_on_top(service: ConfigService) -> None:
+    service.create(post("org/shipped", {"big": profile()}))
+    service.create(post("org/a"))
+    hashes = service.registry.config_hashes_hash
+    service.rebase(base("{sie_id: org/new, hf_id: org/new, profiles: {default: {adapter_path: quick}}}"))
+    assert service.sources == {"org/new": "filesystem", "org/shipped": "api", "org/a": "api"}
+    assert set(exported(service)) == {"org/new", "org/shipped", "org/a"}
+    assert service.registry.config_hashes_hash != hashes
+    assert service.registry.catalog.config_epoch == 2
+    assert service.delete("org/shipped").body["fallback"] is None
+    assert "org/shipped" not in service.registry.routes
+    assert service.create(post("org/new", {"big": profile()})).body["epoch"] == 4
+
+
+def test_a_config_of_the_base_that_json_cannot_say_is_told_and_not_served(start: Start) -> None:
+    service = start()
+    number = "{default: {adapter_path: quick, adapter_options: {runtime: {n: 99999999999999999999999}}}}"
+    service.rebase(base(SHIPPED, f"{{sie_id: org/large, hf_id: org/large, profiles: {number}}}"))
+    assert set(exported(service)) == {"org/shipped"}
+    assert "beyond 64 bits" in service.registry.catalog.problems[0].message

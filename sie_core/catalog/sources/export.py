@@ -154,12 +154,12 @@ def _exported(config: ModelConfig, registry: Registry, source: str) -> dict[str,
 
 
 def exported_content(config: ModelConfig) -> Mapping[str, Any]:
-    """Return what a config says, with paths that are relative to its own folder made absolute.
+    """Return what a config says, with where its weights lie: paths relative to its own folder are made absolute.
 
     Others have no such folder; they need the weights under the same path.
     """
     content = dict(config.content)
-    if "weights_path" in content:
+    if config.weights_path is not None:
         content["weights_path"] = config.weights_path
     if content.get("loras"):
         content["loras"] = {
