@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +38,8 @@ def local_bundles(settings: Settings, plugins: PluginSet, folder: Path, asked: S
         SettingsError: There is no such bundle; names those there are.
     """
     if not asked and settings.bundles_dir is None:
-        written = folder / "bundles"
+        written = folder / "bundle-of-all"
+        shutil.rmtree(written, ignore_errors=True)  # it may be of another name than at the last run
         _write_one(written / settings.bundle / FILE, plugins)
         return LocalBundles((settings.bundle,), written)
     known = settings.bundles_dir or shipped_bundles()

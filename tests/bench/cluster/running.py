@@ -37,7 +37,7 @@ def cluster(
         found: dict[str, list[psutil.Process]] = {}
         for process in root.children(recursive=True):
             words = process.cmdline()
-            name = next((word for word in ("gateway", "sidecar", "worker") if word in words), "broker")
+            name = next((word for word in ("gateway", "sidecar", "worker", "config") if word in words), "broker")
             found.setdefault(name, []).append(process)
         yield port, found
 

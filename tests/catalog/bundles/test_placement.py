@@ -72,6 +72,13 @@ def test_a_bundle_serves_what_its_families_claim_what_they_are_and_what_it_names
     assert bundles_of(placement, config(None, default="llama")) == ("first", "names")
 
 
+def test_a_bundle_of_every_model_serves_those_whose_config_names_no_family() -> None:
+    placement = Placement([FIRST, Bundle("all", 9, models=("*",))], PLUGINS)
+    assert bundles_of(placement, config()) == ("first", "all")
+    assert bundles_of(placement, config(None)) == ("all",)
+    assert bundles_of(placement, config(default="missing")) == ()
+
+
 def test_a_distribution_stands_for_all_of_its_plugins() -> None:
     reports = [
         PluginReport(name, "Two_Plugins", "1", name, "active", registers={"sie_model_families": (name,)})

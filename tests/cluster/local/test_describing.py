@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import stat
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
+from sie_core.catalog.bundles.reading import read_bundles, shipped_bundles
 from sie_core.cluster.ipc.listening import listen_on
 from sie_core.cluster.local.bundles import local_bundles
 from sie_core.cluster.local.programs import describe_programs
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover
-from sie_core.settings import Settings
+from sie_core.settings import Settings, SettingsError
 
 
 @pytest.mark.parametrize("length", [70, 91, 92, 97, 99, 100, 140])
@@ -31,3 +34,32 @@ def test_workers_can_listen_on_their_sockets(length: int) -> None:
                 listen_on(path).close()
         assert len(set(paths)) == 12
         assert all(path.parent == folder or not path.parent.exists() for path in paths)
+
+
+def test_one_bundle_serves_all_models_unless_some_are_asked_for(tmp_path: Path) -> None:
+    plugins = discover(Settings(), BUILTINS)
+    for name in ("first", "second"):
+        one = local_bundles(Settings(bundle=name), plugins, tmp_path, ())
+        (bundle,) = read_bundles(one.folder)
+        assert one.names == (name,) == (bundle.name,)
+        assert (bundle.models, {"pytorch", "gliner", "fake"} <= set(bundle.plugins)) == (("*",), True)
+    two = local_bundles(Settings(), plugins, tmp_path, ("default", "gliner"))
+    assert (two.names, two.folder) == (("default", "gliner"), shipped_bundles().absolute())
+    with pytest.raises(SettingsError, match=r"--bundles nobody: .* there are gliner, default, sglang\."):
+        local_bundles(Settings(), plugins, tmp_path, ("nobody",))
+
+
+def test_the_token_that_writes_is_the_config_services_alone_and_the_models_folder_too(tmp_path: Path) -> None:
+    settings = Settings(admin_token=SecretStr("secret"), models_dir=tmp_path / "models")
+    plugins = discover(settings, BUILTINS)
+    bundles = local_bundles(settings, plugins, tmp_path, ())
+    with ExitStack() as files:
+        programs = describe_programs(settings, plugins, tmp_path, 1, files, bundles=bundles, config_port=1)
+    config, *others = [each._variables for each in (programs.config, programs.gateway, *programs.workers)]
+    assert (config["SIE_ADMIN_TOKEN"], config["SIE_MODELS_DIR"]) == ("secret", str(tmp_path / "models"))
+    for each in others:
+        assert (each["SIE_ADMIN_TOKEN"], each["SIE_MODELS_DIR"]) == ("", "")
+        assert each["SIE_CONFIG_SERVICE_URL"] == "http://127.0.0.1:1"
+        assert each["SIE_CONFIG_READ_TOKEN"] == config["SIE_CONFIG_READ_TOKEN"] != "secret"
+    assert (tmp_path / "admin-token").read_text() == "secret\n"
+    assert stat.S_IMODE((tmp_path / "admin-token").stat().st_mode) == 0o600
