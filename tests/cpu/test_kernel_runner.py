@@ -234,6 +234,18 @@ def test_many_callers_share_the_threads(checkpoint: Callable[[str], Path], serve
             assert all(torch.equal(one, expected) for one in states)
 
 
+@pytest.mark.parametrize("field", ["ids", "segment_ids", "positions"])
+def test_a_token_without_a_row_in_the_embeddings_is_refused(
+    field: str, checkpoint: Callable[[str], Path], serve: Callable
+) -> None:
+    runner, batch = serve(checkpoint("bert")), packed_batch((7, 3), types=2)
+    for beyond in (-1, 10**6):
+        values = getattr(batch, field).clone()
+        values[8] = beyond
+        with pytest.raises(IndexError, match="beyond the embeddings"):
+            forward(runner, replace(batch, **{field: values}))
+
+
 def test_an_activation_it_lacks_is_left_to_another(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
     folder = write_checkpoint("bert", tmp_path)
     config = folder / "config.json"

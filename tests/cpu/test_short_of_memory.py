@@ -23,9 +23,9 @@ offsets = torch.arange(4_000_000) * 100  # each a chunk of the plan, which is mo
 
 def wanted(kernels, sequences):
     with device_errors():
-        return kernels.encode(
-            ctypes.addressof(encoder), None, offsets.data_ptr(), None, sequences, None, None, 0, 1, None, None, 0
-        )
+        nothing = (None, None, None, None)  # no embeddings
+        batch = (None, offsets.data_ptr(), None, sequences)
+        return kernels.encode(ctypes.addressof(encoder), *nothing, *batch, None, None, 0, 1, None, None, 0)
 
 for build in BUILDS:
     if build.library not in sys.argv:

@@ -12,8 +12,11 @@ from sie_cpu.structures import STRUCTURES, integer, pointer
 ACTIVATIONS = {"gelu": 1, "gelu_new": 2, "gelu_pytorch_tanh": 2, "relu": 3, "silu": 4}
 """transformers' names of the activations the kernels know, and the kernels' own."""
 
-INTERFACE = 7
+INTERFACE = 8
 """What `sie_interface` of a library must return for its functions to be called as they are here."""
+
+NO_ROW = -2
+"""What `sie_encode` returns where a table of embeddings has no row for a token."""
 
 STAGES = (
     "entering and leaving",
@@ -48,7 +51,9 @@ class Kernels:
         self.pack.restype = None
         self._encode = library.sie_encode
         self._encode.argtypes = (
-            *(pointer, pointer, pointer, pointer, integer),  # encoder, states, offsets, keys, sequences
+            pointer,  # encoder
+            *(pointer, pointer, pointer, pointer),  # embeddings, ids, types, positions
+            *(pointer, pointer, pointer, integer),  # states, offsets, keys, sequences
             pointer,  # angles
             *(pointer, integer),  # low-rank factors, the widest
             *(integer, pointer),  # threads, counters
@@ -64,8 +69,11 @@ class Kernels:
 
         Raises:
             MemoryError: There is no memory for the plan of the batch.
+            IndexError: The embeddings have no row for a token.
         """
         wanted: int = self._encode(*arguments)
+        if wanted == NO_ROW:
+            raise IndexError("a token, its type or its position is beyond the embeddings")
         if wanted < 0:
             raise MemoryError("the kernels found no memory for the plan of a batch")
         return wanted

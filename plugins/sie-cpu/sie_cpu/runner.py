@@ -7,7 +7,7 @@ architectures.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from ctypes import pointer
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +16,6 @@ from weakref import WeakKeyDictionary
 
 import torch
 from sie_pytorch.forward import (
-    Angles,
     EncoderEntry,
     Feature,
     LayerStack,
@@ -29,6 +28,7 @@ from sie_pytorch.forward import (
 )
 
 from sie_core.contracts import preemption_point
+from sie_cpu.entry import NOTHING, Entry
 from sie_cpu.kernels import ACTIVATIONS, STAGES, kernels_for
 from sie_cpu.packing import Packer, round_up
 from sie_cpu.structures import DistanceColumns, Encoder, Layer, LayerLowRank, Norm, RotaryAngles
@@ -37,8 +37,6 @@ T = TypeVar("T")
 
 COMPUTES = frozenset(Feature)
 """All that the table can say."""
-ENTERED_AT_ONCE = 1024
-"""Tokens that are embedded together."""
 WORKSPACE_KEPT = 16 << 20
 """Bytes of working memory that stay between calls: those of all but very long texts."""
 
@@ -74,13 +72,14 @@ class KernelRunner:
             raise RunnerUnfitError(str(error)) from error
         except AttributeError as error:
             raise RunnerUnfitError(f"its layers are not those of its row: {error}") from error
-        self._hidden: int = model.config.hidden_size
+        hidden: int = model.config.hidden_size
+        self._enter = Entry(self._entry, hidden)
         self._layers = (Layer * len(layers))(*layers)
         for layer, angles in zip(self._layers, self._entry.angles_of(stack.kinds()), strict=True):
             layer.angles = angles
         whole = partial(
             Encoder,
-            hidden=self._hidden,
+            hidden=hidden,
             heads=stack.heads,
             key_heads=stack.key_heads,
             head_size=stack.head_size,
@@ -147,9 +146,9 @@ class KernelRunner:
         """
         if key_lengths is not None and self._positions is not None:
             raise RunnerUnfitError("it does not run tokens of DeBERTa that nothing attends to")
-        states, angles = self._enter(ids, positions, segment_ids, cu_seqlens, low_rank)
-        turns = [tuple(part.float().contiguous() for part in each) for each in angles]
-        rotary = [RotaryAngles(cosine.data_ptr(), sine.data_ptr(), cosine.shape[1]) for cosine, sine in turns]
+        entered = self._enter(ids, positions, segment_ids, cu_seqlens, low_rank)
+        states, angles = entered.states, entered.angles
+        rotary = [RotaryAngles(cosine.data_ptr(), sine.data_ptr(), cosine.shape[1]) for cosine, sine in angles]
         offsets = cu_seqlens.to(torch.int64).contiguous()
         keys = None if key_lengths is None else key_lengths.to(torch.int64).contiguous()
         factors = None if low_rank is None else self._packed(low_rank)
@@ -161,6 +160,7 @@ class KernelRunner:
                 point()
             self._encode(
                 ctypes.addressof(part),
+                *(NOTHING if number else entered.tokens),
                 states.data_ptr(),
                 offsets.data_ptr(),
                 None if keys is None else keys.data_ptr(),
@@ -182,25 +182,6 @@ class KernelRunner:
             if wanted <= WORKSPACE_KEPT:
                 self._workspace = workspace
             self._kernels.encode(*arguments, workspace.data_ptr(), wanted)
-
-    def _enter(
-        self,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        segment_ids: torch.Tensor | None,
-        cu_seqlens: torch.Tensor,
-        low_rank: LowRank | None,
-    ) -> tuple[torch.Tensor, list[Angles]]:
-        """Embed whole sequences, few tokens at a time: what is computed between stays in the cache, and small."""
-        states = torch.empty(len(ids), self._hidden)
-        angles: list[list[Angles]] = []
-        for start, stop in _spans(cu_seqlens.tolist()):
-            segments = None if segment_ids is None else segment_ids[start:stop]
-            entered, turns = self._entry(ids[start:stop], positions[start:stop], segments, low_rank)
-            states[start:stop] = entered
-            angles.append(turns)
-        cosines_and_sines = [zip(*kind, strict=True) for kind in zip(*angles, strict=True)]
-        return states, [(torch.cat(cosine), torch.cat(sine)) for cosine, sine in cosines_and_sines]
 
     def _set_windows(self) -> None:
         """Read the windows, which the proof at load narrows for a while."""
@@ -237,15 +218,6 @@ class _PackedLowRank:
     layers: ctypes.Array[LayerLowRank]
     widest: int
     memory: list[torch.Tensor]
-
-
-def _spans(bounds: list[int]) -> Iterator[tuple[int, int]]:
-    """Cut a batch between sequences, wherever `ENTERED_AT_ONCE` tokens are together."""
-    start = 0
-    for stop in bounds[1:]:
-        if stop - start >= ENTERED_AT_ONCE or stop == bounds[-1]:
-            yield start, stop
-            start = stop
 
 
 def _within(mapping: Mapping[str, T], prefix: str) -> dict[str, T]:

@@ -92,5 +92,26 @@ class Encoder(ctypes.Structure):
     )
 
 
-STRUCTURES = (Matrix, Norm, Layer, RotaryAngles, LowRankMatrix, LayerLowRank, DistanceColumns, Encoder)
+class Table(ctypes.Structure):
+    """A table of embeddings; none without rows."""
+
+    _fields_ = (("rows", pointer), ("count", integer))
+
+
+class Embeddings(ctypes.Structure):
+    """The tables whose rows are added up for each token, and the norm of the sum."""
+
+    _fields_ = (
+        ("words", Table),
+        ("types", Table),
+        ("positions", Table),
+        ("norm", Norm),
+        ("epsilon", ctypes.c_float),
+    )
+
+
+STRUCTURES = (
+    *(Matrix, Norm, Layer, RotaryAngles, LowRankMatrix, LayerLowRank, DistanceColumns, Encoder),
+    *(Table, Embeddings),
+)
 """In the order of `sie_size_of` in native/encoder.cpp."""

@@ -44,6 +44,11 @@ struct Affine {
     std::vector<float> weight, bias;
 };
 
+struct DrawnEmbeddings { // tables with a row each for what tokens have; none without rows
+    Linear words, types, positions;
+    Affine norm; // of the sum; none without weights
+};
+
 struct DrawnLayer {
     Adapted query, key, value, output, up, gate, down;
     Affine attention, after, attended, narrowed, query_norm, key_norm;
@@ -114,6 +119,16 @@ static Adapted draw_linear(Dice &dice, const Shape &shape, int64_t out, int64_t 
 
 static Affine draw_norm(Dice &dice, int64_t size, bool rms) {
     return {dice.normals(size, 0.3f, 1.0f), rms ? std::vector<float>() : dice.normals(size, 0.3f)};
+}
+
+static DrawnEmbeddings draw_embeddings(Dice &dice, int64_t size) {
+    const auto table = [&](int64_t rows) { return Linear{rows, size, dice.normals(rows * size, 1.0f), {}}; };
+    DrawnEmbeddings drawn;
+    drawn.words = table(dice.between(1, 30));
+    if (dice.coin()) drawn.types = table(dice.between(1, 3));
+    if (dice.coin()) drawn.positions = table(dice.between(1, 30));
+    if (dice.coin()) drawn.norm = draw_norm(dice, size, false);
+    return drawn;
 }
 
 static DrawnLayer draw_layer(Dice &dice, const Shape &shape) {

@@ -62,9 +62,20 @@ struct Kernels { // an encoder as the kernels read it, and the memory it lies in
     }
 };
 
-struct Batch_ { // sequences, the states that enter and the angles of their tokens
-    std::vector<int64_t> offsets{0}, keys;
+static std::vector<Row> rows_of(const std::vector<float> &values, int64_t first, int64_t last, int64_t width) {
+    std::vector<Row> rows;
+    for (int64_t i = first; i < last; i++)
+        rows.emplace_back(values.begin() + i * width, values.begin() + (i + 1) * width);
+    return rows;
+}
+
+struct Batch_ { // sequences, the states that enter or what they are made of, and the angles of their tokens
+    std::vector<int64_t> offsets{0}, keys, ids, types, positions;
     std::vector<float> states, cosine, sine;
+    DrawnEmbeddings drawn;
+    Packed memory;
+    Embeddings embeddings{};
+    bool embeds, typed; // whether tokens have types, else all have the first
 
     Batch_(Dice &dice, const Shape &shape, int64_t tokens) {
         const int64_t longest = dice.between(1, tokens);
@@ -72,11 +83,29 @@ struct Batch_ { // sequences, the states that enter and the angles of their toke
         while (offsets.back() < tokens && offsets.size() < 60);
         for (size_t i = 1; i < offsets.size(); i++) keys.push_back(dice.between(-2, offsets[i] - offsets[i - 1] + 2));
         states = dice.normals(offsets.back() * shape.hidden, 1.0f);
+        drawn = draw_embeddings(dice, shape.hidden), embeds = dice.coin(), typed = drawn.types.out && dice.coin();
+        embeddings = {table(drawn.words), table(drawn.types), table(drawn.positions), memory.norm(drawn.norm),
+                      shape.epsilon};
+        for (int64_t i = 0; i < offsets.back(); i++) {
+            ids.push_back(dice.between(0, drawn.words.out - 1));
+            types.push_back(typed ? dice.between(0, drawn.types.out - 1) : 0);
+            positions.push_back(drawn.positions.out ? dice.between(0, drawn.positions.out - 1) : 0);
+        }
         for (int64_t i = 0; i < offsets.back() * shape.turned; i++) {
             const float angle = dice.normal();
             cosine.push_back(std::cos(angle)), sine.push_back(std::sin(angle));
         }
     }
+    std::vector<Row> entering(int64_t first, int64_t last, const Shape &shape) const {
+        if (!embeds) return rows_of(states, first, last, shape.hidden);
+        std::vector<Row> rows;
+        for (int64_t i = first; i < last; i++)
+            rows.push_back(embedded_row(drawn, ids[i], types[i], positions[i], shape.epsilon));
+        return rows;
+    }
+
+  private:
+    Table table(const Linear &rows) { return rows.out ? Table{memory.keep(rows.weight), rows.out} : Table{}; }
 };
 
 static std::vector<float> encode(const Kernels &kernels, const Shape &shape, const Batch_ &batch, bool keyed,
@@ -86,23 +115,18 @@ static std::vector<float> encode(const Kernels &kernels, const Shape &shape, con
     const int64_t start = batch.offsets[first];
     std::vector<float> states(batch.states.begin() + start * shape.hidden,
                               batch.states.begin() + batch.offsets[last] * shape.hidden);
+    if (batch.embeds) std::fill(states.begin(), states.end(), NAN); // nothing of it may be read
     const Angles angles{batch.cosine.data() + start * shape.turned, batch.sine.data() + start * shape.turned,
                         shape.turned};
     std::vector<char> workspace;
     for (int64_t wanted = 0;; workspace.assign(wanted, (char)0xff)) { // no number: what is read unwritten shows
-        wanted = sie_encode(&kernels.encoder, states.data(), offsets.data(),
-                            keyed ? batch.keys.data() + first : nullptr, last - first, shape.turned ? &angles : nullptr,
-                            shape.low_rank ? kernels.low_rank.data() : nullptr, kernels.lowered, threads, nullptr,
-                            workspace.data(), workspace.size());
+        wanted = sie_encode(&kernels.encoder, batch.embeds ? &batch.embeddings : nullptr, batch.ids.data() + start,
+                            batch.typed ? batch.types.data() + start : nullptr, batch.positions.data() + start,
+                            states.data(), offsets.data(), keyed ? batch.keys.data() + first : nullptr, last - first,
+                            shape.turned ? &angles : nullptr, shape.low_rank ? kernels.low_rank.data() : nullptr,
+                            kernels.lowered, threads, nullptr, workspace.data(), workspace.size());
         if (!wanted) return states;
     }
-}
-
-static std::vector<Row> rows_of(const std::vector<float> &values, int64_t first, int64_t last, int64_t width) {
-    std::vector<Row> rows;
-    for (int64_t i = first; i < last; i++)
-        rows.emplace_back(values.begin() + i * width, values.begin() + (i + 1) * width);
-    return rows;
 }
 
 // The largest error of a row, relative to its length.
@@ -122,15 +146,16 @@ static void fail(uint64_t seed, const char *what, double error) {
     std::exit(1);
 }
 
-static void describe(const Shape &shape, int64_t sequences, int64_t tokens, bool keyed, int64_t threads) {
+static void describe(const Shape &shape, const Batch_ &batch, bool keyed, int64_t threads) {
     std::printf("hidden %lld, heads %lld/%lld of %lld, inner %lld, layers %lld, activation %lld, turned %lld, gated %d, "
                 "causal %d, rms %d, pre-norm %d, own norms %d, head norms %d, norm at entry %d, low rank %d, "
-                "positions %lld; %lld sequences, %lld tokens, keyed %d, %lld threads\n",
+                "positions %lld; %lld sequences, %lld tokens, keyed %d, embedded %d, %lld threads\n",
                 (long long)shape.hidden, (long long)shape.heads(), (long long)shape.key_heads,
                 (long long)shape.head_size, (long long)shape.inner, (long long)shape.layers,
                 (long long)shape.activation, (long long)shape.turned, shape.gated, shape.causal, shape.rms,
                 shape.pre_norm, shape.sandwich, shape.head_norms, shape.enters, shape.low_rank,
-                (long long)shape.positions.count, (long long)sequences, (long long)tokens, keyed, (long long)threads);
+                (long long)shape.positions.count, (long long)batch.keys.size(), (long long)batch.offsets.back(), keyed,
+                batch.embeds, (long long)threads);
 }
 
 static double run_one(uint64_t seed, int64_t most_tokens) {
@@ -151,11 +176,11 @@ static double run_one(uint64_t seed, int64_t most_tokens) {
         if (std::memcmp(alone.data(), states.data() + start * shape.hidden, alone.size() * sizeof(float)))
             fail(seed, "a sequence alone gives other states", i);
         const auto expected = Reference{shape, layers, entry}.run(
-            rows_of(batch.states, start, stop, shape.hidden), keyed ? batch.keys[i] : stop - start,
+            batch.entering(start, stop, shape), keyed ? batch.keys[i] : stop - start,
             rows_of(batch.cosine, start, stop, shape.turned), rows_of(batch.sine, start, stop, shape.turned));
         const double error = compare(alone.data(), expected);
         if (!(error <= TOLERANCE)) {
-            describe(shape, sequences, batch.offsets.back(), keyed, threads);
+            describe(shape, batch, keyed, threads);
             fail(seed, "its states are not the reference's", error);
         }
         worst = std::max(worst, error);

@@ -32,6 +32,17 @@ static Row normalised_row(const Affine &norm, const Row &from, bool rms, double 
     return to;
 }
 
+// What a token's rows of the tables add up to; those of a missing table add nothing.
+static Row embedded_row(const DrawnEmbeddings &drawn, int64_t id, int64_t type, int64_t position, double epsilon) {
+    Row sum(drawn.words.in);
+    for (size_t i = 0; i < sum.size(); i++) {
+        sum[i] = drawn.words.at(id, i);
+        if (drawn.types.out) sum[i] += drawn.types.at(type, i);
+        if (drawn.positions.out) sum[i] += drawn.positions.at(position, i);
+    }
+    return drawn.norm.weight.empty() ? sum : normalised_row(drawn.norm, sum, false, epsilon);
+}
+
 static double activated(int64_t activation, double x) {
     switch (activation) {
     case GELU: return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));

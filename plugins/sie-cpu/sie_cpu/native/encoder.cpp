@@ -113,12 +113,14 @@ void run_all(const Batch &batch, const Plan &plan, const Workspace &workspace, i
 extern "C" {
 
 // Raised with every change of a signature or of what a field means: a library built before it is refused, not called.
-int64_t sie_interface() { return 7; }
+int64_t sie_interface() { return 8; }
 
 // The bytes of the structures that cross this interface, in the order of STRUCTURES in kernels.py; 0 beyond the last.
 int64_t sie_size_of(int64_t structure) {
-    constexpr int64_t sizes[] = {sizeof(Matrix),  sizeof(Norm),         sizeof(Layer),     sizeof(Angles),
-                                 sizeof(LowRank), sizeof(LayerLowRank), sizeof(Distances), sizeof(Encoder)};
+    constexpr int64_t sizes[] = {sizeof(Matrix),    sizeof(Norm),         sizeof(Layer),
+                                 sizeof(Angles),    sizeof(LowRank),      sizeof(LayerLowRank),
+                                 sizeof(Distances), sizeof(Encoder),      sizeof(Table),
+                                 sizeof(Embeddings)};
     return structure < (int64_t)std::size(sizes) ? sizes[structure] : 0;
 }
 
@@ -138,18 +140,29 @@ void sie_pack(const float *weight, int64_t columns, int64_t inner, void *panels)
                     *to++ = to_element(weight[(panel + column) * inner + k + step]);
 }
 
-// Runs all layers over `states`, float32 `[tokens, hidden]`, in place. Of each sequence the first `keys` tokens are
-// seen, all where that is null. `angles` are those that layers name, or null; `low_rank`, where given, is of each
+// Runs all layers over `states`, float32 `[tokens, hidden]`, in place. With `embeddings` what enters is made of `ids`,
+// `types` and `positions` instead, as in Tokens. Of each sequence the first `keys` tokens are seen, all where that is
+// null. `angles` are those that layers name, or null; `low_rank`, where given, is of each
 // layer, and `lowered` its widest product, padded to PANEL, or 0. `spent`, where given, holds sie_stage_kinds()
 // counters of nanoseconds, and one more for the whole call.
 //
-// Returns 0, or without having done anything the bytes of a workspace that suffices, or -1 where memory is short.
-int64_t sie_encode(const void *handle, float *states, const int64_t *offsets, const int64_t *keys, int64_t sequences,
-                   const void *angles, const void *low_rank, int64_t lowered, int64_t threads, int64_t *spent,
-                   void *workspace, int64_t workspace_bytes) try {
+// Returns 0, or without having done anything the bytes of a workspace that suffices, or -1 where memory is short, or -2
+// where a table of embeddings has no row for a token.
+int64_t sie_encode(const void *handle, const void *embeddings, const int64_t *ids, const int64_t *types,
+                   const int64_t *positions, float *states, const int64_t *offsets, const int64_t *keys,
+                   int64_t sequences, const void *angles, const void *low_rank, int64_t lowered, int64_t threads,
+                   int64_t *spent, void *workspace, int64_t workspace_bytes) try {
     const Encoder &encoder = *(const Encoder *)handle;
-    const Batch batch{
-        encoder, Widths(encoder), states, offsets, keys, (const Angles *)angles, (const LayerLowRank *)low_rank};
+    const Batch batch{encoder,
+                      Widths(encoder),
+                      states,
+                      (const Embeddings *)embeddings,
+                      {ids, types, positions},
+                      offsets,
+                      keys,
+                      (const Angles *)angles,
+                      (const LayerLowRank *)low_rank};
+    if (batch.embeddings && !embedded(*batch.embeddings, batch.tokens, offsets[sequences])) return -2;
     const Plan plan = make_plan(offsets, sequences, (int)threads);
     Arena counted(nullptr);
     Workspace(counted, batch, plan, lowered, threads);

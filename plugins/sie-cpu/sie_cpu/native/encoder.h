@@ -40,6 +40,18 @@ struct Distances {
     int64_t count;          // a multiple of PANEL; 0: attention is not disentangled
 };
 
+struct Table { // of embeddings, `[count, hidden]`
+    const float *rows; // null: none
+    int64_t count;
+};
+
+// What makes states of tokens: a row of each table, added up in this order, and the norm of the sum where it has one.
+struct Embeddings {
+    Table words, types, positions;
+    Norm norm; // LayerNorm
+    float epsilon;
+};
+
 struct Encoder {
     const Layer *layers;
     int64_t layer_count, hidden;
@@ -51,6 +63,10 @@ struct Encoder {
     Norm entry;       // of what enters the first layer
     Distances distances;
     float norm_epsilon, scale;
+};
+
+struct Tokens { // their rows in the tables of embeddings; null where there is no such table, or all have row 0
+    const int64_t *ids, *types, *positions;
 };
 
 struct Angles { // of rotary positions, `[tokens, width]` each

@@ -23,7 +23,9 @@ struct Range { // the part of a stage that one item of work covers
 struct Batch {
     const Encoder &encoder;
     const Widths widths;
-    float *const states;
+    float *const states;                // of all tokens: those that enter, without embeddings, and those that leave
+    const Embeddings *const embeddings; // what makes the states that enter of `tokens`, or null
+    const Tokens tokens;
     const int64_t *const offsets;       // where each sequence starts
     const int64_t *const keys;          // how many tokens of each are seen; null: all
     const Angles *const angles;         // null where positions are not rotary
@@ -114,10 +116,12 @@ class ChunkRun {
   private:
     void enter(const Range &rows) const {
         for (int64_t row = rows.begin; row < rows.end; row++) {
-            const float *from = batch_.states + (chunk_.start + row) * encoder_.hidden;
+            const int64_t token = chunk_.start + row;
             float *to = buffers_.states + row * widths_.hidden;
             element *input = buffers_.inputs + row * widths_.hidden;
-            for (int64_t i = 0; i < encoder_.hidden; i++) to[i] = from[i], input[i] = to_element(from[i]);
+            if (batch_.embeddings) embed(*batch_.embeddings, batch_.tokens, token, encoder_.hidden, to);
+            else std::memcpy(to, batch_.states + token * encoder_.hidden, encoder_.hidden * sizeof(float));
+            for (int64_t i = 0; i < encoder_.hidden; i++) input[i] = to_element(to[i]);
             for (int64_t i = encoder_.hidden; i < widths_.hidden; i++) to[i] = 0, input[i] = 0;
             if (encoder_.entry.weight) normalise(encoder_, encoder_.entry, to, nullptr, input);
         }

@@ -1,7 +1,9 @@
 // What is done to a row of states: norms, and the rotation of its heads.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "encoder.h"
 
@@ -63,6 +65,34 @@ static inline void add_normalised(const Encoder &encoder, const Norm &norm, cons
     const auto take = [&](int64_t i, auto value) { put(to + i, get(to + i, value) + value); };
     if (encoder.rms) normalised<true>(from, encoder.hidden, norm, encoder.norm_epsilon, take);
     else normalised<false>(from, encoder.hidden, norm, encoder.norm_epsilon, take);
+}
+
+// Makes the state of a token of its embeddings.
+static inline void embed(const Embeddings &embeddings, const Tokens &tokens, int64_t token, int64_t size, float *to) {
+    const auto row = [&](const Table &table, const int64_t *numbers) {
+        return table.rows + (numbers ? numbers[token] : 0) * size;
+    };
+    std::memcpy(to, row(embeddings.words, tokens.ids), size * sizeof(float));
+    const auto add = [&](const Table &table, const int64_t *numbers) {
+        if (!table.rows) return;
+        const float *from = row(table, numbers);
+        for (int64_t i = 0; i < size; i++) to[i] += from[i];
+    };
+    add(embeddings.types, tokens.types);
+    add(embeddings.positions, tokens.positions);
+    if (embeddings.norm.weight)
+        normalised<false>(to, size, embeddings.norm, embeddings.epsilon, [&](int64_t i, auto value) { put(to + i, value); });
+}
+
+// Whether every token has its rows.
+static inline bool embedded(const Embeddings &embeddings, const Tokens &tokens, int64_t count) {
+    const auto within = [&](const Table &table, const int64_t *numbers) {
+        return !table.rows || !numbers || std::all_of(numbers, numbers + count, [&](int64_t number) {
+                   return 0 <= number && number < table.count;
+               });
+    };
+    return within(embeddings.words, tokens.ids) && within(embeddings.types, tokens.types) &&
+           within(embeddings.positions, tokens.positions);
 }
 
 // The elements of one head: times its RMSNorm's weights and `factor` where it has one.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sie_pytorch.forward.choice.built import BuiltRunner, RunnerInfo
     from sie_pytorch.forward.deberta.positions import RelativePositions
     from sie_pytorch.forward.layout import AttentionLayout, PackedLayout, Run, runs_of, seen_tokens
-    from sie_pytorch.forward.loop.entry import Angles, EncoderEntry
+    from sie_pytorch.forward.loop.entry import Angles, EmbeddingTables, EncoderEntry
     from sie_pytorch.forward.loop.prepacked import prepack
     from sie_pytorch.forward.loop.stack import LayerNorms, LayerStack, NormNumbers, plain_linear
     from sie_pytorch.forward.packed import PackedRunner
@@ -63,6 +63,7 @@ __all__ = [
     "Architecture",
     "AttentionLayout",
     "BuiltRunner",
+    "EmbeddingTables",
     "EncoderEntry",
     "EncoderPart",
     "Factors",
@@ -176,6 +177,7 @@ _MODULES = {
     ),
     "loop.entry": (
         "Angles",
+        "EmbeddingTables",
         "EncoderEntry",
     ),
     "loop.stack": (

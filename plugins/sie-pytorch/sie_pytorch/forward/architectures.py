@@ -54,6 +54,18 @@ class PreNorm:
 
 
 @dataclass(frozen=True, slots=True)
+class Tables:
+    """Embeddings that are a row of each of these tables, added up and normalised. Names are below the embeddings."""
+
+    words: str
+    positions: str
+    types: str | None
+    """Where a model takes no token types, all tokens have the type 0."""
+    norm: str
+    """LayerNorm of the sum."""
+
+
+@dataclass(frozen=True, slots=True)
 class Layers:
     """How the layers of a model type are built. Names are dotted; `layers` is below the model, others below a layer."""
 
@@ -85,6 +97,8 @@ class Layers:
     """Whether tokens attend to relative positions too, and these to tokens (arXiv 2006.03654)."""
     embeddings: str = "embeddings"
     """What turns token ids into the states of the first layer, below the model."""
+    tables: Tables | None = None
+    """What these embeddings consist of; None where they are more than tables, or it is not known."""
 
     @property
     def linear(self) -> tuple[str, ...]:
@@ -130,15 +144,17 @@ BERT = Layers(
     up=("intermediate.dense",),
     down="output.dense",
     norms=PostNorm("attention.output.LayerNorm", "output.LayerNorm"),
+    tables=Tables("word_embeddings", "position_embeddings", "token_type_embeddings", "LayerNorm"),
 )
 
 DEBERTA = replace(
     BERT,
     joined=("attention.self.query_proj", "attention.self.key_proj", "attention.self.value_proj"),
     disentangled=True,
+    tables=None,
 )
 
-ROFORMER = replace(BERT, rotary="interleaved")
+ROFORMER = replace(BERT, rotary="interleaved", tables=None)
 
 DISTILBERT = Layers(
     layers="transformer.layer",
@@ -147,6 +163,7 @@ DISTILBERT = Layers(
     up=("ffn.lin1",),
     down="ffn.lin2",
     norms=PostNorm("sa_layer_norm", "output_layer_norm"),
+    tables=Tables("word_embeddings", "position_embeddings", None, "LayerNorm"),
 )
 
 JINA = Layers(

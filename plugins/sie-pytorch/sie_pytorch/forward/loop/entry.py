@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,6 +25,23 @@ PROJECT, INNER_PROJECT = "embeddings_project", "embed_proj"
 """The layer that widens narrow embeddings: of the model, or within its embeddings."""
 
 
+@dataclass(frozen=True, slots=True)
+class EmbeddingTables:
+    """Embeddings that are a row of each table, added up in this order, and LayerNorm of the sum: all float32."""
+
+    words: torch.Tensor
+    """`[ids, hidden]`."""
+    types: torch.Tensor | None
+    """`[types, hidden]`; tokens without a type have the type 0."""
+    positions: torch.Tensor
+    """`[position ids, hidden]`; see `EncoderEntry.position_ids`."""
+    weight: torch.Tensor
+    """`[hidden]`, of the norm."""
+    bias: torch.Tensor
+    """`[hidden]`, of the norm."""
+    epsilon: float
+
+
 class EncoderEntry:
     """From token ids to the states that the first layer takes."""
 
@@ -37,10 +55,12 @@ class EncoderEntry:
         self._project: Any = getattr(model, PROJECT, None)
         self._inner_project: Any = getattr(self.embeddings, INNER_PROJECT, None)
         self._inner_name = f"{row.embeddings}.{INNER_PROJECT}"
+        self._tables = row.tables
         self._rotary: Any = None if row.rotary is None else _rotary_of(model)
         self.kinds = _kinds_of_layers(model, self._rotary)
         """The kinds of layers that have rotary angles of their own, in the order these are returned in."""
-        self._positions = position_rule(model)
+        self.position_ids = position_rule(model)
+        """Numbers the positions of tokens as the model does."""
         self._accepted = set(inspect.signature(self.embeddings.forward).parameters)
 
     def angles_of(self, kinds: Sequence[str]) -> list[int]:
@@ -59,6 +79,24 @@ class EncoderEntry:
         found: torch.nn.Linear | None = self._inner_project if self._project is None else self._project
         return found
 
+    def tables(self) -> EmbeddingTables | None:
+        """Give the tables that are all there is before the first layer; None where there is more, or less than float32.
+
+        The embeddings' own modules have to be those that the row of the model names, and no others.
+        """
+        named, modules = self._tables, dict(self.embeddings.named_children())
+        if named is None or self.projection is not None or self._rotary is not None:
+            return None
+        parts = {name: each for name, each in modules.items() if not isinstance(each, torch.nn.Dropout)}
+        norm = parts.pop(named.norm, None)
+        tables = {name: each.weight.detach() for name, each in parts.items() if _is_plain_table(each)}
+        wanted = {named.words, named.positions, *([] if named.types is None else [named.types])}
+        if not tables.keys() == parts.keys() == wanted or type(norm) is not torch.nn.LayerNorm or norm.bias is None:
+            return None
+        types = None if named.types is None else tables[named.types]
+        weight, bias = norm.weight.detach().float(), norm.bias.detach().float()
+        return EmbeddingTables(tables[named.words], types, tables[named.positions], weight, bias, norm.eps)
+
     def __call__(
         self,
         ids: torch.Tensor,
@@ -67,7 +105,7 @@ class EncoderEntry:
         low_rank: LowRank | None = None,
     ) -> tuple[torch.Tensor, list[Angles]]:
         """Embed `[total_tokens]` ids: `[total_tokens, hidden]`, with the angles of each kind of layer."""
-        position_ids = self._positions(ids, positions)[None]
+        position_ids = self.position_ids(ids, positions)[None]
         segments = None if segment_ids is None else segment_ids[None]
         offered = {"input": ids[None], "input_ids": ids[None], "position_ids": position_ids, "token_type_ids": segments}
         given = {} if low_rank is None else low_rank.factors
@@ -80,6 +118,15 @@ class EncoderEntry:
             states = self._project(states) + added
         made = [self._rotary(states, position_ids, *kind) for kind in self.kinds]
         return states[0], [(cosine[0], sine[0]) for cosine, sine in made]
+
+
+def _is_plain_table(module: torch.nn.Module) -> bool:
+    return (
+        type(module) is torch.nn.Embedding
+        and module.max_norm is None
+        and module.weight.dtype is torch.float32
+        and module.weight.is_contiguous()
+    )
 
 
 def _rotary_of(model: Any) -> Any:

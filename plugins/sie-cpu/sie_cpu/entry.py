@@ -1,0 +1,96 @@
+"""What enters the first layer: rows of tables that the kernels look up, or states that the model's modules compute."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from sie_pytorch.forward import Angles, EmbeddingTables, EncoderEntry, LowRank
+
+from sie_cpu.structures import Embeddings, Norm, Table
+
+ENTERED_AT_ONCE = 1024
+"""Tokens that PyTorch embeds together."""
+
+NOTHING = (None, None, None, None)
+"""In place of `Entered.tokens` where the states are there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """A batch before the first layer."""
+
+    states: torch.Tensor
+    """float32 `[tokens, hidden]`; unwritten where the kernels look them up."""
+    tokens: tuple[int | None, ...] = NOTHING
+    """Addresses: of the embeddings, and of each token's id, type and position."""
+    angles: tuple[Angles, ...] = ()
+    """Of each kind of layer, where positions are rotary."""
+    kept: tuple[torch.Tensor | None, ...] = ()
+    """What the addresses are of."""
+
+
+class Entry:
+    """From tokens to what the kernels take."""
+
+    def __init__(self, entry: EncoderEntry, hidden: int) -> None:
+        """Describe the tables of `entry` for the kernels, where embeddings of `hidden` elements are nothing else."""
+        self._modules, self._hidden = entry, hidden
+        tables = entry.tables()
+        self._embeddings = None
+        if tables is not None and {each.shape[1] for each in (tables.words, tables.positions)} == {hidden}:
+            self._embeddings, self._read = _described(tables), tables
+
+    def __call__(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        segment_ids: torch.Tensor | None,
+        cu_seqlens: torch.Tensor,
+        low_rank: LowRank | None,
+    ) -> Entered:
+        """Enter a batch; arguments are those of `Runner.forward`."""
+        states = torch.empty(len(ids), self._hidden)
+        if self._embeddings is None:
+            return Entered(states, angles=self._compute(states, ids, positions, segment_ids, cu_seqlens, low_rank))
+        numbers = (ids, segment_ids, self._modules.position_ids(ids, positions))
+        kept = tuple(None if each is None else each.to(torch.int64).contiguous() for each in numbers)
+        addresses = (None if each is None else each.data_ptr() for each in kept)
+        return Entered(states, (ctypes.addressof(self._embeddings), *addresses), kept=kept)
+
+    def _compute(
+        self,
+        states: torch.Tensor,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        segment_ids: torch.Tensor | None,
+        cu_seqlens: torch.Tensor,
+        low_rank: LowRank | None,
+    ) -> tuple[Angles, ...]:
+        """Write the states of whole sequences, few tokens at a time: what is between stays in the cache, and small."""
+        angles: list[list[Angles]] = []
+        for start, stop in _spans(cu_seqlens.tolist()):
+            segments = None if segment_ids is None else segment_ids[start:stop]
+            entered, turns = self._modules(ids[start:stop], positions[start:stop], segments, low_rank)
+            states[start:stop] = entered
+            angles.append(turns)
+        cosines_and_sines = [zip(*kind, strict=True) for kind in zip(*angles, strict=True)]
+        joined = ((torch.cat(cosine), torch.cat(sine)) for cosine, sine in cosines_and_sines)
+        return tuple((cosine.float().contiguous(), sine.float().contiguous()) for cosine, sine in joined)
+
+
+def _described(tables: EmbeddingTables) -> Embeddings:
+    rows = (tables.words, tables.types, tables.positions)
+    described = (Table() if each is None else Table(each.data_ptr(), len(each)) for each in rows)
+    return Embeddings(*described, Norm(tables.weight.data_ptr(), tables.bias.data_ptr()), tables.epsilon)
+
+
+def _spans(bounds: list[int]) -> Iterator[tuple[int, int]]:
+    """Cut a batch between sequences, wherever `ENTERED_AT_ONCE` tokens are together."""
+    start = 0
+    for stop in bounds[1:]:
+        if stop - start >= ENTERED_AT_ONCE or stop == bounds[-1]:
+            yield start, stop
+            start = stop
