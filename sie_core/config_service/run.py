@@ -83,7 +83,7 @@ def run_config_service(settings: Settings, plugins: PluginSet, on_ready: OnReady
     Args:
         settings: The settings in force.
         plugins: What is installed.
-        on_ready: Called with the URL once this service leads.
+        on_ready: Called with the URL whenever this service begins to lead.
 
     Raises:
         ListenError: The address cannot be listened on.
@@ -168,7 +168,7 @@ async def _run(api: ConfigApi, base: _Base, on_leading: Callable[[], None]) -> N
 
 
 async def _lead(service: ConfigService, on_leading: Callable[[], None]) -> None:
-    """Tell of the first time that the service leads; raise once it cannot go on."""
+    """Log each state and say whenever the service begins to lead; raise once it cannot go on."""
     told = None
     while service.state != "stopped" or service.problem is None:
         if service.state != told:
