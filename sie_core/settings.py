@@ -285,6 +285,19 @@ class Settings(BaseSettings):
         2, ge=1, description="Batches that a sidecar sends its adapter process ahead of the one that runs."
     )
     batcher_max_batch_requests: int = Field(12, ge=1, description="Slices that count as a batch for that.")
+    adaptive_min_quantum_ms: int = Field(
+        2,
+        ge=0,
+        description="Milliseconds between two requests of a sidecar for more slices, at least while it has some.",
+    )
+    adaptive_max_quantum_ms: int = Field(
+        15,
+        ge=0,
+        description="The same at most: it grows while the p50 of slices is under its target, and shrinks beyond.",
+    )
+    adaptive_target_p50_ms: int = Field(
+        50, ge=1, description="That target: milliseconds from the delivery of a slice to its answer."
+    )
     ipc_pool_size: int | None = Field(
         None, ge=1, description="Connections between sidecar and adapter process; unset: `SIE_MAX_CONCURRENT_BATCHES`."
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from sie_sdk.wire import pack
+from sie_sdk.wire import LARGE, pack, pack_with_arrays
 
 from sie_core.contracts import ItemOutput, OutputDtype, SparseVector, Truncation
 from sie_core.postprocess.checks import non_finite
@@ -35,7 +35,10 @@ def encode_item(
         tokens, dims = output.multivector.shape
         values = _cast(output.multivector, dtype, "multivector", item)
         fields["multivector"] = {"token_dims": dims, "num_tokens": tokens, "dtype": dtype.label, "values": values}
-    return pack(fields | truncation(truncated))
+    fields |= truncation(truncated)
+    if output.multivector is not None and output.multivector.nbytes >= LARGE:
+        return cast("bytes", pack_with_arrays(fields))  # a view is read as bytes are
+    return pack(fields)
 
 
 def _sparse(sparse: SparseVector, dtype: OutputDtype, item: int) -> dict[str, Any]:

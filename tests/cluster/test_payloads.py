@@ -65,7 +65,7 @@ async def ends(tmp_path: Path) -> AsyncIterator[Ends]:
 async def test_a_payload_arrives_whole_and_is_kept_no_more(ends: Ends, size: int, stored: bool) -> None:
     payload, fetched, store = os.urandom(size), asyncio.Event(), ends.store if stored else None
     holder, fetcher = Holder(ends.sender, MOST, store), Fetcher(ends.receiver, store)
-    offer = await holder.offer(payload, fetched.set)
+    offer = await holder.offer(payload, on_fetched=fetched.set)
     assert (holder.held_bytes, holder.stored_bytes) == ((0, size) if stored else (size, 0))
     assert len(ends.stored()) == stored
     assert await fetcher.fetch(Offer.from_map(offer.to_map(), most=MOST)) == payload

@@ -259,3 +259,18 @@ def test_a_map_packed_in_parts_is_the_same_bytes(fields, entries):
 def test_what_cannot_be_packed_is_refused_in_parts_too():
     with pytest.raises(WireError, match="object cannot be packed"):
         wire.pack_in_parts({"a": [1, 2, object()]}, 2)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 5), (2**9, 2**9), (2**20 + 1,)])
+@pytest.mark.parametrize("dtype", ["float32", ">f4", "int8"])
+def test_a_map_packed_with_its_arrays_apart_is_the_same_bytes(shape, dtype):
+    array = np.ones(shape, dtype)
+    fields = {"id": "x", "multivector": {"dims": 2, "values": array, "turned": array.T}, "more": [array], "z": {}}
+    packed = wire.pack_with_arrays(fields)
+    assert packed == wire.pack(fields)
+    assert packed.readonly
+
+
+def test_what_cannot_be_packed_is_refused_with_arrays_apart_too():
+    with pytest.raises(WireError, match="object cannot be packed"):
+        wire.pack_with_arrays({"a": {"b": object()}})

@@ -14,7 +14,7 @@ from sie_core.cluster.gateway.dead_letters import bury
 from sie_core.cluster.gateway.flight import Flight, Part, queue_error, unreadable
 from sie_core.cluster.gateway.metrics import GatewayMetrics
 from sie_core.cluster.gateway.slicing import Packed
-from sie_core.cluster.messages.frames import FrameError, decode, encode
+from sie_core.cluster.messages.frames import FrameError, Pieces, decode, encode, size_of
 from sie_core.cluster.messages.work import MOST_RESULT_BYTES, batch_bytes, decode_result, encode_offered, read_result
 from sie_core.cluster.payloads.fetching import Fetcher
 from sie_core.cluster.payloads.holding import Holder
@@ -172,13 +172,13 @@ class Dispatcher:
         self._pools.add(pool)
         await self._tell_alive()
 
-    async def publish(self, flight: Flight, part: Part, payload: bytes) -> None:
+    async def publish(self, flight: Flight, part: Part, payload: Pieces) -> None:
         """Hand a slice to the queue."""
         attempt = part.head.attempt
         ttl_s = flight.until - time.monotonic() + TTL_MARGIN_S
         transport = self.transport
-        if len(payload) > transport.max_payload:
-            payload = await self._offer(flight, part, payload)
+        whole = size_of(payload) <= transport.max_payload
+        message = b"".join(payload) if whole else await self._offer(flight, part, payload)
         self._metrics.slices.inc()
         if attempt > 1:
             self._metrics.again.inc()
@@ -190,19 +190,19 @@ class Dispatcher:
                 # It was cancelled before the broker had said where it is.
                 self._run(self._delete(flight.packed.pool, outcome))
 
-        await transport.publish(Work(flight.packed.subject, part.head.id, payload, max(1.0, ttl_s)), stored)
+        await transport.publish(Work(flight.packed.subject, part.head.id, message, max(1.0, ttl_s)), stored)
 
-    async def _offer(self, flight: Flight, part: Part, payload: bytes) -> bytes:
+    async def _offer(self, flight: Flight, part: Part, payload: Pieces) -> bytes:
         """Hold a slice that is larger than a message until it is fetched; return what travels in its place."""
         assert self._holder is not None
         self._withdraw(part)
         left_s = flight.until - time.monotonic() + STORE_GRACE_S
         try:
             async with asyncio.timeout(max(0.0, left_s)):
-                offer = part.offer = await self._holder.offer(payload)
+                offer = part.offer = await self._holder.offer(*payload)
         except TimeoutError:
             raise QueueError("UNAVAILABLE", "the payload store did not answer in time") from None
-        self._metrics.offered.inc(len(payload))
+        self._metrics.offered.inc(size_of(payload))
         return encode_offered(part.head, max(0.0, flight.until - time.monotonic()), offer.to_map())
 
     def _withdraw(self, part: Part) -> None:
@@ -213,7 +213,7 @@ class Dispatcher:
     def bury(self, flight: Flight, part: Part, why: str) -> None:
         """Keep a slice for the operator."""
         self._metrics.dead.inc()
-        self._run(bury(self.transport, flight.packed.pool, part.head, why, flight.pack(part, 0.0)))
+        self._run(bury(self.transport, flight.packed.pool, part.head, why, b"".join(flight.pack(part, 0.0))))
 
     def cancel(self, flight: Flight) -> None:
         """Delete what waits, and have sidecars drop what they hold."""

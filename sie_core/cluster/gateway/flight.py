@@ -11,7 +11,8 @@ from typing import Protocol
 
 from sie_core.cluster.gateway.slicing import Packed, cut
 from sie_core.cluster.messages.errors import GIVEN_TOO_OFTEN, WORKER_LOST, error_from_map
-from sie_core.cluster.messages.work import ResultHead, WorkHead, encode_work, work_key
+from sie_core.cluster.messages.frames import Pieces
+from sie_core.cluster.messages.work import ResultHead, WorkHead, work_key, work_pieces
 from sie_core.cluster.payloads.offers import Offer
 from sie_core.contracts import InferenceError, QueueError
 
@@ -49,7 +50,7 @@ class Part:
 class Publisher(Protocol):
     """What a flight travels by."""
 
-    async def publish(self, flight: Flight, part: Part, payload: bytes) -> None:
+    async def publish(self, flight: Flight, part: Part, payload: Pieces) -> None:
         """Hand a slice to the queue; `Flight.stored` takes where it is."""
         ...
 
@@ -240,11 +241,11 @@ class Flight:
         except QueueError as error:
             self.fail(queue_error(error))
 
-    def pack(self, part: Part, left_s: float) -> bytes:
+    def pack(self, part: Part, left_s: float) -> Pieces:
         """Write a slice, of which the answer is wanted for so many seconds."""
         packed = self.packed
         items = packed.items[part.span.start : part.span.stop]
-        return encode_work(part.head, packed.shared, items, packed.query, left_s)
+        return work_pieces(part.head, packed.shared, items, packed.query, left_s)
 
     def _too_late(self) -> None:
         self.fail(InferenceError("DEADLINE_EXCEEDED", "The request's deadline passed before its answer was there."))

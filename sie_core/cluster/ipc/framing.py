@@ -1,20 +1,26 @@
 """Frames on a stream: length of the payload, 4 bytes; kind, 1 byte; number, 8 bytes; all big-endian; the payload.
 
-What is sent within one turn of the event loop leaves in one system call.
+What is sent within one turn of the event loop leaves in one system call. Of what is large a part leaves at a time, as
+fast as the other side takes them; small frames overtake it, but for those that end something.
 """
 
 from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import cast
 
+from sie_core.cluster.ipc.parts import Whole, parts_of
+from sie_core.cluster.messages.frames import Pieces, size_of
+
 _START = struct.Struct("!IBQ")
-LARGE_BYTES = 1 << 20
+LARGE_BYTES = 1 << 18
+"""Of a frame from which on it leaves in parts; one that comes whole and is larger ends the connection."""
 MOST_BYTES = 1 << 30
-"""A frame that says it is longer ends the connection: more than the largest result has."""
+"""Of what comes in parts: more than the largest result has."""
 
 
 class Kind(IntEnum):
@@ -45,8 +51,15 @@ class Kind(IntEnum):
     the slices that had come by all connections."""
     CONFIG = 11
     """To the adapter process: a piece of a change of configs; see `sie_core.cluster.messages.configs`."""
+    PART = 12
+    """Of a large frame of another kind and the same number; see `sie_core.cluster.ipc.parts`."""
 
 
+IN_ORDER = (Kind.CANCEL, Kind.DRAIN, Kind.CONFIG)
+"""They belong to frames before them."""
+_MOST_FRAME = LARGE_BYTES + 64
+_KINDS = {int(kind): kind for kind in Kind}
+_IN_PARTS = _KINDS.keys() - {int(Kind.PART)}
 _QUEUED = struct.Struct("!d")
 
 
@@ -84,7 +97,11 @@ class FrameStream(asyncio.Protocol):
         self._buffer = bytearray()
         self._missing = _START.size
         """Bytes without which the buffer holds no whole frame."""
-        self._out: list[bytes] = []
+        self._out: list[bytes | memoryview] = []
+        self._large: deque[tuple[Kind, int, Iterator[Pieces], int]] = deque()
+        """What leaves in parts, and what waits behind it: kind, number, what is left of it, and its bytes."""
+        self._whole = Whole(_IN_PARTS, range(LARGE_BYTES, MOST_BYTES + 1))
+        self._is_scheduled = False
         self.ended = asyncio.Event()
         """Set once the connection has ended."""
         self._room = asyncio.Event()
@@ -98,7 +115,7 @@ class FrameStream(asyncio.Protocol):
     @property
     def unsent_bytes(self) -> int:
         """Bytes handed over that the other side has not taken."""
-        waiting = sum(map(len, self._out))
+        waiting = size_of(self._out) + sum(size for *_, size in self._large)
         return waiting + (0 if self._transport is None else self._transport.get_write_buffer_size())
 
     @property
@@ -107,15 +124,24 @@ class FrameStream(asyncio.Protocol):
         assert self._transport is not None
         return self._transport
 
-    def send(self, kind: Kind, number: int, payload: bytes = b"") -> None:
-        """Send a frame with the end of the loop's turn; nothing where the connection has ended."""
+    def send(self, kind: Kind, number: int, *payload: bytes | memoryview) -> None:
+        """Send a frame with the end of the loop's turn, a large one in parts; nothing where the connection has ended.
+
+        Args:
+            kind: What it is.
+            number: Of the slice.
+            payload: Its pieces, which are not copied.
+        """
         if not self.is_open:
             return
-        if not self._out:
-            self._loop.call_soon(self._flush)
-        self._out.append(_START.pack(len(payload), kind, number))
-        if payload:
-            self._out.append(payload)
+        size = size_of(payload)
+        if size >= LARGE_BYTES:
+            self._large.append((Kind.PART, number, parts_of(kind, payload), size))
+        elif self._large and kind in IN_ORDER:
+            self._large.append((kind, number, iter((payload,)), size))
+        else:
+            self._write(kind, number, payload)
+        self._flush_soon()
 
     async def room(self) -> bool:
         """Wait until the other side has taken most of what was sent; False where the connection has ended."""
@@ -125,6 +151,8 @@ class FrameStream(asyncio.Protocol):
 
     def close(self) -> None:
         """Send what was handed over, and end the connection."""
+        while self._large:
+            self._write_large()
         self._flush()
         if self._transport is not None:
             self._transport.close()
@@ -147,41 +175,77 @@ class FrameStream(asyncio.Protocol):
         """End."""
         self._out.clear()
         self._room.set()
+        self._large.clear()
         self.ended.set()
         self._on_closed(self)
 
     def pause_writing(self) -> None:
-        """Take that the other side does not keep up."""
+        """Take that the other side does not keep up; what is large waits until it does."""
         self._room.clear()
 
     def resume_writing(self) -> None:
         """Take that it does again."""
         self._room.set()
+        if self._large:
+            self._flush_soon()
 
     def data_received(self, data: bytes) -> None:
         """Take the frames that are whole now."""
         self._buffer += data
         start = 0
         while len(self._buffer) - start >= self._missing:
-            size, kind, number = _START.unpack_from(self._buffer, start)
+            size, told, number = _START.unpack_from(self._buffer, start)
             stop = start + _START.size + size
-            if size > MOST_BYTES or kind not in Kind._value2member_map_:
+            kind = _KINDS.get(told)
+            if size > _MOST_FRAME or kind is None:
                 self.abort()
                 return
             if len(self._buffer) < stop:
                 self._missing = stop - start
                 break
-            if size >= LARGE_BYTES and stop == len(self._buffer):
-                # A view, which is read as bytes are: copies of megabytes hold up everybody else.
-                payload = cast("bytes", memoryview(self._buffer)[start + _START.size :])
-                self._buffer, stop = bytearray(), 0
-            else:
-                payload = bytes(memoryview(self._buffer)[start + _START.size : stop])
+            payload = bytes(memoryview(self._buffer)[start + _START.size : stop])
             start, self._missing = stop, _START.size
-            self._on_frame(self, Kind(kind), number, payload)
+            if kind is not Kind.PART:
+                self._on_frame(self, kind, number, payload)
+            elif not self._take_part(number, payload):
+                self.abort()
+                return
         del self._buffer[:start]
 
+    def _take_part(self, number: int, part: bytes) -> bool:
+        """Take a part of a large frame; False where it is none."""
+        try:
+            whole = self._whole.take(part)
+        except ValueError:
+            return False
+        if whole is not None:
+            kind, payload = whole
+            self._on_frame(self, _KINDS[kind], number, cast("bytes", payload))  # a view is read as bytes are
+        return True
+
+    def _write(self, kind: Kind, number: int, payload: Pieces) -> None:
+        self._out.append(_START.pack(size_of(payload), kind, number))
+        self._out += filter(None, payload)
+
+    def _write_large(self) -> None:
+        """Write the next of what leaves in parts."""
+        kind, number, payloads, _ = self._large[0]
+        if (payload := next(payloads, None)) is None:
+            self._large.popleft()
+        else:
+            self._write(kind, number, payload)
+
+    def _flush_soon(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._flush)
+
     def _flush(self) -> None:
+        self._is_scheduled = False
+        if self._large and self._room.is_set():
+            self._write_large()
         out, self._out = self._out, []
         if out and self.is_open:
             self.transport.writelines(out)
+        if self._large and self._room.is_set():
+            self._flush_soon()

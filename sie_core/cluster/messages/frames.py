@@ -8,9 +8,11 @@ Lengths are big-endian; the head is a msgpack map. A sidecar reads heads and pas
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
+import numpy as np
 from sie_sdk.wire import WireError, pack, unpack
 
 VERSION = 1
@@ -18,6 +20,10 @@ MAGIC = b"SIE"
 MOST_HEAD_BYTES = 1 << 16
 MOST_HEAD_VALUES = 4096
 MOST_SECTIONS = 4
+LARGE_BYTES = 1 << 20
+"""Of a frame from which on its pieces are not joined: to copy megabytes holds up everybody else."""
+Pieces = tuple[bytes | memoryview, ...]
+"""A frame in one piece or, where it is large, in those it was made of."""
 _START = struct.Struct("!3sBB")
 _BEGINNINGS = [struct.Struct(f"!3sBB{1 + sections}I") for sections in range(MOST_SECTIONS + 1)]
 """All that stands before the head, by the number of sections."""
@@ -33,13 +39,45 @@ def encode(head: Mapping[str, Any], sections: Sequence[bytes | memoryview] = ())
     Raises:
         FrameError: The head is beyond `MOST_HEAD_BYTES`, or there are too many sections.
     """
+    return b"".join((*_beginning(head, [len(section) for section in sections]), *sections))
+
+
+def encode_pieces(head: Mapping[str, Any], sections: Sequence[Sequence[bytes | memoryview]]) -> Pieces:
+    """Write a frame of sections that are in pieces; those of a large one are not copied.
+
+    Raises:
+        FrameError: As `encode`.
+    """
+    lengths = [size_of(section) for section in sections]
+    pieces = (*_beginning(head, lengths), *chain.from_iterable(sections))
+    return pieces if sum(lengths) >= LARGE_BYTES else (b"".join(pieces),)
+
+
+def size_of(pieces: Sequence[bytes | memoryview]) -> int:
+    """Count the bytes of pieces."""
+    return sum(map(len, pieces))
+
+
+def cut_pieces(pieces: Sequence[bytes | memoryview], start: int, stop: int) -> Iterator[memoryview]:
+    """Yield views of the bytes of pieces from `start` to `stop`."""
+    for piece in pieces:
+        if start < len(piece) and stop > 0:
+            yield memoryview(piece)[max(0, start) : stop]
+        start, stop = start - len(piece), stop - len(piece)
+
+
+def room_for(size: int) -> memoryview:
+    """Take memory as it is: to clear megabytes that are overwritten anyway holds up everybody else."""
+    return np.empty(size, np.uint8).data
+
+
+def _beginning(head: Mapping[str, Any], lengths: Sequence[int]) -> tuple[bytes, bytes]:
     packed = pack(head)
     if len(packed) > MOST_HEAD_BYTES:
         raise FrameError(f"a head of {len(packed)} bytes is beyond {MOST_HEAD_BYTES}")
-    if len(sections) > MOST_SECTIONS:
-        raise FrameError(f"{len(sections)} sections are beyond {MOST_SECTIONS}")
-    start = _BEGINNINGS[len(sections)].pack(MAGIC, VERSION, len(sections), len(packed), *map(len, sections))
-    return b"".join((start, packed, *sections))
+    if len(lengths) > MOST_SECTIONS:
+        raise FrameError(f"{len(lengths)} sections are beyond {MOST_SECTIONS}")
+    return _BEGINNINGS[len(lengths)].pack(MAGIC, VERSION, len(lengths), len(packed), *lengths), packed
 
 
 def read_head(frame: bytes | memoryview) -> dict[str, Any]:

@@ -13,7 +13,17 @@ from typing import Any, Literal, TypeVar, cast, get_args
 
 import msgpack
 
-from sie_core.cluster.messages.frames import FrameError, decode, encode, read_head, sections_of
+from sie_core.cluster.messages.frames import (
+    LARGE_BYTES,
+    FrameError,
+    Pieces,
+    decode,
+    encode,
+    encode_pieces,
+    read_head,
+    sections_of,
+    size_of,
+)
 from sie_core.contracts import Operation, Timing, Usage
 from sie_core.settings import Settings
 
@@ -22,8 +32,6 @@ MOST_ITEMS = 32
 MOST_COUNT = 1 << 53
 MOST_RESULT_BYTES = 1 << 29
 """Of one slice; a worker refuses to send a larger one."""
-LARGE_BYTES = 1 << 20
-"""Items of a result that has more are split by their sizes: to read them would hold up everybody else."""
 WorkOperation = Operation | Literal["tokenize", "decode"]
 OPERATIONS: tuple[str, ...] = (*get_args(Operation), "tokenize", "decode")
 Head = TypeVar("Head", "WorkHead", "ResultHead")
@@ -69,6 +77,8 @@ class WorkHead:
     """Where the whole slice can be fetched, from `Offer.to_map`: it is larger than a message."""
     config_epoch: int | None = None
     """The epoch of the last change of the model's config that its gateway knows; None without a config service."""
+    sizes: tuple[int, ...] | None = None
+    """Bytes of each item, where they are many: the items are split by them, and not read."""
 
     @property
     def id(self) -> str:
@@ -120,6 +130,7 @@ _TYPES: Mapping[type, Mapping[str, tuple[type, ...]]] = {
         "left_s": (int, float),
         "alone": (bool,),
         "offer": (dict,),
+        "sizes": (list,),
     },
     ResultHead: {
         **dict.fromkeys(("request_id", "lora", "config"), (str,)),
@@ -156,6 +167,13 @@ _known_key = lru_cache(maxsize=256)(_new_key)
 def encode_work(
     head: WorkHead, shared: bytes, items: Sequence[bytes], query: bytes = b"", left_s: float | None = None
 ) -> bytes:
+    """Write a slice in one piece; see `work_pieces`."""
+    return b"".join(work_pieces(head, shared, items, query, left_s))
+
+
+def work_pieces(
+    head: WorkHead, shared: bytes, items: Sequence[bytes], query: bytes = b"", left_s: float | None = None
+) -> Pieces:
     """Write a slice: its head, what its items share, the query, and the items.
 
     Args:
@@ -168,7 +186,9 @@ def encode_work(
     told = _plain(head)
     if left_s is not None:
         told["left_s"] = left_s
-    return encode(told, (shared, query, _joined(items)))
+    if size_of(items) >= LARGE_BYTES:
+        told["sizes"] = list(map(len, items))
+    return encode_pieces(told, ((shared,), (query,), _array(items)))
 
 
 def encode_offered(head: WorkHead, left_s: float, offer: Mapping[str, Any]) -> bytes:
@@ -177,11 +197,16 @@ def encode_offered(head: WorkHead, left_s: float, offer: Mapping[str, Any]) -> b
 
 
 def encode_result(head: ResultHead, items: Sequence[bytes] = ()) -> bytes:
+    """Write a result with the encoded items of a reply, in one piece."""
+    return b"".join(result_pieces(head, items))
+
+
+def result_pieces(head: ResultHead, items: Sequence[bytes] = ()) -> Pieces:
     """Write a result with the encoded items of a reply."""
     told = _plain(head)
-    if sum(map(len, items)) >= LARGE_BYTES:
+    if size_of(items) >= LARGE_BYTES:
         told["sizes"] = list(map(len, items))
-    return encode(told, (_joined(items),))
+    return encode_pieces(told, (_array(items),))
 
 
 def read_work_head(frame: bytes | memoryview) -> WorkHead:
@@ -220,7 +245,7 @@ def work_sections(frame: bytes | memoryview, head: WorkHead) -> tuple[memoryview
     if len(sections) != 3:
         raise FrameError(f"a slice has 3 sections, not {len(sections)}")
     shared, query, items = sections
-    return shared, _parts(items, head.items), query
+    return shared, _split(items, head.sizes, head.items), query
 
 
 def decode_result(frame: bytes | memoryview) -> tuple[ResultHead, list[bytes]]:
@@ -248,9 +273,7 @@ def read_result(told: Mapping[str, Any], sections: Sequence[memoryview]) -> tupl
             raise FrameError("times and counts of a result are numbers from 0 on")
     if not all(text.isprintable() for text in (head.lora or "", *head.ignored_options)):
         raise FrameError("names in a result hold control characters")
-    if head.sizes is not None:
-        return head, _split(sections[0], head.sizes, head.items)
-    return head, _parts(sections[0], head.items)
+    return head, _split(sections[0], head.sizes, head.items)
 
 
 def batch_bytes(settings: Settings) -> int:
@@ -263,8 +286,8 @@ def subject(*tokens: str) -> str:
     return ".".join(_TOKEN.sub("_", token.replace("/", "__").replace(".", "_dot_")) for token in tokens)
 
 
-def _joined(items: Sequence[bytes]) -> bytes:
-    return b"".join((_array_of(len(items)), *items)) if items else b""
+def _array(items: Sequence[bytes]) -> tuple[bytes, ...]:
+    return (_array_of(len(items)), *items) if items else ()
 
 
 @lru_cache(maxsize=MOST_ITEMS)
@@ -273,8 +296,10 @@ def _array_of(count: int) -> bytes:
     return header
 
 
-def _split(section: memoryview, sizes: Sequence[int], count: int) -> list[bytes]:
-    """Split an array of values by their sizes; the parts are views of it, no copies."""
+def _split(section: memoryview, sizes: Sequence[int] | None, count: int) -> list[bytes]:
+    """Split an array of values, by their sizes where they are large; the parts are views of it then, no copies."""
+    if sizes is None:
+        return _parts(section, count)
     header = _array_of(count)
     if len(sizes) != count or not all(type(size) is int and size > 0 for size in sizes):
         raise FrameError(f"the sizes of {count} items are not a number for each")

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 
-from sie_core.cluster.messages.frames import FrameError, decode
+from sie_core.cluster.messages.frames import FrameError, decode, room_for
 from sie_core.cluster.payloads.offers import FRAME_BYTES, Offer
 from sie_core.cluster.payloads.store import PayloadStore
 from sie_core.contracts import Message, QueueError, QueueTransport, Subscription
@@ -25,7 +25,7 @@ class _Fetch:
     """One payload on its way."""
 
     size: int
-    payload: bytearray
+    payload: memoryview
     holder: str
     """The inbox of who holds it."""
     waiting: dict[int, asyncio.Future[None]] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Fetcher:
             self._inbox = await self._transport.inbox(self._came)
         self._numbers += 1
         name = str(self._numbers)
-        fetch = self._fetches[name] = _Fetch(offer.bytes, bytearray(offer.bytes), offer.subject.rpartition(".")[0])
+        fetch = self._fetches[name] = _Fetch(offer.bytes, room_for(offer.bytes), offer.subject.rpartition(".")[0])
         reply = f"{self._inbox.subject}.{name}"
         try:
             async with asyncio.TaskGroup() as frames:
@@ -90,7 +90,7 @@ class Fetcher:
             del self._fetches[name]
         if fetch.gone:
             raise QueueError("NOT_FOUND", "The payload is on offer no more.")
-        return memoryview(fetch.payload)
+        return fetch.payload
 
     async def _frame(self, fetch: _Fetch, subject: str, start: int, reply: str) -> None:
         async with self._window:

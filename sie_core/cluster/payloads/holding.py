@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from sie_core.cluster.messages.frames import encode
+from sie_core.cluster.messages.frames import Pieces, cut_pieces, encode, encode_pieces, size_of
 from sie_core.cluster.payloads.offers import FRAME_BYTES, Offer
 from sie_core.cluster.payloads.store import PayloadStore
 from sie_core.cluster.subjects import is_inbox
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 @dataclass(slots=True)
 class _Held:
     size: int
-    payload: bytes | None
+    payload: Pieces | None
     """None where it is in the store."""
     on_fetched: Callable[[], None] | None
     key: str | None = None
@@ -60,18 +60,18 @@ class Holder:
         """Bytes of those in the store."""
         return sum(held.size for held in self._held.values() if held.payload is None)
 
-    async def offer(self, payload: bytes, on_fetched: Callable[[], None] | None = None) -> Offer:
+    async def offer(self, *payload: bytes | memoryview, on_fetched: Callable[[], None] | None = None) -> Offer:
         """Keep a payload until it is fetched or withdrawn.
 
         Args:
-            payload: What is offered.
+            payload: What is offered, in pieces.
             on_fetched: Called once the other side has said that it has all of it.
 
         Raises:
             QueueError: `FULL`: what is on offer leaves no room for it. `TOO_LARGE`: there is no store, and frames are
                 not allowed. `UNAVAILABLE`: the store does not answer, and frames are not allowed.
         """
-        size = len(payload)
+        size = size_of(payload)
         if self._store is None and not self._frames:
             told = f"A payload of {size} bytes is larger than a message, there is no payload store"
             raise QueueError("TOO_LARGE", f"{told}, and frames are not allowed.")
@@ -139,7 +139,8 @@ class Holder:
         if held is None or held.payload is None:
             frame = encode({"start": start, "gone": True}, (b"",))
         else:
-            frame = encode({"start": start}, (memoryview(held.payload)[start : start + FRAME_BYTES],))
+            part = list(cut_pieces(held.payload, start, start + FRAME_BYTES))
+            frame = b"".join(encode_pieces({"start": start}, (part,)))
         self._run(self._send(message.reply, frame))
 
     async def _send(self, reply: str, frame: bytes) -> None:

@@ -7,8 +7,9 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import TypeVar, cast
 
+from sie_core.cluster.messages.frames import Pieces
 from sie_core.cluster.payloads.offers import KEY
 from sie_core.cluster.subjects import MOST_AGE_S
 from sie_core.contracts import ObjectStore, ObjectStoreError, QueueError
@@ -45,13 +46,13 @@ class PayloadStore:
         self._threads = ThreadPoolExecutor(AT_ONCE, "sie-payloads")
         self._seen: dict[str, float] = {}
 
-    async def write(self, key: str, payload: bytes) -> None:
+    async def write(self, key: str, payload: Pieces) -> None:
         """Store a payload.
 
         Raises:
             QueueError: `UNAVAILABLE`.
         """
-        await self._run(lambda: self._objects.write(_object(key), payload))
+        await self._run(lambda: self._objects.write(_object(key), _joined(payload)))
 
     async def read(self, key: str, size: int) -> bytes:
         """Return a payload of so many bytes.
@@ -124,6 +125,11 @@ def open_payload_store(settings: Settings, plugins: PluginSet) -> PayloadStore |
     if url is None:
         return None
     return PayloadStore(open_store_or_folder("SIE_PAYLOAD_STORE_URL", url, plugins.object_stores, durable=False))
+
+
+def _joined(payload: Pieces) -> bytes:
+    """Join the pieces of a payload; one alone may be a view of megabytes, which is written as bytes are."""
+    return cast("bytes", payload[0]) if len(payload) == 1 else b"".join(payload)
 
 
 def _object(key: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -33,6 +34,8 @@ class Slice:
     """Where its result can be fetched, if it is larger than a message."""
     answered: bool = False
     """Whether its result is there, and waits for the broker at most."""
+    since: float = field(default_factory=time.monotonic)
+    """When it was delivered."""
 
     @property
     def alone(self) -> bool:

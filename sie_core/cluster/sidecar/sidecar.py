@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 
 from sie_core.cluster.messages.errors import GIVEN_TOO_OFTEN, WORKER_LOST
@@ -19,6 +20,7 @@ from sie_core.cluster.sidecar.adapter.link import Link
 from sie_core.cluster.sidecar.held import Held, Recent, Slice
 from sie_core.cluster.sidecar.metrics import SidecarMetrics
 from sie_core.cluster.sidecar.queue.checking import checked_head
+from sie_core.cluster.sidecar.queue.credit import Credit
 from sie_core.cluster.sidecar.queue.gateways import Gateways, inbox_of
 from sie_core.cluster.sidecar.queue.heartbeat import Heartbeat, WorkerState
 from sie_core.cluster.sidecar.queue.large_slices import LargeSlices
@@ -70,6 +72,7 @@ class Sidecar:
         self._results = Results(transport, holder, self._is_wanted, self._release)
         self._large = LargeSlices(Fetcher(transport, store), self._is_inbox, self._fetched, self._not_fetched)
         self._gateways = Gateways(transport, settings, self._fell_silent)
+        self._credit = Credit(settings, asyncio.get_running_loop().call_later)
         self._pulls = Pulls(transport, settings, self._delivered)
         self._heartbeat = Heartbeat(transport, settings, worker, self._state)
         connections = settings.ipc_pool_size or settings.max_concurrent_batches
@@ -202,7 +205,7 @@ class Sidecar:
         for held in self._held.of_request(head.reply) if delivery.attempt > 1 else ():
             if held.head.id == head.id:
                 if held.pull is pull:
-                    pull.add_credit(1)
+                    self._credit.give(pull, idle=False)
                 else:
                     held.credited = False
                 held.delivery, held.pull = delivery, pull
@@ -261,6 +264,7 @@ class Sidecar:
         held = self._held.get(number)
         if held is not None and not held.answered:
             self._metrics.items.inc(held.head.items)
+            self._credit.quantum.answered(time.monotonic() - held.since)
             self._finish(held, frame, "answered")
             self.dispatch.ended(held)
 
@@ -294,7 +298,7 @@ class Sidecar:
     def _drop(self, delivery: Delivery, pull: Pull, how: str) -> None:
         self._metrics.ended.labels(how).inc()
         delivery.ack()
-        pull.add_credit(1)
+        self._credit.give(pull, idle=not self._held)
 
     def _hand_back(self, slices: list[Slice], delay_s: float = 0.0) -> None:
         for held in slices:
@@ -307,7 +311,7 @@ class Sidecar:
     def _give_credit(self, held: Slice) -> None:
         if not held.credited:
             held.credited = True
-            held.pull.add_credit(1)
+            self._credit.give(held.pull, idle=not self._held)
 
     def _not_begun(self) -> list[Slice]:
         return [held for held in self._held if not held.sent and not held.answered]

@@ -12,14 +12,14 @@ from typing import Any, Protocol
 from sie_sdk.wire import pack, unpack
 
 from sie_core.cluster.messages.errors import error_to_map
-from sie_core.cluster.messages.frames import FrameError
+from sie_core.cluster.messages.frames import FrameError, Pieces, size_of
 from sie_core.cluster.messages.requests import Place, read_load_wait, read_request
 from sie_core.cluster.messages.work import (
     MOST_RESULT_BYTES,
     ResultHead,
     WorkHead,
-    encode_result,
     read_work_head,
+    result_pieces,
     to_map,
     work_sections,
 )
@@ -50,7 +50,7 @@ class WorkerBackend(InferenceBackend, TokenizingBackend, DecodingBackend, Protoc
     """What answers."""
 
 
-async def answer(backend: WorkerBackend, frame: bytes, places: Places | None = None) -> bytes:
+async def answer(backend: WorkerBackend, frame: bytes, places: Places | None = None) -> Pieces:
     """Answer a slice.
 
     Every failure is a result with an error of the table; what nobody foresaw is logged in full.
@@ -86,10 +86,10 @@ async def answer(backend: WorkerBackend, frame: bytes, places: Places | None = N
     return result
 
 
-def _result(head: WorkHead, reply: InferenceReply | None, items: Sequence[bytes]) -> bytes:
-    result = encode_result(_head(head, reply, len(items)), items)
-    if len(result) > MOST_RESULT_BYTES:
-        told = f"The result has {len(result)} bytes, and the queue takes {MOST_RESULT_BYTES}: ask for fewer items at a "
+def _result(head: WorkHead, reply: InferenceReply | None, items: Sequence[bytes]) -> Pieces:
+    result = result_pieces(_head(head, reply, len(items)), items)
+    if (size := size_of(result)) > MOST_RESULT_BYTES:
+        told = f"The result has {size} bytes, and the queue takes {MOST_RESULT_BYTES}: ask for fewer items at a "
         raise InferenceError("REPLY_TOO_LARGE", told + "time, or a smaller dtype.")
     return result
 
@@ -141,13 +141,13 @@ def _head(head: WorkHead, reply: InferenceReply | None, items: int) -> ResultHea
     )
 
 
-def _failure(head: WorkHead, error: InferenceError) -> bytes:
+def _failure(head: WorkHead, error: InferenceError) -> Pieces:
     told = error_to_map(error)
     if len(pack(told)) > MOST_ERROR_BYTES:
         # A plugin may have put a whole text into it.
         log.error("the error of the slice %s is cut: %s", head.id, error)
         told = {"code": error.code, "message": error.message[:MOST_MESSAGE]}
-    return encode_result(ResultHead(head.request_id, head.slice, head.attempt, 0, error=told))
+    return result_pieces(ResultHead(head.request_id, head.slice, head.attempt, 0, error=told))
 
 
 def _trace_id(head: WorkHead) -> str | None:

@@ -13,7 +13,7 @@ from sie_core.api.http.waiting import WaitingPlaces
 from sie_core.cluster.ipc.framing import FrameStream, Kind, pack_queued
 from sie_core.cluster.ipc.listening import is_own_user
 from sie_core.cluster.messages.configs import write_config_state
-from sie_core.cluster.messages.frames import FrameError
+from sie_core.cluster.messages.frames import FrameError, Pieces
 from sie_core.cluster.messages.work import WorkHead
 from sie_core.cluster.worker.answering import WorkerBackend, answer
 from sie_core.cluster.worker.configs import Configs
@@ -180,20 +180,20 @@ class Intake:
             # A task that is cancelled before it begins ends without a line of its own.
             work.task.add_done_callback(partial(self._ended, work))
         elif work.result is not None:
-            stream.send(Kind.RESULT, number, work.result)
+            stream.send(Kind.RESULT, number, *work.result)
             return
         work.to = stream, number
         self._at_work[work.to] = work
         self._idle.clear()
 
-    async def _answer(self, work: AtWork) -> bytes | None:
+    async def _answer(self, work: AtWork) -> Pieces | None:
         try:
             return await answer(self._backend, work.frame, partial(self._waiting, work))
         except FrameError as error:
             log.error("a slice that names nobody is dropped: %s", error)
             return None
 
-    def _ended(self, work: AtWork, task: asyncio.Task[bytes | None]) -> None:
+    def _ended(self, work: AtWork, task: asyncio.Task[Pieces | None]) -> None:
         result = None
         if not task.cancelled():
             if (error := task.exception()) is None:
@@ -207,7 +207,7 @@ class Intake:
         self._came = self._came._replace(ended=self._came.ended + 1)
         self._report_soon()
         if result is not None:
-            stream.send(Kind.RESULT, number, result)
+            stream.send(Kind.RESULT, number, *result)
         self._remove(work.to)
 
     @contextlib.contextmanager

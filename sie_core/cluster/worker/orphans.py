@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from sie_core.cluster.ipc.framing import FrameStream, Kind
-from sie_core.cluster.messages.frames import FrameError, encode
+from sie_core.cluster.messages.frames import FrameError, Pieces, encode_pieces, size_of
 from sie_core.cluster.messages.work import WorkHead, read_work_head
 
 KEEP_S = 60.0
@@ -22,8 +22,8 @@ class AtWork:
     frame: bytes
     to: tuple[FrameStream, int] | None
     """Where its result goes; None: its sidecar has gone."""
-    task: asyncio.Task[bytes | None] | None = None
-    result: bytes | None = None
+    task: asyncio.Task[Pieces | None] | None = None
+    result: Pieces | None = None
 
 
 class Orphans:
@@ -53,7 +53,7 @@ class Orphans:
         except FrameError:
             return None
 
-    def finish(self, work: AtWork, result: bytes | None, sidecar: FrameStream | None) -> None:
+    def finish(self, work: AtWork, result: Pieces | None, sidecar: FrameStream | None) -> None:
         """Take a result and tell the sidecar of now; None: there is none."""
         head = read_work_head(work.frame)
         if not self._keeps(head.id, work):
@@ -62,7 +62,7 @@ class Orphans:
             self._remove(head.id)
             return
         work.result = result
-        self._bytes += len(result)
+        self._bytes += size_of(result)
         if sidecar is not None:
             _tell(sidecar, head, result)
         asyncio.get_running_loop().call_later(KEEP_S, self._forget, head.id, work)
@@ -86,9 +86,9 @@ class Orphans:
     def _remove(self, name: str) -> AtWork | None:
         _, work = self._slices.pop(name, (None, None))
         if work is not None and work.result is not None:
-            self._bytes -= len(work.result)
+            self._bytes -= size_of(work.result)
         return work
 
 
-def _tell(sidecar: FrameStream, head: WorkHead, result: bytes) -> None:
-    sidecar.send(Kind.ORPHAN, 0, encode({"id": head.id, "reply": head.reply}, (result,)))
+def _tell(sidecar: FrameStream, head: WorkHead, result: Pieces) -> None:
+    sidecar.send(Kind.ORPHAN, 0, *encode_pieces({"id": head.id, "reply": head.reply}, (result,)))

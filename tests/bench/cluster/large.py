@@ -36,6 +36,8 @@ profiles: {{default: {{adapter_path: fake, max_batch_tokens: 16384}}}}
 """
 WORDS = 2048
 AT_ONCE, ROUNDS = 8, 3
+LEAST_SINGLES = 1000
+"""As many are asked for alone, and beside: large answers go on until there are."""
 LIMIT_S = 120.0
 SINGLES, PAUSE_S = 4, 0.005
 CUT_OFF = "the connection to the broker is reconnecting"
@@ -68,11 +70,11 @@ def _beside_singles(
 ) -> dict[str, Any]:
     _large(port, dims, picture, 1)
     _singles(port, 200)
-    alone = _singles(port, 1000)
+    alone = _singles(port, LEAST_SINGLES)
     with _peaks(processes) as peaks:
         context = multiprocessing.get_context("spawn")
-        begun = context.Event()
-        child = context.Process(target=_large_apart, args=(port, dims, picture, begun))
+        begun, enough = context.Event(), context.Event()
+        child = context.Process(target=_large_apart, args=(port, dims, picture, begun, enough))
         child.start()
         if not begun.wait(LIMIT_S):
             raise RuntimeError("the clients of large answers did not begin")
@@ -80,6 +82,8 @@ def _beside_singles(
         started = time.perf_counter()
         while child.is_alive():
             beside += _singles(port, 40)
+            if len(beside) >= LEAST_SINGLES:
+                enough.set()
         seconds = time.perf_counter() - started
         child.join()
     return {
@@ -107,10 +111,12 @@ def _singles(port: int, requests: int) -> list[float]:
     return [answer.seconds for answer in seen.answers]
 
 
-def _large_apart(port: int, dims: int, picture: int, begun: Event) -> None:
+def _large_apart(port: int, dims: int, picture: int, begun: Event, enough: Event) -> None:
     begun.set()
-    for _ in range(ROUNDS):
+    rounds = 0
+    while rounds < ROUNDS or not enough.is_set():
         _large(port, dims, picture, AT_ONCE)
+        rounds += 1
 
 
 def _large(port: int, dims: int, picture: int, at_once: int) -> None:

@@ -25,7 +25,7 @@ async def answered(infer: Callable[[InferenceRequest], InferenceReply]) -> Mappi
 
     item = Item(text="a text")
     frame = encode_work(HEAD, pack_shared(InferenceRequest("m", "encode", [item], "r")), [pack_item(item)])
-    result, items = decode_result(await answer(cast("WorkerBackend", Backend()), frame))
+    result, items = decode_result(b"".join(await answer(cast("WorkerBackend", Backend()), frame)))
     assert result.error is not None
     assert not items
     return result.error

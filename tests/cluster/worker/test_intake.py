@@ -74,11 +74,11 @@ async def test_a_slice_orphaned_twice_is_kept_once_and_its_bytes_counted_once(mo
     kept, first, second = Orphans(), AtWork(one_text(), None), AtWork(one_text(), None)
     kept.add(first)
     kept.add(second)
-    kept.finish(second, bytes(60), None)
-    kept.finish(first, bytes(60), None)
+    kept.finish(second, (bytes(60),), None)
+    kept.finish(first, (bytes(60),), None)
     assert kept.take(one_text()) is second
     for _ in range(3):
         again = AtWork(one_text(), None)
         kept.add(again)
-        kept.finish(again, bytes(60), None)
+        kept.finish(again, (bytes(60),), None)
         assert kept.take(one_text()) is again

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import cast
 
 from sie_core.cluster.messages.frames import FrameError
 from sie_core.cluster.messages.work import read_work_head
@@ -82,7 +83,7 @@ class LargeSlices:
         if not self._is_gateway(offer.subject):
             raise FrameError(f"{offer.subject[:200]!r} is no inbox of a gateway")
         await self._room.enter(held, offer.bytes)
-        frame = bytes(await self._fetcher.fetch(offer))
+        frame = cast("bytes", await self._fetcher.fetch(offer))  # a view is read as bytes are, and not copied
         if read_work_head(frame).id != held.head.id:
             raise FrameError("what was fetched is another slice")
         return frame

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from sie_core.cluster.broker import ensure_queue
+from sie_core.cluster.sidecar.queue.credit import credit_of_pull
 from sie_core.cluster.subjects import MOST_SUBJECT, needed_subject, work_consumer, work_queue, work_subject
 from sie_core.contracts import Delivery, Message, Pull, QueueError, QueueTransport
 from sie_core.settings import Settings
@@ -36,7 +37,7 @@ class Pulls:
         self._transport, self._settings, self._on_delivery = transport, settings, on_delivery
         self._queue = work_queue(settings.pool)
         self._prefix = work_subject("", settings.pool, settings.bundle).rpartition(".")[0].rpartition(".")[0] + "."
-        self._credit = settings.max_concurrent_batches * settings.batcher_max_batch_requests
+        self._credit = credit_of_pull(settings)
         self._wanted: dict[str, None] = {}
         self._pulls: dict[str, Pull] = {}
         self._tasks: set[asyncio.Task[None]] = set()

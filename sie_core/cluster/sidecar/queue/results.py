@@ -89,7 +89,7 @@ class Results:
     async def _offer(self, held: Slice, frame: bytes) -> None:
         """Say where a result can be fetched until it was, or nobody wants it."""
         try:
-            offer = held.offer = await self._holder.offer(frame, lambda: self._on_done(held))
+            offer = held.offer = await self._holder.offer(frame, on_fetched=lambda: self._on_done(held))
         except QueueError as error:
             log.error("a result of %d bytes cannot be sent: %s", len(frame), error)
             self.send(held, failure(held.head, _unsent(error)))

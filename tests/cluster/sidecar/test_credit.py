@@ -1,0 +1,105 @@
+"""When a sidecar asks for more slices: at once while it is idle, seldom while it is quick. Time is the test's own."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from sie_core.cluster.sidecar.queue.credit import RECENT, STEP, Credit, Quantum, credit_of_pull
+from sie_core.settings import Settings
+
+SETTINGS = Settings(max_concurrent_batches=2, batcher_max_batch_requests=4)
+
+
+@dataclass
+class Time:
+    now: float = 0.0
+    _calls: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
+
+    def later(self, seconds: float, call: Callable[[], None]) -> None:
+        heapq.heappush(self._calls, (self.now + seconds, len(self._calls), call))
+
+    def pass_by(self, seconds: float) -> None:
+        end = self.now + seconds
+        while self._calls and self._calls[0][0] <= end:
+            self.now, _, call = heapq.heappop(self._calls)
+            call()
+        self.now = end
+
+
+@dataclass(eq=False)
+class Pull:
+    credit: int = 0
+    requests: int = 0
+
+    def add_credit(self, messages: int) -> None:
+        self.credit += messages
+        self.requests += 1
+
+    async def close(self) -> None:
+        return
+
+
+def quantum_after(*slices: tuple[int, float]) -> float:
+    quantum = Quantum(0.002, 0.015, 0.05)
+    for count, seconds in slices:
+        for _ in range(count):
+            quantum.answered(seconds)
+    return quantum.seconds
+
+
+@pytest.mark.parametrize(
+    ("slices", "seconds"),
+    [
+        ([], 0.002),
+        ([(STEP - 1, 0.01)], 0.002),
+        ([(STEP, 0.01)], 0.004),
+        ([(10 * STEP, 0.05)], 0.015),
+        ([(10 * STEP, 0.051)], 0.002),
+        ([(10 * STEP, 0.01), (RECENT // 2, 1.0)], 0.0075),
+        ([(10 * STEP, 0.01), (10 * STEP, 1.0)], 0.002),
+        ([(10 * STEP, 1.0), (10 * STEP, 0.01)], 0.015),
+    ],
+)
+def test_the_quantum_grows_while_the_p50_is_under_its_target(slices: Any, seconds: float) -> None:
+    assert quantum_after(*slices) == pytest.approx(seconds)
+
+
+def test_a_least_above_the_most_counts() -> None:
+    assert Quantum(0.02, 0.01, 1.0).seconds == 0.02
+
+
+def test_credit_is_gathered_for_a_quantum_and_each_pull_asks_once() -> None:
+    time, pulls = Time(), (Pull(), Pull())
+    credit = Credit(SETTINGS, time.later)
+    for pull in (*pulls, pulls[0]):
+        credit.give(pull, idle=False)
+    time.pass_by(0.0019)
+    assert [pull.requests for pull in pulls] == [0, 0]
+    time.pass_by(0.0002)
+    assert [(pull.credit, pull.requests) for pull in pulls] == [(2, 1), (1, 1)]
+    credit.give(pulls[1], idle=False)
+    time.pass_by(0.002)
+    assert pulls[1].credit == 2
+
+
+def test_an_idle_sidecar_gives_all_credit_back_at_once() -> None:
+    time, pull, other = Time(), Pull(), Pull()
+    credit = Credit(SETTINGS, time.later)
+    credit.give(other, idle=False)
+    credit.give(pull, idle=True)
+    assert (pull.credit, other.credit) == (1, 1)
+    time.pass_by(1.0)
+    assert (pull.credit, other.credit) == (1, 1)
+
+
+def test_half_of_a_pulls_credit_waits_for_no_quantum() -> None:
+    pull, credit = Pull(), Credit(SETTINGS, Time().later)
+    for given in range(credit_of_pull(SETTINGS)):
+        assert pull.credit == 4 * (given // 4)
+        credit.give(pull, idle=False)
+    assert (pull.credit, pull.requests) == (8, 2)
