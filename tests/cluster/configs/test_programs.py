@@ -76,6 +76,7 @@ def kept_epoch(broker: LocalBroker) -> int | None:
     return None if export is None else int(json.loads(export)["epoch"])
 
 
+@pytest.mark.timeout(300)  # four programs start, one after the other
 def test_gateways_follow_a_service_start_while_it_is_away_and_follow_an_older_store_down(
     tmp_path: Path, broker: LocalBroker
 ) -> None:
