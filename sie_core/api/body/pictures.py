@@ -5,11 +5,11 @@ Addresses are not fetched: a client could make the server read addresses of its 
 
 from __future__ import annotations
 
-import base64
 import binascii
 import re
 from typing import Any, Final
 
+from sie_core.api.body.base64_text import decode_base64
 from sie_core.api.body.body import kind_of
 from sie_core.contracts import InvalidInput, Media
 
@@ -33,7 +33,7 @@ def read_picture(given: Any, param: str) -> Media:
         )
     head = _DATA_URI.match(given)
     try:
-        data = base64.b64decode(given[head.end() :] if head else given, validate=True)
+        data = decode_base64(given[head.end() :] if head else given)
     except (binascii.Error, ValueError):  # ValueError: characters beyond ASCII
         data = b""
     if not data:

@@ -5,7 +5,6 @@ Unknown keys are ignored, as the wire contract demands.
 
 from __future__ import annotations
 
-import base64
 import binascii
 import re
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema, model_validator
 from sie_sdk import wire
 
+from sie_core.api.body.base64_text import decode_base64
 from sie_core.contracts import InvalidInput, Item, Media
 
 STRICT = ConfigDict(strict=True, extra="ignore")
@@ -29,7 +29,7 @@ def _from_base64(value: Any, info: ValidationInfo) -> Any:
     if not (isinstance(value, str) and info.context and info.context["format"] == "json"):
         return value
     try:
-        return base64.b64decode(value, validate=True)
+        return decode_base64(value)
     except binascii.Error:
         raise ValueError("must be standard base64 text") from None
 
