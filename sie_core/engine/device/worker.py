@@ -134,11 +134,11 @@ class DeviceWorker:
             failure = None  # it and this frame would hold each other, and the requests
             return
         self.queue.device_done(run)
+        self.health.model_ran(run.model, failed=False)  # before who is answered asks again, and may fail
         try:
             self._deliver(run, outputs)
         finally:
             run.model.finish_s = self._clock() - since
-            self.health.model_ran(run.model, failed=False)
             self._end(run)
 
     def _outputs(self, run: Run, raw: Any) -> Sequence[ItemOutput]:
