@@ -53,27 +53,16 @@ class CheckedPolicy:
         self._report = report
         self._waiting: dict[Hashable, set[QueuedUnit]] = {}
         """The queued units of each request."""
-        self._units = 0
-        self._cost = 0
+        self.queued_units = self.queued_cost = 0
         self.claims = Claims()
-
-    @property
-    def queued_cost(self) -> int:
-        """Cost units queued."""
-        return self._cost
-
-    @property
-    def queued_units(self) -> int:
-        """Units queued."""
-        return self._units
 
     def add(self, units: Sequence[QueuedUnit]) -> None:
         """Queue units in this order."""
         for unit in units:
             self._waiting.setdefault(unit.request, set()).add(unit)
-            self._cost += unit.unit.cost
+            self.queued_cost += unit.unit.cost
             self.claims.add(unit)
-        self._units += len(units)
+        self.queued_units += len(units)
         self._policy.add(units)
 
     def cancel(self, request: Hashable) -> int:
@@ -103,8 +92,8 @@ class CheckedPolicy:
         more = {"preempting": True} if preempting else {}
         batch = self._policy.take(now, device_busy, most_s, **more)
         if batch is None:
-            if self._units and not device_busy and not preempting:
-                raise BrokenPolicy(f"take gave an idle device no batch though {self._units} units are queued")
+            if self.queued_units and not device_busy and not preempting:
+                raise BrokenPolicy(f"take gave an idle device no batch though {self.queued_units} units are queued")
             return None
         if not isinstance(batch, Batch) or not batch.units:
             raise BrokenPolicy(f"take returned {batch!r:.100}, which is no batch of units")
@@ -119,7 +108,7 @@ class CheckedPolicy:
 
     def oldest(self) -> float | None:
         """Return when the oldest queued unit was queued; None where nothing is."""
-        return _seconds(self._policy.oldest(), "oldest") if self._units else None
+        return _seconds(self._policy.oldest(), "oldest") if self.queued_units else None
 
     def record(self, batch: Batch, seconds: float) -> None:
         """Learn how long a batch ran."""
@@ -129,7 +118,7 @@ class CheckedPolicy:
         """Drop everything that is queued, and report `error`."""
         self._report(error)
         self._waiting.clear()
-        self._units = self._cost = 0
+        self.queued_units = self.queued_cost = 0
         self.claims = Claims()
 
     def _taken(self, batch: Batch) -> Batch:
@@ -140,10 +129,10 @@ class CheckedPolicy:
                 raise BrokenPolicy(f"a batch of the key {batch.key!r:.100} holds a unit of {queued.unit.key!r:.100}")
             requests.add(queued.request)
             cost += queued.unit.cost
-        self._cost -= cost
-        if self._policy.queued_units != self._units:
-            told = self._policy.queued_units
-            raise BrokenPolicy(f"{self._units} units are queued and queued_units says {told}: the others are lost")
+        self.queued_cost -= cost
+        if self._policy.queued_units != self.queued_units:
+            counted, told = self.queued_units, self._policy.queued_units
+            raise BrokenPolicy(f"{counted} units are queued and queued_units says {told}: the others are lost")
         if batch.cost != cost or batch.requests != len(requests):
             return replace(batch, cost=cost, requests=len(requests))
         return batch
@@ -156,14 +145,14 @@ class CheckedPolicy:
             )
         waiting.remove(queued)
         self.claims.remove(queued)
-        self._units -= 1
+        self.queued_units -= 1
         if not waiting:
             del self._waiting[queued.request]
 
     def _forget(self, request: Hashable) -> int:
         dropped = self._waiting.pop(request, set())
-        self._units -= len(dropped)
-        self._cost -= sum(queued.unit.cost for queued in dropped)
+        self.queued_units -= len(dropped)
+        self.queued_cost -= sum(queued.unit.cost for queued in dropped)
         for queued in dropped:
             self.claims.remove(queued)
         return len(dropped)

@@ -48,38 +48,27 @@ class TokenSequence:
         return Unit(item, max(1, tokens), key, self, tokens - self.filled, self.truncated, self.nbytes)
 
 
-@dataclass(frozen=True)
 class PackedBatch:
     """Sequences of one batch, one after another, without padding."""
 
-    sequences: Sequence[TokenSequence]
-
-    @cached_property
-    def lengths(self) -> Ids:
+    def __init__(self, sequences: Sequence[TokenSequence]) -> None:
+        self.sequences = sequences
+        ids = [sequence.ids for sequence in sequences]
+        self.lengths: Ids = np.array([len(each) for each in ids], dtype=np.int64)
         """`[sequences]`: how many tokens each has."""
-        return np.array([len(sequence.ids) for sequence in self.sequences], dtype=np.int64)
-
-    @cached_property
-    def cu_seqlens(self) -> Ids:
+        self.cu_seqlens: Ids = np.zeros(len(ids) + 1, dtype=np.int64)
         """`[sequences + 1]`: where each starts, the number of all tokens last."""
-        return np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(self.lengths)))
-
-    @cached_property
-    def ids(self) -> Ids:
+        self.lengths.cumsum(out=self.cu_seqlens[1:])
+        self.ids: Ids = np.concatenate(ids)
         """`[total_tokens]`: the ids of all sequences."""
-        return np.concatenate([sequence.ids for sequence in self.sequences])
+        self.positions: Ids = np.arange(len(self.ids)) - self.cu_seqlens[:-1].repeat(self.lengths)
+        """`[total_tokens]`: the place of each token in its sequence, from 0."""
 
     @cached_property
     def types(self) -> Ids:
         """`[total_tokens]`: the token types of all sequences."""
         types = [np.zeros_like(each.ids) if each.types is None else each.types for each in self.sequences]
         return np.concatenate(types)
-
-    @cached_property
-    def positions(self) -> Ids:
-        """`[total_tokens]`: the place of each token in its sequence, from 0."""
-        positions: Ids = np.arange(self.cu_seqlens[-1]) - np.repeat(self.cu_seqlens[:-1], self.lengths)
-        return positions
 
     @cached_property
     def excluded(self) -> Ids:

@@ -37,7 +37,8 @@ class DeviceQueue:
         self._lost = lost  # told of a model whose queue is lost, with all requests in it
         self._clock = clock
         self._ahead = ahead  # batches that may be on the device at once
-        self._wake = threading.Condition()
+        self._lock = threading.RLock()
+        self._wake = threading.Condition(self._lock)
         self._retries: deque[Run] = deque()
         self._on_device: set[Run] = set()
         self._last_end = 0.0
@@ -49,23 +50,23 @@ class DeviceQueue:
 
     def close(self, why: str) -> None:
         """Take no more units and give out no more batches."""
-        with self._wake:
+        with self._lock:
             self._closed_because = self._closed_because or why
             self._wake.notify_all()
 
     def add_model(self, model: LoadedModel) -> None:
         """Serve a model's queue."""
-        with self._wake:
+        with self._lock:
             self._scheduler.add_model(model)
 
     def remove_model(self, model: LoadedModel) -> None:
         """Stop serving a model's queue; nothing may wait in it."""
-        with self._wake:
+        with self._lock:
             self._scheduler.remove_model(model)
 
     def admit(self, model: LoadedModel, demand: Demand) -> None:
         """Raise `QUEUE_FULL` for a request that finds no room, or whose deadline cannot be met."""
-        with self._wake:
+        with self._lock:
             now = self._clock()
             left_s = self._scheduler.admission.left_s
             ahead = sum(left_s(run.model, run.batch, self._since(run), now) for run in self._on_device)
@@ -73,7 +74,7 @@ class DeviceQueue:
 
     def submit(self, model: LoadedModel, units: Sequence[FlightUnit]) -> None:
         """Queue units of a request that was admitted, or raise `QUEUE_UNAVAILABLE`."""
-        with self._wake:
+        with self._lock:
             if self._closed_because is not None:
                 raise unavailable(self._closed_because)
             now = self._clock()  # under the lock: a policy is promised times that do not decrease
@@ -88,7 +89,7 @@ class DeviceQueue:
 
     def cancel(self, flight: Flight) -> None:
         """Remove what is queued of a settled request."""
-        with self._wake:
+        with self._lock:
             try:
                 dropped = flight.model.policy.cancel(flight)
             except Exception as error:
@@ -99,24 +100,24 @@ class DeviceQueue:
     def retry(self, part: Run) -> None:
         """Have a part of a failed batch run before anything that waits."""
         part.lease = part.model.leases.acquire()
-        with self._wake:
+        with self._lock:
             self._retries.append(part)
             self._wake.notify()
 
     def queued(self) -> tuple[int, int]:
         """Return the units and the cost units that wait."""
-        with self._wake:
+        with self._lock:
             return self._scheduler.queued_units, self._scheduler.queued_cost
 
     def queued_by_model(self) -> dict[str, int]:
         """Return the units that wait, by the id of each model."""
-        with self._wake:
+        with self._lock:
             return self._scheduler.queued_by_model()
 
     def next_run(self) -> Run | None:
         """Wait for the next batch and put it on the device; None once the queue is closed."""
         while True:
-            with self._wake:
+            with self._lock:
                 while self._closed_because is None and self._call is None:
                     run, wait_s = self.take()
                     if run is not None:
@@ -141,7 +142,7 @@ class DeviceQueue:
         It then runs them without being woken a second time. A queue that is closed meanwhile drops the call. Waits for
         nothing: a batch policy that hangs holds the lock, and must not hold up the event loop too.
         """
-        if not self._wake.acquire(blocking=False):
+        if not self._lock.acquire(blocking=False):
             return False
         try:
             if not self._idle or self._call is not None or self._closed_because is not None or self._something_waits():
@@ -150,14 +151,14 @@ class DeviceQueue:
             self._wake.notify()
             return True
         finally:
-            self._wake.release()
+            self._lock.release()
 
     def _something_waits(self) -> bool:
         return bool(self._retries) or self._scheduler.queued_units > 0
 
     def take(self) -> tuple[Run | None, float | None]:
         """Put the next batch on the device; return it, or after how many seconds there may be one (None: unknown)."""
-        with self._wake:
+        with self._lock:
             if not self._something_waits():
                 return None, None
             self._health.choosing_since = now = self._clock()
@@ -176,7 +177,7 @@ class DeviceQueue:
 
     def preempting(self, run: Run) -> Run | None:
         """Put a batch of short requests on the device in the middle of a run of large ones; None where none waits."""
-        with self._wake:
+        with self._lock:
             if self._closed_because is not None or self._retries:
                 return None
             now = self._clock()
@@ -196,7 +197,7 @@ class DeviceQueue:
 
     def resumed(self, run: Run, short: Run) -> None:
         """Note that a run goes on after `short` preempted it: that time is not its own, whatever became of `short`."""
-        with self._wake:
+        with self._lock:
             run.preempted_until = self._clock()
             seconds = run.preempted_until - short.started
             run.started += seconds
@@ -206,7 +207,7 @@ class DeviceQueue:
 
     def device_done(self, run: Run) -> None:
         """Note that the device ended a run, and learn how long it took; a second call changes nothing."""
-        with self._wake:
+        with self._lock:
             if run not in self._on_device:
                 return
             self._on_device.discard(run)
@@ -228,7 +229,7 @@ class DeviceQueue:
 
     def done(self, run: Run) -> None:
         """Note that a run's outputs are finished, or that it failed."""
-        with self._wake:
+        with self._lock:
             self._health.unfinished.discard(run)
             if run in self._on_device:  # else `device_done` has woken the worker
                 self._on_device.discard(run)

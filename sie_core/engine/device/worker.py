@@ -95,10 +95,13 @@ class DeviceWorker:
         if not run.leave_out_settled():
             self._end(run)
             return
+        forward, units = run.model.adapter.run, [unit.made for unit in run.units]
         # A batch that lacked memory runs with none beside it.
-        preemptible = run.batch.large and not run.after_freeing and not self.device.asynchronous
-        with preempted_by(partial(self._preempt, run) if preemptible else None):
-            raw, failure = _attempt(run.model.adapter.run, [unit.made for unit in run.units])
+        if run.batch.large and not run.after_freeing and not self.device.asynchronous:
+            with preempted_by(partial(self._preempt, run)):
+                raw, failure = _attempt(forward, units)
+        else:
+            raw, failure = _attempt(forward, units)
         if failure is None:
             if not self.device.asynchronous:
                 self.queue.device_done(run)

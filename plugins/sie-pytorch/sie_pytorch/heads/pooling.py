@@ -57,9 +57,10 @@ def find_spans(cu_seqlens: Index, excluded: Index, upload: Upload, lasts: Index 
     tokens = stops - starts
     excluded = np.minimum(excluded, tokens)
     lengths = tokens - excluded
-    offsets = np.concatenate(([0], np.cumsum(lengths)))
-    places = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - excluded, lengths)
-    rows = places + np.repeat(starts, lengths)
+    offsets = np.zeros_like(cu_seqlens)
+    lengths.cumsum(out=offsets[1:])
+    places = np.arange(offsets[-1]) - (offsets[:-1] - excluded).repeat(lengths)
+    rows = places + starts.repeat(lengths)
     firsts = np.where(lengths > 0, starts + excluded, starts)
     weights = np.maximum(1, (tokens * (tokens + 1) - excluded * (excluded + 1)) // 2)
     parts = (rows, places, offsets[:-1], lengths, firsts, stops - 1 if lasts is None else lasts, weights)

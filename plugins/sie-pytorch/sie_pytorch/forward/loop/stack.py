@@ -97,8 +97,8 @@ class LayerStack:
 
         Read from the config at every call: the proof at load narrows it for a while.
         """
-        width = getattr(self._config, "sliding_window", None)
-        if self.row.window is None or width is None:
+        width = None if self.row.window is None else getattr(self._config, "sliding_window", None)
+        if width is None:
             return [None] * len(self.modules)
         width += self.row.window_beyond
         every = self.row.window == "every layer"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from sie_text.adapter import TextAdapter
@@ -23,9 +22,8 @@ Computed = tuple[Any, list[HostCopy]]
 """What a head laid out of a batch, and its tensors on their way to the host."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The inference key."""
+class Choice(NamedTuple):
+    """The inference key: a tuple, as queues and batches look it up a dozen times for each request."""
 
     told: tuple[tuple[Output, Hashable], ...]
     """The outputs asked for, and what each head was told."""

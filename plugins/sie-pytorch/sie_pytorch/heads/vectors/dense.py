@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -19,8 +18,7 @@ from sie_pytorch.heads.protocol import Head, Output
 from sie_pytorch.heads.vectors.steps import Steps
 
 
-@dataclass(frozen=True, slots=True)
-class DenseChoice:
+class DenseChoice(NamedTuple):
     """What a request may change of it."""
 
     modes: tuple[PoolingMode, ...]
