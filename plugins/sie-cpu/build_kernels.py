@@ -36,6 +36,7 @@ COMMON = (
 AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma")
 X86 = {
     "kernels_avx512_bf16.so": ("-DSIE_BFLOAT16", *AVX512, "-mavx512bf16"),
+    "kernels_avx512_widening.so": ("-DSIE_BFLOAT16_WEIGHTS", *AVX512),
     "kernels_avx512.so": AVX512,
     "kernels_avx2.so": ("-mavx2", "-mfma"),
 }

@@ -283,5 +283,5 @@ def test_a_library_with_a_structure_of_another_size_is_refused_by_its_name(
 
 def test_a_build_says_what_it_is(kernel_build: Build) -> None:
     loaded = Kernels(kernel_build)
-    assert loaded.element_bytes == {"float32": 4, "bfloat16": 2}[kernel_build.precision]
+    assert loaded.weight_bytes == {"float32": 4, "bfloat16": 2}[kernel_build.precision]
     assert loaded.panel % loaded.lanes == 0

@@ -18,6 +18,7 @@ from sie_cpu.builds import BUILDS, choose_build, processor_flags
 from sie_cpu.plugin import sie_runners
 from sie_pytorch.forward.specs import RUNNERS
 
+from sie_core.contracts import Processor
 from tests.pytorch.forward.support import TOLERANCE, build, deviation, forward, packed_batch
 
 SPECS = (*sie_runners(), *RUNNERS)
@@ -77,8 +78,30 @@ def test_a_processor_without_the_instructions_says_which(monkeypatch: pytest.Mon
     monkeypatch.setattr(builds, "processor_flags", lambda: frozenset({"avx2"}))
     with pytest.raises(OSError, match=r"no build for float32 runs on this processor, which lacks fma$"):
         choose_build("float32")
-    with pytest.raises(OSError, match="no build for bfloat16 runs on this processor, which lacks avx512_bf16"):
+    with pytest.raises(OSError, match="no build for bfloat16 runs on this processor, which lacks avx512bw, avx512dq"):
         choose_build("bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("vendor", "variable", "expected"),
+    [
+        ("AuthenticAMD", "auto", "avx512_bf16"),
+        ("AuthenticAMD", "avx512", "avx512_widening"),
+        ("GenuineIntel", "auto", "avx512_widening"),
+        ("GenuineIntel", "avx512_bf16", "avx512_bf16"),
+    ],
+)
+def test_products_of_bfloat16_are_used_where_they_are_fast_or_asked_for(
+    vendor: str, variable: str, expected: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    flags = frozenset().union(*(each.flags for each in BUILDS))
+    for each in BUILDS:
+        (tmp_path / each.library).touch()
+    monkeypatch.setattr(builds, "FOLDER", tmp_path)
+    monkeypatch.setattr(builds, "this_processor", lambda: Processor("one", flags, vendor))
+    monkeypatch.setenv("SIE_CPU_ISA", variable)
+    assert choose_build("bfloat16").name == expected
+    assert builds.fast_in() == {"bfloat16"}
 
 
 @pytest.mark.skipif(

@@ -14,7 +14,7 @@ from sie_cpu.builds import BUILDS, processor_flags
 from tests.cpu.native.building import CROSS, EMULATOR, SANITIZERS, Size, compile_fuzz, flags_of, run_fuzz
 
 pytest.importorskip("hatchling")
-RUNNABLE = [build.isa for build in BUILDS if build.flags <= processor_flags()]
+RUNNABLE = [build.library for build in BUILDS if build.flags <= processor_flags()]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -31,5 +31,5 @@ def test_nothing_is_read_or_written_where_it_must_not_be(sanitizer: str, tmp_pat
     reason=f"no {CROSS} or no {EMULATOR} here (Debian: g++-aarch64-linux-gnu, qemu-user)",
 )
 def test_the_build_for_arm_equals_the_reference(tmp_path: Path) -> None:
-    program = compile_fuzz(tmp_path, (*flags_of("neon", "aarch64"), "-O2", "-static"), CROSS)
+    program = compile_fuzz(tmp_path, (*flags_of("kernels_neon.so", "aarch64"), "-O2", "-static"), CROSS)
     assert "12 encoders" in run_fuzz(program, Size(encoders=12, tokens=80), [EMULATOR])

@@ -16,7 +16,7 @@ from tests.pytorch.models import DECODER, ENCODER
 class _Kernels(SimpleNamespace):
     """Packs nothing, in the layout of a build with vectors of eight numbers."""
 
-    lanes, panel, step, element_bytes = 8, 16, 1, 4
+    lanes, panel, step, weight_bytes = 8, 16, 1, 4
 
     def pack(self, *_: Any) -> None:
         pass

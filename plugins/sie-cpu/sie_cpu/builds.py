@@ -6,23 +6,30 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from sie_core.contracts import PluginSetting, processor
+from sie_core.contracts import PluginSetting, Processor, processor
 
 FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """One build of the kernels: what it multiplies in and which flags a processor must have to run it."""
+    """One build of the kernels: what it rounds to and which flags a processor must have to run it."""
 
     isa: str
     precision: str
     flags: frozenset[str]
+    widens: bool = False
+    """Whether weights alone are in `precision`, and widened in registers: everything is computed in float32."""
+
+    @property
+    def name(self) -> str:
+        """What it is told by."""
+        return f"{self.isa}_widening" if self.widens else self.isa
 
     @property
     def library(self) -> str:
         """The file's name."""
-        return f"kernels_{self.isa}.so"
+        return f"kernels_{self.name}.so"
 
     @property
     def path(self) -> Path:
@@ -31,13 +38,16 @@ class Build:
 
 
 _AVX512 = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl"})
+_PRODUCT = "avx512_bf16"
+"""The flag of the product of bfloat16."""
 BUILDS = (
-    Build("avx512_bf16", "bfloat16", _AVX512 | {"avx512_bf16"}),
+    Build("avx512_bf16", "bfloat16", _AVX512 | {_PRODUCT}),
+    Build("avx512", "bfloat16", _AVX512, widens=True),
     Build("avx512", "float32", _AVX512),
     Build("avx2", "float32", frozenset({"avx2", "fma"})),
     Build("neon", "float32", frozenset({"asimd"})),
 )
-"""Fastest first in each precision."""
+"""Fastest first in each precision, where the processor is fast in what it has."""
 
 
 AUTO = "auto"
@@ -51,9 +61,14 @@ ISA = PluginSetting(
 
 
 @cache
+def this_processor() -> Processor:
+    """Read what this processor tells of itself."""
+    return processor()
+
+
 def processor_flags() -> frozenset[str]:
-    """Read what this processor can do; empty where the system does not say."""
-    return processor().flags
+    """Tell what this processor can do; empty where the system does not say."""
+    return this_processor().flags
 
 
 def installed() -> str:
@@ -73,6 +88,7 @@ def choose_build(precision: str) -> Build:
     if not allowed:
         raise OSError(f"{ISA.variable}={wanted} has no build for {precision}")
     fitting = [build for build in allowed if build.flags <= processor_flags()]
+    fitting.sort(key=lambda build: _PRODUCT in build.flags - this_processor().fast_in_bfloat16)
     if not fitting:
         nearest = min(allowed, key=lambda build: len(build.flags - processor_flags()))
         lacking = sorted(nearest.flags - processor_flags())
@@ -83,3 +99,11 @@ def choose_build(precision: str) -> Build:
             f"{fitting[0].library} was not built: install sie-cpu from a wheel, or again where there is a C++ compiler"
         )
     return built[0]
+
+
+def fast_in() -> frozenset[str]:
+    """Name the half precisions in which the kernels serve on this processor; in none of them are they slow."""
+    try:
+        return frozenset({choose_build("bfloat16").precision})
+    except (OSError, ValueError):  # a variable of another value than is allowed stops the start elsewhere
+        return frozenset()

@@ -12,7 +12,7 @@ from sie_cpu.structures import STRUCTURES, integer, pointer
 ACTIVATIONS = {"gelu": 1, "gelu_new": 2, "gelu_pytorch_tanh": 2, "relu": 3, "silu": 4}
 """transformers' names of the activations the kernels know, and the kernels' own."""
 
-INTERFACE = 8
+INTERFACE = 9
 """What `sie_interface` of a library must return for its functions to be called as they are here."""
 
 NO_ROW = -2
@@ -38,14 +38,14 @@ class Kernels:
     def __init__(self, build: Build) -> None:
         library = ctypes.CDLL(str(build.path))
         _require_agreement(library, build)
-        self.isa = build.isa
+        self.name = build.name
         self.precision = build.precision
-        for name in ("lanes", "panel", "step", "element_bytes"):
+        for name in ("lanes", "panel", "step", "weight_bytes"):
             getattr(library, f"sie_{name}").restype = integer
         self.lanes: int = library.sie_lanes()
         self.panel: int = library.sie_panel()
         self.step: int = library.sie_step()
-        self.element_bytes: int = library.sie_element_bytes()
+        self.weight_bytes: int = library.sie_weight_bytes()
         self.pack = library.sie_pack
         self.pack.argtypes = (pointer, integer, integer, pointer)
         self.pack.restype = None

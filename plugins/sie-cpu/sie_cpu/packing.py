@@ -279,7 +279,7 @@ class Packer:
             self._scratch = _memory(4 * columns * inner).view(torch.float32)
         source = self._scratch[: columns * inner].zero_().view(columns, inner)
         weight.write(source[: weight.shape[0], : weight.shape[1]])
-        panels = _memory(columns * inner * self._kernels.element_bytes)
+        panels = _memory(columns * inner * self._kernels.weight_bytes)
         self._kernels.pack(source.data_ptr(), columns, inner, panels.data_ptr())
         return self._keep(panels), columns, inner
 

@@ -9,7 +9,7 @@ from sie_pytorch.forward import DESCRIBED, INTERFACE
 
 from sie_core.contracts import PluginSetting, RunnerSpec
 from sie_core.hookspecs import hookimpl
-from sie_cpu.builds import ISA, installed
+from sie_cpu.builds import ISA, fast_in, installed
 
 CONTRACT_VERSION = 1
 
@@ -26,6 +26,7 @@ def sie_runners() -> list[RunnerSpec]:
             devices=frozenset({"cpu"}),
             priority=20,
             build=installed(),
+            fast_in=fast_in(),
         )
     ]
 

@@ -106,7 +106,7 @@ class KernelRunner:
             whole(layers=pointer(layer), layer_count=1, entry=entry)
             for layer, entry in zip(self._apart_layers, entries, strict=True)
         ]
-        self.notes = {"kernels": self._kernels.isa}
+        self.notes = {"kernels": self._kernels.name}
         self._weights = packer.memory
         self.memory_bytes = weight_bytes(self._entry.embeddings) + sum(part.nbytes for part in packer.memory)
         self._low_ranks: WeakKeyDictionary[LowRank, _PackedLowRank] = WeakKeyDictionary()

@@ -32,6 +32,8 @@ class RunnerSpec:
 
     build: str = ""
     """Tells builds of its compiled code apart: what a load measured or refused holds for the same build alone."""
+    fast_in: frozenset[str] = frozenset()
+    """Precisions in which it is as fast as in float32 on this machine's CPU, even where others are slower in them."""
 
     def serves(self, model_type: str | None, device_kind: str, attention_backend: str = "auto") -> bool:
         """Whether the runner may be tried for this model, on this device, under this attention backend."""

@@ -19,12 +19,12 @@ def main() -> None:
     size = Size(**vars(parser.parse_args()))
     for build in BUILDS:
         if not build.flags <= processor_flags():
-            print(f"{build.isa}: not run, this processor has no {', '.join(sorted(build.flags - processor_flags()))}")
+            print(f"{build.name}: not run, this processor has no {', '.join(sorted(build.flags - processor_flags()))}")
             continue
         for name, sanitizer in SANITIZERS.items():
             with tempfile.TemporaryDirectory() as folder:
-                program = compile_fuzz(Path(folder), (*flags_of(build.isa), *sanitizer))
-                print(f"{build.isa}, {name}: {run_fuzz(program, size)}", flush=True)
+                program = compile_fuzz(Path(folder), (*flags_of(build.library), *sanitizer))
+                print(f"{build.name}, {name}: {run_fuzz(program, size)}", flush=True)
 
 
 if __name__ == "__main__":

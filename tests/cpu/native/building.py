@@ -34,14 +34,14 @@ class Size:
     seed: int = 1
 
 
-def flags_of(isa: str, machine: str = "x86_64") -> tuple[str, ...]:
+def flags_of(library: str, machine: str = "x86_64") -> tuple[str, ...]:
     """Give the flags that the distribution compiles a build with."""
     spec = importlib.util.spec_from_file_location("build_kernels", HOOK)
     assert spec is not None
     assert spec.loader is not None
     hook = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(hook)
-    flags: tuple[str, ...] = hook.BUILDS[machine][f"kernels_{isa}.so"]
+    flags: tuple[str, ...] = hook.BUILDS[machine][library]
     return flags
 
 

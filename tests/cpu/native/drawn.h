@@ -165,7 +165,7 @@ class Packed {
 
     Matrix matrix(const std::vector<Part> &parts, int64_t rows, const std::vector<int64_t> &columns, int64_t inner,
                   bool biased = true) {
-        Matrix packed{nullptr, nullptr, round_up(inner, STEP), round_up(rows, PANEL)};
+        Matrix packed{nullptr, nullptr, round_up(inner, WEIGHT_STEP), round_up(rows, PANEL)};
         std::vector<float> weight(packed.columns * packed.inner, 0), bias(packed.columns, 0);
         for (const Part &part : parts)
             for (int64_t row = 0; row < part.linear->out; row++) {
@@ -173,14 +173,14 @@ class Packed {
                     weight[part.places[row] * packed.inner + columns[column]] = part.linear->at(row, column);
                 if (biased) bias[part.places[row]] = part.linear->bias[row];
             }
-        std::vector<element> panels(weight.size());
+        std::vector<::weight> panels(weight.size());
         sie_pack(weight.data(), packed.columns, packed.inner, panels.data());
         packed.panels = keep(panels), packed.bias = keep(bias);
         return packed;
     }
 
     // Positions as the columns of a table of each head; those of keys are in reverse.
-    const element *table(const Shape &shape, const Linear &rows, bool reversed) {
+    const ::weight *table(const Shape &shape, const Linear &rows, bool reversed) {
         if (!rows.out) return nullptr;
         const int64_t count = round_up(rows.out, PANEL), width = shape.width();
         std::vector<float> weight(shape.heads() * count * width, 0);
@@ -189,7 +189,7 @@ class Packed {
                 for (int64_t i = 0; i < shape.head_size; i++)
                     weight[(head * count + (reversed ? count - 1 - row : row)) * width + i] =
                         rows.at(row, head * shape.head_size + i);
-        std::vector<element> panels(weight.size());
+        std::vector<::weight> panels(weight.size());
         sie_pack(weight.data(), shape.heads() * count, width, panels.data());
         return keep(panels);
     }
@@ -252,14 +252,14 @@ struct Joined {
                 uppers.push_back({&parts[i]->low.upper, places[i]});
             }
         if (!rank) return {};
-        LowRank packed{into.matrix(lowers, rank, columns, inner, false), nullptr, round_up(rank, STEP)};
+        LowRank packed{into.matrix(lowers, rank, columns, inner, false), nullptr, round_up(rank, WEIGHT_STEP)};
         widest = std::max(widest, packed.lower.columns);
         std::vector<float> weight(round_up(rows, PANEL) * packed.rank, 0);
         for (size_t i = 0; i < uppers.size(); i++)
             for (int64_t row = 0; row < uppers[i].linear->out; row++)
                 for (int64_t column = 0; column < uppers[i].linear->in; column++)
                     weight[uppers[i].places[row] * packed.rank + ranks[i][column]] = uppers[i].linear->at(row, column);
-        std::vector<element> panels(weight.size());
+        std::vector<::weight> panels(weight.size());
         sie_pack(weight.data(), round_up(rows, PANEL), packed.rank, panels.data());
         packed.upper = into.keep(panels);
         return packed;

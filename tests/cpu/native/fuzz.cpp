@@ -8,7 +8,7 @@
 #include "reference.h"
 
 // Of a row's length: what rounding adds up to over three layers.
-constexpr double TOLERANCE = sizeof(element) == 4 ? 1e-4 : 0.1;
+constexpr double TOLERANCE = sizeof(weight) == 4 ? 1e-4 : 0.1;
 
 struct Kernels { // an encoder as the kernels read it, and the memory it lies in
     Packed memory;
@@ -43,8 +43,8 @@ struct Kernels { // an encoder as the kernels read it, and the memory it lies in
             up = {{&layer.up, &layer.gate}, {by_half_panel(shape.inner, 0), by_half_panel(shape.inner, 1)}, 2 * inner,
                   hidden, shape.hidden};
         const Joined down{{&layer.down}, {hidden}, shape.hidden, in_order(shape.inner), inner};
-        const element *position_keys = memory.table(shape, layer.position_keys, true);
-        const element *position_queries = memory.table(shape, layer.position_queries, false);
+        const weight *position_keys = memory.table(shape, layer.position_keys, true);
+        const weight *position_queries = memory.table(shape, layer.position_queries, false);
         const bool low = layer.tables_of_low_rank;
         layers.push_back({joined.pack(memory), output.pack(memory), up.pack(memory), down.pack(memory),
                           memory.norm(layer.attention), memory.norm(layer.after), memory.norm(layer.attended),

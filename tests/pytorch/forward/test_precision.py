@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from sie_cpu.builds import BUILDS, processor_flags
+from sie_cpu.builds import BUILDS, choose_build, processor_flags
 from sie_cpu.plugin import sie_runners
 from sie_pytorch.forward.checkpoint.precision import LEAST_COSINE, least_cosine, precisions, why_not_bfloat16
 from sie_pytorch.forward.choice import proof
@@ -20,7 +21,7 @@ from sie_core.contracts import RunnerSpec, processor
 from tests.pytorch.forward.support import batch_for, build, forward
 
 CPU = torch.device("cpu")
-AVX512_BFLOAT16 = BUILDS[0].flags
+WIDENING = next(build for build in BUILDS if build.widens)
 
 
 @pytest.fixture
@@ -86,19 +87,57 @@ def specs(request: pytest.FixtureRequest) -> list[RunnerSpec]:
     return [spec for spec in (*RUNNERS, *sie_runners()) if spec.name == request.param]
 
 
+INTEL = "vendor_id : GenuineIntel\nflags : avx512f avx512_bf16\n"
+
+
 def test_a_processor_slow_in_bfloat16_computes_in_float32_and_says_so(
     calm: Path, specs: list[RunnerSpec], on_processor: Callable[[str], None]
 ) -> None:
-    on_processor("vendor_id : GenuineIntel\nflags : avx512f avx512_bf16\n")
-    info = build(calm, specs, precision="bfloat16").info
+    on_processor(INTEL)
+    info = build(calm, [replace(spec, fast_in=frozenset()) for spec in specs], precision="bfloat16").info
     assert (info.name, info.precision) == (specs[0].name, "float32")
     slow = "float32 instead of bfloat16: this processor multiplies bfloat16 at half the rate of float32"
     assert info.notes["precision"] == slow
 
 
+needs_widening = pytest.mark.skipif(
+    not (WIDENING.path.exists() and processor_flags() >= WIDENING.flags), reason="no AVX-512, or no kernels for it"
+)
+EVERY = (*RUNNERS, *sie_runners())
+
+
+@needs_widening
+def test_there_the_kernels_serve_with_weights_in_bfloat16(calm: Path, on_processor: Callable[[str], None]) -> None:
+    on_processor(INTEL)
+    info = build(calm, EVERY, precision="bfloat16").info
+    assert (info.name, info.precision, info.notes["kernels"]) == (
+        "cpu-kernels",
+        "bfloat16",
+        choose_build("bfloat16").name,
+    )
+    assert "precision" not in info.notes
+    packed = build(calm, EVERY, precision="bfloat16", runner="packed").info
+    assert (packed.name, packed.precision) == ("packed", "float32")
+
+
+@needs_widening
+def test_where_the_kernels_are_turned_away_every_runner_is_tried_in_float32(
+    calm: Path, on_processor: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_processor(INTEL)
+    monkeypatch.setattr(proof, "LEAST_COSINE", 1.1)
+    info = build(calm, EVERY, precision="bfloat16").info
+    assert (info.name, info.precision) == ("cpu-kernels", "float32")
+    assert (
+        "half the rate of float32: no runner keeps its states in torch.bfloat16: not cpu-kernels"
+        in (info.notes["precision"])
+    )
+    assert "padded" not in info.notes["precision"]
+
+
 def test_bfloat16_states_stay_close_to_float32(calm: Path, specs: list[RunnerSpec], always: None) -> None:
-    if specs[0].name == "cpu-kernels" and not processor_flags() >= AVX512_BFLOAT16:
-        pytest.skip("this processor has no AVX-512 with bfloat16")
+    if specs[0].name == "cpu-kernels" and not processor_flags() >= WIDENING.flags:
+        pytest.skip("this processor has no AVX-512")
     half, full = build(calm, specs, precision="float16"), build(calm, specs, precision="float32")
     assert (half.info.name, half.info.precision) == (specs[0].name, "bfloat16")
     assert half.info.notes["precision"] == "bfloat16 instead of float16"

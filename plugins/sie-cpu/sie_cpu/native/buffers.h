@@ -56,5 +56,8 @@ static inline Scratch take_scratch(Arena &arena, const Encoder &encoder, int64_t
     const int64_t row = encoder.distances.count ? DistanceScores::row_size(encoder.distances) : 0;
     scratch.of_queries = arena.take<float>(ROWS * row);
     scratch.of_keys = arena.take<float>(longest * row);
+    const Widths widths(encoder);
+    const int64_t widest = std::max({widths.hidden, widths.attended, widths.inner});
+    scratch.widened = arena.take<element>(WIDENED<weight> ? PANEL * widest : 0);
     return scratch;
 }

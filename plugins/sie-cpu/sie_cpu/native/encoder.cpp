@@ -84,25 +84,26 @@ void run_all(const Batch &batch, const Plan &plan, const Workspace &workspace, i
              const Stopwatch &watch) {
     const Stages stages(batch);
     const int64_t chunks = (int64_t)plan.chunks.size();
-    const auto run_stage = [&](const ChunkRun &run, int64_t stage, int64_t item, int64_t items, int place) {
-        watch.time(stages.kind(stage), [&] { run.run(stage, item, items, workspace.scratch[place]); });
+    const auto run_stage = [&](const ChunkRun &run, int64_t stage, int64_t item, int64_t items) {
+        watch.time(stages.kind(stage), [&] { run.run(stage, item, items); });
     };
     const auto run_of = [&](int64_t chunk, int place) {
-        return ChunkRun(batch, stages, workspace.buffers[place], plan.chunks[chunk]);
+        const Buffers &buffers = workspace.buffers[plan.shared ? 0 : place];
+        return ChunkRun(batch, stages, buffers, workspace.scratch[place], plan.chunks[chunk]);
     };
     if (plan.shared) {
         const int64_t items = threads * SHARES;
         Pool::shared().run(std::make_shared<Job>(std::vector<int64_t>(chunks * stages.count(), items), (int)threads,
                                                  [&](int64_t phase, int64_t item, int place) {
-                                                     run_stage(run_of(phase / stages.count(), 0),
-                                                               phase % stages.count(), item, items, place);
+                                                     run_stage(run_of(phase / stages.count(), place),
+                                                               phase % stages.count(), item, items);
                                                  }));
     } else {
         Pool::shared().run(std::make_shared<Job>(std::vector<int64_t>(1, chunks), (int)threads,
                                                  [&](int64_t, int64_t chunk, int place) {
                                                      const ChunkRun run = run_of(chunk, place);
                                                      for (int64_t stage = 0; stage < stages.count(); stage++)
-                                                         run_stage(run, stage, 0, 1, place);
+                                                         run_stage(run, stage, 0, 1);
                                                  }));
     }
 }
@@ -113,7 +114,7 @@ void run_all(const Batch &batch, const Plan &plan, const Workspace &workspace, i
 extern "C" {
 
 // Raised with every change of a signature or of what a field means: a library built before it is refused, not called.
-int64_t sie_interface() { return 8; }
+int64_t sie_interface() { return 9; }
 
 // The bytes of the structures that cross this interface, in the order of STRUCTURES in kernels.py; 0 beyond the last.
 int64_t sie_size_of(int64_t structure) {
@@ -126,18 +127,18 @@ int64_t sie_size_of(int64_t structure) {
 
 int64_t sie_lanes() { return LANES; }
 int64_t sie_panel() { return PANEL; }
-int64_t sie_step() { return STEP; }
+int64_t sie_step() { return WEIGHT_STEP; }
 int64_t sie_stage_kinds() { return KINDS; }
-int64_t sie_element_bytes() { return sizeof(element); }
+int64_t sie_weight_bytes() { return sizeof(weight); }
 
 // Lays a float32 weight `[columns, inner]` out in panels; both sizes already padded.
-void sie_pack(const float *weight, int64_t columns, int64_t inner, void *panels) {
-    element *to = (element *)panels;
+void sie_pack(const float *numbers, int64_t columns, int64_t inner, void *panels) {
+    weight *to = (weight *)panels;
     for (int64_t panel = 0; panel < columns; panel += PANEL)
-        for (int64_t k = 0; k < inner; k += STEP)
+        for (int64_t k = 0; k < inner; k += WEIGHT_STEP)
             for (int64_t column = 0; column < PANEL; column++)
-                for (int64_t step = 0; step < STEP; step++)
-                    *to++ = to_element(weight[(panel + column) * inner + k + step]);
+                for (int64_t step = 0; step < WEIGHT_STEP; step++)
+                    *to++ = to_weight(numbers[(panel + column) * inner + k + step]);
 }
 
 // Runs all layers over `states`, float32 `[tokens, hidden]`, in place. With `embeddings` what enters is made of `ids`,

@@ -16,19 +16,19 @@ struct Layer {
     const float *query_norm, *key_norm;        // RMSNorm of a head's elements, zeros where it is padded; or null
     int64_t window;                            // how far a token sees, see Sight; 0: everything
     int64_t angles;                            // which of the rotary angles are its own
-    const element *position_keys;              // of disentangled attention, see Distances; or null
-    const element *position_queries;
+    const weight *position_keys;               // of disentangled attention, see Distances; or null
+    const weight *position_queries;
 };
 
 struct LowRank {          // what is added to a weight: `upper` times `lower`; nothing where `rank` is 0
     Matrix lower;         // `[rank padded to PANEL, inner]`, no bias
-    const element *upper; // panels as the weight's own, `rank` inside
-    int64_t rank;         // a multiple of STEP
+    const weight *upper; // panels as the weight's own, `rank` inside
+    int64_t rank;        // a multiple of WEIGHT_STEP
 };
 
 struct LayerLowRank {
     LowRank joined, attention_output, up, down;
-    const element *position_keys, *position_queries; // in place of the layer's own; or null
+    const weight *position_keys, *position_queries; // in place of the layer's own; or null
 };
 
 // Of disentangled attention (arXiv 2006.03654): which column of the tables of keys and queries of positions a distance

@@ -80,11 +80,12 @@ class Stages {
 // heads, or rows.
 class ChunkRun {
   public:
-    ChunkRun(const Batch &batch, const Stages &stages, const Buffers &buffers, const Chunk &chunk)
+    ChunkRun(const Batch &batch, const Stages &stages, const Buffers &buffers, const Scratch &scratch,
+             const Chunk &chunk)
         : batch_(batch), stages_(stages), encoder_(batch.encoder), widths_(batch.widths), buffers_(buffers),
-          chunk_(chunk) {}
+          scratch_(scratch), chunk_(chunk) {}
 
-    void run(int64_t stage, int64_t item, int64_t items, const Scratch &scratch) const {
+    void run(int64_t stage, int64_t item, int64_t items) const {
         const Range rows = Range::part(chunk_.rows, item, items);
         if (stages_.enters(stage)) return enter(rows);
         if (stages_.leaves(stage)) return leave(rows);
@@ -96,7 +97,7 @@ class ChunkRun {
         case LOWER_JOINED: return lower(low.joined, buffers_.inputs, widths_.hidden, rows);
         case JOIN: return join(layer.joined, low.joined, panels(layer.joined));
         case TURN: return turn_heads(layer, rows);
-        case ATTEND: return attend_heads(layer, low, Range::part(encoder_.heads, item, items), scratch);
+        case ATTEND: return attend_heads(layer, low, Range::part(encoder_.heads, item, items));
         case LOWER_OUTPUT: return lower(low.attention_output, buffers_.attended, widths_.attended, rows);
         case OUTPUT:
             return project(layer.attention_output, low.attention_output, layer.attended, buffers_.attended,
@@ -138,7 +139,7 @@ class ChunkRun {
         if (!low.rank) return;
         const int64_t columns = low.lower.columns;
         for (int64_t panel = 0; panel < columns / PANEL; panel++)
-            panel_product(from + rows.begin * stride, stride, rows.end - rows.begin, low.lower, panel, {},
+            panel_product(from + rows.begin * stride, stride, rows.end - rows.begin, low.lower, panel, {}, scratch_.widened,
                           [&](int64_t row, vec(&sums)[VECTORS]) {
                               element *to = buffers_.lowered + (rows.begin + row) * columns + panel * PANEL;
                               for (int v = 0; v < VECTORS; v++) store(to + v * LANES, sums[v]);
@@ -153,7 +154,7 @@ class ChunkRun {
 
     void join(const Matrix &matrix, const LowRank &low, const Range &panels) const {
         for (int64_t panel = panels.begin; panel < panels.end; panel++)
-            panel_product(buffers_.inputs, widths_.hidden, chunk_.rows, matrix, panel, correction(low),
+            panel_product(buffers_.inputs, widths_.hidden, chunk_.rows, matrix, panel, correction(low), scratch_.widened,
                           [&](int64_t row, vec(&sums)[VECTORS]) {
                               element *to = buffers_.joined + row * widths_.joined + panel * PANEL;
                               for (int v = 0; v < VECTORS; v++) store(to + v * LANES, sums[v]);
@@ -174,10 +175,10 @@ class ChunkRun {
         }
     }
 
-    void attend_heads(const Layer &layer, const LayerLowRank &low, const Range &heads, const Scratch &scratch) const {
+    void attend_heads(const Layer &layer, const LayerLowRank &low, const Range &heads) const {
         const Distances &distances = encoder_.distances;
-        const element *position_keys = low.position_keys ? low.position_keys : layer.position_keys;
-        const element *position_queries = low.position_queries ? low.position_queries : layer.position_queries;
+        const weight *position_keys = low.position_keys ? low.position_keys : layer.position_keys;
+        const weight *position_queries = low.position_queries ? low.position_queries : layer.position_queries;
         const int64_t width = encoder_.head_width, group = encoder_.heads / encoder_.key_heads;
         for (int64_t sequence = chunk_.first; sequence < chunk_.last; sequence++) {
             const int64_t start = batch_.offsets[sequence] - chunk_.start;
@@ -191,10 +192,10 @@ class ChunkRun {
                 element *output = buffers_.attended + start * widths_.attended + head * width;
                 if (head / group != laid_out) {
                     laid_out = head / group;
-                    lay_out(key, key + encoder_.key_heads * width, widths_.joined, keys, width, scratch);
+                    lay_out(key, key + encoder_.key_heads * width, widths_.joined, keys, width, scratch_);
                 }
                 const auto attend_by = [&](const DistanceScores *scores) {
-                    attend(query, widths_.joined, length, keys, width, sight, encoder_.scale, scores, scratch, output,
+                    attend(query, widths_.joined, length, keys, width, sight, encoder_.scale, scores, scratch_, output,
                            widths_.attended);
                 };
                 if (!distances.count) {
@@ -203,7 +204,7 @@ class ChunkRun {
                 }
                 const int64_t table = head * distances.count * width;
                 const DistanceScores scores(distances, position_keys + table, position_queries + table, length, keys,
-                                            width, scratch.of_queries, scratch.of_keys);
+                                            width, scratch_.of_queries, scratch_.of_keys);
                 scores.score_keys(key, widths_.joined);
                 attend_by(&scores);
             }
@@ -216,7 +217,7 @@ class ChunkRun {
                  const Range &panels) const {
         float *to = encoder_.pre_norm && !own.weight ? buffers_.states : buffers_.sums;
         for (int64_t panel = panels.begin; panel < panels.end; panel++)
-            panel_product(from, stride, chunk_.rows, matrix, panel, correction(low),
+            panel_product(from, stride, chunk_.rows, matrix, panel, correction(low), scratch_.widened,
                           [&](int64_t row, vec(&sums)[VECTORS]) {
                               const int64_t place = row * widths_.hidden + panel * PANEL;
                               for (int v = 0; v < VECTORS; v++) {
@@ -241,7 +242,7 @@ class ChunkRun {
 
     template <int activation> void widen(const Matrix &matrix, const LowRank &low, const Range &panels) const {
         for (int64_t panel = panels.begin; panel < panels.end; panel++)
-            panel_product(buffers_.inputs, widths_.hidden, chunk_.rows, matrix, panel, correction(low),
+            panel_product(buffers_.inputs, widths_.hidden, chunk_.rows, matrix, panel, correction(low), scratch_.widened,
                           [&](int64_t row, vec(&sums)[VECTORS]) {
                               element *to = buffers_.inner + row * widths_.inner;
                               if (encoder_.gated) { // a panel holds as many columns of the gate beside its own
@@ -271,5 +272,6 @@ class ChunkRun {
     const Encoder &encoder_;
     const Widths &widths_;
     const Buffers buffers_;
+    const Scratch scratch_;
     const Chunk chunk_;
 };

@@ -1,78 +1,88 @@
-// Matrix products over weights laid out in panels: `[columns / PANEL][inner / STEP][PANEL][STEP]`, zeros beyond the
-// end.
+// Matrix products over panels: `[columns / PANEL][inner / step][PANEL][step]`, zeros beyond the end. The step is
+// WEIGHT_STEP for weights, and STEP for elements: the keys and values of attention.
 //
 // A tile of up to ROWS rows and one panel accumulates in registers over the whole inner dimension, always in the same
 // order: a row's numbers do not depend on the rows beside it.
 #pragma once
 
-#include <type_traits>
-
 #include "simd.h"
 
 struct Matrix { // a linear layer's weight in panels, with its bias (zeros where it has none), PANEL-padded
-    const element *panels;
+    const weight *panels;
     const float *bias;
-    int64_t inner;   // what a row of its input holds, a multiple of STEP
+    int64_t inner;   // what a row of its input holds, a multiple of WEIGHT_STEP
     int64_t columns; // a multiple of PANEL
 };
 
 struct Correction { // of low rank, added to a product: `rows` times `panels`, laid out as the product's own weight
     const element *rows = nullptr;
     int64_t stride = 0;
-    const element *panels = nullptr;
+    const weight *panels = nullptr;
     int64_t inner = 0; // 0: none
 };
 
-constexpr int64_t AHEAD =
-    PANEL * STEP * sizeof(element) / 16; // bytes fetched ahead a step: sixteen tiles fetch a panel
+constexpr int64_t AHEAD = PANEL * sizeof(weight) / 16; // bytes fetched ahead an inner element: by 16 tiles a panel
 constexpr int64_t AHEAD_ROWS = 8 * ROWS; // least rows that fetch ahead: fewer wait for memory anyway, and are slowed
 constexpr int64_t LINE = 64;             // bytes of the cache
+constexpr int64_t KEPT_ROWS = 4 * ROWS;  // least rows for which the first tile keeps what it widens for the others
 
-template <int rows, int vectors>
-__attribute__((always_inline)) static inline void multiply(const element *a, int64_t a_stride, const element *panel,
+template <int rows, int vectors, typename Number>
+__attribute__((always_inline)) static inline void multiply(const element *a, int64_t a_stride, const Number *panel,
                                                            int64_t inner, vec (&sums)[rows][vectors],
-                                                           const char *ahead) {
-    for (int64_t k = 0; k < inner; k += STEP) {
-        if (ahead && k / STEP * AHEAD % LINE == 0) __builtin_prefetch(ahead + k / STEP * AHEAD, 0, 2);
-        operand b[vectors];
+                                                           const char *ahead, element *kept = nullptr) {
+    constexpr int step = WIDENED<Number> ? WEIGHT_STEP : STEP;
+    constexpr int parts = WIDENED<Number> ? WEIGHT_STEP : 1;
+    for (int64_t k = 0; k < inner; k += step) {
+        if (ahead && k * AHEAD % LINE == 0) __builtin_prefetch(ahead + k * AHEAD, 0, 2);
+#pragma GCC unroll 2
+        for (int part = 0; part < parts; part++) {
+            operand b[vectors];
 #pragma GCC unroll 8
-        for (int v = 0; v < vectors; v++) b[v] = load_operand(panel + (k * vectors + v * STEP) * LANES);
+            for (int v = 0; v < vectors; v++) b[v] = load_operand(panel + (k * vectors + v * step) * LANES, part);
+            if constexpr (WIDENED<Number>)
+                if (kept)
 #pragma GCC unroll 8
-        for (int row = 0; row < rows; row++) {
-            const operand left = broadcast(a + row * a_stride + k);
+                    for (int v = 0; v < vectors; v++) store(kept + ((k + part) * vectors + v) * LANES, b[v]);
 #pragma GCC unroll 8
-            for (int v = 0; v < vectors; v++) sums[row][v] = multiply_add(left, b[v], sums[row][v]);
+            for (int row = 0; row < rows; row++) {
+                const operand left = broadcast(a + row * a_stride + k + part);
+#pragma GCC unroll 8
+                for (int v = 0; v < vectors; v++) sums[row][v] = multiply_add(left, b[v], sums[row][v]);
+            }
         }
     }
 }
 
-template <int rows, int vectors>
-__attribute__((always_inline)) static inline void product_of(const element *a, int64_t a_stride, const element *panel,
+template <int rows, int vectors, typename Number>
+__attribute__((always_inline)) static inline void product_of(const element *a, int64_t a_stride, const Number *panel,
                                                              int64_t inner, const Correction &correction,
-                                                             const char *ahead, vec (&sums)[rows][vectors]) {
+                                                             const char *ahead, element *kept,
+                                                             vec (&sums)[rows][vectors]) {
     for (int row = 0; row < rows; row++)
         for (int v = 0; v < vectors; v++) sums[row][v] = vec{};
-    multiply<rows, vectors>(a, a_stride, panel, inner, sums, ahead);
+    multiply<rows, vectors>(a, a_stride, panel, inner, sums, ahead, kept);
     multiply<rows, vectors>(correction.rows, correction.stride, correction.panels, correction.inner, sums, nullptr);
 }
 
 // The same out of line. Of sixteen registers whatever finishes the sums would take some away from them.
-template <int rows, int vectors>
-__attribute__((noinline)) static void product_apart(const element *a, int64_t a_stride, const element *panel,
+template <int rows, int vectors, typename Number>
+__attribute__((noinline)) static void product_apart(const element *a, int64_t a_stride, const Number *panel,
                                                     int64_t inner, const Correction &correction, const char *ahead,
-                                                    vec (&result)[rows][vectors]) {
+                                                    element *kept, vec (&result)[rows][vectors]) {
     vec sums[rows][vectors];
-    product_of<rows, vectors>(a, a_stride, panel, inner, correction, ahead, sums);
+    product_of<rows, vectors>(a, a_stride, panel, inner, correction, ahead, kept, sums);
     std::memcpy(result, sums, sizeof sums);
 }
 
-// Rows times a panel, and the correction. `ahead`, where given, is what will be read soon.
-template <int rows, int vectors>
-__attribute__((always_inline)) static inline void tile_product(const element *a, int64_t a_stride, const element *panel,
+// Rows times a panel, and the correction. `ahead`, where given, is what will be read soon; `kept`, where given, takes
+// the panel as elements, if it is widened.
+template <int rows, int vectors, typename Number>
+__attribute__((always_inline)) static inline void tile_product(const element *a, int64_t a_stride, const Number *panel,
                                                                int64_t inner, const Correction &correction,
-                                                               const char *ahead, vec (&sums)[rows][vectors]) {
-    if constexpr (MANY_REGISTERS) product_of<rows, vectors>(a, a_stride, panel, inner, correction, ahead, sums);
-    else product_apart<rows, vectors>(a, a_stride, panel, inner, correction, ahead, sums);
+                                                               const char *ahead, vec (&sums)[rows][vectors],
+                                                               element *kept = nullptr) {
+    if constexpr (MANY_REGISTERS) product_of<rows, vectors>(a, a_stride, panel, inner, correction, ahead, kept, sums);
+    else product_apart<rows, vectors>(a, a_stride, panel, inner, correction, ahead, kept, sums);
 }
 
 // Calls `tile` with the number of rows as a compile-time constant, over `count` rows in nearly equal tiles.
@@ -94,18 +104,25 @@ template <typename Tile> static inline void for_tiles(int64_t count, Tile &&tile
 
 // One panel of `rows x inner` times the matrix; `finish(row, vectors)` takes each row's finished sums, bias added.
 // Meanwhile the next panel is fetched: all weights together fill no core's cache, and the first tile would wait.
+// `widened` has room for a panel of elements, where weights are widened: the numbers are the same.
 template <typename Finish>
 static inline void panel_product(const element *a, int64_t a_stride, int64_t rows, const Matrix &matrix, int64_t panel,
-                                 const Correction &correction, Finish &&finish) {
-    const element *weights = matrix.panels + panel * PANEL * matrix.inner;
-    const element *corrections = correction.panels + panel * PANEL * correction.inner;
+                                 const Correction &correction, element *widened, Finish &&finish) {
+    const weight *weights = matrix.panels + panel * PANEL * matrix.inner;
+    const weight *corrections = correction.panels + panel * PANEL * correction.inner;
     const char *next = (const char *)(weights + PANEL * matrix.inner);
+    element *kept = rows < KEPT_ROWS ? nullptr : widened;
     for_tiles(rows, [&](auto height, int64_t start) {
         vec sums[height()][VECTORS];
-        const char *ahead = rows < AHEAD_ROWS ? nullptr : next + start / ROWS * (matrix.inner / STEP) * AHEAD;
-        const element *low = correction.rows + start * correction.stride;
-        tile_product<height(), VECTORS>(a + start * a_stride, a_stride, weights, matrix.inner,
-                                        {low, correction.stride, corrections, correction.inner}, ahead, sums);
+        const char *ahead = rows < AHEAD_ROWS ? nullptr : next + start / ROWS * matrix.inner * AHEAD;
+        const Correction low{correction.rows + start * correction.stride, correction.stride, corrections,
+                             correction.inner};
+        const auto product = [&](const auto *numbers) {
+            tile_product<height(), VECTORS>(a + start * a_stride, a_stride, numbers, matrix.inner, low, ahead, sums,
+                                            kept);
+        };
+        if (WIDENED<weight> && kept && start) product((const element *)kept);
+        else product(weights);
         for (int row = 0; row < height(); row++) {
             for (int v = 0; v < VECTORS; v++) sums[row][v] += load(matrix.bias + panel * PANEL + v * LANES);
             finish(start + row, sums[row]);

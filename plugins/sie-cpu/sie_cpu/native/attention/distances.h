@@ -21,7 +21,7 @@ class DistanceScores {
   public:
     // `position_keys` and `position_queries` are the head's own tables: `distances.count` columns in panels, `width`
     // inside, and the columns of keys in reverse. Of the sequence's `length` tokens the first `keys` are seen.
-    DistanceScores(const Distances &distances, const element *position_keys, const element *position_queries,
+    DistanceScores(const Distances &distances, const weight *position_keys, const weight *position_queries,
                    int64_t length, int64_t keys, int64_t width, float *of_queries, float *of_keys)
         : distances_(distances), position_keys_(position_keys), position_queries_(position_queries), length_(length),
           keys_(keys), width_(width), middle_(column(0)), of_queries_(of_queries), of_keys_(of_keys),
@@ -85,7 +85,7 @@ class DistanceScores {
 
     // Rows times the panels from column `first` to `last`, written `stride_` apart.
     template <int height>
-    void multiply_panels(const element *from, int64_t stride, const element *table, int64_t first, int64_t last,
+    void multiply_panels(const element *from, int64_t stride, const weight *table, int64_t first, int64_t last,
                          float *to) const {
         for (int64_t column = first; column < last; column += PANEL) {
             vec sums[height][VECTORS];
@@ -96,7 +96,7 @@ class DistanceScores {
     }
 
     const Distances &distances_;
-    const element *const position_keys_, *const position_queries_;
+    const weight *const position_keys_, *const position_queries_;
     const int64_t length_, keys_, width_, middle_;
     float *const of_queries_, *const of_keys_;
     const int64_t first_, last_, stride_;

@@ -12,6 +12,7 @@
 struct Scratch { // a thread's own, for sequences up to the longest
     element *keys, *values, *weights;
     float *scores, *of_queries, *of_keys; // the last two: scores of distances
+    element *widened;                     // a panel of weights, see product.h
 };
 
 // The panels of a matrix `wide` columns wide: `body(column, vectors)` with the number of vectors at compile time.

@@ -16,11 +16,6 @@ LEAST_COSINE = 0.9995
 """What the mean state of a probe sequence must keep of its float32 direction."""
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.05}
 """Largest relative error of a token's states, by the precision computed in."""
-FAST_FLAGS = frozenset({"amx_bf16", "bf16"})
-"""Processor flags that stand for a bfloat16 matrix product faster than float32's (the last one is Arm's)."""
-AVX512_FLAG, FAST_IN_AVX512 = "avx512_bf16", "AuthenticAMD"
-"""The flag of AVX-512's product, and whose processors are fast in it: Intel's start it at a quarter of the rate of the
-float32 product, of which it does the work of two."""
 
 
 class PrecisionLost(Exception):
@@ -36,18 +31,21 @@ class Precision:
     compute: torch.dtype
     """What the runner computes in: on a CPU half precision is judged against float32 weights, and cast after."""
     note: str | None = None
+    runners: frozenset[str] | None = None
+    """Names of the runners that may serve in it; None: every one."""
 
 
-def precisions(asked: str, device: torch.device) -> Iterator[Precision]:
+def precisions(asked: str, device: torch.device, fast_runners: frozenset[str] = frozenset()) -> Iterator[Precision]:
     """Give the precisions to try for a model, best first; the last one is float32, or what an accelerator has.
 
-    On a CPU half precision means bfloat16, and only where the processor multiplies it faster than float32 or the
-    settings insist. On an accelerator the precision is taken as asked, and bfloat16 stands in for a float16 in which
-    the model overflows.
+    On a CPU half precision means bfloat16, and only where the processor multiplies it faster than float32, a runner is
+    fast in it all the same, or the settings insist. On an accelerator the precision is taken as asked, and bfloat16
+    stands in for a float16 in which the model overflows.
 
     Args:
         asked: A key of `DTYPES`.
         device: Where to run.
+        fast_runners: Names of the runners that are fast in bfloat16 on every CPU.
     """
     dtype, single, half = DTYPES[asked], torch.float32, torch.bfloat16
     if dtype is single:
@@ -56,11 +54,12 @@ def precisions(asked: str, device: torch.device) -> Iterator[Precision]:
         yield Precision(dtype, dtype)
         if dtype is torch.float16:
             yield Precision(half, half, "bfloat16 instead of float16")
-    elif reason := why_not_bfloat16():
-        yield Precision(single, single, f"float32 instead of {asked}: {reason}")
     else:
-        yield Precision(single, half, None if dtype is half else f"bfloat16 instead of {asked}")
-        yield Precision(single, single, f"float32 instead of {asked}")
+        reason = why_not_bfloat16()
+        if reason is None or fast_runners:
+            note = None if dtype is half else f"bfloat16 instead of {asked}"
+            yield Precision(single, half, note, fast_runners if reason else None)
+        yield Precision(single, single, f"float32 instead of {asked}" + (f": {reason}" if reason else ""))
 
 
 def least_cosine(states: torch.Tensor, expected: torch.Tensor, lengths: list[int]) -> float:
@@ -86,10 +85,8 @@ def why_not_bfloat16(told: Processor | None = None) -> str | None:
         told: What it tells; None asks this machine's.
     """
     told = processor() if told is None else told
-    if CPU_BFLOAT16.value() == ALWAYS or not FAST_FLAGS.isdisjoint(told.flags):
+    if CPU_BFLOAT16.value() == ALWAYS or told.fast_in_bfloat16:
         return None
-    if AVX512_FLAG not in told.flags:
-        return "this processor has no native bfloat16"
-    if told.vendor == FAST_IN_AVX512:
-        return None
-    return "this processor multiplies bfloat16 at half the rate of float32"
+    if "avx512_bf16" in told.flags:
+        return "this processor multiplies bfloat16 at half the rate of float32"
+    return "this processor has no native bfloat16"

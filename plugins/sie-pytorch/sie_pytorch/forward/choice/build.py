@@ -23,7 +23,7 @@ from sie_pytorch.forward.checkpoint.mapping import MappedFiles
 from sie_pytorch.forward.checkpoint.precision import Precision, PrecisionLost, precisions
 from sie_pytorch.forward.checkpoint.reading import SPARSE_NOTE, EncoderPart, load_model
 from sie_pytorch.forward.choice.built import BuiltRunner, RunnerInfo
-from sie_pytorch.forward.choice.candidates import ATTENTION_BACKENDS, PACKED, Wanted, takes_lora
+from sie_pytorch.forward.choice.candidates import ATTENTION_BACKENDS, PACKED, Wanted, fast_in, takes_lora
 from sie_pytorch.forward.choice.choose import Choice, choose
 from sie_pytorch.forward.choice.trials import Trials
 from sie_pytorch.forward.protocol import NotedRunner, RunnerContext
@@ -77,8 +77,9 @@ def build_runner(
     wanted = Wanted(runner_specs, attention_backend, runner, fills_up, needs_lora)
     place = torch.device(str(device))
     card = card if part is None else replace(card, config=part.config)
-    lost = ""
-    for plan in precisions(precision, place):
+    fast = fast_in(wanted, "bfloat16", card.config.get("model_type", ""), place.type)
+    lost: list[str] = []
+    for plan in precisions(precision, place, fast):
         load = partial(_load, model_folder, card, place, plan, attention_backend, threads, part)
         setup = {
             "device": f"{device} {device.name}",
@@ -89,14 +90,17 @@ def build_runner(
         setup |= {} if part is None else {"part": part.prefix}
         try:
             with device_errors(), torch.inference_mode():
-                trials = Trials(load, wanted)
-                choice = choose(trials, wanted, choices, setup)
-                return _built(card, trials, choice, plan.note and plan.note + lost)
+                asked = wanted.among(plan.runners)
+                trials = Trials(load, asked)
+                choice = choose(trials, asked, choices, setup)
+                return _built(card, trials, choice, plan.note and ": ".join([plan.note, *lost]))
         except PrecisionLost as reason:
-            lost = f": {reason}"
+            lost = [str(reason)]
         except OutOfDeviceMemory as error:
             raise OutOfDeviceMemory(f"{device} has no room for the weights") from error
-    raise ModelLoadError("CONFIG", f"No precision serves this model on {device}{lost}.")
+    raise ModelLoadError(
+        "CONFIG", f"No precision serves this model on {device}{''.join(f': {each}' for each in lost)}."
+    )
 
 
 def _require_backend(wanted: str, specs: Sequence[RunnerSpec]) -> None:

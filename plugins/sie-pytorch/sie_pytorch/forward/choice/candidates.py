@@ -15,6 +15,8 @@ from sie_pytorch.forward.two_parts import in_two_parts, two_sets
 
 ATTENTION_BACKENDS = ("auto", "sdpa", "eager")
 """Those that need no runner which names them."""
+AUTO, PRIORITY = "auto", "priority"
+"""Values of `SIE_RUNNER` that name no runner."""
 PACKED = "packed"
 """The name of the runner that drives transformers' model classes without padding."""
 PADDED = "padded"
@@ -34,6 +36,14 @@ class Wanted:
     """Whether sequences may have tokens that nothing attends to (`key_lengths`)."""
     takes_lora: bool = False
     """Whether it must take LoRA adapters."""
+    pads: bool = True
+    """Whether the padded runner is tried too."""
+
+    def among(self, names: frozenset[str] | None) -> Wanted:
+        """Ask for one of some runners alone; None is all of them."""
+        if names is None:
+            return self
+        return replace(self, specs=[spec for spec in self.specs if spec.name in names], pads=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +74,15 @@ def takes_lora(runner: Runner) -> bool:
     return isinstance(runner, LoraRunner) and bool(runner.linear_shapes)
 
 
+def fast_in(wanted: Wanted, precision: str, model_type: str, device_kind: str) -> frozenset[str]:
+    """Name the runners that may serve a model and are fast in a precision whatever the CPU is fast in."""
+    names = {spec.name for spec in _fit(wanted, model_type, device_kind) if precision in spec.fast_in}
+    return frozenset(names if wanted.runner in (AUTO, PRIORITY) else names & {wanted.runner})
+
+
 def registered(wanted: Wanted, model_type: str, device_kind: str) -> list[Candidate]:
     """List the registered runners that may serve a model, less the padded: one asked for by name, then by priority."""
-    fit = [
-        spec
-        for spec in wanted.specs
-        if spec.interface == INTERFACE
-        and spec.name != PADDED
-        and spec.serves(model_type, device_kind, wanted.attention_backend)
-    ]
+    fit = [spec for spec in _fit(wanted, model_type, device_kind) if spec.name != PADDED]
     fit.sort(key=lambda spec: (spec.name != wanted.runner, -spec.priority, spec.name))
     return [
         Candidate(spec.name, partial(_load_target, spec), wanted.attention_backend, wanted.takes_lora) for spec in fit
@@ -81,6 +91,8 @@ def registered(wanted: Wanted, model_type: str, device_kind: str) -> list[Candid
 
 def padded(wanted: Wanted, *, fused: bool) -> Iterator[Candidate]:
     """List the padded runners, ever more careful; `fused`: whether the model's class takes PyTorch's own attention."""
+    if not wanted.pads:
+        return
     if wanted.attention_backend != "eager" and fused:
         yield Candidate(PADDED, PaddedRunner, "sdpa", wanted.takes_lora)
         yield Candidate(f"{PADDED} (eager)", PaddedRunner, "eager", wanted.takes_lora)
@@ -93,6 +105,14 @@ def of_other_versions(wanted: Wanted) -> list[str]:
     """Say which runners were written for another version of the interface, and the remedy."""
     told = ((spec.name, other_version(spec)) for spec in wanted.specs)
     return [f"not {name}: {problem}" for name, problem in told if problem]
+
+
+def _fit(wanted: Wanted, model_type: str, device_kind: str) -> list[RunnerSpec]:
+    return [
+        spec
+        for spec in wanted.specs
+        if spec.interface == INTERFACE and spec.serves(model_type, device_kind, wanted.attention_backend)
+    ]
 
 
 def _load_target(spec: RunnerSpec, context: RunnerContext) -> Runner:

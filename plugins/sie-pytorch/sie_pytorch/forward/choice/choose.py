@@ -11,8 +11,10 @@ import transformers
 from sie_core.contracts import KeptChoice, KeptChoices
 from sie_pytorch.forward.choice.candidates import (
     ATTENTION_BACKENDS,
+    AUTO,
     PACKED,
     PADDED,
+    PRIORITY,
     Candidate,
     Wanted,
     padded,
@@ -23,8 +25,6 @@ from sie_pytorch.forward.choice.trials import Proven, Trials
 
 ABOUT = "runner"
 """What the choice is kept as."""
-AUTO, PRIORITY = "auto", "priority"
-"""Values of `SIE_RUNNER` that name no runner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,8 @@ def choose(trials: Trials, wanted: Wanted, kept: KeptChoices | None, setup: dict
     fast = registered(wanted, trials.config.model_type, trials.device.type)
     last = list(padded(wanted, fused=trials.fused))
     named = wanted.runner != AUTO or wanted.attention_backend not in ATTENTION_BACKENDS
-    if named or kept is None or all(each.name == PACKED for each in fast):
+    alone = len(fast) + len(last) == 1
+    if named or alone or kept is None or all(each.name == PACKED for each in fast):
         order = [*last, *fast] if wanted.runner == PADDED else [*fast, *last]
         if wanted.runner not in (AUTO, PRIORITY, *(each.name for each in order)):
             trials.refused.append(
