@@ -124,9 +124,9 @@ def test_a_winner_that_no_longer_proves_itself_is_displaced_by_a_new_race(
 
 
 def test_a_runner_that_fails_while_it_is_timed_costs_only_itself(load: Callable[..., BuiltRunner]) -> None:
-    chosen = load([spec("FailsOnLongBatches", priority=5), *PACKED])
+    chosen = load([spec("FailsWhenTimed", priority=5), *PACKED])
     assert chosen.info.name == "packed"
-    assert "not FailsOnLongBatches: it failed with NotImplementedError on long batches" in chosen.info.reason
+    assert "not FailsWhenTimed: it failed with NotImplementedError on long batches" in chosen.info.reason
 
 
 def test_the_padded_runner_races_where_packed_is_refused(
