@@ -13,13 +13,13 @@ import secrets
 import time
 import zlib
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sie_core.cluster.configs.client import MOST_EXPORT_BYTES
 from sie_core.cluster.subjects import SNAPSHOTS
+from sie_core.concurrency.loop import call_soon
 from sie_core.concurrency.threads import on_thread
 from sie_core.contracts import InferenceError, QueueError, QueueTransport
 
@@ -110,8 +110,7 @@ class SnapshotKeeper:
 
     def changed(self) -> None:
         """Have the export written soon. Called from any thread."""
-        with suppress(RuntimeError):  # the loop is closed: the process ends
-            self._loop.call_soon_threadsafe(self._changed.set)
+        call_soon(self._loop, self._changed.set)
 
     async def run(self) -> None:
         """Write whenever there was a change, until cancelled."""

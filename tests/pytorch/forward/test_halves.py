@@ -55,7 +55,8 @@ def test_runners_that_pack_weights_take_them_from_halves_as_from_float32(
     ]
     assert runners[0].info.name == runners[1].info.name
     states, expected = (forward(runner, batch_for("bert")) for runner in runners)
-    assert torch.equal(states, expected)
+    # PyTorch looks up tables that lie in halves, the kernels those in float32: their norms round otherwise.
+    assert torch.allclose(states, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(

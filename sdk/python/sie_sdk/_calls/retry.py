@@ -77,7 +77,14 @@ class Retries:
                 return self._pause(failure, _pause_of("RATE_LIMITED"))
             case Failure(status=503, code="QUEUE_FULL"):
                 return self._pause(failure, _pause_of("QUEUE_FULL"))
-            case Failure(status=503, code="QUEUE_UNAVAILABLE" | "MODEL_NOT_LOADED" | "transport_failure"):
+            case Failure(
+                status=503,
+                code="QUEUE_UNAVAILABLE"
+                | "MODEL_NOT_LOADED"
+                | "CONFIG_STANDBY"
+                | "CONFIG_STORE_UNAVAILABLE"
+                | "transport_failure",
+            ):
                 # Such a server may be gone for good: only its own word that it returns is worth a wait.
                 return self._pause(failure, 0.0, allowed=failure.retry_after_s is not None)
             case Failure(status=504):
