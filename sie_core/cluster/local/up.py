@@ -153,7 +153,9 @@ async def _started(
 
 
 def workers_up(url: str) -> int:
-    """Count the workers that take work, as the gateway tells; 0 where it does not."""
+    """Count the workers that take work, as the gateway tells; 0 where it does not, or has no configs yet."""
+    if ask(f"{url}/readyz", timeout_s=2) is None:
+        return 0
     try:
         workers = orjson.loads(ask(f"{url}/health", timeout_s=2) or b"{}").get("workers", ())
     except orjson.JSONDecodeError:
