@@ -97,3 +97,9 @@ def service() -> SmallService:
 def url(service: SmallService) -> Iterator[str]:
     with service.serving() as url:
         yield url
+
+
+@pytest.fixture
+async def transport() -> AsyncIterator[QueueTransport]:
+    async with connected(settings_of("http://127.0.0.1:9")) as transport:
+        yield transport

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -15,17 +14,10 @@ from sie_core.cluster.messages.frames import encode
 from sie_core.cluster.messages.status import WorkerStatus, encode_status
 from sie_core.cluster.subjects import FACTS, health_subject
 from sie_core.contracts import KeyValue, Message, ModelInfo, QueueTransport
-from tests.cluster.configs.conftest import connected, settings_of
 from tests.cluster.configs.registries import registry_of, text_of
 
 TEXTS = {"org/a": text_of("org/a"), "org/b": text_of("org/b")}
 LOADED = ModelInfo("org/a", ("text",), ("dense",), {"dense": 384}, "loaded", 512, operations=("encode", "score"))
-
-
-@pytest.fixture
-async def transport() -> AsyncIterator[QueueTransport]:
-    async with connected(settings_of("http://127.0.0.1:9")) as transport:
-        yield transport
 
 
 @pytest.fixture

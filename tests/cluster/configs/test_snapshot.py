@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
 
 import pytest
 
 from sie_core.cluster.configs.snapshot import HEAD, PART_BYTES, read_snapshot, write_snapshot
 from sie_core.cluster.subjects import SNAPSHOTS
 from sie_core.contracts import KeyValue, QueueError, QueueTransport
-from tests.cluster.configs.conftest import connected, settings_of
 
 LARGE = random.Random(1).randbytes(3 * PART_BYTES)
-
-
-@pytest.fixture
-async def transport() -> AsyncIterator[QueueTransport]:
-    async with connected(settings_of("http://127.0.0.1:9")) as transport:
-        yield transport
 
 
 @pytest.fixture
