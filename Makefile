@@ -23,7 +23,7 @@ else
 export TORCH_INSTALL := python -m pip install -q torch==$(TORCH_VERSION)
 endif
 
-.PHONY: help serve test check docs bench bench-gpu sanitize wheel-cpu soak soak-attacks soak-faults clean
+.PHONY: help serve test check docs bench bench-gpu sanitize wheel-cpu images soak soak-attacks soak-faults clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
@@ -55,9 +55,9 @@ check: .venv/.kernels ## format, lint, types, import contract
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-# Folders whose tests two workers run side by side, the longest file first. The others start servers and clusters, or
-# measure times: they run one by one.
-PARALLEL := $(addprefix tests/,verification api batching cache catalog cli concurrency config_service/api cpu docs flash fuzz gliner \
+# Folders whose tests two workers run side by side, the longest file first. The others start model servers and clusters,
+# or measure times: they run one by one.
+PARALLEL := $(addprefix tests/,verification api batching bundling cache catalog cli concurrency config_service cpu docs flash fuzz gliner \
   memory objectstore packaging plugins postprocess pytorch queue sdk sentence_transformers stores text)
 
 test: check ## everything: the checks, then every test (TESTS="tests/engine -k drain")
@@ -90,6 +90,15 @@ sanitize: .venv/.kernels ## the compiled kernels under sanitizers, over encoders
 wheel-cpu: .venv/.kernels .hatch/auditwheel/.stamp ## sie-cpu as a manylinux wheel in dist/, checked by auditwheel
 	rm -rf dist/built && $(BIN)/python -m pip wheel -q --no-deps --no-build-isolation plugins/sie-cpu -w dist/built
 	export PATH="$(CURDIR)/.hatch/auditwheel/bin:$$PATH"; auditwheel repair --wheel-dir dist dist/built/sie_cpu-*.whl && auditwheel show dist/sie_cpu-*manylinux*.whl
+
+# Locks want uv (`pip install uv`), images docker, podman or buildah.
+images: ARGS := $(or $(ARGS),default gliner images/gateway)
+images: .venv/.kernels ## images of the bundles, and of the gateway (ARGS="default")
+	$(BIN)/python -c 'from pathlib import Path; from sie_core.bundling.building import build_wheels; build_wheels(Path(), Path("dist/wheels"))'
+	set -e; for each in $(ARGS); do \
+	  $(BIN)/sie bundle lock $$each --platform cpu --wheels dist/wheels --out dist/bundles/$${each##*/}; \
+	  $(BIN)/sie bundle build $$each --locks dist/bundles/$${each##*/} $$([ $$each = images/gateway ] && echo --program gateway); \
+	done
 
 soak: .venv/.kernels ## ten minutes at work: what grows (ARGS="--minutes 10"); then many models under a limit that holds few
 	$(BIN)/python -m tests.soak.growth $(ARGS)

@@ -26,7 +26,9 @@ ECOSYSTEM = frozenset({"SIE_BASE_URL", "SIE_API_KEY"})
 """Variables of the client, which a server's environment may hold."""
 
 Names = Annotated[tuple[str, ...], NoDecode]
+Secrets = Annotated[tuple[SecretStr, ...], NoDecode]
 
+_PROFILE = r"^[A-Za-z0-9][A-Za-z0-9_\-]*$"
 _NOT_OF_THE_BROKER = frozenset({"nats_url", "nats_config_trusted_producers"})
 """Fields named `nats_…` that are no options of a queue transport."""
 
@@ -97,6 +99,9 @@ class Settings(BaseSettings):
     # Weights
     local_cache: Path | None = Field(
         None, description="Local weight cache in the Hub's layout; unset: the `hub` folder of `HF_HOME`."
+    )
+    baked_weights: Path | None = Field(
+        None, description="Folder of weights in the Hub's layout that an image brings: asked first, never written to."
     )
     hf_fallback: bool = Field(True, description="Whether the Hugging Face Hub may be asked after the other tiers.")
     cluster_cache: str | None = Field(
@@ -237,12 +242,26 @@ class Settings(BaseSettings):
         None, description="Folder of the config service's bundles; unset: those that the installation holds."
     )
     admin_token: SecretStr | None = Field(
-        None, description="Token that may write configs; gateways and workers are not given it."
+        None,
+        description="Token that may write configs and, where clients need tokens, change pools: for the config service "
+        "and gateways, not for workers.",
     )
     config_read_token: SecretStr | None = Field(
         None, description="Token that may read configs, export included: what gateways and workers have."
     )
-    auth_token: SecretStr | None = Field(None, description="Token that may read configs, but not the export.")
+    auth_mode: Literal["none", "token", "static"] = Field(
+        "none",
+        description="Who may call a server, gateway or worker: `none` = everybody, `token` = who sends a bearer token "
+        "of `SIE_AUTH_TOKEN` or `SIE_AUTH_TOKENS`; `static` is another name of `token`.",
+    )
+    auth_token: SecretStr | None = Field(
+        None,
+        description="Token of clients; at a config service it may read configs, but not the export.",
+    )
+    auth_tokens: Secrets = Field((), description="Comma-separated tokens of clients, beside `SIE_AUTH_TOKEN`.")
+    auth_exempt_operational: bool = Field(
+        False, description="Whether `/health`, `/metrics` and WebSockets answer without a token, as probes always do."
+    )
     deployment_env: str | None = Field(
         None,
         description="`prod` or `production`: a config service without tokens answers nobody. Else, without tokens, "
@@ -272,6 +291,18 @@ class Settings(BaseSettings):
     )
     gateway_max_concurrent_requests: int = Field(
         4096, ge=1, description="Requests a gateway admits at once; beyond it 503 QUEUE_FULL."
+    )
+
+    gateway_configured_gpus: Names = Field(
+        (),
+        description="Comma-separated machine profiles that can be scaled up, as `l4, a100-80gb`: clients may ask for "
+        "them, and for those of living workers.",
+    )
+
+    pool_lease_s: float = Field(
+        1200.0,
+        ge=1,
+        description="Seconds after which a resource pool that nobody renews ends; the same at all gateways.",
     )
 
     # Worker
@@ -307,8 +338,33 @@ class Settings(BaseSettings):
     worker_id: str | None = Field(
         None, pattern=r"^[A-Za-z0-9._\-]+$", description="Name of a worker; unset: the host's and the process's."
     )
+    machine_profile: str | None = Field(
+        None,
+        pattern=_PROFILE,
+        description="Machine profile of a worker or standalone server, such as `l4-spot`: what clients ask for by "
+        "`gpu`. Unset: a worker takes what asks for none, and a server goes by `SIE_GPU_TYPE`.",
+    )
+    gpu_type: str | None = Field(
+        None, pattern=_PROFILE, description="GPU of this machine, such as `l4` or `a100-80gb`; unset: detected."
+    )
+    gpu_count: int | None = Field(
+        None, ge=0, description="GPUs that a worker advertises; unset: 1 where it has a GPU type or machine profile."
+    )
+    pool_admission_enabled: bool = Field(
+        True,
+        description="Whether a worker that was given to a resource pool serves that pool's work alone; `false`: it "
+        "serves what belongs to no pool.",
+    )
+    gateway_url: str | None = Field(
+        None,
+        description="A gateway that a sidecar asks for the resource pool of its worker where it may not read the "
+        "broker's store.",
+    )
     worker_ping_interval_ms: int = Field(
         2000, ge=100, description="Milliseconds between two looks of a sidecar at its adapter process."
+    )
+    worker_readyz_stale_mult: float = Field(
+        3.0, ge=1, description="Pings that an adapter process may leave unanswered until its sidecar is not ready."
     )
     health_publish_interval_ms: int = Field(
         5000, ge=100, description="Milliseconds between two heartbeats of a worker or gateway."
@@ -357,10 +413,11 @@ class Settings(BaseSettings):
     def _path_or_url(cls, value: Any) -> Any:
         return Path(value) if isinstance(value, str) and "://" not in value else value
 
-    @field_validator("admin_token", "config_read_token", "auth_token")
+    @field_validator("admin_token", "config_read_token", "auth_token", "auth_tokens")
     @classmethod
-    def _sendable(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and not re.fullmatch(r"[!-~]+", value.get_secret_value()):
+    def _sendable(cls, value: SecretStr | tuple[SecretStr, ...] | None) -> SecretStr | tuple[SecretStr, ...] | None:
+        tokens = value if isinstance(value, tuple) else (value,)
+        if not all(token is None or re.fullmatch(r"[!-~]+", token.get_secret_value()) for token in tokens):
             raise ValueError("a token is printable ASCII without blanks and line ends")
         return value
 
@@ -374,13 +431,20 @@ class Settings(BaseSettings):
     def _hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return _each_like(value, r"\*|(\*\.)?[a-z0-9_\-]+(\.[a-z0-9_\-]+)*", "`sie.example.com`, without a port")
 
+    @field_validator("gateway_configured_gpus")
+    @classmethod
+    def _profiles(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return _each_like(value, r"[a-z0-9][a-z0-9_\-]*", "`a100-80gb`")
+
     @field_validator(
         "cors_origins",
         "allowed_hosts",
+        "gateway_configured_gpus",
         "model_filter",
         "preload_models",
         "pinned_models",
         "nats_config_trusted_producers",
+        "auth_tokens",
         "plugins",
         "plugins_blocked",
         mode="before",

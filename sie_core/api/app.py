@@ -20,14 +20,16 @@ from sie_core.api.inference.direct import DirectApp, DirectRoutes
 from sie_core.api.inference.handler import inference_router
 from sie_core.api.openapi import page
 from sie_core.api.openapi.document import build_openapi
-from sie_core.api.ops import health, metrics, models, plugins, status
+from sie_core.api.ops import cluster_status, health, metrics, models, plugins, status
 from sie_core.api.ops.metrics import HttpMetrics
+from sie_core.api.pools import routes as pool_routes
 from sie_core.api.routes import inference_routes
 from sie_core.api.tei import lookups as tei_lookups
-from sie_core.contracts import InferenceBackend, InferenceError
+from sie_core.auth import Auth
+from sie_core.contracts import FleetBackend, InferenceBackend, InferenceError, PoolLeases
 from sie_core.settings import Settings
 
-SOCKETS = frozenset({status.PATH.encode()})
+SOCKETS = frozenset({status.PATH.encode(), cluster_status.PATH.encode()})
 """The paths that speak WebSocket."""
 
 
@@ -38,7 +40,9 @@ def create_app(
     registry: CollectorRegistry | None = None,
     gate: Gate | None = None,
     machine_profile: str | None = None,
+    places_requests: bool = False,
     browsers: Browsers | None = None,
+    pools: PoolLeases | None = None,
 ) -> FastAPI:
     """Build the application.
 
@@ -48,12 +52,19 @@ def create_app(
         registry: The metrics that `/metrics` shows; the API registers its own there. None makes a new one.
         gate: Admits inference requests; its owner closes it to drain. None makes one with the limits of `settings`.
         machine_profile: The machine that this server is, for clients that ask for one.
+        places_requests: Whether the backend finds workers of the machine profile and the pool that a client asks for.
         browsers: Which web pages may call, under which host names. None takes the origins of `settings` and any name;
             the names depend on the address that is listened on.
+        pools: Leases workers; None where there are none to lease.
+
+    Raises:
+        SettingsError: Clients need tokens, and there are none.
     """
     gate = gate or Gate.of(settings)
     browsers = browsers or Browsers(settings.cors_origins)
-    api = Api(backend, settings, gate, registry or CollectorRegistry(), machine_profile, browsers)
+    registry = registry or CollectorRegistry()
+    auth = Auth.of(settings)
+    api = Api(backend, settings, gate, registry, machine_profile, places_requests, browsers, auth)
     inference = inference_router(api, inference_routes())
     lookups = [group.router(api) for group in (models, plugins, health, metrics, tei_lookups)]
     http_metrics = HttpMetrics(api.registry)
@@ -69,10 +80,12 @@ def create_app(
     )
     if isinstance(backend, FleetConfigs):
         lookups.append(configs.router(api, backend))
+    lookups.append(pool_routes.no_pools() if pools is None else pool_routes.router(api, pools))
     routers = [inference, *lookups, page.router(app)]
     for router in routers:
         app.include_router(router)
-    app.include_router(status.router(api))
+    socket = cluster_status.route_of(api, backend) if isinstance(backend, FleetBackend) else status.route_of(api)
+    app.router.routes.append(socket)
     app.add_exception_handler(InferenceError, errors.on_inference_error)
     app.add_exception_handler(HTTPException, errors.http_error_handler(routers))
     app.add_middleware(RequestMiddleware, api=api, metrics=http_metrics)

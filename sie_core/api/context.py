@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from sie_core.api.http.browsers import Browsers
 from sie_core.api.http.gate import Gate
 from sie_core.api.http.offload import BodyThreads
+from sie_core.auth import Auth
 from sie_core.contracts import InferenceBackend
 from sie_core.settings import Settings
 
@@ -25,8 +26,12 @@ class Api:
     registry: CollectorRegistry
     machine_profile: str | None = None
     """The value that `X-SIE-MACHINE-PROFILE` must have; None where the server has no machine profile."""
+    places_requests: bool = False
+    """Whether the backend has workers of several machine profiles and resource pools, and finds those asked for."""
     browsers: Browsers = field(default_factory=Browsers)
     """Which web pages may call, under which host names."""
+    auth: Auth = field(default_factory=Auth)
+    """Which clients may call."""
     body_threads: BodyThreads = field(default_factory=BodyThreads)
     """The threads that read and write large bodies."""
     instance: str = field(default_factory=lambda: secrets.token_hex(32))

@@ -10,12 +10,13 @@ from sie_core.cache.chain import (
     weight_request,
 )
 from sie_core.cache.disk.cache import DiskCache, DiskLimits, cache_folder
-from sie_core.cache.disk.tier import LOCAL_TIER, LocalTier
+from sie_core.cache.disk.tier import BAKED_TIER, LOCAL_TIER, LocalTier
 from sie_core.cache.hub.tier import HUB_TIER, HubTier
 from sie_core.cache.packages import PACKAGES_TIER, PackagesTier
 from sie_core.cache.store.tier import CLUSTER_TIER, ClusterTier
 
 __all__ = [
+    "BAKED_TIER",
     "CLUSTER_TIER",
     "HUB_TIER",
     "LOCAL_TIER",

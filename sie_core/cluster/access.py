@@ -8,6 +8,8 @@ from sie_core.cluster.subjects import (
     EVERY_CONFIG,
     EVERY_HEALTH,
     FACTS,
+    HEALTH_WANTED,
+    POOLS,
     SNAPSHOTS,
     cancel_subject,
     dead_queue,
@@ -30,13 +32,14 @@ def gateway_access(pools: Sequence[str], name: str | None = None) -> Access:
         pools: The queue pools.
         name: Of the gateway; None for a user that all gateways share, who may read one another's inboxes.
     """
+    told = (needed_subject, cancel_subject, gateways_subject)
     return Access(
         user_name(GATEWAY, name),
-        sends=tuple(subject(pool) for subject in (needed_subject, cancel_subject, gateways_subject) for pool in pools),
+        sends=(*(subject(pool) for subject in told for pool in pools), HEALTH_WANTED),
         hears=(EVERY_HEALTH, EVERY_CONFIG),
         answers=(WORKER,),
         fills=queues(pools),
-        keeps=(FACTS,),
+        keeps=(FACTS, POOLS),
         reads=(SNAPSHOTS,),
     )
 
@@ -50,11 +53,18 @@ def worker_access(pool: str, name: str | None = None) -> Access:
     """
     return Access(
         user_name(WORKER, name),
-        sends=(EVERY_HEALTH if name is None else health_subject(name),),
-        hears=(needed_subject(pool), cancel_subject(pool), gateways_subject(pool), EVERY_CONFIG),
+        sends=(EVERY_HEALTH if name is None else health_subject(name), HEALTH_WANTED),
+        hears=(
+            needed_subject(pool),
+            cancel_subject(pool),
+            gateways_subject(pool),
+            EVERY_HEALTH,
+            HEALTH_WANTED,
+            EVERY_CONFIG,
+        ),
         answers=(GATEWAY,),
         pulls=(work_queue(pool),),
-        reads=(SNAPSHOTS,),
+        reads=(SNAPSHOTS, POOLS),
     )
 
 

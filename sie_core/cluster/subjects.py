@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import re
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from sie_core.cluster.messages.work import subject
 from sie_core.contracts import ConsumerSettings, QueueSettings
 
+DEFAULT_RESOURCE_POOL = "default"
+"""The capacity that nobody leased."""
+ANY_PROFILE = "any"
+"""In place of a machine profile: workers of each may answer."""
+BUCKETS = 16
+"""Of the LoRA adapters of one model: names that clients invent make no more keys than that."""
+SHARED, SHARED_KEYS = "~", 8
+"""In place of the model: a subject that keys share. Each resource pool, profile and bundle has so many."""
+MOST_KEYS = 900
+"""Consumers of a queue whose keys have subjects of their own; the broker takes 1 000."""
+KEY_IDLE_S = 600.0
+"""A consumer that nobody pulls from is removed after so long."""
 MOST_AGE_S = 900.0
 """No message stays longer, whatever its own time to live."""
+MOST_OF_POOL, MOST_OF_SUBJECT = 100_000, 32_768
+"""Messages in the queue of a pool, and of one subject. Gateways refuse requests before the broker refuses messages."""
 MOST_SUBJECT = 512
 """Characters of a subject that a peer names."""
 _TOKEN = r"[!-)+-\-/-=?-~]+"
@@ -18,10 +32,45 @@ _TOKEN = r"[!-)+-\-/-=?-~]+"
 _PLAIN = re.compile(rf"{_TOKEN}(?:\.{_TOKEN}){{2,}}")
 
 
-@lru_cache(maxsize=16_384)
-def work_subject(model: str, pool: str, bundle: str) -> str:
-    """Name the subject of a model's work. Resource pool, machine profile and bucket are the defaults."""
-    return subject("sie", "work", pool, "default", "any", bundle, model, "0")
+def work_subject(
+    model: str,
+    pool: str,
+    bundle: str,
+    *,
+    resource_pool: str = DEFAULT_RESOURCE_POOL,
+    profile: str = ANY_PROFILE,
+    lora: str | None = None,
+) -> str:
+    """Name the subject of a model's work, or of that of some of its LoRA adapters: a key that workers pull."""
+    return _work_subject(pool, resource_pool, profile, bundle, model, bucket_of(lora))
+
+
+_work_subject = lru_cache(maxsize=16_384)(partial(subject, "sie", "work"))
+
+
+def bucket_of(lora: str | None) -> str:
+    """Name the bucket of a LoRA adapter; "0" without one."""
+    return "0" if lora is None else str(1 + _spread(lora) % BUCKETS)
+
+
+def work_prefix(pool: str, bundle: str, resource_pool: str = DEFAULT_RESOURCE_POOL, profile: str = ANY_PROFILE) -> str:
+    """Give what the subjects of all models' work begin with."""
+    return subject("sie", "work", pool, resource_pool, profile, bundle) + "."
+
+
+def shared_subject(work: str) -> str:
+    """Name the subject that takes a key's work where a queue has no room for its consumer."""
+    prefix = ".".join(work.split(".")[:-2])
+    return f"{prefix}.{SHARED}.{1 + _spread(work) % SHARED_KEYS}"
+
+
+def is_shared(work: str) -> bool:
+    """Whether keys share a subject; the heads of what comes by it name the models."""
+    return work.split(".")[-2] == SHARED
+
+
+def _spread(name: str) -> int:
+    return int.from_bytes(hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=4).digest())
 
 
 def work_queue(pool: str) -> QueueSettings:
@@ -29,6 +78,8 @@ def work_queue(pool: str) -> QueueSettings:
     return QueueSettings(
         name="-".join(("sie", "work", subject(pool))),
         subjects=(subject("sie", "work", pool) + ".>",),
+        max_messages=MOST_OF_POOL,
+        max_messages_per_subject=MOST_OF_SUBJECT,
         max_age_s=MOST_AGE_S,
     )
 
@@ -50,17 +101,18 @@ def dead_queue(pool: str) -> QueueSettings:
 
 
 def work_consumer(pool: str, work: str, ack_wait_s: float, max_deliver: int) -> ConsumerSettings:
-    """Describe the consumer of one model's work, whatever its bucket.
+    """Describe the consumer of one key's work.
 
     Args:
         pool: The queue pool.
-        work: From `work_subject`.
+        work: From `work_subject` or `shared_subject`.
         ack_wait_s: See `ConsumerSettings`.
         max_deliver: See `ConsumerSettings`.
     """
-    pattern = work.rpartition(".")[0] + ".*"
-    name = "w-" + hashlib.blake2b(pattern.encode(), digest_size=12).hexdigest()
-    return ConsumerSettings(work_queue(pool).name, name, pattern, ack_wait_s=ack_wait_s, max_deliver=max_deliver)
+    name = "w-" + hashlib.blake2b(work.encode(), digest_size=12).hexdigest()
+    return ConsumerSettings(
+        work_queue(pool).name, name, work, ack_wait_s=ack_wait_s, max_deliver=max_deliver, idle_s=KEY_IDLE_S
+    )
 
 
 def needed_subject(pool: str) -> str:
@@ -84,6 +136,9 @@ def health_subject(worker: str) -> str:
 
 
 EVERY_HEALTH = "sie.health.*"
+HEALTH_WANTED = "sie.health-wanted"
+"""The broadcast of a peer that wants a heartbeat now: of every worker or, with its status, of the one that the payload
+names."""
 EVERY_CONFIG = "sie.config.>"
 """Changes of model configs, told by the config service alone."""
 ALL_MODELS = "sie.config.models._all"
@@ -93,6 +148,8 @@ SNAPSHOTS = "sie-configs"
 """The key-value store of the config service's last export."""
 FACTS = "sie-facts"
 """The key-value store of what workers found out about models."""
+POOLS = "sie-pools"
+"""The key-value store of resource pools, and of which worker is whose."""
 
 
 def config_subject(bundle: str) -> str:

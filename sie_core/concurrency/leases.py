@@ -9,6 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from sie_core.concurrency.loop import call_soon
+from sie_core.concurrency.tasks import within
 
 
 class Leases:
@@ -52,12 +53,7 @@ class Leases:
 
     async def idle_within(self, wait_s: float | None) -> bool:
         """Wait until no lease is held; False where one still is after `wait_s` seconds. None waits without limit."""
-        try:
-            async with asyncio.timeout(wait_s):
-                await self.idle()
-        except TimeoutError:
-            return False
-        return True
+        return await within(self.idle(), wait_s)
 
     def _released(self) -> None:
         with self._lock:

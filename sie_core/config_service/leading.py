@@ -57,10 +57,10 @@ class Leadership:
         """Whether it was given up because the store is damaged."""
 
     def start(self) -> None:
-        """Try once to take it, and begin.
+        """Try once to take it, and begin; a store that cannot be reached is tried again and again.
 
         Raises:
-            ObjectStoreError: The store failed.
+            ObjectStoreError: The store refuses this process, or is not there.
             LeaseDamaged: The object is no lease.
             StoreDamaged: The store does not hold what the lease names.
         """
@@ -69,8 +69,10 @@ class Leadership:
         except LeaseLost as error:
             self._tell(str(error))
         except ObjectStoreError as error:
-            told = f"SIE_CONFIG_STORE_DIR: {error}. Name a folder or a bucket that this process may read and write."
-            raise ObjectStoreError(error.failure, told) from error
+            if error.failure != "UNAVAILABLE":
+                told = f"SIE_CONFIG_STORE_DIR: {error}. Name a folder or a bucket that this process may read and write."
+                raise ObjectStoreError(error.failure, told) from error
+            self._tell(str(error))
         self._thread.start()
 
     def stop(self) -> None:

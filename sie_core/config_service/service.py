@@ -111,12 +111,12 @@ class ConfigService:
         return self._held.sources()
 
     def start(self) -> None:
-        """Lead, or stand by while another does.
+        """Lead, or stand by while another does or the store cannot be reached.
 
         Raises:
             StoreDamaged: The store does not hold what it should.
             LeaseDamaged: Nor does its lease.
-            ObjectStoreError: The store failed.
+            ObjectStoreError: The store refuses this process, or is not there.
         """
         if self._lease is not None:
             self._leadership.start()

@@ -12,6 +12,7 @@ from sie_core.contracts.backend.inference import (
     Timing,
     Usage,
 )
+from sie_core.contracts.backend.pools import PoolLeases, PoolSpec, PoolState, PoolView, PoolWorker
 from sie_core.contracts.backend.requests import (
     InferenceRequest,
     InputType,
@@ -28,6 +29,7 @@ from sie_core.contracts.backend.requests import (
 from sie_core.contracts.backend.status import (
     EngineStatus,
     FleetBackend,
+    FleetModel,
     LoadStatus,
     ModelStatus,
     StageStatus,
@@ -152,6 +154,7 @@ __all__ = [
     "Entry",
     "FamilyUnfitError",
     "FleetBackend",
+    "FleetModel",
     "Health",
     "HeldModel",
     "InferenceBackend",
@@ -199,6 +202,11 @@ __all__ = [
     "PinnedFile",
     "PluginError",
     "PluginSetting",
+    "PoolLeases",
+    "PoolSpec",
+    "PoolState",
+    "PoolView",
+    "PoolWorker",
     "Postprocessor",
     "Priority",
     "Processor",

@@ -1,8 +1,8 @@
-"""Built-in plugin: the weight tier `local`: the local disk, asked first."""
+"""Built-in plugin: the weight tiers `baked` and `local`: folders of the local disk, asked first."""
 
 from __future__ import annotations
 
-from sie_core.cache import LOCAL_TIER
+from sie_core.cache import BAKED_TIER, LOCAL_TIER
 from sie_core.contracts import CONTRACT_VERSION, WeightTierFactory
 from sie_core.hookspecs import hookimpl
 
@@ -11,5 +11,5 @@ __all__ = ["CONTRACT_VERSION", "sie_weight_tiers"]
 
 @hookimpl
 def sie_weight_tiers() -> list[WeightTierFactory]:
-    """Register the tier `local`."""
-    return [LOCAL_TIER]
+    """Register the tiers `baked` and `local`."""
+    return [BAKED_TIER, LOCAL_TIER]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 
 from sie_core.batching.checked import make_policy
@@ -12,13 +11,12 @@ from sie_core.cache import WeightChain, build_chain
 from sie_core.catalog import Catalog, build_catalog, look
 from sie_core.catalog.configs.snapshot import listed_id
 from sie_core.catalog.sightings import Sightings
-from sie_core.contracts import Device, MemoryLimits
+from sie_core.contracts import MemoryLimits
 from sie_core.cpu_budget import compute_threads, cpu_budget
-from sie_core.engine.device.selection import choose_device, require_attention_backend, require_runner
-from sie_core.engine.engine import Engine, Parts
+from sie_core.engine.engine import Engine
 from sie_core.engine.metrics import EngineMetrics
 from sie_core.engine.models.record import Registry
-from sie_core.engine.pipeline.pipeline import Pipeline, Sizes
+from sie_core.engine.pipeline.pipeline import Pipeline
 from sie_core.engine.requests.admission import Admission
 from sie_core.engine.residency.lifecycle import Lifecycle
 from sie_core.engine.residency.loader import Loader
@@ -31,14 +29,8 @@ from sie_core.memory.checked import make_manager
 from sie_core.memory.estimates import Estimates
 from sie_core.memory.meter import DeviceMemoryMeter, MemoryThread
 from sie_core.plugins import PluginSet
+from sie_core.plugins.selection import choose_device, require_attention_backend, require_runner
 from sie_core.settings import Settings
-
-log = logging.getLogger(__name__)
-
-QUEUED_BATCHES = 64
-"""How many full batches may be queued where `SIE_MAX_QUEUED_COST` says nothing."""
-MOST_PREPROCESSORS = 4
-MOST_IMAGE_WORKERS = 4
 
 
 def build_engine(
@@ -77,7 +69,7 @@ def build_engine(
     metrics = EngineMetrics(detailed=settings.instrumentation)
     pressure = settings.memory_pressure_threshold_percent / 100
     # What calls back to a part that is made later finds it there: nothing runs before the engine starts.
-    pipeline = _pipeline(settings, device, lambda model: residency.free_for_run(model), timeouts, clock)
+    pipeline = Pipeline(device, settings, lambda model: residency.free_for_run(model), timeouts, clock)
     queues = pipeline.device.queue
     registry = Registry(frozenset(map(listed_id, settings.pinned_models)), clock, timeouts)
     memory = DeviceMemoryMeter(device, plugins.device_probes, settings.memory_limit_bytes, faulty_probe)
@@ -89,7 +81,7 @@ def build_engine(
     policies, threads = partial(make_policy, plugins, settings.batch_policy), compute_threads(cpu_budget())
     loader = Loader(settings, plugins, chain, device, threads, metrics, residency, policies, timeouts, clock)
     lifecycle = Lifecycle(registry, loader, residency, unloader, Estimates(device), queues, metrics, timeouts, clock)
-    parts = Parts(
+    engine = Engine(
         device=device,
         metrics=metrics,
         admission=Admission(None if gated else settings.max_concurrent_requests),
@@ -106,28 +98,10 @@ def build_engine(
             timeouts.first_look_s,
             clock,
         ),
+        installed=plugins,
+        catalog=catalog,
         pressure=pressure,
         timeouts=timeouts,
         clock=clock,
     )
-    engine = Engine(parts, plugins, catalog)
     return engine
-
-
-def _pipeline(
-    settings: Settings,
-    device: Device,
-    free_memory: Callable[[str], Awaitable[bool]],
-    timeouts: Timeouts,
-    clock: Callable[[], float],
-) -> Pipeline:
-    budget = cpu_budget()
-    threads = settings.preprocessor_workers or min(MOST_PREPROCESSORS, budget.threads)
-    image_threads = settings.image_workers or min(MOST_IMAGE_WORKERS, budget.threads)
-    max_queued_cost = settings.max_queued_cost or QUEUED_BATCHES * settings.max_batch_cost
-    log.info(
-        "device %s (%s), %d threads a CPU stage, %d for images, CPU budget %s",
-        device, device.name, threads, image_threads, budget,
-    )  # fmt: skip
-    sizes = Sizes(threads, image_threads, settings.max_batch_cost, max_queued_cost)
-    return Pipeline(device, sizes, free_memory, timeouts, clock)

@@ -59,10 +59,7 @@ class EngineMetrics:
         if detailed:
             self.batch_units = histogram("sie_batch_units", "Units of a batch.", model, buckets=_COUNTS)
             self.batch_wait = histogram(
-                "sie_batch_wait_seconds",
-                "Seconds the oldest unit of a batch had been queued.",
-                model,
-                buckets=_SECONDS,
+                "sie_batch_wait_seconds", "Seconds the oldest unit of a batch had been queued.", model, buckets=_SECONDS
             )
             self.batch_prediction = histogram(
                 "sie_batch_prediction_ratio", "Measured over predicted seconds of a batch.", model, buckets=_RATIOS

@@ -9,10 +9,6 @@ from sie_core.catalog.sightings import PREVIEW_LIMIT_S
 from sie_core.contracts import LoadFailure
 
 
-def _cooldowns() -> Mapping[LoadFailure, float]:
-    return {"OOM": 60.0, "NETWORK": 30.0, "TIMEOUT": 30.0, "STORAGE": 60.0, "UNKNOWN": 600.0}
-
-
 @dataclass(frozen=True, slots=True)
 class Timeouts:
     """Seconds. Operators cannot set these; tests pass shorter ones."""
@@ -57,7 +53,9 @@ class Timeouts:
     # another process may be fetching the same weights.
     fetch_s: float = 300.0
     # How long until a transient failure of a load is tried again; it doubles with each attempt, up to the longest.
-    cooldown_s: Mapping[LoadFailure, float] = field(default_factory=_cooldowns)
+    cooldown_s: Mapping[LoadFailure, float] = field(
+        default_factory=lambda: {"OOM": 60.0, "NETWORK": 30.0, "TIMEOUT": 30.0, "STORAGE": 60.0, "UNKNOWN": 600.0}
+    )
     longest_cooldown_s: float = 1800.0
     # How long until a request tries a permanent failure again. The operator may have fixed it, and should not have to
     # restart the server with all its other models.

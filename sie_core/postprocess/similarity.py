@@ -7,6 +7,7 @@ one's best dot product, or the mean.
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,31 @@ def similarity(query: ItemOutput, document: ItemOutput, output: OutputType, by: 
         sum_of_best = maxsim(query.multivector, document.multivector)
         return sum_of_best / max(len(query.multivector), 1) if by == "meanmaxsim" else sum_of_best
     raise ValueError(f"the query or the document has no {output} output")
+
+
+class Comparison:
+    """Compares documents with their query as the vectors come; from several threads at once."""
+
+    def __init__(self, name: OutputType, by: Similarity | None) -> None:
+        self._name = name
+        self._by = by
+        self._lock = threading.Lock()
+        self._query: ItemOutput | None = None
+        # Documents that were there before the query. Others are dropped at once: a thousand multi-vectors are large.
+        self._waiting: dict[int, ItemOutput] = {}
+
+    def add(self, item: int | None, output: ItemOutput) -> dict[int, float]:
+        """Take the vectors of a document, or of the query (None); return the scores that can be told now, by item."""
+        with self._lock:
+            if item is None:
+                self._query, compared, self._waiting = output, self._waiting, {}
+            elif self._query is None:
+                self._waiting[item], compared = output, {}
+            else:
+                compared = {item: output}
+            query = self._query
+        # Without a query there is nothing in it.
+        return {item: similarity(query, each, self._name, self._by) for item, each in compared.items() if query}
 
 
 def maxsim(query: NDArray[Any], document: NDArray[Any]) -> float:

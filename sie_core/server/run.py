@@ -13,6 +13,7 @@ from functools import partial
 from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 
 from sie_core.api import SOCKETS, Browsers, Gate, allowed_hosts, create_app, error_response
+from sie_core.api.ops.status import own_profile
 from sie_core.catalog import build_catalog, open_folder
 from sie_core.catalog.sources.watcher import CatalogWatch
 from sie_core.concurrency.switching import SWITCHING
@@ -71,7 +72,8 @@ async def _serve(settings: Settings, plugins: PluginSet, listener: socket.socket
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=registry)
     browsers = Browsers(settings.cors_origins, allowed_hosts(settings, listener.getsockname()[0]))
-    app = create_app(engine, settings, registry=registry, gate=gate, browsers=browsers)
+    profile = own_profile(settings, engine.device.gpu_type)
+    app = create_app(engine, settings, registry=registry, gate=gate, machine_profile=profile, browsers=browsers)
     server = HttpServer(app, partial(error_response, scope={"path": "/v1/"}), SOCKETS)
     Drain(gate, settings.drain_timeout_s, server.stop).install()
     watch = CatalogWatch(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 COLLECT_EVERY: Final = (50_000, 20, 100)
@@ -14,3 +16,15 @@ objects alone cost a gateway an eighth of its CPU. Reference counts free what re
 def collect_seldom() -> None:
     """Set the thresholds; before models are loaded and requests come."""
     gc.set_threshold(*COLLECT_EVERY)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Look for no cycles while a block makes many objects that stay: each pass would go through all of them."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()

@@ -18,6 +18,9 @@ from sie_core.serving.bounds import CLOSE_S, KEEP_ALIVE_S, MAX_MESSAGE_BYTES
 from sie_core.serving.connections import Connection
 from sie_core.serving.listening import BACKLOG
 
+DATE_S = 1.0
+"""How old the date of a reply may be."""
+
 
 def run_loop(main: Coroutine[Any, Any, None]) -> None:
     """Run `main` on a new event loop of the kind that uvicorn takes."""
@@ -52,7 +55,7 @@ class HttpServer(uvicorn.Server):
             timeout_graceful_shutdown=CLOSE_S,
         )
         super().__init__(config)
-        self._listening = asyncio.Event()
+        self._listening, self._stopping = asyncio.Event(), asyncio.Event()
 
     async def serve_on(self, listener: socket.socket, start: Callable[[], Awaitable[None]]) -> None:
         """Serve until `stop`; meanwhile do `start`, which is cancelled where it is still at work then.
@@ -86,6 +89,14 @@ class HttpServer(uvicorn.Server):
     def stop(self) -> None:
         """Close the listening socket and the connections, and return from `serve_on`."""
         self.should_exit = True
+        self._stopping.set()
+
+    async def main_loop(self) -> None:
+        """Renew the date of replies each second until `stop`; uvicorn itself looks ten times a second."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DATE_S):
+                    await self._stopping.wait()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -19,20 +19,26 @@ from sie_core.catalog.bundles.registry import Registry, make_registry
 from sie_core.catalog.sources.export import Export
 from sie_core.cluster.broker import transport_maker
 from sie_core.cluster.gateway.backend import QueueBackend
+from sie_core.cluster.gateway.capacity.profiles import Profiles
 from sie_core.cluster.gateway.dispatcher import Dispatcher
 from sie_core.cluster.gateway.metrics import GatewayMetrics
+from sie_core.cluster.gateway.pools.keeping import PoolKeeper
+from sie_core.cluster.gateway.pools.leasing import Leasing
 from sie_core.cluster.gateway.routing import Router, own_registry
-from sie_core.cluster.gateway.workers import Workers
+from sie_core.cluster.health.workers import Workers
 from sie_core.cluster.ipc.listening import listen_on
+from sie_core.cluster.messages.health import WorkerReport, encode_beat, encode_vitals
 from sie_core.cluster.messages.status import WorkerStatus, encode_status
 from sie_core.cluster.messages.work import batch_bytes
 from sie_core.cluster.payloads.store import open_payload_store
+from sie_core.cluster.pools.reading import pools_reader
 from sie_core.cluster.sidecar.metrics import SidecarMetrics
 from sie_core.cluster.sidecar.sidecar import Sidecar
-from sie_core.cluster.subjects import EVERY_HEALTH
+from sie_core.cluster.subjects import health_subject
 from sie_core.cluster.worker.configs import Configs
 from sie_core.cluster.worker.intake import Intake
-from sie_core.contracts import QueueTransport
+from sie_core.cluster.worker.vitals import vitals_of
+from sie_core.contracts import Message, QueueTransport
 from sie_core.defaults import BUILTINS
 from sie_core.engine import Engine, build_engine
 from sie_core.plugins import PluginSet, discover
@@ -69,6 +75,11 @@ class Cluster:
         """How many slices the sidecar held no more, and why."""
         name = "sie_sidecar_slices_ended_total"
         return self.sidecar_metrics.registry.get_sample_value(name, {"how": how}) or 0.0
+
+    def hear_of_another(self, profile: str = "any", *, up: bool = True) -> None:
+        """Have the gateway hear of a worker, which is none."""
+        report = WorkerReport("another", "_default", "default", profile=profile, up=up, beat_s=1000.0)
+        self.workers.heard(Message(health_subject("another"), encode_beat(report)))
 
     async def until(self, holds: Callable[[], bool]) -> None:
         async with asyncio.timeout(BOUND_S):
@@ -111,9 +122,11 @@ async def running(folder: Path, export: Export | None = None, **chosen: Any) -> 
     intake = Intake(
         engine,
         lambda: encode_status(WorkerStatus(export is None or configs.there.is_set(), None, engine.known_models(500))),
-        lambda: (engine.queued_cost / settings.max_batch_cost, engine.all_prepared),
+        lambda: (engine.pipeline.queued_cost / settings.max_batch_cost, engine.pipeline.all_prepared),
         batch_bytes=batch_bytes(settings),
+        pin=engine.pin,
         configs=None if export is None else configs,
+        vitals=lambda: encode_vitals(vitals_of(engine.status())),
     )
     following = asyncio.create_task(configs.run())
     await engine.start()
@@ -124,24 +137,37 @@ async def running(folder: Path, export: Export | None = None, **chosen: Any) -> 
     await transport.open()
     of_sidecar = SidecarMetrics()
     store = open_payload_store(settings, plugins)
-    sidecar = Sidecar(transport, settings, "w1", of_sidecar, store)
+    sidecar = Sidecar(transport, settings, "w1", of_sidecar, store, read_pools=pools_reader(transport, settings))
     metrics = GatewayMetrics()
     dispatcher = Dispatcher(make, settings, metrics, store)
     await dispatcher.open()
-    workers = Workers(settings.health_publish_interval_ms / 1000, dispatcher.tell_again)
-    await dispatcher.transport.subscribe(EVERY_HEALTH, workers.heard)
+    workers = Workers(lambda before, now: backend.heard(before, now))
+    await workers.hear(dispatcher.transport, statuses=True)
     registry = own_registry(engine.catalog, settings) if export is None else registry_of(settings, plugins, export)
-    router = Router(settings.pool, registry)
+    profiles = Profiles(settings.gateway_configured_gpus)
+    router = Router(settings.pool, registry, profiles)
     if export is not None:
         sidecar.configs.follow(registry)
-    backend = QueueBackend(dispatcher, workers, plugins, router, settings.gateway_timeout_s)
+    keeper = PoolKeeper(
+        lambda: dispatcher.transport, workers, lambda event, times: metrics.pool_events.labels(event).inc(times)
+    )
+    pools = Leasing(keeper, router, profiles, settings)
+    backend = QueueBackend(dispatcher, workers, plugins, router, settings.gateway_timeout_s, pools=keeper)
+    keeping = asyncio.create_task(keeper.run())
     work = asyncio.create_task(sidecar.run())
     async with contextlib.AsyncExitStack() as clients:
         client, alone = [
             await clients.enter_async_context(
                 httpx.AsyncClient(
                     transport=httpx.ASGITransport(
-                        create_app(each, settings, registry=registry), raise_app_exceptions=False
+                        create_app(
+                            each,
+                            settings,
+                            registry=registry,
+                            places_requests=each is backend,
+                            pools=pools if each is backend else None,
+                        ),
+                        raise_app_exceptions=False,
                     ),
                     base_url="http://sie",
                     timeout=BOUND_S,
@@ -168,9 +194,9 @@ async def running(folder: Path, export: Export | None = None, **chosen: Any) -> 
             yield cluster
         finally:
             await dispatcher.close()
-            for task in (work, following):
+            for task in (work, following, keeping):
                 task.cancel()
-            await asyncio.wait([work, following])
+            await asyncio.wait([work, following, keeping])
             await sidecar.end()
             await transport.close()
             server.close()

@@ -257,6 +257,7 @@ async def test_a_sidecar_that_drains_gives_back_what_was_not_begun(held: Held) -
     asked = held.ask("at work")
     await held.until_at_work()
     held.cluster.sidecar.close()
+    held.cluster.hear_of_another()
     later = held.ask("for another worker")
     backlog = {work_subject(MODEL, "_default", "default"): 2}
     async with asyncio.timeout(30):

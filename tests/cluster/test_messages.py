@@ -15,7 +15,15 @@ from sie_sdk.wire import pack, unpack
 from sie_core.cluster.messages import frames
 from sie_core.cluster.messages.errors import error_from_map, error_to_map
 from sie_core.cluster.messages.frames import FrameError
-from sie_core.cluster.messages.requests import OF_THE_HEAD, pack_item, pack_shared, read_item, read_request
+from sie_core.cluster.messages.requests import (
+    OF_THE_HEAD,
+    pack_item,
+    pack_large_items,
+    pack_shared,
+    pack_small_items,
+    read_item,
+    read_request,
+)
 from sie_core.cluster.messages.work import (
     ResultHead,
     WorkHead,
@@ -65,7 +73,7 @@ def request(**said: Any) -> InferenceRequest:
 def read_back(asked: InferenceRequest, **head: Any) -> InferenceRequest:
     told = {"model": asked.model, "operation": asked.operation, "request_id": asked.request_id} | head
     query = b"" if asked.query is None else pack_item(asked.query)
-    return read_request(told, pack_shared(asked), [pack_item(item) for item in asked.items], query)
+    return read_request(told, pack_shared(asked), pack_small_items(asked.items), query)
 
 
 def test_every_field_of_a_request_arrives():
@@ -84,6 +92,12 @@ def test_who_asks_and_how_urgently_arrives_without_keeping_requests_apart():
     asked = request(client="me", priority="bulk")
     assert read_back(asked, client="me", priority="bulk") == asked
     assert pack_shared(asked) == pack_shared(request())
+
+
+def test_large_items_are_packed_as_small_ones_are():
+    picture = Item(id="p", images=(Media(b"p" * (1 << 21), "png"), Media(b"small")), metadata={"a": [1, None]})
+    items = [*ITEMS, picture, Item(document=Media(b"d" * (1 << 20)))]
+    assert pack_large_items(items) == pack_small_items(items)
 
 
 def test_the_time_left_counts_from_arrival():

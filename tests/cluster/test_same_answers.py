@@ -15,7 +15,9 @@ from sie_sdk._requests.media import png
 OF_ONE_REPLY = {
     "date", "content-length", "x-sie-request-id", "x-sie-runtime-instance", "x-queue-time", "x-tokenization-time",
     "x-inference-time", "x-total-time", "x-postprocessing-time", "x-queue-wait-time",
+    "x-sie-worker", "x-sie-model-revision",
 }  # fmt: skip
+"""Headers of one request, and those that only a queue or a config service gives."""
 MSGPACK = {"Content-Type": "application/msgpack"}
 JSON = {"Content-Type": "application/json"}
 PICTURE_BYTES = png(np.arange(48, dtype=np.uint8).reshape(4, 4, 3))

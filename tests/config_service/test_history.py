@@ -17,10 +17,11 @@ from sie_core.config_service.history.history import StoreDamaged
 from sie_core.config_service.history.records import Commit, StoredModel
 from sie_core.config_service.leading import LOOKS
 from sie_core.config_service.service import ConfigService
-from sie_core.contracts import ObjectStoreError
+from sie_core.contracts import ObjectStoreError, VersionedObject
 from sie_core.stores.folder import FolderStore
 from sie_core.stores.lease import LeaseDamaged
-from tests.config_service.conftest import Start, Told, post
+from tests.config_service.conftest import Start, Told, error_of, post
+from tests.config_service.crashes.processes import until
 
 
 def held(service: ConfigService) -> dict[str, Any]:
@@ -211,3 +212,22 @@ def test_the_lease_is_kept_while_a_start_takes_longer_than_it_lasts(start: Start
 def test_a_store_that_cannot_be_used_stops_the_start_and_names_the_setting(start: Start) -> None:
     with pytest.raises(ObjectStoreError, match=r"SIE_CONFIG_STORE_DIR: .*this process may read and write"):
         start(FolderStore(Path("/proc/nowhere")))
+
+
+def test_a_store_that_is_away_at_the_start_is_waited_for_and_the_reason_is_told(start: Start, tmp_path: Path) -> None:
+    class Away(FolderStore):
+        away = True
+
+        def read_version(self, key: str) -> VersionedObject:
+            if self.away:
+                raise ObjectStoreError("UNAVAILABLE", f"{self.url} cannot be reached")
+            return super().read_version(key)
+
+    store = Away(tmp_path / "store", durable=False)
+    service = start(store)
+    assert (service.state, service.problem) == ("standby", f"{store.url} cannot be reached")
+    assert error_of(service.export) == error_of(lambda: service.create(post("org/a"))) == "config_standby"
+    store.away = False
+    until(lambda: service.state == "leading", "the store that is back is not read")
+    assert service.problem is None
+    assert service.create(post("org/a")).body["epoch"] == 1

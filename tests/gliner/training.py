@@ -14,7 +14,7 @@ import torch
 from tests.gliner.checkpoints import encoder_config, save, tokenizer_of
 from tests.gliner.planting import LABELS, WORDS, plant
 
-STEPS = 300
+STEPS = 400
 ROWS = 8
 RATE = 5e-3
 HIDDEN = 48

@@ -27,7 +27,8 @@ API = "$JS.API."
 QUEUE, DEAD, OTHER = "sie-work-_default", "sie-dlq-_default", "sie-work-gpu"
 WORKERS_OWN = (f"$JS.ACK.{QUEUE}.c.1.1.1.1.0", f"{API}CONSUMER.MSG.NEXT.{QUEUE}.c", f"{API}CONSUMER.CREATE.{QUEUE}.c.x")
 GATEWAYS_OWN = (SUBJECT, "sie.needed._default", "sie.cancel._default", "sie.gateways._default",
-                "sie.dlq._default.org__model", f"{API}STREAM.MSG.DELETE.{QUEUE}")  # fmt: skip
+                "sie.dlq._default.org__model", "sie.health-wanted", f"{API}STREAM.MSG.DELETE.{QUEUE}")  # fmt: skip
+FOREIGN_TO_WORKERS = tuple(each for each in GATEWAYS_OWN if each != "sie.health-wanted")
 CONFIGS_OWN = tuple(f"{API}STREAM.{verb}.{queue}" for verb in ("CREATE", "UPDATE") for queue in (QUEUE, DEAD, OTHER))
 NOBODYS = (f"{API}STREAM.PURGE.{QUEUE}", f"{API}STREAM.DELETE.{QUEUE}", f"{API}CONSUMER.DELETE.{QUEUE}.c",
            f"{API}STREAM.CREATE.mine", "$SYS.REQ.SERVER.PING", "anything")  # fmt: skip
@@ -36,12 +37,19 @@ READ = tuple(f"{API}STREAM.{verb}.KV_sie-configs" for verb in ("INFO", "MSG.GET"
 KEPT = (f"{API}STREAM.CREATE.KV_sie-configs", "$KV.sie-configs.snapshot")
 FACTS = (*(f"{API}STREAM.{verb}.KV_sie-facts" for verb in ("CREATE", "INFO", "MSG.GET")), "$KV.sie-facts.x")
 NO_STORES = (f"{API}STREAM.UPDATE.KV_sie-configs", f"{API}STREAM.DELETE.KV_sie-configs", "$KV.other.x")
+POOLS = (*(f"{API}STREAM.{verb}.KV_sie-pools" for verb in ("INFO", "MSG.GET")),)
+POOLS_KEPT = (f"{API}STREAM.CREATE.KV_sie-pools", "$KV.sie-pools.pools")
 DELTAS = ("sie.config.models.default", "sie.config.models._all")
 MAY = {
-    "gateway.one": ((*GATEWAYS_OWN, *READ, *FACTS), ("_INBOX.gateway.one.x", "sie.health.*", "sie.config.>")),
+    "gateway.one": (
+        (*GATEWAYS_OWN, *READ, *FACTS, *POOLS, *POOLS_KEPT),
+        ("_INBOX.gateway.one.x", "sie.health.*", "sie.config.>"),
+    ),
     "worker.w1": (
-        (*WORKERS_OWN, *READ, "_INBOX.gateway.one.x", "sie.health.w1"),
+        (*WORKERS_OWN, *READ, *POOLS, "_INBOX.gateway.one.x", "sie.health.w1", "sie.health-wanted"),
         (
+            "sie.health.*",
+            "sie.health-wanted",
             "_INBOX.worker.w1.>",
             "sie.needed._default",
             "sie.cancel._default",
@@ -58,11 +66,11 @@ MAY_NOT = {
         (*EVERYBODYS, "_INBOX.gateway.>", "_INBOX.gateway.two.x", "_INBOX.worker.>", "sie.work.>"),
     ),
     "worker.w1": (
-        (*GATEWAYS_OWN, *NOBODYS, *CONFIGS_OWN, *DELTAS, *KEPT, *FACTS, *NO_STORES, "sie.health.w2",
+        (*FOREIGN_TO_WORKERS, *NOBODYS, *CONFIGS_OWN, *DELTAS, *KEPT, *FACTS, *POOLS_KEPT, *NO_STORES, "sie.health.w2",
          "_INBOX.worker.w2.x",
          f"$JS.ACK.{OTHER}.c.1.1.1.1.0",
          f"{API}CONSUMER.MSG.NEXT.{OTHER}.c", f"{API}CONSUMER.CREATE.{OTHER}.c.x"),
-        (*EVERYBODYS, "_INBOX.gateway.>", "_INBOX.worker.w2.x", "sie.health.*", "sie.cancel.gpu", "sie.work.>"),
+        (*EVERYBODYS, "_INBOX.gateway.>", "_INBOX.worker.w2.x", "sie.cancel.gpu", "sie.work.>"),
     ),
     "config": (
         (*GATEWAYS_OWN, *WORKERS_OWN, *NOBODYS, *NO_STORES, "sie.health.w1", "_INBOX.gateway.one.x"),

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from sie_core.contracts import ObjectStoreError, ObjectStoreFactory, PluginError, StoredObject, VersionedObject
-from sie_core.plugins.checked_store import CheckedStore
-from sie_core.plugins.object_stores import open_store
+from sie_core.plugins.object_stores import CheckedStore, open_store
 
 
 class Odd:

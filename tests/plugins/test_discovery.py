@@ -262,6 +262,7 @@ def test_the_built_ins_bring_what_a_server_needs():
     }
     assert "default" in plugins.batch_policies
     assert [tier.name for tier in sorted(plugins.weight_tiers, key=lambda t: t.order)] == [
+        "baked",
         "local",
         "packages",
         "cluster",

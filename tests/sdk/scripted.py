@@ -63,7 +63,7 @@ def scripted_server() -> Iterator[Scripted]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
-        do_GET = do_POST = lambda handler: scripted.answer(handler)  # noqa: N815 - the base class's names
+        do_GET = do_POST = do_DELETE = lambda handler: scripted.answer(handler)  # noqa: N815 - the base class's names
 
         def log_message(self, *args: Any) -> None:
             """Say nothing."""

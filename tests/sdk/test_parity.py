@@ -14,7 +14,10 @@ from sie_sdk import SIEAsyncClient, SIEClient, SIEConnectionError
 
 from tests.sdk.scripted import as_json, ok, ranked, refused, run_async, run_sync
 
-CALLS = ("encode", "encode_many", "score", "score_many", "extract", "tokenize", "list_models", "get_model", "health")
+CALLS = (
+    *("encode", "encode_many", "score", "score_many", "extract", "tokenize", "list_models", "get_model", "health"),
+    *("create_pool", "get_pool", "delete_pool", "get_capacity", "wait_for_capacity"),
+)
 SAME_NAME = {"aclose": "close", "__aenter__": "__enter__", "__aexit__": "__exit__"}
 
 
@@ -30,7 +33,7 @@ def test_the_shells_have_the_same_public_methods_parameters_and_defaults():
         return found
 
     assert surface(SIEClient) == surface(SIEAsyncClient)
-    assert set(surface(SIEClient)) == {*CALLS, "__init__", "__enter__", "__exit__", "base_url", "close"}
+    assert set(surface(SIEClient)) == {*CALLS, "watch", "__init__", "__enter__", "__exit__", "base_url", "close"}
 
 
 def test_help_and_notebooks_see_each_argument_with_its_default_and_its_docs():
@@ -51,6 +54,17 @@ def test_only_the_asynchronous_shell_is_asynchronous():
 
 
 TOKEN = {"id": 7, "text": "x", "special": False, "start": 0, "stop": 1}
+FLEET: dict[str, Any] = {
+    "status": "healthy",
+    "type": "gateway",
+    "configured_gpu_types": ["l4", "h100"],
+    "live_gpu_types": ["l4"],
+    "workers": [
+        {"gpu": "l4", "healthy": True, "gpu_count": 2, "ready_gpu_slots": 1, "loaded_models": ["org/m"]},
+        {"gpu": "l4", "healthy": False, "gpu_count": 1, "ready_gpu_slots": 0, "loaded_models": ["org/n"]},
+        {"gpu": "a100-80gb", "healthy": True, "gpu_count": 8, "ready_gpu_slots": 8, "loaded_models": []},
+    ],
+}
 ONE_BY_ONE = {"batch_size": 2, "parallel": 1, "progress": False}
 ENCODE: tuple[str, tuple[Any, ...]] = ("encode", ("org/m", "x"))
 SCENARIOS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], dict[str, Any], list[Any]]] = {
@@ -131,6 +145,14 @@ SCENARIOS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], dict[str, Any],
     "no such argument": (*ENCODE, {"output_type": ["dense"]}, {}, []),
     "no such argument of a look-up": ("health", (), {"gpu": "l4"}, {}, []),
     "health": ("health", (), {}, {"api_key": "k"}, [as_json({"status": "healthy", "models": []})]),
+    "capacity": ("get_capacity", (), {"gpu": "L4"}, {"api_key": "k"}, [as_json(FLEET)]),
+    "capacity of a server": ("get_capacity", (), {}, {}, [as_json({"status": "healthy", "type": "standalone"})]),
+    "capacity there is": ("wait_for_capacity", ("l4",), {}, {}, [as_json(FLEET)]),
+    "capacity that comes": (
+        *("wait_for_capacity", ("l4",), {"poll_interval_s": 0, "model": "org/m"}, {}),
+        [ok(), as_json({**FLEET, "workers": []}), as_json(FLEET)],
+    ),
+    "capacity that never comes": ("wait_for_capacity", ("h100",), {"timeout_s": 0}, {}, [as_json(FLEET)]),
     "health of something else": ("health", (), {}, {}, [as_json({"up": True})]),
     "tokens of one": ("tokenize", ("org/m", "x"), {"gpu": "l4"}, {"api_key": "k"}, [as_json([[TOKEN]])]),
     "tokens of many": ("tokenize", ("org/m", ["x", "y"]), {"add_special_tokens": False}, {}, [as_json([[TOKEN], []])]),
@@ -152,6 +174,23 @@ SCENARIOS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], dict[str, Any],
     ),
     "encode many, none may": ("encode_many", ("org/m", ["x"] * 9), ONE_BY_ONE, {}, [refused(401, "UNAUTHORIZED")]),
     "encode one as many": ("encode_many", ("org/m", "x"), {}, {}, []),
+    "pool": (
+        "create_pool",
+        ("mine", {"l4": 2}),
+        {"gpu_caps": {"l4": 4}, "pinned_models": ("org/m",), "queue_pool": "bulk", "minimum_worker_count": 1},
+        {"api_key": "k"},
+        [(201, {"Content-Type": "application/json"}, b'{"name": "mine", "status": {"state": "pending"}}')],
+    ),
+    "pool with nothing said": ("create_pool", ("mine",), {}, {}, [as_json({"name": "mine"})]),
+    "pool refused": ("create_pool", ("mine",), {}, {}, [refused(400, "INVALID_INPUT")]),
+    "pool without a name": ("create_pool", ("",), {}, {}, []),
+    "pool of less than no workers": ("create_pool", ("p",), {"minimum_worker_count": -1}, {}, []),
+    "pool told": ("get_pool", ("mine",), {}, {}, [as_json({"name": "mine"})]),
+    "pool unknown": ("get_pool", ("mine",), {}, {}, [refused(404, "POOL_NOT_FOUND")]),
+    "pool of none": ("get_pool", (), {}, {}, []),
+    "pool deleted": ("delete_pool", ("mine",), {}, {}, [(204, {}, b"")]),
+    "pool not deleted": ("delete_pool", ("default",), {}, {}, [refused(403, "FORBIDDEN")]),
+    "pool gone already": ("delete_pool", ("mine",), {}, {}, [refused(404, "POOL_NOT_FOUND")]),
     "score many": (
         "score_many",
         ("org/m", [("p", ["x", {"text": "y", "id": "b"}, "z"]), ({"text": "q", "id": "q"}, [])]),

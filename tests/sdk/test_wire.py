@@ -261,11 +261,24 @@ def test_what_cannot_be_packed_is_refused_in_parts_too():
         wire.pack_in_parts({"a": [1, 2, object()]}, 2)
 
 
+def test_values_packed_with_one_buffer_are_those_packed_alone() -> None:
+    values = [{"text": "a"}, [1, 2.5, None], {"v": np.arange(3, dtype=np.float32)}, "é" * 300]
+    assert wire.pack_each(values) == [wire.pack(value) for value in values]
+
+
+def test_a_value_that_cannot_be_packed_among_several_is_refused() -> None:
+    with pytest.raises(wire.WireError, match="set cannot be packed"):
+        wire.pack_each([{"text": "a"}, {"tags": {1, 2}}])
+    with pytest.raises(wire.WireError, match="more than 64 bits"):
+        wire.pack_each([1, 2**64])
+
+
 @pytest.mark.parametrize("shape", [(), (0,), (3, 5), (2**9, 2**9), (2**20 + 1,)])
 @pytest.mark.parametrize("dtype", ["float32", ">f4", "int8"])
 def test_a_map_packed_with_its_arrays_apart_is_the_same_bytes(shape, dtype):
     array = np.ones(shape, dtype)
     fields = {"id": "x", "multivector": {"dims": 2, "values": array, "turned": array.T}, "more": [array], "z": {}}
+    fields["images"] = [{"data": bytes(size)} for size in (0, 2**20 - 1, 2**20)]
     packed = wire.pack_with_arrays(fields)
     assert packed == wire.pack(fields)
     assert packed.readonly

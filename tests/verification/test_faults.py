@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,10 @@ from sie_text.pairs import PairPreparation
 from sie_text.static.encoder import StaticEncoder
 
 from sie_core.contracts import ItemOutput
-from sie_core.engine.pipeline import scoring
 from tests.verification.conftest import Reverify, Verify
+
+# The package has a function of the same name.
+similarities = import_module("sie_core.postprocess.similarity")
 
 right: dict[str, Callable[..., Any]] = {
     "dense": DenseHead.compute,
@@ -46,7 +49,7 @@ right: dict[str, Callable[..., Any]] = {
     "merge": gliner.merge,
     "relate": reading.relation,
     "choose": prompts.Prompts.choose,
-    "similarity": scoring.similarity,
+    "similarity": similarities.similarity,
     "pair": PairPreparation._pair,
 }
 
@@ -97,7 +100,7 @@ FAULTS: dict[str, tuple[str, Any, str, Callable[..., Any]]] = {
     "texts of a batch are mixed up": ("dense-bert", TextEncoder, "finish", neighbours_mixed),
     "documents get no prompt": ("dense-bert", prompts.Prompts, "choose", no_document_prompt),
     "scores are halved": (
-        "dense-bert", scoring, "similarity", lambda *asked: right["similarity"](*asked) / 2,
+        "dense-bert", similarities, "similarity", lambda *asked: right["similarity"](*asked) / 2,
     ),
     "the logarithm is left out": ("sparse-bert", SpladeHead, "_weigh", lambda head, logits: logits),
     "the skip list is forgotten": ("multivector-bert", MultivectorHead, "_kept", all_kept),

@@ -56,7 +56,10 @@ class JetStreamTransport(QueueTransport):
         self._on_state: Callable[[ConnectionState], None] | None = None
         self._answers = ""
         self._numbers = 0
-        self._unanswered: dict[str, tuple[OnStored, asyncio.TimerHandle]] = {}
+        self._unanswered: dict[str, tuple[OnStored, float]] = {}
+        """By when the broker is to say so; those that are due first come first."""
+        self._due: asyncio.TimerHandle | None = None
+        """One timer for all of them: a timer for each message costs as much as to send it."""
         self._pulls: list[JetStreamPull] = []
         self._consumers: dict[tuple[str, str], ConsumerSettings] = {}
         self._spared_at: dict[str, float] = {}
@@ -84,6 +87,8 @@ class JetStreamTransport(QueueTransport):
             await pull.close()
         await self._connection.close()
         self._fail_unanswered("closed")
+        if self._due is not None:
+            self._due.cancel()
 
     async def declare_queue(self, settings: QueueSettings) -> None:
         """Make a queue as described, or change the one of that name to it."""
@@ -232,22 +237,27 @@ class JetStreamTransport(QueueTransport):
 
     def _await_answer(self, number: str, on_stored: OnStored) -> None:
         loop = asyncio.get_running_loop()
-        timer = loop.call_later(STORED_S, self._not_answered, number, loop.time() + STORED_S)
-        self._unanswered[number] = (on_stored, timer)
+        self._unanswered[number] = (on_stored, loop.time() + STORED_S)
+        if self._due is None:
+            self._due = loop.call_later(STORED_S, self._not_answered, loop.time() + STORED_S)
 
-    def _not_answered(self, number: str, due: float) -> None:
-        if asyncio.get_running_loop().time() - due > LATE_S and number in self._unanswered:
-            # This process itself stood still: the answer may be there, and not be read yet.
-            self._await_answer(number, self._unanswered[number][0])
-            return
-        if (on_stored := self._forget(number)) is not None:
-            on_stored(QueueError("UNAVAILABLE", f"{self.url} did not say within {STORED_S:g} s that it stored it."))
+    def _not_answered(self, due: float) -> None:
+        """Tell of the messages that are due, and look again when the next one is."""
+        loop, self._due = asyncio.get_running_loop(), None
+        now = loop.time()
+        if now - due > LATE_S:
+            # This process itself stood still: the answers may be there, and not be read yet.
+            self._unanswered = {number: (call, now + STORED_S) for number, (call, _) in self._unanswered.items()}
+        for number in [number for number, (_, at) in self._unanswered.items() if at <= now]:
+            if (on_stored := self._forget(number)) is not None:
+                told = f"{self.url} did not say within {STORED_S:g} s that it stored it."
+                _call(on_stored, QueueError("UNAVAILABLE", told))
+        if self._unanswered and self._due is None:
+            _, at = next(iter(self._unanswered.values()))
+            self._due = loop.call_at(at, self._not_answered, at)
 
     def _forget(self, number: str) -> OnStored | None:
-        on_stored, timer = self._unanswered.pop(number, (None, None))
-        if timer is not None:
-            timer.cancel()
-        return on_stored
+        return self._unanswered.pop(number, (None, None))[0]
 
     def _fail_unanswered(self, why: str) -> None:
         for number in list(self._unanswered):

@@ -7,13 +7,16 @@ too.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
 import httpx
 
 from sie_sdk._calls import transport
+from sie_sdk._calls.cluster import renewing
+from sie_sdk._calls.cluster.pools import spec_of
+from sie_sdk._calls.cluster.websocket import Frames
 from sie_sdk._calls.exchange import Done, Offload, Operation, Response, Send, Sleep, TransportFailure, step
 from sie_sdk._calls.keywords import keywords
 from sie_sdk._calls.many import Queries
@@ -21,20 +24,25 @@ from sie_sdk._calls.parallel import as_tasks
 from sie_sdk._calls.protocol import Protocol
 from sie_sdk.many import EncodeMany, ScoreMany
 from sie_sdk.settings import (
+    AwaitSettings,
     CallSettings,
+    CapacitySettings,
     EncodeManySettings,
     EncodeSettings,
     ExtractSettings,
     LookupSettings,
     ScoreManySettings,
     TokenizeSettings,
+    WatchSettings,
 )
 from sie_sdk.types import (
+    CapacityInfo,
     EncodeResult,
     ExtractResult,
     HealthInfo,
     ItemLike,
     ModelInfo,
+    PoolInfo,
     ScoreResult,
     Token,
     WireFormat,
@@ -67,6 +75,8 @@ class SIEAsyncClient:
         self._timeouts = transport.timeouts(timeout_s, connect_timeout_s, read_timeout_s)
         self._http = http_client or httpx.AsyncClient(**transport.settings(max_connections))
         self._owns_http = http_client is None
+        self._renewals = renewing.Tasks(self._run)
+        self._pool: str | None = None
 
     @property
     def base_url(self) -> str:
@@ -188,8 +198,110 @@ class SIEAsyncClient:
         """
         return await self._run(self._protocol.get_model(model, settings))
 
+    async def create_pool(
+        self,
+        name: str,
+        gpus: Mapping[str, int] | None = None,
+        gpu_caps: Mapping[str, int] | None = None,
+        bundle: str | None = None,
+        minimum_worker_count: int | None = None,
+        pinned_models: Sequence[str] | None = None,
+        *,
+        queue_pool: str | None = None,
+    ) -> None:
+        """Lease workers of a cluster: a resource pool, which serves nobody but requests with `gpu="name/profile"`.
+
+        Arguments and errors are those of `SIEClient.create_pool`.
+        """
+        spec = spec_of(gpus, gpu_caps, bundle, minimum_worker_count, pinned_models, queue_pool)
+        calls = self._protocol.pools
+        self._pool = await self._run(calls.create(name, spec))
+        await self._renewals.begin(name, calls.renewals(name))
+
+    async def get_pool(self, name: str | None = None) -> PoolInfo | None:
+        """Describe a resource pool, the one last created here where none is named; None where there is none.
+
+        Raises:
+            ValueError: No pool is named, and none was created here.
+            SIEError: As `encode` does.
+        """
+        return await self._run(self._protocol.pools.get(name, self._pool))
+
+    async def delete_pool(self, name: str | None = None) -> bool:
+        """End a resource pool, the one last created here where none is named; whether there was one.
+
+        Raises:
+            PoolError: The server refused it.
+            ValueError: No pool is named, and none was created here.
+            SIEError: As `encode` does.
+        """
+        pool = name if name is not None else self._pool
+        if pool is not None:
+            await self._renewals.end(pool)
+        return await self._run(self._protocol.pools.delete(name, self._pool))
+
+    @keywords(CapacitySettings)
+    async def get_capacity(self, **settings: Unpack[CapacitySettings]) -> CapacityInfo:
+        """Tell what the workers behind a gateway can take, of one machine profile or of all.
+
+        Raises:
+            RequestError: `not_gateway`: the server is none.
+            SIEError: As `encode` does.
+        """
+        return await self._run(self._protocol.get_capacity(settings))
+
+    @keywords(AwaitSettings)
+    async def wait_for_capacity(self, gpu: str, **settings: Unpack[AwaitSettings]) -> CapacityInfo:
+        """Wait until a worker of a machine profile takes work and, where a model is named, has it loaded.
+
+        Args:
+            gpu: The machine profile.
+            **settings: `model`, `timeout_s` and `poll_interval_s`. Without a model nothing is asked of the cluster but
+                what it has: it starts no worker for that.
+
+        Raises:
+            ProvisioningError: None does within `timeout_s`.
+            RequestError: `not_gateway`: the server is none.
+            SIEError: As `encode` does.
+        """
+        return await self._run(self._protocol.wait_for_capacity(gpu, settings))
+
+    @keywords(WatchSettings)
+    async def watch(self, **settings: Unpack[WatchSettings]) -> AsyncIterator[dict[str, Any]]:
+        """Watch a server or a cluster: yield what it says of itself, five times a second or once, until it ends.
+
+        Leave the loop, or close what this returns, to stop.
+
+        Args:
+            **settings: `mode`: `worker` for a server's or an adapter process's state, `cluster` for that of a gateway's
+                workers, `auto` for what the server is.
+
+        Raises:
+            SIEConnectionError: The server cannot be reached, or broke the connection.
+            RequestError: The server has no such state to watch, or the key is not accepted.
+            ValueError: There is no such mode.
+        """
+        send = await self._run(self._protocol.watch(settings))
+        try:
+            async with self._http.stream(
+                send.method, send.url, headers=send.headers, timeout=transport.timeouts_of(send, self._timeouts)
+            ) as answer:
+                if answer.status_code != 101:
+                    await answer.aread()
+                if (refused := transport.response_to_upgrade(answer)) is not None:
+                    raise self._protocol.refused(refused)
+                line, frames = answer.extensions["network_stream"], Frames()
+                while not frames.closed:
+                    for told in frames.take(await line.read(transport.PIECE, self._timeouts.read)):
+                        yield told
+                    while frames.answers:
+                        await line.write(frames.answers.pop(0), self._timeouts.write)
+        except transport.BROKEN as error:
+            raise transport.broken(error) from error
+
     async def aclose(self) -> None:
-        """Close the connections."""
+        """Close the connections, and renew no lease any more."""
+        await self._renewals.end()
         if self._owns_http:
             await self._http.aclose()
 

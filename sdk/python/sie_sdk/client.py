@@ -7,13 +7,16 @@ too.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
 import httpx
 
 from sie_sdk._calls import transport
+from sie_sdk._calls.cluster import renewing
+from sie_sdk._calls.cluster.pools import spec_of
+from sie_sdk._calls.cluster.websocket import Frames
 from sie_sdk._calls.exchange import Done, Operation, Outcome, Response, Send, Sleep, TransportFailure, step
 from sie_sdk._calls.keywords import keywords
 from sie_sdk._calls.many import Queries
@@ -21,20 +24,25 @@ from sie_sdk._calls.parallel import on_threads
 from sie_sdk._calls.protocol import Protocol
 from sie_sdk.many import EncodeMany, ScoreMany
 from sie_sdk.settings import (
+    AwaitSettings,
     CallSettings,
+    CapacitySettings,
     EncodeManySettings,
     EncodeSettings,
     ExtractSettings,
     LookupSettings,
     ScoreManySettings,
     TokenizeSettings,
+    WatchSettings,
 )
 from sie_sdk.types import (
+    CapacityInfo,
     EncodeResult,
     ExtractResult,
     HealthInfo,
     ItemLike,
     ModelInfo,
+    PoolInfo,
     ScoreResult,
     Token,
     WireFormat,
@@ -80,6 +88,8 @@ class SIEClient:
         self._timeouts = transport.timeouts(timeout_s, connect_timeout_s, read_timeout_s)
         self._http = http_client or httpx.Client(**transport.settings(max_connections))
         self._owns_http = http_client is None
+        self._renewals = renewing.Threads(self._run)
+        self._pool: str | None = None
 
     @property
     def base_url(self) -> str:
@@ -299,8 +309,124 @@ class SIEClient:
         """
         return self._run(self._protocol.get_model(model, settings))
 
+    def create_pool(
+        self,
+        name: str,
+        gpus: Mapping[str, int] | None = None,
+        gpu_caps: Mapping[str, int] | None = None,
+        bundle: str | None = None,
+        minimum_worker_count: int | None = None,
+        pinned_models: Sequence[str] | None = None,
+        *,
+        queue_pool: str | None = None,
+    ) -> None:
+        """Lease workers of a cluster: a resource pool, which serves nobody but requests with `gpu="name/profile"`.
+
+        The lease is renewed every minute, in the background, until the client is closed; some twenty minutes later it
+        ends. A pool that is there is changed. It is ready once `get_pool` tells the state `active`.
+
+        Args:
+            name: The pool's name; case does not count.
+            gpus: How many GPUs of which machine profile.
+            gpu_caps: At most so many of a machine profile.
+            bundle: The bundle whose workers are wanted; any by default.
+            minimum_worker_count: How many workers at least; one by default where `gpus` is left out.
+            pinned_models: Models that the pool's workers load and keep.
+            queue_pool: The queue pool whose workers are wanted; any by default.
+
+        Raises:
+            PoolError: The server refused it: a profile or model it does not know, or no right to.
+            ValueError: The name is none, or fewer than no workers are asked for.
+            SIEError: As `encode` does.
+        """
+        spec = spec_of(gpus, gpu_caps, bundle, minimum_worker_count, pinned_models, queue_pool)
+        calls = self._protocol.pools
+        self._pool = self._run(calls.create(name, spec))
+        self._renewals.begin(name, calls.renewals(name))
+
+    def get_pool(self, name: str | None = None) -> PoolInfo | None:
+        """Describe a resource pool, the one last created here where none is named; None where there is none.
+
+        Raises:
+            ValueError: No pool is named, and none was created here.
+            SIEError: As `encode` does.
+        """
+        return self._run(self._protocol.pools.get(name, self._pool))
+
+    def delete_pool(self, name: str | None = None) -> bool:
+        """End a resource pool, the one last created here where none is named; whether there was one.
+
+        Raises:
+            PoolError: The server refused it.
+            ValueError: No pool is named, and none was created here.
+            SIEError: As `encode` does.
+        """
+        pool = name if name is not None else self._pool
+        if pool is not None:
+            self._renewals.end(pool)
+        return self._run(self._protocol.pools.delete(name, self._pool))
+
+    @keywords(CapacitySettings)
+    def get_capacity(self, **settings: Unpack[CapacitySettings]) -> CapacityInfo:
+        """Tell what the workers behind a gateway can take, of one machine profile or of all.
+
+        Raises:
+            RequestError: `not_gateway`: the server is none.
+            SIEError: As `encode` does.
+        """
+        return self._run(self._protocol.get_capacity(settings))
+
+    @keywords(AwaitSettings)
+    def wait_for_capacity(self, gpu: str, **settings: Unpack[AwaitSettings]) -> CapacityInfo:
+        """Wait until a worker of a machine profile takes work and, where a model is named, has it loaded.
+
+        Args:
+            gpu: The machine profile.
+            **settings: `model`, `timeout_s` and `poll_interval_s`. Without a model nothing is asked of the cluster but
+                what it has: it starts no worker for that.
+
+        Raises:
+            ProvisioningError: None does within `timeout_s`.
+            RequestError: `not_gateway`: the server is none.
+            SIEError: As `encode` does.
+        """
+        return self._run(self._protocol.wait_for_capacity(gpu, settings))
+
+    @keywords(WatchSettings)
+    def watch(self, **settings: Unpack[WatchSettings]) -> Iterator[dict[str, Any]]:
+        """Watch a server or a cluster: yield what it says of itself, five times a second or once, until it ends.
+
+        Leave the loop, or close what this returns, to stop.
+
+        Args:
+            **settings: `mode`: `worker` for a server's or an adapter process's state, `cluster` for that of a gateway's
+                workers, `auto` for what the server is.
+
+        Raises:
+            SIEConnectionError: The server cannot be reached, or broke the connection.
+            RequestError: The server has no such state to watch, or the key is not accepted.
+            ValueError: There is no such mode.
+        """
+        send = self._run(self._protocol.watch(settings))
+        try:
+            with self._http.stream(
+                send.method, send.url, headers=send.headers, timeout=transport.timeouts_of(send, self._timeouts)
+            ) as answer:
+                if answer.status_code != 101:
+                    answer.read()
+                if (refused := transport.response_to_upgrade(answer)) is not None:
+                    raise self._protocol.refused(refused)
+                line, frames = answer.extensions["network_stream"], Frames()
+                while not frames.closed:
+                    yield from frames.take(line.read(transport.PIECE, self._timeouts.read))
+                    while frames.answers:
+                        line.write(frames.answers.pop(0), self._timeouts.write)
+        except transport.BROKEN as error:
+            raise transport.broken(error) from error
+
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, and renew no lease any more."""
+        self._renewals.end()
         if self._owns_http:
             self._http.close()
 

@@ -38,10 +38,12 @@ ERRORS: Final = _table(
     ErrorSpec("FORBIDDEN", 403, False, None, "The token may not do this, or a web page or host name is not allowed.", "Use a token with the right, or allow what `param` names."),
     ErrorSpec("NOT_FOUND", 404, False, None, "No such route or resource.", "Check the path."),
     ErrorSpec("MODEL_NOT_FOUND", 404, False, None, "No model of that name is served.", "Take a name of `GET /v1/models`."),
+    ErrorSpec("POOL_NOT_FOUND", 404, False, None, "There is no such resource pool, or its lease has ended.", "Make it by `POST /v1/pools`, or name no pool."),
     ErrorSpec("METHOD_NOT_ALLOWED", 405, False, None, "The route does not take this method.", "Use the method of the documentation."),
     ErrorSpec("NOT_ACCEPTABLE", 406, False, None, "The reply cannot be given in any accepted format.", "Accept application/msgpack or application/json."),
     ErrorSpec("BUNDLE_CONFLICT", 409, False, None, "The bundle asked for does not serve the model.", "Ask for one of `compatible_bundles`, or for none."),
     ErrorSpec("CONTENT_CONFLICT", 409, False, None, "The model has these profiles or fields already, with other content.", "Leave out what `conflicting_profiles` and `conflicting_fields` name, or replace the config by PUT."),
+    ErrorSpec("TOO_MANY_POOLS", 409, False, None, "The cluster keeps no more resource pools.", "Delete a pool that is not needed."),
     ErrorSpec("CONFIG_STORE_REQUIRED", 409, False, None, "The config service keeps nothing, so nothing can be changed.", "Set `SIE_CONFIG_STORE_DIR` for it."),
     ErrorSpec("PAYLOAD_TOO_LARGE", 413, False, None, "The request body exceeds the server's limit.", "Send fewer items per request."),
     ErrorSpec("REPLY_TOO_LARGE", 413, False, None, "The reply would exceed the server's limit.", "Send fewer items per request, ask for msgpack or a smaller dtype."),
@@ -191,6 +193,15 @@ class ProvisioningError(SIEError):
         super().__init__(message)
         self.gpu = gpu
         self.retry_after = retry_after
+
+
+class PoolError(SIEError):
+    """A call on the resource pool `pool_name` was refused; `state` is the pool's, where that is why."""
+
+    def __init__(self, message: str, *, pool_name: str | None = None, state: str | None = None) -> None:
+        super().__init__(message)
+        self.pool_name = pool_name
+        self.state = state
 
 
 class ModelLoadingError(SIEError):

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, TypedDict
 
-from sie_sdk.types import InputType, OutputDtype, OutputType, Priority, Truncate
+from sie_sdk.types import InputType, OutputDtype, OutputType, Priority, Truncate, WatchMode
 
 
 class LookupSettings(TypedDict, total=False):
@@ -88,6 +88,32 @@ class TokenizeSettings(WaitSettings, total=False):
     add_special_tokens: bool
 
 
+class CapacitySettings(LookupSettings, total=False):
+    """Of `get_capacity`. `gpu` is the machine profile whose workers are told; all by default."""
+
+    gpu: str | None
+
+
+class AwaitSettings(TypedDict, total=False):
+    """Of `wait_for_capacity`.
+
+    Attributes:
+        model: Has this model loaded too: it encodes a text, which also has a cluster without workers start one.
+        timeout_s: How long to wait in all; 900 by default.
+        poll_interval_s: Seconds between two looks; 5 by default.
+    """
+
+    model: str | None
+    timeout_s: float | None
+    poll_interval_s: float
+
+
+class WatchSettings(LookupSettings, total=False):
+    """Of `watch`. `mode` is `worker`, `cluster`, or `auto` for what the server is."""
+
+    mode: WatchMode
+
+
 class ManySettings(TypedDict, total=False):
     """Of calls that are made of several requests.
 
@@ -112,5 +138,6 @@ class ScoreManySettings(CallSettings, ManySettings, total=False):
 
 DEFAULTS: Final[Mapping[str, object]] = MappingProxyType(
     {"wait_for_capacity": True, "max_oom_retries": 3, "add_special_tokens": True, "batch_size": 64, "parallel": 4}
+    | {"poll_interval_s": 5.0, "mode": "auto"}
 )
 """What the keyword arguments are where they are not given; None for those that are not here."""

@@ -245,6 +245,27 @@ class Token(TypedDict):
     stop: int | None
 
 
+WatchMode = Literal["auto", "cluster", "worker"]
+
+
+class CapacityInfo(TypedDict):
+    """What a gateway's workers can take.
+
+    `worker_count`, `gpu_count`, `ready_gpu_slots` (GPUs that take more work now) and `models_loaded` count workers that
+    take work; `workers` lists those that do not, too. `configured_gpu_types` are machine profiles that can be scaled
+    up, `live_gpu_types` those of workers that take work.
+    """
+
+    status: Literal["healthy", "degraded", "unhealthy", "no_workers"]
+    worker_count: int
+    gpu_count: int
+    ready_gpu_slots: int
+    models_loaded: int
+    configured_gpu_types: list[str]
+    live_gpu_types: list[str]
+    workers: list[dict[str, Any]]
+
+
 class HealthInfo(TypedDict, total=False):
     """What a server says of itself; servers may add keys.
 
@@ -262,3 +283,40 @@ class HealthInfo(TypedDict, total=False):
     models: list[dict[str, Any]]
     configured_gpu_types: list[str]
     live_gpu_types: list[str]
+
+
+class PoolWorkerInfo(TypedDict):
+    """A worker of a pool: its name, the address of its probes where it tells it, machine profile and bundle."""
+
+    name: str
+    url: str | None
+    gpu: str
+    bundle: str
+
+
+class PoolSpecInfo(TypedDict):
+    """What a pool wants."""
+
+    gpus: dict[str, int]
+    gpu_caps: dict[str, int]
+    bundle: str | None
+    queue_pool: str | None
+    minimum_worker_count: int
+    pinned_models: list[str]
+
+
+class PoolStatusInfo(TypedDict):
+    """How a pool is: `pending`, `active` or `expired`; times are Unix seconds, None for the default pool."""
+
+    state: str
+    assigned_workers: list[PoolWorkerInfo]
+    created_at: float | None
+    last_renewed: float | None
+
+
+class PoolInfo(TypedDict):
+    """A resource pool."""
+
+    name: str
+    spec: PoolSpecInfo
+    status: PoolStatusInfo

@@ -6,7 +6,7 @@ It knows no route, no field and no error code: what a body means is for its call
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
@@ -25,7 +25,7 @@ also bounds what a short hostile body can cost."""
 MAX_DIMS: Final = 8
 """How many dimensions an array may have."""
 LARGE: Final = 2**20
-"""Bytes from which `pack_with_arrays` copies an array by itself."""
+"""Bytes from which `pack_with_arrays` copies an array, or bytes, by itself."""
 
 _DTYPES: Final = frozenset(
     [order + kind for order in "<>" for kind in ("f2", "f4", "f8", "i2", "i4", "i8", "u2", "u4", "u8")]
@@ -67,6 +67,21 @@ def pack(value: object) -> bytes:
     return packed
 
 
+def pack_each(values: Iterable[object]) -> list[bytes]:
+    """Encode each of `values` as `pack` does: small ones in half the time, as they share a buffer.
+
+    Raises:
+        WireError: As `pack`.
+    """
+    packer = msgpack.Packer(default=_encode_numpy)
+    try:
+        return [packer.pack(value) for value in values]
+    except WireError:
+        raise
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise WireError(f"a value cannot be packed: {error}") from error
+
+
 def pack_in_parts(fields: Mapping[str, object], entries: int = 1024) -> bytes:
     """Encode a map to the same bytes as `pack`, its longest lists `entries` at a time.
 
@@ -92,7 +107,7 @@ def pack_in_parts(fields: Mapping[str, object], entries: int = 1024) -> bytes:
 
 
 def pack_with_arrays(fields: Mapping[str, object]) -> memoryview:
-    """Encode a map to the same bytes as `pack`, its arrays of a megabyte and more while other threads run.
+    """Encode a map to the same bytes as `pack`, its arrays and bytes of a megabyte and more while other threads run.
 
     msgpack copies each of them twice, and holds the interpreter's lock meanwhile.
 
@@ -204,13 +219,20 @@ def _encode_numpy(value: object) -> dict[bytes, object]:
 
 
 def _pieces(value: object) -> Iterator[bytes | memoryview]:
-    """Yield what `pack` makes of a value, the data of large arrays as views."""
+    """Yield what `pack` makes of a value, large bytes and the data of large arrays as they are."""
     if isinstance(value, np.ndarray) and LARGE <= value.nbytes < 2**32:
         fields = _encode_numpy(value)
         data = memoryview(fields.pop(b"data")).cast("B")  # type: ignore[arg-type]
         header = msgpack.Packer().pack_map_header(len(fields) + 1)
         yield header + pack(fields)[len(header) :] + pack(b"data") + b"\xc6" + len(data).to_bytes(4, "big")
         yield data
+    elif isinstance(value, bytes) and LARGE <= len(value) < 2**32:
+        yield b"\xc6" + len(value).to_bytes(4, "big")
+        yield value
+    elif isinstance(value, list):
+        yield msgpack.Packer().pack_array_header(len(value))
+        for each in value:
+            yield from _pieces(each)
     elif isinstance(value, dict):
         yield msgpack.Packer().pack_map_header(len(value))
         for key, each in value.items():

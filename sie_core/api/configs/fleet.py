@@ -13,7 +13,8 @@ from sie_core.catalog.configs.snapshot import profiles_of
 class ConfigWorker(Protocol):
     """A worker that was heard of lately."""
 
-    name: str
+    worker: str
+    """Its name."""
     up: bool
     """Whether it takes work."""
     bundle: str
@@ -90,8 +91,8 @@ def status_answer(backend: FleetConfigs, model_id: str) -> dict[str, Any]:
 
 
 def _bundle(name: str, expected: str, epoch: int, workers: Sequence[ConfigWorker]) -> dict[str, Any]:
-    acked = {each.name for each in workers if each.config_hash == expected and (each.config_epoch or 0) >= epoch}
-    pending = {each.name for each in workers} - acked
+    acked = {each.worker for each in workers if each.config_hash == expected and (each.config_epoch or 0) >= epoch}
+    pending = {each.worker for each in workers} - acked
     return {
         "bundle_id": name,
         "expected_bundle_config_hash": expected,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 from starlette.datastructures import Headers
@@ -118,6 +119,7 @@ def _without_port(host: str) -> str:
     return (name if colon and port.isdecimal() and not name.endswith(":") else host).strip("[]")
 
 
+@lru_cache(maxsize=256)
 def _is_address(name: str) -> bool:
     try:
         ipaddress.ip_address(name)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from sie_core.api.http.model_id import MalformedModelIdError
@@ -18,6 +19,7 @@ from sie_core.contracts import InferenceError
 
 EnvelopeName = Literal["native", "configs", "openai", "cohere", "tei"]
 
+ACCEPTED: Final = 202
 ENVELOPE: Final = "sie.envelope"
 """The key of a request's scope with the name of its envelope, where the path does not decide it."""
 CONFIGS_PREFIX: Final = "/v1/configs"
@@ -59,6 +61,20 @@ class Envelope:
     """The status of an error."""
     retry_after: Callable[[float], str] = lambda seconds: str(math.ceil(seconds))
     """The value of `Retry-After`: whole seconds, as HTTP has it."""
+    accepts: bool = False
+    """Whether its clients understand a 202: the request is not lost, and is to be sent again once a worker is there."""
+
+    def status_of(self, error: InferenceError, scope: Scope) -> int:
+        """Return the status of an error for the client of a request."""
+        if error.code == "PROVISIONING" and self.accepts and _understands_202(scope):
+            return ACCEPTED
+        return self.status(error)
+
+
+def _understands_202(scope: Scope) -> bool:
+    """Whether a client knows a 202: those of major version 0 do not, nor who asked to be held and to get an answer."""
+    headers = Headers(scope=scope)
+    return not headers.get("x-sie-sdk-version", "").startswith("0.") and "wait=" not in headers.get("prefer", "")
 
 
 def envelope_of(scope: Scope) -> Envelope:
@@ -125,7 +141,7 @@ def _ours(error: InferenceError) -> dict[str, Any]:
 
 ENVELOPES: Final[dict[EnvelopeName, Envelope]] = {
     # Its clients read fractions, and a load may take less than a second.
-    "native": Envelope(error_body, retry_after=lambda seconds: f"{math.ceil(seconds * 10) / 10:g}"),
+    "native": Envelope(error_body, retry_after=lambda seconds: f"{math.ceil(seconds * 10) / 10:g}", accepts=True),
     "configs": Envelope(configs_error_body),
     "openai": Envelope(openai_error_body),
     "cohere": Envelope(cohere_error_body),

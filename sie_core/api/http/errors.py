@@ -23,9 +23,12 @@ _HTTP_CODES: Final = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
 def error_response(error: InferenceError, scope: Scope, headers: dict[str, str] | None = None) -> Response:
     """Render `error` for the client of a request, with `Retry-After` where a retry may help."""
     headers, envelope = dict(headers or {}), envelope_of(scope)
+    if error.code == "UNAUTHORIZED":
+        headers["WWW-Authenticate"] = "Bearer"
     if error.retry_after_s is not None:
         headers["Retry-After"] = envelope.retry_after(error.retry_after_s)
-    return Response(orjson.dumps(envelope.body(error), default=str), envelope.status(error), headers, JSON_TYPE)
+    status = envelope.status_of(error, scope)
+    return Response(orjson.dumps(envelope.body(error), default=str), status, headers, JSON_TYPE)
 
 
 async def on_inference_error(request: Request, error: Exception) -> Response:

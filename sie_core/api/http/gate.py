@@ -43,10 +43,19 @@ class Gate:
         most_bytes: The most bytes of the bodies of those at work; half of it for those that wait, and a quarter for
             those of one model. None for no limit.
         clock: Seconds.
+        setting: What the limit is set by.
     """
 
-    def __init__(self, limit: int, most_bytes: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._limit = limit
+    def __init__(
+        self,
+        limit: int,
+        most_bytes: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        setting: str = "SIE_MAX_CONCURRENT_REQUESTS",
+    ) -> None:
+        self._limit, self._setting = limit, setting
+        self.refused = 0
+        """Requests that found no place."""
         self._most_bytes = most_bytes
         self._bytes = 0
         self._bytes_of: Counter[Hashable] = Counter()
@@ -76,6 +85,11 @@ class Gate:
         """Requests admitted and not yet answered."""
         return self._in_flight
 
+    @property
+    def per_s(self) -> float:
+        """Requests answered a second, of late."""
+        return self._rate_now(self._clock())
+
     def enter(self, sender: Hashable = None) -> None:
         """Admit one request; `leave` must follow.
 
@@ -92,7 +106,8 @@ class Gate:
             raise InferenceError("QUEUE_UNAVAILABLE", "The server is shutting down; retry on another one.")
         at_work = self._in_flight - self._waiting.requests
         if at_work >= self._limit and (at_work >= 2 * self._limit or not self._promises.keep(sender, self._clock())):
-            message = f"{self._limit} requests are in flight already (SIE_MAX_CONCURRENT_REQUESTS); retry shortly."
+            self.refused += 1
+            message = f"{self._limit} requests are in flight already ({self._setting}); retry shortly."
             raise InferenceError("QUEUE_FULL", message, retry_after_s=self._come_back_s(sender, at_work))
         self._in_flight += 1
         self._idle.clear()

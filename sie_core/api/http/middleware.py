@@ -21,6 +21,7 @@ from sie_core.api.http.errors import error_response
 from sie_core.api.http.gate import Gate
 from sie_core.api.ops.metrics import HttpMetrics
 from sie_core.api.request import HEADERS, RequestHeaders
+from sie_core.auth import Auth
 from sie_core.contracts import InferenceError
 from sie_core.logs import RequestFields, current_request
 
@@ -87,6 +88,11 @@ class Shell(Protocol):
         ...
 
     @property
+    def auth(self) -> Auth:
+        """Decides who may call."""
+        ...
+
+    @property
     def instance(self) -> str | None:
         """Return a random id of this process, which replies tell; None where they do not."""
         ...
@@ -138,9 +144,14 @@ class RequestMiddleware:
         """Pass a WebSocket on, unless a foreign page asks for it: browsers let any page read what a WebSocket sends."""
         try:
             if scope["type"] == "websocket":
-                self._api.browsers.check(Headers(scope=scope))
-        except InferenceError:
-            await send({"type": "websocket.close", "code": 1008})
+                given = Headers(scope=scope)
+                self._api.browsers.check(given)
+                self._api.auth.check(scope["path"], given.getlist("authorization"))
+        except InferenceError as error:
+            if "websocket.http.response" in scope.get("extensions", ()):
+                await error_response(error, scope)(scope, receive, send)
+            else:
+                await send({"type": "websocket.close", "code": 1008})
         else:
             await self._app(scope, receive, send)
 
@@ -151,6 +162,7 @@ class RequestMiddleware:
             if preflight is not None:
                 await preflight(exchange.scope, receive, exchange.reply)
                 return
+            self._api.auth.check(exchange.scope["path"], given.getlist("authorization"))
             if not admitted:
                 await self._app(exchange.scope, receive, exchange.reply)
                 return

@@ -12,7 +12,8 @@ from starlette.datastructures import Headers
 from sie_core.api.body.negotiation import BodyFormat, body_format, reply_type
 from sie_core.api.context import Api
 from sie_core.api.http.limits import MAX_LOAD_WAIT_S
-from sie_core.contracts import InferenceError, InvalidInput, LoadWait, Priority
+from sie_core.api.inference.capacity import Capacity, asked_capacity, check_profile
+from sie_core.contracts import InvalidInput, LoadWait, Priority
 from sie_core.settings import Settings
 
 
@@ -33,6 +34,7 @@ class Call:
     wait_applied: bool
     """Whether the client chose that wait, and its deadline leaves that much time."""
     priority: Priority | None
+    capacity: Capacity
 
     def model(self, named: str | None = None) -> str:
         """Return the model of the path, else the one that the body names, else the default model."""
@@ -45,7 +47,7 @@ def read_call(api: Api, headers: Headers, path_model: str | None, *, msgpack: bo
     """Read the headers of one request.
 
     Args:
-        api: Its machine profile is compared with the one that the client asks for.
+        api: Its machine profile must be the one that the client asks for, unless its backend has several.
         headers: Of the request.
         path_model: The model that the path names.
         msgpack: Whether the route speaks msgpack.
@@ -54,7 +56,9 @@ def read_call(api: Api, headers: Headers, path_model: str | None, *, msgpack: bo
     Raises:
         InferenceError: `INVALID_INPUT`, with the header's name in `param`; `UNSUPPORTED_MEDIA_TYPE`; `NOT_ACCEPTABLE`.
     """
-    _check_machine_profile(headers, api.machine_profile)
+    capacity = asked_capacity(headers)
+    if not api.places_requests:
+        check_profile(capacity.profile, api.machine_profile)
     _check_remote(headers)
     timeout, wait = _timeout(headers), _preferred_wait(headers)
     given = body_format(headers.get("content-type", ""), msgpack=msgpack)
@@ -69,19 +73,7 @@ def read_call(api: Api, headers: Headers, path_model: str | None, *, msgpack: bo
         load_wait=own_wait if wait is None else LoadWait(wait),
         wait_applied=wait is not None and (timeout is None or timeout >= wait),
         priority=_priority(headers),
-    )
-
-
-def _check_machine_profile(headers: Headers, own: str | None) -> None:
-    asked = headers.get("x-sie-machine-profile")
-    if asked is None or (own is not None and asked.rpartition("/")[2].lower() == own.lower()):
-        return
-    is_a = f"is {own!r}" if own else "has no machine profile"
-    raise InferenceError(
-        "INVALID_INPUT",
-        f"The machine profile {asked[:100]!r} was asked for and this server {is_a}; call it without `gpu`.",
-        param="X-SIE-MACHINE-PROFILE",
-        details={"requested_profile": asked[:100], "worker_identity": own},
+        capacity=capacity,
     )
 
 

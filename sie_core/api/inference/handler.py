@@ -21,6 +21,7 @@ from sie_core.api.http.model_id import ModelId, check_model_id
 from sie_core.api.http.offload import LARGE
 from sie_core.api.inference.call import Call, read_call
 from sie_core.api.inference.cancellation import answer
+from sie_core.api.inference.capacity import ANY, POOL, PROFILE
 from sie_core.api.inference.reply_headers import reply_headers
 from sie_core.api.inference.route import Operation, Route
 from sie_core.api.inference.streamed import response
@@ -90,6 +91,8 @@ async def _answered(api: Api, request: Request, route: Route, call: Call, data: 
         wait = LoadWait(call.load_wait.seconds, call.load_wait.if_soon, place)
         if isinstance(asked, InferenceRequest):
             _complete(asked, load_wait=wait, priority=call.priority, reply=_reply_form(call, operation, body))
+            if call.capacity is not ANY:
+                _complete(asked, machine_profile=call.capacity.profile, resource_pool=call.capacity.pool)
         else:
             _complete(asked, load_wait=wait)
         return body, asked
@@ -99,8 +102,10 @@ async def _answered(api: Api, request: Request, route: Route, call: Call, data: 
         work, peer = operation.run(api.backend, body, asked), request.scope.get(PEER)
         reply = await answer(work, api.gate, request.receive, call.deadline, peer)
     except InferenceError as error:
-        named = error.param and operation.field_name(error.param, body)
-        if named is None or named == error.param:
+        if error.param in (None, PROFILE, POOL):  # headers, which the body does not name
+            raise
+        named = operation.field_name(error.param, body)
+        if named == error.param:
             raise
         raise error.about(named) from None
     content = await api.body_threads.run(operation.size(reply), lambda: operation.write(call, body, reply))

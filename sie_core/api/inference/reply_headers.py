@@ -23,6 +23,10 @@ def reply_headers(reply: InferenceReply, call: Call) -> dict[str, str]:
         headers["X-SIE-Truncated"] = str(reply.truncated)
     if reply.lora:
         headers["X-SIE-LoRA"] = reply.lora
+    if reply.workers:
+        headers["X-SIE-Worker"] = ", ".join(reply.workers)
+    if reply.config:
+        headers["X-SIE-Model-Revision"] = reply.config
     if reply.ignored_options:
         headers["X-SIE-Ignored-Options"] = ", ".join(reply.ignored_options)
     if call.wait_applied:

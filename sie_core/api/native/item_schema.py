@@ -22,6 +22,8 @@ PARAMS = frozenset({
     "output_types", "truncate",
 })  # fmt: skip
 """Fields that are in `params` for `encode` and `extract`, and beside `items` for `score`."""
+_TEXT_ALONE = frozenset({"id", "text"})
+"""What most items have at most."""
 
 
 def _from_base64(value: Any, info: ValidationInfo) -> Any:
@@ -104,8 +106,11 @@ class ItemBody(BaseModel):
 
     def item(self, default_id: str | None = None) -> Item:
         """Convert it to the contracts' `Item`; `default_id` is for an item without an id."""
+        own_id = default_id if self.id is None else self.id
+        if self.model_fields_set <= _TEXT_ALONE:
+            return Item(own_id, self.text)
         return Item(
-            id=default_id if self.id is None else self.id,
+            id=own_id,
             text=self.text,
             images=tuple(image.media() for image in self.images or ()),
             audio=self.audio.media() if self.audio else None,
@@ -134,10 +139,9 @@ class NativeBody(BaseModel):
             raise ValueError("holds `params`; the fields of this operation stand beside `items`")
         return data
 
-    def places(self) -> Iterator[tuple[str, ItemBody]]:
-        """List the items, each with its path in the body."""
-        for place, item in enumerate(self.items):
-            yield f"items[{place}]", item
+    def places(self) -> Iterator[tuple[int | None, ItemBody]]:
+        """List the items, each with its place; the query of a body that has one is at None."""
+        yield from enumerate(self.items)
 
     def check_sizes(self, limit: int) -> None:
         """Refuse items whose text and metadata are larger than `limit` bytes.
@@ -146,7 +150,8 @@ class NativeBody(BaseModel):
             InvalidInput: Names the first.
         """
         for place, item in self.places():
-            check_item_size(item.text, item.metadata, limit, place)
+            if item_size(item.text, item.metadata) > limit:
+                check_item_size(item.text, item.metadata, limit, "query" if place is None else f"items[{place}]")
 
     def named_items(self) -> list[Item]:
         """Convert the items to the contracts' `Item`; an item without an id is named by its place."""
@@ -172,11 +177,15 @@ def check_item_size(text: str | None, metadata: dict[str, Any] | None, limit: in
     Raises:
         InvalidInput: Names `param`.
     """
-    size = 0
-    if text is not None:
-        size = len(text) if text.isascii() else len(text.encode())
-    if metadata:
-        size += len(wire.pack(metadata))
+    size = item_size(text, metadata)
     if size > limit:
         message = f"`{param}` has {size} bytes of text and metadata; {limit} are allowed (SIE_MAX_ITEM_TEXT_BYTES)."
         raise InvalidInput(message, param=param)
+
+
+def item_size(text: str | None, metadata: dict[str, Any] | None) -> int:
+    """Count the bytes of an item's text (in UTF-8) and metadata (in msgpack)."""
+    size = 0
+    if text is not None:
+        size = len(text) if text.isascii() else len(text.encode())
+    return size + len(wire.pack(metadata)) if metadata else size

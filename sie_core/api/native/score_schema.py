@@ -32,9 +32,9 @@ class ScoreBody(NativeBody):
     )
     options: Options | None = None
 
-    def places(self) -> Iterator[tuple[str, ItemBody]]:
-        """List the query and the items, each with its path in the body."""
-        yield "query", self.query
+    def places(self) -> Iterator[tuple[int | None, ItemBody]]:
+        """List the query and the items, each with its place."""
+        yield None, self.query
         yield from super().places()
 
 

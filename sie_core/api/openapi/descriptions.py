@@ -9,7 +9,7 @@ from sie_sdk.errors import ERRORS
 from starlette.responses import Response
 
 from sie_core.api.body.negotiation import JSON_TYPE, MSGPACK_TYPE
-from sie_core.api.http.envelopes import ENVELOPES, EnvelopeName
+from sie_core.api.http.envelopes import ACCEPTED, ENVELOPES, EnvelopeName
 from sie_core.api.openapi.error_schema import CohereErrorReply, ErrorReply, OpenAIErrorReply, TeiErrorReply
 from sie_core.contracts import InferenceError, Priority
 
@@ -21,6 +21,8 @@ _REQUEST_HEADERS: Final = (
         {"type": "string", "enum": list(get_args(Priority))},
         "A larger or a smaller share of the device where others wait; the same share as theirs without it.",
     ),
+    ("X-SIE-MACHINE-PROFILE", {"type": "string"}, "The machine profile whose workers alone answer; or `pool/profile`."),
+    ("X-SIE-Pool", {"type": "string"}, "The leased capacity that it is for."),
     ("X-SIE-Remote", {"type": "string", "enum": ["forbid"]}, "Only ever answer from this installation."),
 )
 _REPLY_HEADERS: Final = {
@@ -79,9 +81,10 @@ def inference(
             name: {"description": about, "schema": {"type": "string"}} for name, about in _REPLY_HEADERS.items()
         },
     }
+    accepted = {ACCEPTED: _accepted(errors)} if ENVELOPES[errors].accepts else {}
     return {
         "response_class": Response,
-        "responses": {200: success, **_errors(*_INFERENCE_ERRORS[errors], envelope=errors, schema=error)},
+        "responses": {200: success, **accepted, **_errors(*_INFERENCE_ERRORS[errors], envelope=errors, schema=error)},
         "openapi_extra": {
             "requestBody": {
                 "required": True,
@@ -139,6 +142,17 @@ def _errors(
         described[status] = response
     described["default"] = {"description": "Any other failure.", "content": content}
     return described
+
+
+def _accepted(envelope: EnvelopeName) -> dict[str, Any]:
+    """Describe the reply of a cluster that has no worker yet."""
+    row = ERRORS["PROVISIONING"]
+    others = "Clients whose `X-SIE-SDK-Version` begins with `0.`, or that send `Prefer: wait`, get 503."
+    return {
+        "description": f"`{row.code}`: {row.meaning} {others}",
+        "content": {JSON_TYPE: {"schema": reference(_ERROR_SCHEMAS[envelope])}},
+        "headers": {"Retry-After": {"description": "Seconds.", "schema": {"type": "number"}}},
+    }
 
 
 def _first_line(model: type[BaseModel]) -> str:

@@ -15,7 +15,10 @@ from sie_core import __version__
 from sie_core.api.body.negotiation import JSON_TYPE
 from sie_core.api.context import Api
 from sie_core.api.openapi.descriptions import lookup, probe
-from sie_core.contracts import FleetBackend, Health, InferenceError, ModelInfo
+from sie_core.contracts import FleetBackend, Health, InferenceError, ModelInfo, WatchableBackend
+
+NO_GPU = "cpu"
+"""The `gpu` of workers that have none and no machine profile."""
 
 
 class HealthReply(BaseModel):
@@ -27,7 +30,7 @@ class HealthReply(BaseModel):
     uptime_s: float
     problems: list[str]
     requests_in_flight: int
-    cluster: dict[str, int]
+    cluster: dict[str, float]
     workers: list[dict[str, Any]]
     models: list[dict[str, Any]]
     configured_gpu_types: list[str]
@@ -69,24 +72,60 @@ def describe_health(api: Api) -> dict[str, Any]:
     """Describe the server in the fields a gateway's `/health` has; a standalone one has no workers but itself."""
     health = api.backend.health()
     problems = [each for each in (health.live_problem, ready_problem(api, health), *health.notes) if each]
-    held = [model for model in _models(api) if model.state != "available"]
-    loaded = sum(model.state == "loaded" for model in held)
-    workers = list(api.backend.workers()) if isinstance(api.backend, FleetBackend) else None
     status = "unhealthy" if health.live_problem else "degraded" if problems else "healthy"
-    if workers is not None and not any(worker.healthy for worker in workers):
-        status = "no_workers"
-    return {
-        "status": status,
-        "type": "standalone" if workers is None else "gateway",
+    about = {
         "version": __version__,
         "uptime_s": round(time.time() - api.started_at, 3),
         "problems": list(dict.fromkeys(problems)),
         "requests_in_flight": api.gate.in_flight,
-        "cluster": {"worker_count": 1 if workers is None else len(workers), "gpu_count": 0, "models_loaded": loaded},
-        "workers": [asdict(worker) for worker in workers or ()],
-        "models": [{"name": model.id, "state": model.state, "worker_count": 1, "gpu_types": []} for model in held],
+    }
+    if not isinstance(api.backend, FleetBackend):
+        return {"status": status, "type": "standalone", **about, **_alone(api)}
+    fleet = describe_fleet(api, api.backend)
+    status = status if any(worker["healthy"] for worker in fleet["workers"]) else "no_workers"
+    live = {worker["gpu"] for worker in fleet["workers"] if worker["healthy"]} - {NO_GPU}
+    configured = list(api.backend.configured_gpus())
+    return {
+        "status": status,
+        "type": "gateway",
+        **about,
+        **fleet,
+        "configured_gpu_types": configured,
+        "live_gpu_types": sorted(live),
+    }
+
+
+def describe_fleet(api: Api, backend: FleetBackend) -> dict[str, Any]:
+    """Describe the workers behind a gateway and what they have."""
+    workers, models = [asdict(worker) for worker in backend.workers()], [asdict(each) for each in backend.held_models()]
+    cluster = {
+        "worker_count": len(workers),
+        "gpu_count": sum(worker["gpu_count"] for worker in workers),
+        "models_loaded": sum(model["state"] == "loaded" for model in models),
+        "total_qps": round(api.gate.per_s, 2),
+    }
+    return {"cluster": cluster, "workers": workers, "models": models}
+
+
+def _alone(api: Api) -> dict[str, Any]:
+    held = [model for model in _models(api) if model.state != "available"]
+    status = api.backend.status() if isinstance(api.backend, WatchableBackend) else None
+    gpu = api.settings.gpu_type or (status and status.device.gpu_type)
+    gpus = [gpu] if gpu else []
+    models = [{"name": model.id, "state": model.state, "worker_count": 1, "gpu_types": gpus} for model in held]
+    loaded = sum(model.state == "loaded" for model in held)
+    cluster = {
+        "worker_count": 1,
+        "gpu_count": len(gpus),
+        "models_loaded": loaded,
+        "total_qps": round(api.gate.per_s, 2),
+    }
+    return {
+        "cluster": cluster,
+        "workers": [],
+        "models": models,
         "configured_gpu_types": [],
-        "live_gpu_types": [],
+        "live_gpu_types": gpus,
     }
 
 

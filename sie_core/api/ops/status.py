@@ -1,118 +1,103 @@
-"""`/ws/status`: the state of the server, sent five times a second over a WebSocket."""
+"""`/ws/status`: the state of a server or of a worker's adapter process, sent five times a second over a WebSocket."""
 
 from __future__ import annotations
 
-import asyncio
 import getpass
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
-from fastapi import APIRouter
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.routing import WebSocketRoute
 
 from sie_core import __version__
 from sie_core.api.context import Api
+from sie_core.api.ops.feed import feed_route
 from sie_core.api.ops.health import ready_problem
+from sie_core.auth import Auth
 from sie_core.contracts import EngineStatus, ModelInfo, WatchableBackend
+from sie_core.settings import Settings
 
 PATH: Final = "/ws/status"
 PERIOD_S: Final = 0.2
-MOST_WATCHERS: Final = 64
-TRY_AGAIN_LATER: Final = 1013
-"""The close code of RFC 6455's registry."""
 SATURATED_FROM, SATURATED_UNTIL = 0.9, 0.7
-"""Shares of the requests that may be in flight."""
+"""Shares of what is taken at a time."""
 
 
-def router(api: Api) -> APIRouter:
-    """Make the route."""
-    routes = APIRouter()
-    feed = Feed(api)
+@dataclass(slots=True)
+class Watched:
+    """What is told, by what tells it."""
 
-    @routes.websocket(PATH)
-    async def status(websocket: WebSocket) -> None:
-        """Send until the client disconnects or the server stops."""
-        await websocket.accept()
-        if feed.watchers >= MOST_WATCHERS:
-            await websocket.close(TRY_AGAIN_LATER, f"{MOST_WATCHERS} clients watch already")
-            return
-        feed.watchers += 1
-        gone = asyncio.create_task(_until_gone(websocket))
-        try:
-            while not gone.done():
-                await websocket.send_text(feed.text())
-                await asyncio.wait([gone], timeout=PERIOD_S)
-        except WebSocketDisconnect:
-            pass
-        finally:
-            feed.watchers -= 1
-            gone.cancel()
+    settings: Settings
+    ready: Callable[[], bool]
+    models: Callable[[], Sequence[ModelInfo]]
+    status: Callable[[], EngineStatus | None]
+    share: Callable[[], float]
+    """How much is held of what is taken at a time."""
+    machine_profile: str | None = None
+    config_hash: Callable[[], str | None] = lambda: None
+    name: Callable[[], str | None] = lambda: None
+    """What others call this worker, where they know."""
+    started_at: float = field(default_factory=time.time)
+    _saturated: bool = False
 
-    return routes
-
-
-async def _until_gone(websocket: WebSocket) -> None:
-    """Ignore the messages of the client."""
-    while (await websocket.receive())["type"] != "websocket.disconnect":
-        pass
-
-
-class Feed:
-    """The message to all watchers, made once for all that are sent it at the same time."""
-
-    def __init__(self, api: Api) -> None:
-        self.watchers = 0
-        self._api = api
-        self._saturated = False
-        self._text = ""
-        self._made_at = -PERIOD_S
-        self._constant = {
-            "name": socket.gethostname(),
-            "machine_profile": api.machine_profile,
-            "pool_name": "default",
-            "bundle": "default",
-            "bundle_config_hash": "",
-            "max_batch_requests": api.settings.max_batch_requests,
-        }
-
-    def text(self) -> str:
-        """Return the current message."""
-        now = time.monotonic()
-        if now - self._made_at >= PERIOD_S / 2:
-            self._text, self._made_at = orjson.dumps(self._describe()).decode(), now
-        return self._text
-
-    def _describe(self) -> dict[str, Any]:
-        api, health = self._api, self._api.backend.health()
-        status = api.backend.status() if isinstance(api.backend, WatchableBackend) else None
-        models = sorted(api.backend.models(), key=lambda model: -(model.memory_bytes or 0))
-        gpus = _gpus(status)
-        return self._constant | {
+    def describe(self) -> dict[str, Any]:
+        """Describe the state of now."""
+        settings, status = self.settings, self.status()
+        models = sorted(self.models(), key=lambda model: -(model.memory_bytes or 0))
+        gpus = _gpus(status, settings.gpu_type)
+        self._saturated = self.share() >= (SATURATED_UNTIL if self._saturated else SATURATED_FROM)
+        return {
+            "name": settings.worker_id or self.name() or socket.gethostname(),
+            "machine_profile": self.machine_profile,
+            "pool_name": settings.pool,
+            "bundle": settings.bundle,
+            "bundle_config_hash": self.config_hash() or "",
+            "max_batch_requests": settings.max_batch_requests,
             "timestamp": time.time(),
-            "ready": ready_problem(api, health) is None,
-            "gpu_count": len(gpus),
+            "ready": self.ready(),
+            "gpu_count": settings.gpu_count if settings.gpu_count is not None else len(gpus),
             "loaded_models": [model.id for model in models if model.state == "loaded"],
-            "saturated": self._is_saturated(),
-            "server": _server(api),
+            "saturated": self._saturated,
+            "server": _server(self.started_at),
             "gpus": gpus,
             "models": [_model(model, status) for model in models],
         }
 
-    def _is_saturated(self) -> bool:
-        share = self._api.gate.in_flight / self._api.settings.max_concurrent_requests
-        self._saturated = share >= (SATURATED_UNTIL if self._saturated else SATURATED_FROM)
-        return self._saturated
+
+def own_profile(settings: Settings, detected: str | None) -> str | None:
+    """Name the machine of a server: as it is told, else by its GPU."""
+    profile = settings.machine_profile or settings.gpu_type or detected
+    return profile and profile.lower()
 
 
-def _server(api: Api) -> dict[str, Any]:
+def status_route(watched: Watched, auth: Auth) -> WebSocketRoute:
+    """Make the route."""
+    return feed_route(PATH, PERIOD_S, watched.describe, auth)
+
+
+def route_of(api: Api) -> WebSocketRoute:
+    """Make the route of an API."""
+    backend, settings = api.backend, api.settings
+    watched = Watched(
+        settings,
+        lambda: ready_problem(api, backend.health()) is None,
+        backend.models,
+        lambda: backend.status() if isinstance(backend, WatchableBackend) else None,
+        lambda: api.gate.in_flight / settings.max_concurrent_requests,
+        api.machine_profile,
+        started_at=api.started_at,
+    )
+    return status_route(watched, api.auth)
+
+
+def _server(started_at: float) -> dict[str, Any]:
     return {
         "version": __version__,
-        "uptime_seconds": round(time.time() - api.started_at, 3),
+        "uptime_seconds": round(time.time() - started_at, 3),
         "user": _user(),
         "working_dir": str(Path.cwd()),
         "pid": os.getpid(),
@@ -126,8 +111,8 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def _gpus(status: EngineStatus | None) -> Sequence[dict[str, Any]]:
-    """Describe the device; None for the processor."""
+def _gpus(status: EngineStatus | None, gpu_type: str | None) -> Sequence[dict[str, Any]]:
+    """Describe the device; nothing for the processor."""
     if status is None or status.device.kind == "cpu":
         return []
     name, memory = status.device.name, status.memory
@@ -135,7 +120,7 @@ def _gpus(status: EngineStatus | None) -> Sequence[dict[str, Any]]:
         {
             "device": str(status.device),
             "name": name,
-            "gpu_type": name.removeprefix("NVIDIA ").lower().replace(" ", "-"),
+            "gpu_type": gpu_type or status.device.gpu_type,
             "utilization_pct": None,
             "memory_used_bytes": None if memory is None else memory.used,
             "memory_total_bytes": None if memory is None else memory.total,

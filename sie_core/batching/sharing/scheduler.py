@@ -62,6 +62,10 @@ class Scheduler(Generic[Model]):
         """Queue units of a request that was admitted."""
         _ask(model, model.policy.add, units)
 
+    def cancel(self, model: Model, request: Hashable) -> int:
+        """Remove what is queued of a request; return how many units that was."""
+        return _ask(model, model.policy.cancel, request)
+
     def admit(self, model: Model, demand: Demand, now: float, ahead_s: float) -> None:
         """Raise `QUEUE_FULL` as `QueueAdmission.admit` does."""
         self.admission.admit(model, self._models, demand, now, ahead_s)

@@ -14,11 +14,11 @@ from sie_core.contracts.model.weights import PicklesMissing
 class LocalTier:
     """Serves snapshots of the cache. One with a missing or wrong file is skipped, with an error that names the file."""
 
-    name = "local"
     peeks = True
 
-    def __init__(self, cache: DiskCache | Path) -> None:
+    def __init__(self, cache: DiskCache | Path, name: str = "local") -> None:
         self.cache = cache if isinstance(cache, DiskCache) else DiskCache(cache)
+        self.name = name
 
     def fetch(self, request: WeightRequest) -> Path | None:
         """Return the folder of the requested revision where it is complete.
@@ -65,4 +65,11 @@ def _create(context: TierContext) -> LocalTier:
     return LocalTier(disk_cache(context.settings))
 
 
+def _create_baked(context: TierContext) -> LocalTier | None:
+    folder = context.settings.baked_weights
+    return LocalTier(folder.expanduser(), "baked") if folder is not None else None
+
+
+BAKED_TIER = WeightTierFactory(name="baked", order=50, create=_create_baked)
+"""What an image brings, before what was fetched since."""
 LOCAL_TIER = WeightTierFactory(name="local", order=100, create=_create)

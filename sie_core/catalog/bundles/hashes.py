@@ -62,8 +62,7 @@ def _profile(profile: Profile) -> dict[str, Any]:
     }
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 def _sha256(text: str) -> str:

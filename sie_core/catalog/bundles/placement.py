@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from packaging.utils import canonicalize_name
 
-from sie_core.catalog.bundles.reading import EVERY_MODEL, Bundle
+from sie_core.catalog.bundles.names import EVERY_MODEL
+from sie_core.catalog.bundles.reading import Bundle
 from sie_core.catalog.configs.snapshot import listed_id, profiles_of
 from sie_core.catalog.families import ClaimFailed, ask_claim, is_class_path
 from sie_core.contracts import InferenceError, ModelCard, ModelConfig, ModelFamily, ResolvedModel

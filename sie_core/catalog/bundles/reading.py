@@ -4,26 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 import sie_core
-from sie_core.catalog.configs.ids import ID_RULE, is_model_id
-from sie_core.catalog.configs.reading import LARGEST_CONFIG, describe_problems
-from sie_core.catalog.configs.schema import Strict
-from sie_core.catalog.configs.yaml_text import YamlFault, load_yaml
+from sie_core.catalog.bundles.names import DEFAULT_PRIORITY, FILE
+from sie_core.catalog.bundles.schema import WholeBundle
+from sie_core.catalog.configs.reading import LARGEST_CONFIG, describe_problem
+from sie_core.catalog.configs.yaml_text import YamlFault, line_of, load_yaml
 from sie_core.catalog.regular_file import UnfitFile, read_regular
-from sie_core.catalog.wording import short
 from sie_core.settings import SettingsError
-
-FILE = "bundle.yaml"
-EVERY_MODEL = "*"
-"""In `models`: every model whose config names no family."""
-DEFAULT_PRIORITY = 100
-DERIVED = ("adapters", "engine")
-"""Fields of bundles that were written for another server."""
 
 
 class BundleError(SettingsError):
@@ -44,6 +35,8 @@ class Bundle:
     whose config names no family."""
     source: str = ""
     """Its file."""
+    default: bool = False
+    """Whether `sie bundle` means it where no name is given."""
 
 
 def shipped_bundles() -> Path:
@@ -78,55 +71,84 @@ def read_bundles(folder: Path) -> tuple[Bundle, ...]:
         first = bundles.setdefault(bundle.name, bundle)
         if first is not bundle:
             problems.append(f"{file}: name: {bundle.name!r} is the name of {first.source} too; rename one of them")
+    problems += [
+        f"{other.source}: default: another bundle of {folder} is the default already; one can be"
+        for other in [bundle for bundle in bundles.values() if bundle.default][1:]
+    ]
     if problems:
         raise BundleError("\n".join(problems))
     return tuple(sorted(bundles.values(), key=lambda each: (each.priority, each.name)))
 
 
 def read_bundle(file: Path) -> Bundle:
-    """Read one bundle; its name is that of its folder where the file gives none.
+    """Read what workers and gateways need of one bundle.
 
     Raises:
         BundleError: The file cannot be read, or a field is wrong.
     """
-    try:
-        data = load_yaml(read_regular(file, LARGEST_CONFIG))
-    except (OSError, UnfitFile) as error:
-        raise BundleError(f"{file}: cannot be read: {error}") from error
-    except YamlFault as fault:
-        raise BundleError(f"{file}: {fault}") from None
-    if not isinstance(data, dict):
-        raise BundleError(f"{file}: a bundle is a map of fields, not {type(data).__name__}")
-    try:
-        parsed = _BundleFile.model_validate({"name": file.parent.name, **data})
-    except ValidationError as error:
-        raise BundleError("\n".join(f"{file}: {line}" for line in describe_problems(error))) from None
-    return Bundle(parsed.name, parsed.priority, tuple(parsed.plugins), tuple(parsed.models), str(file))
+    return BundleFile.read(file).bundle()
 
 
-class _BundleFile(Strict):
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-    priority: int = DEFAULT_PRIORITY
-    plugins: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
-    models: list[str] = Field(default_factory=list)
+def read_whole(file: Path) -> WholeBundle:
+    """Read one bundle with all of its fields.
 
-    @model_validator(mode="before")
+    Raises:
+        BundleError: The file cannot be read, or a field is wrong.
+    """
+    return BundleFile.read(file).whole
+
+
+@dataclass(frozen=True, slots=True)
+class BundleFile:
+    """A bundle with its text, so that what is found wrong later is named by its line too."""
+
+    path: Path
+    content: bytes
+    whole: WholeBundle
+
     @classmethod
-    def _nothing_derived(cls, data: Any) -> Any:
-        for field in DERIVED:
-            if field in data:
-                _refuse(f"`{field}` is derived from `plugins` here: leave it out, and list the plugins that serve")
-        return data
+    def read(cls, file: Path) -> BundleFile:
+        """Read a file; the bundle's name is that of its folder where the file gives none.
 
-    @model_validator(mode="after")
-    def _serves_something(self) -> _BundleFile:
-        if not self.plugins and not self.models:
-            _refuse("`plugins` and `models` are empty, so it serves nothing: name a plugin or a model")
-        for index, model in enumerate(self.models):
-            if model != EVERY_MODEL and not is_model_id(model):
-                _refuse(f"`models.{index}` is {short(model)}; an id is {ID_RULE}")
-        return self
+        Raises:
+            BundleError: It cannot be read, or a field is wrong.
+        """
+        try:
+            content = read_regular(file, LARGEST_CONFIG)
+            data = load_yaml(content)
+        except (OSError, UnfitFile) as error:
+            raise BundleError(f"{file}: cannot be read: {error}") from error
+        except YamlFault as fault:
+            raise BundleError(f"{file}:{fault.line}: {fault}") from None
+        if not isinstance(data, dict):
+            raise BundleError(f"{file}:1: a bundle is a map of fields, not {type(data).__name__}")
+        try:
+            return cls(file, content, WholeBundle.model_validate({"name": file.absolute().parent.name, **data}))
+        except ValidationError as error:
+            lines = (
+                f"{file}:{_line(content, problem)}: {describe_problem(problem)}"
+                for problem in error.errors(include_url=False)
+            )
+            raise BundleError("\n".join(lines)) from None
+
+    def at(self, *path: str | int) -> str:
+        """Name the file and the line of a field."""
+        return f"{self.path}:{line_of(self.content, path)}"
+
+    def bundle(self) -> Bundle:
+        """Leave out what placing models needs not."""
+        whole = self.whole
+        return Bundle(
+            whole.name,
+            whole.priority,
+            tuple(plugin.distribution for plugin in whole.plugins),
+            tuple(model.id for model in whole.models),
+            str(self.path),
+            whole.default,
+        )
 
 
-def _refuse(message: str) -> None:
-    raise PydanticCustomError("config", "{message}", {"message": message})
+def _line(content: bytes, problem: ErrorDetails) -> int:
+    """Return the line of a wrong field, or of the key that should not be there."""
+    keys = [key] if (key := problem.get("ctx", {}).get("key")) else []
+    return line_of(content, [*problem["loc"], *keys])

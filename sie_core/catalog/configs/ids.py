@@ -6,6 +6,7 @@ A well-formed id is safe as a part of a path below a folder.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._/:@-]*\Z")
 _PROFILE = re.compile(r"[A-Za-z0-9._-]+\Z")
@@ -19,6 +20,7 @@ def is_model_id(value: str) -> bool:
     return len(value) <= LONGEST_ID and ".." not in value and _ID.match(value) is not None
 
 
+@lru_cache(1024)
 def is_profile_name(value: str) -> bool:
     """Whether `value` may name a profile; no `:`, which separates it from the model's id."""
     return _PROFILE.match(value) is not None

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
-from sie_core.catalog.configs.schema import AdapterOptions, ModelFile, ModuleEntry, ProfileFile, WeightsFile
+from sie_core.catalog.configs.schema import ModelFile, ModuleEntry, ProfileFile, WeightsFile
 from sie_core.catalog.configs.yaml_text import YamlFault, load_yaml
 from sie_core.catalog.regular_file import UnfitFile, read_regular
 from sie_core.catalog.wording import short
@@ -18,10 +19,6 @@ from sie_core.contracts.model.config import DEFAULT_POOL
 INPUTS = ("text", "image", "audio", "video", "document")
 LARGEST_CONFIG = 2**20
 """The most bytes of a config; those written by hand have a few thousand."""
-
-
-_MERGED = frozenset({"extends", "adapter_options", "adaptive_batching"})
-"""Fields of a profile that do not replace its parent's as they are."""
 _NOWHERE = Path()
 
 
@@ -131,31 +128,22 @@ def _module(name: str, entry: ModuleEntry) -> ModuleCard:
 
 
 def _profiles(written: Mapping[str, ProfileFile], source: str) -> dict[str, Profile]:
+    """Make the profiles: what one leaves out is its parent's, and so is a whole map of options."""
     profiles = {}
     for name, profile in written.items():
-        effective = profile if profile.extends is None else extend(written[profile.extends], profile)
-        options = effective.adapter_options
+        parent = profile if profile.extends is None else written[profile.extends]
+        own, inherited = profile.adapter_options, parent.adapter_options
+        runtime = own.runtime or inherited.runtime
         profiles[name] = Profile(
             name=name,
-            adapter_path=effective.adapter_path,
-            max_batch_cost=effective.max_batch_tokens,
-            compute_precision=effective.compute_precision,
-            loadtime=options.loadtime,
-            runtime=options.runtime,
-            output_types=_output_types(options.runtime, f"{source}: profiles.{name}.adapter_options.runtime"),
+            adapter_path=profile.adapter_path or parent.adapter_path,
+            max_batch_cost=profile.max_batch_tokens or parent.max_batch_tokens,
+            compute_precision=profile.compute_precision or parent.compute_precision,
+            loadtime=own.loadtime or inherited.loadtime,
+            runtime=runtime,
+            output_types=_output_types(runtime, f"{source}: profiles.{name}.adapter_options.runtime"),
         )
     return profiles
-
-
-def extend(parent: ProfileFile, child: ProfileFile) -> ProfileFile:
-    """Merge two profiles: a field of `child` replaces the parent's, and so does a whole map of options."""
-    given = {name: value for name in child.model_fields_set - _MERGED if (value := getattr(child, name)) is not None}
-    own, inherited = child.adapter_options, parent.adapter_options
-    options = AdapterOptions.model_construct(
-        loadtime=own.loadtime or inherited.loadtime, runtime=own.runtime or inherited.runtime
-    )
-    # The parts were checked: a catalog of thousands is read at a start.
-    return ProfileFile.model_construct(**{**dict(parent), **given, "adapter_options": options})
 
 
 def _output_types(runtime: Mapping[str, Any], where: str) -> tuple[str, ...] | None:
@@ -170,13 +158,14 @@ def _output_types(runtime: Mapping[str, Any], where: str) -> tuple[str, ...] | N
 
 def describe_problems(error: ValidationError) -> list[str]:
     """Write a line for each wrong field: its path, its value and what is allowed."""
-    lines = []
-    for problem in error.errors(include_url=False):
-        where = ".".join(str(part) for part in problem["loc"])
-        if problem["type"] == "missing":
-            lines.append(f"{where}: the field is needed")
-        elif problem["type"] in {"unknown_key", "config"}:
-            lines.append(f"{where}: {problem['msg']}" if where else problem["msg"])
-        else:
-            lines.append(f"{where}: {short(problem['input'])}: {problem['msg']}")
-    return lines
+    return [describe_problem(problem) for problem in error.errors(include_url=False)]
+
+
+def describe_problem(problem: ErrorDetails) -> str:
+    """Write one wrong field: its path, its value and what is allowed."""
+    where = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "missing":
+        return f"{where}: the field is needed"
+    if problem["type"] in {"unknown_key", "config"}:
+        return f"{where}: {problem['msg']}" if where else problem["msg"]
+    return f"{where}: {short(problem['input'])}: {problem['msg']}"

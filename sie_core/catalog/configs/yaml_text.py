@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,11 @@ MOST_LEVELS = 100
 
 
 class YamlFault(Exception):
-    """A text is not the YAML it should be; the message says where and why."""
+    """A text is not the YAML it should be; the message says where and why. `line` counts from 1."""
+
+    def __init__(self, told: str, line: int = 1) -> None:
+        super().__init__(told)
+        self.line = line
 
 
 MOST_OPENINGS = 1000
@@ -81,9 +85,10 @@ def load_yaml(content: bytes) -> object:
                 return _value(_FastLoader(text))
         return _value(_Loader(text))
     except yaml.YAMLError as error:
-        raise YamlFault(f"not valid YAML: {_problem(error)}") from None
+        raise YamlFault(f"not valid YAML: {_problem(error)}", _line(error)) from None
     except UnicodeDecodeError as error:
-        raise YamlFault(f"cannot be read: byte {error.start} is not UTF-8") from None
+        line = content.count(b"\n", 0, error.start) + 1
+        raise YamlFault(f"cannot be read: byte {error.start} is not UTF-8", line) from None
     except RecursionError:
         raise YamlFault("cannot be read: it nests too deep") from None
     except (
@@ -93,6 +98,32 @@ def load_yaml(content: bytes) -> object:
         OverflowError,
     ):  # from PyYAML's own parsing of dates, numbers and tagged values
         raise YamlFault("cannot be read: it holds a date, a number or a tagged value that is none") from None
+
+
+def line_of(content: bytes, path: Iterable[str | int]) -> int:
+    """Return the line, from 1, of a value of a document that loads: of the nearest that holds it where it is not there.
+
+    Args:
+        content: The document.
+        path: Keys and positions from the outermost value inwards.
+    """
+    node = _Loader(content.decode("utf-8")).get_single_node()
+    line = 1
+    for part in path:
+        key, node = (None, None) if node is None else _below(node, part)
+        if node is None:
+            break
+        line = (key or node).start_mark.line + 1
+    return line
+
+
+def _below(node: yaml.Node, part: str | int) -> tuple[yaml.Node | None, yaml.Node | None]:
+    """Return the key and the value of a part of a map or list; no key in a list."""
+    if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+        return None, node.value[part]
+    if isinstance(node, yaml.MappingNode):
+        return next(((key, value) for key, value in node.value if key.value == str(part)), (None, None))
+    return None, None
 
 
 def _value(loader: _Loader | _FastLoader) -> object:
@@ -128,7 +159,7 @@ def _extent(node: yaml.Node, known: dict[yaml.Node, _Extent | None]) -> _Extent:
         return _Extent(characters=len(node.value))
     if node in known:
         if (extent := known[node]) is None:
-            raise YamlFault("an alias stands for a value that holds it")
+            raise YamlFault("an alias stands for a value that holds it", node.start_mark.line + 1)
         return extent
     known[node] = None
     below = (each for pair in node.value for each in pair) if isinstance(node, yaml.MappingNode) else node.value
@@ -138,6 +169,11 @@ def _extent(node: yaml.Node, known: dict[yaml.Node, _Extent | None]) -> _Extent:
         levels = max(levels, extent.levels)
     known[node] = extent = _Extent(values, characters, levels + 1)
     return extent
+
+
+def _line(error: yaml.YAMLError) -> int:
+    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+    return 1 if mark is None else mark.line + 1
 
 
 def _problem(error: yaml.YAMLError) -> str:

@@ -66,7 +66,12 @@ def queues(pools: tuple[str, ...]) -> None:
 
 @command.command("up")
 @click.option(
-    "-w", "--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="How many workers of each bundle."
+    "-w",
+    "--workers",
+    type=click.IntRange(0, 64),
+    default=1,
+    show_default=True,
+    help="How many workers of each bundle; 0: one of each is started by hand, with a file of the folder.",
 )
 @click.option("--bundles", help="Comma-separated bundles that have workers; unset: one that serves all models.")
 @click.option(
@@ -95,7 +100,7 @@ def up(workers: int, bundles: str | None, folder: Path, config_port: int, table:
     settings = read_settings(**options)
     configure_logging(settings.log_level, as_json=settings.log_json)
 
-    from sie_core.cluster.local.programs import TOKEN_FILE
+    from sie_core.cluster.local.programs import BY_HAND, TOKEN_FILE
     from sie_core.cluster.local.up import run_cluster
     from sie_core.contracts import PluginError
     from sie_core.serving.listening import ListenError
@@ -107,7 +112,9 @@ def up(workers: int, bundles: str | None, folder: Path, config_port: int, table:
 
     def ready(url: str, config_url: str) -> None:
         of_each = f" of each of {', '.join(names)}" if len(names) > 1 else ""
-        click.echo(f"SIE serves on {url} with {workers} worker{'s' if workers > 1 else ''}{of_each}; logs in {folder}")
+        click.echo(f"SIE serves on {url} with {workers} worker{'' if workers == 1 else 's'}{of_each}; logs in {folder}")
+        if not workers:
+            click.echo(f"Start one with: . {folder / 'worker-1'}{BY_HAND} && sie worker --with-sidecar")
         click.echo(f"Model configs are changed at {config_url}/v1/configs; the token is in {folder / TOKEN_FILE}")
 
     def show(lines: list[str]) -> None:

@@ -27,10 +27,10 @@ from sie_core.contracts import (
     Unit,
     WeightRequest,
 )
-from sie_core.engine.device.selection import choose_device
 from sie_core.memory.checked import make_manager
 from sie_core.memory.meter import DeviceMemoryMeter
 from sie_core.plugins import PluginSet
+from sie_core.plugins.selection import choose_device
 from sie_core.postprocess.converters import Converters
 from sie_core.settings import Settings, SettingsError
 

@@ -23,8 +23,8 @@ from sie_core.cli.composition.parts import Parts, gather
 from sie_core.cli.models.pinning import pin
 from sie_core.cli.models.status import status
 from sie_core.contracts import Device, ModelFamily, ModelLoadError, Option, PluginError, ResolvedModel
-from sie_core.engine.device.selection import choose_device
 from sie_core.plugins.output import stdout_to_stderr
+from sie_core.plugins.selection import choose_device
 
 EXPECTED = "expected by the config; the weights, which decide, are not here yet"
 

@@ -17,6 +17,7 @@ from sie_core.cluster.configs.client import Epoch
 from sie_core.cluster.configs.delta import Delta, RefusedDelta
 from sie_core.contracts import ModelConfig, ResolvedModel
 from sie_core.plugins import PluginSet
+from sie_core.serving.garbage import uncollected
 from sie_core.settings import Settings
 
 
@@ -35,6 +36,7 @@ class Held:
         return self.registry.config_hashes_hash == self.told.bundle_config_hashes_hash
 
 
+@uncollected()
 def apply_export(raw: bytes, settings: Settings, plugins: PluginSet, before: Held | None) -> Held:
     """Read an export; configs that are unchanged are those of `before`.
 

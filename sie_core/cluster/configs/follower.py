@@ -16,6 +16,7 @@ from sie_core.cluster.configs.client import ConfigClient
 from sie_core.cluster.configs.delta import RefusedDelta, read_delta
 from sie_core.cluster.configs.metrics import FollowerMetrics
 from sie_core.cluster.configs.polling import Poll
+from sie_core.cluster.configs.seldom import Seldom
 from sie_core.cluster.configs.state import Source, State
 from sie_core.cluster.configs.waiting import Waiting
 from sie_core.cluster.subjects import ALL_MODELS
@@ -28,6 +29,10 @@ log = logging.getLogger(__name__)
 
 _WITHOUT_LOOK = frozenset({"too_large", "unreadable", "untrusted"})
 """Refusals of what anybody may have sent: nobody is asked for it."""
+_USUAL = frozenset({"old_epoch", "gap"})
+"""What becomes of deltas that overtake an export, or come while one is missing: metrics count them, no log tells."""
+TOLD_S = 10.0
+"""Between two lines of the log about refusals for the same reason."""
 
 
 class Follower:
@@ -52,7 +57,7 @@ class Follower:
         self._metrics, self._client = metrics, ConfigClient.of(settings)
         self._state = State(metrics, on_registry)
         self._poll = Poll(settings, plugins, metrics, self._state, self._client)
-        self._waiting = Waiting()
+        self._waiting, self._seldom = Waiting(), Seldom(TOLD_S)
 
     @property
     def url(self) -> str:
@@ -138,7 +143,9 @@ class Follower:
 
     def _refuse(self, refused: RefusedDelta) -> None:
         self._metrics.deltas.labels(refused.reason).inc()
-        level = logging.DEBUG if refused.reason in ("old_epoch", "gap") else logging.WARNING
-        log.log(level, "a delta is not applied (%s): %s", refused.reason, refused)
+        # What anybody sends must not fill the log.
+        if refused.reason not in _USUAL and (untold := self._seldom.tell(refused.reason)) is not None:
+            more = f"; {untold} more since the last line like this" if untold else ""
+            log.warning("a delta is not applied (%s): %s%s", refused.reason, refused, more)
         if refused.reason not in _WITHOUT_LOOK:
             self._poll.ask(export=refused.reason != "old_epoch")

@@ -5,31 +5,42 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from sie_sdk.wire import pack, unpack
 
+from sie_core.batching.sharing.demand import fingerprint
 from sie_core.catalog import Catalog
 from sie_core.catalog.bundles.registry import Registry
 from sie_core.catalog.info import describe
 from sie_core.cluster.configs.follower import Follower
+from sie_core.cluster.gateway.capacity.admission import Admission
+from sie_core.cluster.gateway.capacity.provisioning import Provisioning
 from sie_core.cluster.gateway.dispatcher import Dispatcher
 from sie_core.cluster.gateway.facts.facts import facts_of, with_facts
 from sie_core.cluster.gateway.facts.keeping import KnownFacts
-from sie_core.cluster.gateway.flight import Flight
-from sie_core.cluster.gateway.routing import NO_CATALOG, Router
-from sie_core.cluster.gateway.slicing import Packed
-from sie_core.cluster.gateway.workers import Worker, Workers
-from sie_core.cluster.messages.requests import load_wait_row, pack_item, pack_shared
-from sie_core.cluster.messages.work import WorkOperation
+from sie_core.cluster.gateway.flight import MOST_QUEUED, Flight
+from sie_core.cluster.gateway.pools.keeping import PoolKeeper, is_leased
+from sie_core.cluster.gateway.routing import ANY_WORKERS, NO_CATALOG, Destination, Router
+from sie_core.cluster.gateway.sight import held_models, worker_info
+from sie_core.cluster.gateway.slicing import Packed, pack_items
+from sie_core.cluster.health.workers import Workers, comes_up
+from sie_core.cluster.messages.frames import size_of
+from sie_core.cluster.messages.health import WorkerReport
+from sie_core.cluster.messages.requests import load_wait_row, pack_shared
+from sie_core.cluster.messages.work import MOST_ITEMS, WorkOperation
+from sie_core.cluster.pools.changes import not_found
 from sie_core.contracts import (
     DecodeRequest,
+    FleetModel,
     Health,
     InferenceReply,
     InferenceRequest,
+    LoadWait,
     ModelInfo,
+    PoolSpec,
     ResolvedModel,
     Timing,
     Token,
@@ -39,6 +50,11 @@ from sie_core.contracts import (
 )
 from sie_core.logs import current_request
 from sie_core.plugins import PluginSet
+
+MOST_TOLD = 16
+"""Workers that a reply names."""
+MOST_LORA = 256
+"""Characters of the name of a LoRA adapter that decides where a request goes."""
 
 
 class QueueBackend:
@@ -51,6 +67,8 @@ class QueueBackend:
         router: Finds where requests go.
         timeout_s: How long a request may take.
         follower: Of the config service; None without one.
+        places: Requests in flight that the gateway admits.
+        pools: The resource pools that requests may name; None: there are none.
     """
 
     def __init__(
@@ -61,9 +79,13 @@ class QueueBackend:
         router: Router,
         timeout_s: float,
         follower: Follower | None = None,
+        places: int = 4096,
+        pools: PoolKeeper | None = None,
     ) -> None:
         self._dispatcher, self._workers, self._plugins, self._timeout_s = dispatcher, workers, plugins, timeout_s
-        self._router, self._follower = router, follower
+        self._router, self._follower, self._pools = router, follower, pools
+        self.provisioning = Provisioning(lambda: workers.reports().values(), lambda: dispatcher.connected_at)
+        self.admission = Admission(places)
         self.known_facts = KnownFacts(workers, lambda: router.known)
         """What workers found out about models; its owner has it `run`."""
         self._note: str | None = None
@@ -93,9 +115,9 @@ class QueueBackend:
         """By model, `api` or `filesystem`."""
         return self._follower.sources if self._follower else {}
 
-    def config_workers(self) -> Sequence[Worker]:
+    def config_workers(self) -> Sequence[WorkerReport]:
         """List the workers that were heard of lately, with what they have of the configs."""
-        return list(self._workers)
+        return list(self._workers.reports().values())
 
     def follow(self, registry: Registry) -> None:
         """Serve another snapshot from now on; requests under way keep where they go."""
@@ -107,22 +129,30 @@ class QueueBackend:
 
     async def infer(self, request: InferenceRequest) -> InferenceReply:
         """Have workers answer a request."""
-        to = self._router.route(request.model)
+        lora = lora_of(request)
+        leased, spec = request.resource_pool, await self._spec(request.resource_pool)
+        to = self._router.route(
+            request.model, profile=request.machine_profile, resource_pool=leased, lora=lora, spec=spec
+        )
         arrived = time.monotonic()
+        await self._have_worker(to, request.load_wait, request.deadline)
         packed = Packed(
             to.model.id,
             request.operation,
             request.request_id,
             pack_shared(request),
-            [pack_item(item) for item in request.items],
-            b"" if request.query is None else pack_item(request.query),
+            await pack_items(request.items),
+            b"" if request.query is None else (await pack_items([request.query]))[0],
             request.client,
             request.priority,
             to.pool,
             to.subject,
             to.config_epoch,
+            lora,
+            to.resource_pool,
+            to.profile,
         )
-        flight = await self._dispatcher.carry(packed, self._left_s(request.deadline), _trace())
+        flight = await self._carry(packed, to, request.deadline, lambda: fingerprint(request))
         return _reply(flight, 1000 * (time.monotonic() - arrived))
 
     async def tokenize(self, request: TokenizeRequest) -> Sequence[Sequence[Token]]:
@@ -161,27 +191,34 @@ class QueueBackend:
         known = self._router.known
         followed = self._follower and self._follower.note
         notes = [self._dispatcher.problem, self._note, followed, known and known.catalog.note]
-        if self._dispatcher.problem is None and not any(worker.up for worker in self._workers):
+        if self._dispatcher.problem is None and not any(worker.report.up for worker in self._workers):
             notes.append("no worker takes work")
         unready = None if known else followed or NO_CATALOG
         return Health(None, unready, tuple(note for note in notes if note))
 
     def workers(self) -> list[WorkerInfo]:
         """List the workers that were heard of lately."""
-        return [
-            WorkerInfo(
-                worker.name,
-                worker.up,
-                worker.bundle,
-                worker.held,
-                [model.id for model in worker.models.values() if model.state == "loaded"],
-            )
-            for worker in self._workers
-        ]
+        return [worker_info(worker.report) for worker in self._workers]
+
+    def held_models(self) -> list[FleetModel]:
+        """List the models that some worker has, loads or failed to load."""
+        return held_models(worker.report for worker in self._workers)
+
+    def configured_gpus(self) -> list[str]:
+        """List the machine profiles that can be scaled up."""
+        return self._router.configured_gpus
+
+    async def _spec(self, pool: str | None) -> PoolSpec:
+        """Return the spec of the resource pool that a request names, where it names one that was leased."""
+        if pool is None or not is_leased(pool):
+            return ANY_WORKERS
+        if self._pools is None:
+            raise not_found(pool, ())
+        return (await self._pools.leased(pool)).spec
 
     def _up(self) -> Counter[str]:
         """Count the workers that take work, by their bundles."""
-        return Counter(worker.bundle for worker in self._workers if worker.up)
+        return Counter(worker.report.bundle for worker in self._workers if worker.report.up)
 
     def _describe(self, resolved: ResolvedModel, up: Counter[str]) -> ModelInfo:
         info = self._workers.model(resolved.id)
@@ -194,6 +231,31 @@ class QueueBackend:
             return info
         return replace(info, bundles=route.compatible, workers=up[route.bundle])
 
+    def heard(self, before: WorkerReport | None, now: WorkerReport) -> None:
+        """Take a heartbeat."""
+        if comes_up(before, now):
+            self._dispatcher.tell_again()
+        self.provisioning.lanes.look()
+
+    async def _have_worker(self, to: Destination, wait: LoadWait, deadline: float | None) -> None:
+        """Go on once a worker is there. With the broker away nobody is heard, and the broker is what is told of."""
+        if not self.provisioning.lanes.workers(to.lane) and self._dispatcher.problem is None:
+            await self.provisioning.wait(to.lane, wait, self._left_s(deadline))
+
+    async def _carry(
+        self, packed: Packed, to: Destination, deadline: float | None, token: Callable[[], Hashable]
+    ) -> Flight:
+        left_s, slices = self._left_s(deadline), -(-len(packed.items) // MOST_ITEMS)
+        queued = min(slices, MOST_QUEUED)
+        cost = size_of(packed.items) * queued / slices
+        ticket, answered = self.admission.enter(to.lane, to.subject, cost, queued, left_s, token), False
+        try:
+            flight = await self._dispatcher.carry(packed, left_s, _trace())
+            answered = True
+        finally:
+            self.admission.leave(ticket, answered=answered)
+        return flight
+
     def _left_s(self, deadline: float | None) -> float:
         return self._timeout_s if deadline is None else min(self._timeout_s, deadline - time.monotonic())
 
@@ -205,6 +267,7 @@ class QueueBackend:
         values: Sequence[Any],
     ) -> list[bytes]:
         to = self._router.route(request.model)
+        await self._have_worker(to, request.load_wait, request.deadline)
         told = pack({**shared, "load_wait": load_wait_row(request.load_wait)})
         packed = Packed(
             to.model.id,
@@ -216,8 +279,14 @@ class QueueBackend:
             subject=to.subject,
             config_epoch=to.config_epoch,
         )
-        flight = await self._dispatcher.carry(packed, self._left_s(request.deadline), _trace())
+        flight = await self._carry(packed, to, request.deadline, lambda: request.request_id)
         return _items(flight)
+
+
+def lora_of(request: InferenceRequest) -> str | None:
+    """Return the LoRA adapter that a request asks for; None where that is no text, which the worker refuses."""
+    lora = request.options.get("lora")
+    return lora if isinstance(lora, str) and len(lora) <= MOST_LORA else None
 
 
 def _items(flight: Flight) -> list[bytes]:
@@ -242,6 +311,8 @@ def _reply(flight: Flight, total_ms: float) -> InferenceReply:
         truncated,
         last.lora,
         last.ignored_options,
+        config=last.config,
+        workers=tuple(dict.fromkeys(head.worker for head in (first, *others) if head.worker))[:MOST_TOLD],
     )
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
-from collections.abc import Coroutine
-from typing import Any
 
 from sie_core.cluster.broker import Make, ensure_queue, open_transport
 from sie_core.cluster.gateway.dead_letters import bury
@@ -15,20 +14,29 @@ from sie_core.cluster.gateway.flight import Flight, Part, queue_error, unreadabl
 from sie_core.cluster.gateway.metrics import GatewayMetrics
 from sie_core.cluster.gateway.slicing import Packed
 from sie_core.cluster.messages.frames import FrameError, Pieces, decode, encode, size_of
-from sie_core.cluster.messages.work import MOST_RESULT_BYTES, batch_bytes, decode_result, encode_offered, read_result
+from sie_core.cluster.messages.work import (
+    MOST_RESULT_BYTES,
+    ResultHead,
+    batch_bytes,
+    decode_result,
+    encode_offered,
+    read_result,
+)
 from sie_core.cluster.payloads.fetching import Fetcher
 from sie_core.cluster.payloads.holding import Holder
 from sie_core.cluster.payloads.offers import Offer
 from sie_core.cluster.payloads.room import Room
 from sie_core.cluster.payloads.store import PayloadStore
 from sie_core.cluster.subjects import (
+    HEALTH_WANTED,
     cancel_subject,
     gateways_subject,
     is_inbox,
     needed_subject,
     work_queue,
 )
-from sie_core.contracts import ConnectionState, Message, QueueError, QueueTransport, Work
+from sie_core.concurrency.tasks import Tasks
+from sie_core.contracts import ConnectionState, InferenceError, Message, QueueError, QueueTransport, Work
 from sie_core.settings import Settings
 
 POOL_WAIT_S = 5.0
@@ -46,6 +54,8 @@ BULK_BYTES = 256 << 20
 """Of slices larger than a message that wait to be fetched."""
 FETCHED_BYTES = 512 << 20
 """Of results larger than a message; beyond it results wait at their workers."""
+RESULT_BYTES = 1 << 30
+"""Of all results of requests that are not answered yet; beyond it a request is refused that is not the oldest."""
 
 log = logging.getLogger(__name__)
 
@@ -74,12 +84,14 @@ class Dispatcher:
         self._fetching: set[str] = set()
         """The subjects of the offers of results that are being fetched."""
         self._reply = ""
-        self._numbers = 0
+        self._numbers = self._result_bytes = 0
         self._flights: dict[str, Flight] = {}
         self._told: dict[str, float] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._beside: list[asyncio.Task[None]] = []
         self._look_now = asyncio.Event()
+        self.connected_at = -math.inf
+        """When the broker was last reached, in monotonic seconds."""
         metrics.watch(lambda: len(self._flights))
 
     @property
@@ -114,14 +126,14 @@ class Dispatcher:
         self._holder = Holder(transport, BULK_BYTES, self._store, frames=self._settings.payload_frames)
         self._fetcher = Fetcher(transport, self._store)
         self._transport = transport
+        self.connected_at = time.monotonic()
         self._beside = [asyncio.create_task(each) for each in (self._look_after(), self._beat())]
 
     async def close(self) -> None:
         """Disconnect, once those who left are cancelled."""
         for task in (*self._beside, *self._pools_to_come.values()):
             task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=CLOSE_S)
+        await self._tasks.ended(CLOSE_S)
         if self._holder is not None:
             await self._holder.close()
         if self._transport is not None:
@@ -131,7 +143,7 @@ class Dispatcher:
         """Tell workers anew which models are asked for: one has come that was not told."""
         self._told.clear()
         for pool, subject in {(flight.packed.pool, flight.packed.subject) for flight in self._flights.values()}:
-            self._run(self._tell_needed(pool, subject))
+            self._tasks.start(self._tell_needed(pool, subject))
 
     async def carry(self, packed: Packed, left_s: float, trace: str | None) -> Flight:
         """Send a request and wait for its results.
@@ -152,6 +164,7 @@ class Dispatcher:
         finally:
             del self._flights[reply]
             self._room.leave(flight)
+            self._result_bytes -= flight.result_bytes
             for part in flight.parts:
                 self._withdraw(part)
         return flight
@@ -188,7 +201,7 @@ class Dispatcher:
                 flight.stored(part, attempt, outcome)
             elif part.result is None and isinstance(outcome, int):
                 # It was cancelled before the broker had said where it is.
-                self._run(self._delete(flight.packed.pool, outcome))
+                self._tasks.start(self._delete(flight.packed.pool, outcome))
 
         await transport.publish(Work(flight.packed.subject, part.head.id, message, max(1.0, ttl_s)), stored)
 
@@ -213,14 +226,14 @@ class Dispatcher:
     def bury(self, flight: Flight, part: Part, why: str) -> None:
         """Keep a slice for the operator."""
         self._metrics.dead.inc()
-        self._run(bury(self.transport, flight.packed.pool, part.head, why, b"".join(flight.pack(part, 0.0))))
+        self._tasks.start(bury(self.transport, flight.packed.pool, part.head, why, b"".join(flight.pack(part, 0.0))))
 
     def cancel(self, flight: Flight) -> None:
         """Delete what waits, and have sidecars drop what they hold."""
         parts = flight.on_the_way()
         if parts and self._transport is not None:
             self._metrics.cancelled.inc(len(parts))
-            self._run(self._cancel(flight.packed.pool, flight.reply, [part.sequence for part in parts]))
+            self._tasks.start(self._cancel(flight.packed.pool, flight.reply, [part.sequence for part in parts]))
 
     async def _cancel(self, pool: str, reply: str, sequences: list[int | None]) -> None:
         try:
@@ -262,14 +275,28 @@ class Dispatcher:
                 # It is offered again until it was fetched.
                 if offer.subject not in self._fetching:
                     self._fetching.add(offer.subject)
-                    self._run(self._fetch(flight, offer))
+                    self._tasks.start(self._fetch(flight, offer))
                 return
             result, items = read_result(head, sections)
         except FrameError as error:
             self._refuse(flight, error)
             return
+        self._take(flight, result, items, len(message.payload))
+
+    def _take(self, flight: Flight, result: ResultHead, items: list[bytes], size: int) -> None:
         if not flight.answered(result, items):
             self._metrics.dropped.inc()
+            return
+        flight.result_bytes += size
+        self._result_bytes += size
+        most = self._settings.max_reply_bytes
+        if flight.result_bytes > most:
+            told = f"The reply has more than {most} bytes (SIE_MAX_REPLY_BYTES); send fewer items per request."
+            flight.fail(InferenceError("REPLY_TOO_LARGE", told))
+        elif self._result_bytes > RESULT_BYTES and next(iter(self._flights.values())) is not flight:
+            flight.fail(
+                InferenceError("QUEUE_FULL", "The results that wait to be sent fill the gateway; retry shortly.")
+            )
 
     def _refuse(self, flight: Flight, error: FrameError) -> None:
         log.error("a result cannot be read: %s", error)
@@ -297,15 +324,16 @@ class Dispatcher:
         except FrameError as error:
             self._refuse(flight, error)
         else:
-            if not flight.answered(result, items):
-                self._metrics.dropped.inc()
+            self._take(flight, result, items, offer.bytes)
 
     def _changed(self, state: ConnectionState) -> None:
         log.info("the connection to the broker is %s", state)
         if state == "connected":
             self._look_now.set()
+            self.connected_at = time.monotonic()
             if self._transport is not None:
-                self._run(self._tell_alive())
+                self._tasks.start(self._tell_alive())
+                self._tasks.start(self._ask_for_beats())
                 self.tell_again()
 
     async def _beat(self) -> None:
@@ -313,6 +341,10 @@ class Dispatcher:
         while True:
             await self._tell_alive()
             await asyncio.sleep(self._settings.health_publish_interval_ms / 1000)
+
+    async def _ask_for_beats(self) -> None:
+        with contextlib.suppress(QueueError):
+            await self.transport.send(HEALTH_WANTED, b"")
 
     async def _tell_alive(self) -> None:
         head = {"inbox": self._reply, "beat_s": self._settings.health_publish_interval_ms / 1000}
@@ -354,8 +386,3 @@ class Dispatcher:
         elif now - part.missed_at >= GONE_S:
             log.warning("the result of %s was lost; it is sent again", part.head.id)
             flight.try_again(part)
-
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)

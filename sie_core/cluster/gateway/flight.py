@@ -86,6 +86,8 @@ class Flight:
         self._to_send: list[Part] = []
         self._next = 0
         self._queued = 0
+        self.result_bytes = 0
+        """Of its results so far; its owner counts them."""
         self.last: ResultHead | None = None
         """The head of the result that came last."""
         spans = list(cut(packed.items, max(1, most_bytes - len(packed.shared) - len(packed.query))))
@@ -108,6 +110,9 @@ class Flight:
                     priority=packed.priority,
                     trace=trace,
                     config_epoch=packed.config_epoch,
+                    lora=packed.lora,
+                    resource_pool=packed.resource_pool,
+                    profile=packed.profile,
                 ),
                 span,
             )

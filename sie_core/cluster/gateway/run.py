@@ -20,12 +20,17 @@ from sie_core.cluster.broker import Make, transport_maker
 from sie_core.cluster.configs.follower import Follower
 from sie_core.cluster.configs.metrics import FollowerMetrics
 from sie_core.cluster.gateway.backend import QueueBackend
+from sie_core.cluster.gateway.capacity.counting import count_queues
+from sie_core.cluster.gateway.capacity.numbers import CapacityNumbers
+from sie_core.cluster.gateway.capacity.profiles import Profiles
 from sie_core.cluster.gateway.dispatcher import Dispatcher
+from sie_core.cluster.gateway.keys import Keys
 from sie_core.cluster.gateway.metrics import GatewayMetrics
+from sie_core.cluster.gateway.pools.keeping import PoolKeeper
+from sie_core.cluster.gateway.pools.leasing import Leasing
 from sie_core.cluster.gateway.routing import Router, own_registry
-from sie_core.cluster.gateway.workers import Workers
+from sie_core.cluster.health.workers import Workers
 from sie_core.cluster.payloads.store import open_payload_store
-from sie_core.cluster.subjects import EVERY_HEALTH
 from sie_core.plugins import PluginSet
 from sie_core.serving.draining import Drain
 from sie_core.serving.garbage import collect_seldom
@@ -66,21 +71,45 @@ async def _serve(
         collector(registry=metrics.registry)
     store = open_payload_store(settings, plugins)
     dispatcher = Dispatcher(make, settings, metrics, store)
-    workers = Workers(settings.health_publish_interval_ms / 1000, dispatcher.tell_again)
-    follower, router = None, Router(settings.pool)
+    workers = Workers(lambda before, now: backend.heard(before, now))
+    profiles = Profiles(
+        settings.gateway_configured_gpus, lambda: {report.profile for report in workers.reports().values()}
+    )
+    metrics.watch_workers(lambda: workers.reports().values())
+    keys = Keys(lambda: [report.pulled for report in workers.reports().values()])
+    follower, router = None, Router(settings.pool, None, profiles, keys)
     if settings.config_service_url is not None:
         require_one_source(settings)
         follower = Follower(
             settings, plugins, FollowerMetrics(metrics.registry), lambda registry: backend.follow(registry)
         )
-    backend = QueueBackend(dispatcher, workers, plugins, router, settings.gateway_timeout_s, follower)
-    gate = Gate(settings.gateway_max_concurrent_requests, MOST_BODIES * settings.max_request_body_bytes)
+    keeper = PoolKeeper(
+        lambda: dispatcher.transport, workers, lambda event, times: metrics.pool_events.labels(event).inc(times)
+    )
+    places = settings.gateway_max_concurrent_requests
+    backend = QueueBackend(dispatcher, workers, plugins, router, settings.gateway_timeout_s, follower, places, keeper)
+    gate = Gate(places, MOST_BODIES * settings.max_request_body_bytes, setting="SIE_GATEWAY_MAX_CONCURRENT_REQUESTS")
+    metrics.registry.register(
+        CapacityNumbers(
+            backend.provisioning,
+            backend.admission,
+            lambda: workers.reports().values(),
+            lambda: (profiles.known(), router.known.bundles if router.known else ()),
+            leased=keeper.leased_gpus,
+            refused=lambda: {("unknown", "", "profile"): profiles.refused, ("", "", "places"): gate.refused},
+        )
+    )
     browsers = Browsers(settings.cors_origins, allowed_hosts(settings, listener.getsockname()[0]))
-    app = create_app(backend, settings, registry=metrics.registry, gate=gate, browsers=browsers)
+    pools = Leasing(keeper, router, profiles, settings)
+    app = create_app(
+        backend, settings, registry=metrics.registry, gate=gate, places_requests=True, browsers=browsers, pools=pools
+    )
     server = HttpServer(app, partial(error_response, scope={"path": "/v1/"}), SOCKETS)
     Drain(gate, settings.drain_timeout_s, server.stop).install()
     configs = _watch(settings, plugins, backend) if follower is None else follower.run()
-    beside = [configs] if store is None else [configs, store.keep_clean()]
+    beside = [configs, keeper.run(), count_queues(backend.admission, lambda: dispatcher.transport)]
+    if store is not None:
+        beside.append(store.keep_clean())
     if follower is not None:
         beside.append(backend.known_facts.run(lambda: dispatcher.transport))
     tasks = [asyncio.create_task(each) for each in beside]
@@ -115,7 +144,7 @@ async def _start(
     on_ready: OnReady,
 ) -> None:
     await dispatcher.open()
-    await dispatcher.transport.subscribe(EVERY_HEALTH, workers.heard)
+    await workers.hear(dispatcher.transport, statuses=True)
     if follower is not None:
         await follower.hear(dispatcher.transport)
     on_ready(url_of(listener))

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from sie_core.cluster.messages.frames import LARGE_BYTES
+from sie_core.cluster.messages.requests import media_bytes, pack_large_items, pack_small_items
 from sie_core.cluster.messages.work import MOST_ITEMS, WorkOperation
+from sie_core.cluster.subjects import ANY_PROFILE, DEFAULT_RESOURCE_POOL
+from sie_core.contracts import Item
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,16 @@ class Packed:
     subject: str = ""
     """Of the work, in that pool."""
     config_epoch: int | None = None
+    lora: str | None = None
+    resource_pool: str = DEFAULT_RESOURCE_POOL
+    profile: str = ANY_PROFILE
+
+
+async def pack_items(items: Sequence[Item]) -> list[bytes]:
+    """Pack items; those with large media on a thread, as a copy of megabytes holds everybody else up."""
+    if sum(map(media_bytes, items)) < LARGE_BYTES:
+        return pack_small_items(items)
+    return await asyncio.to_thread(pack_large_items, items)
 
 
 def cut(items: Sequence[bytes], most_bytes: int) -> Iterator[range]:

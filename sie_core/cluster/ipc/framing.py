@@ -7,9 +7,10 @@ fast as the other side takes them; small frames overtake it, but for those that 
 from __future__ import annotations
 
 import asyncio
+import json
 import struct
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from typing import cast
 
@@ -35,8 +36,8 @@ class Kind(IntEnum):
     STATUS = 4
     """To the sidecar, at first and whenever something changed: see `sie_core.cluster.messages.status`."""
     PING = 5
-    """To the adapter process, which sends it back with what `write_config_state` says; it does so by itself when other
-    configs are in force."""
+    """To the adapter process, with what the worker is called. It answers with what `write_config_state` says, which it
+    also sends by itself when other configs are in force."""
     DRAIN = 6
     """To the sidecar: send no more work. It sends the frame back behind the last."""
     ORPHAN = 7
@@ -53,6 +54,13 @@ class Kind(IntEnum):
     """To the adapter process: a piece of a change of configs; see `sie_core.cluster.messages.configs`."""
     PART = 12
     """Of a large frame of another kind and the same number; see `sie_core.cluster.ipc.parts`."""
+    VITALS = 13
+    """To the sidecar, at first and whenever something changed: see `sie_core.cluster.messages.health`."""
+    PINS = 14
+    """To the adapter process: the models to load and to keep, as `pack_pins` writes them, in place of those before."""
+    LOAD = 15
+    """To the adapter process: load a model, or one of its LoRA adapters, before work for it comes; see
+    `sie_core.cluster.messages.wishes`."""
 
 
 IN_ORDER = (Kind.CANCEL, Kind.DRAIN, Kind.CONFIG)
@@ -71,6 +79,20 @@ def pack_queued(batches: float) -> bytes:
 def read_queued(payload: bytes) -> float:
     """Read it; 0 of what is none."""
     return float(_QUEUED.unpack(payload)[0]) if len(payload) == _QUEUED.size else 0.0
+
+
+def pack_pins(models: Iterable[str]) -> bytes:
+    """Write the payload of `Kind.PINS`."""
+    return json.dumps(list(models)).encode()
+
+
+def read_pins(payload: bytes) -> tuple[str, ...]:
+    """Read it; nothing of what is none."""
+    try:
+        told = json.loads(payload)
+    except ValueError:
+        return ()
+    return tuple(each for each in told if isinstance(each, str)) if isinstance(told, list) else ()
 
 
 OnFrame = Callable[["FrameStream", Kind, int, bytes], None]

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import yaml
 
-from sie_core.catalog.bundles.reading import EVERY_MODEL, FILE, read_bundles, shipped_bundles
+from sie_core.catalog.bundles.names import EVERY_MODEL, FILE
+from sie_core.catalog.bundles.reading import read_bundles, shipped_bundles
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings, SettingsError
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
@@ -24,8 +25,10 @@ from sie_core.settings import Settings, queue_variables, variable, with_broker
 BEAT_MS, POLL_MS = "1000", "5000"
 """Between heartbeats, and looks at the config service, where the settings do not say: whoever looks at the table waits
 for them."""
+BY_HAND = ".env"
+"""What follows the name of a worker in that of the file with its variables, where it is started by hand."""
 TOKEN_FILE = "admin-token"
-OF_CONFIG_SERVICE = ("models_dir", "config_store_dir", "admin_token", "auth_token")
+OF_CONFIG_SERVICE = ("models_dir", "config_store_dir", "admin_token")
 """Settings that are for the config service; what others would inherit of them is emptied."""
 CONFIG_HOST = "127.0.0.1"
 MOST_SOCKET_PATH = 103
@@ -67,7 +70,7 @@ def describe_programs(
         settings: The settings in force; the programs have the same but for what is said here.
         plugins: One of them must have a broker for this machine.
         folder: Where logs, sockets, the broker's files and what the config service is told go.
-        workers: How many of each bundle.
+        workers: How many of each bundle; 0: none, and for one of each a file of variables to start it with.
         files: Closes the logs, and removes a folder that is made for sockets.
         bundles: Those that have workers.
         config_port: That of the config service.
@@ -77,7 +80,7 @@ def describe_programs(
     """
     bundle_of = {
         f"worker-{number}": bundle
-        for number, bundle in enumerate((each for each in bundles.names for _ in range(workers)), 1)
+        for number, bundle in enumerate((each for each in bundles.names for _ in range(max(1, workers))), 1)
     }
     users = accesses(settings.pool, workers=dict.fromkeys(bundle_of, settings.pool))
     broker = _broker(plugins, folder, users)
@@ -86,31 +89,34 @@ def describe_programs(
         sockets = Path(files.enter_context(tempfile.TemporaryDirectory(prefix="sie-", ignore_cleanup_errors=True)))
     shared, of_config = _variables(settings, folder, bundles, config_port)
 
-    def program(name: str, command: list[str], user: str | None = None, **own: Any) -> Program:
-        log = files.enter_context((folder / f"{name}.log").open("ab"))
-        if user is None:
-            return Program(name, command, {}, log)
+    def variables(user: str, **own: Any) -> dict[str, str]:
         queue = queue_variables(broker.url, broker.logins[user])
-        return Program(name, command, {**shared, **queue, **{variable(key): _text(v) for key, v in own.items()}}, log)
+        return {**shared, **queue, **{variable(key): _text(value) for key, value in own.items()}}
 
+    def program(name: str, command: list[str], own: Mapping[str, str]) -> Program:
+        return Program(name, command, own, files.enter_context((folder / f"{name}.log").open("ab")))
+
+    of_workers = {
+        name: variables(
+            user_name("worker", name),
+            worker_id=name,
+            bundle=bundle,
+            http_host="127.0.0.1",
+            http_port=0,
+            worker_metrics_port=0,
+            ipc_socket_path=_socket(sockets, name),
+        )
+        for name, bundle in bundle_of.items()
+    }
+    for name, own in of_workers.items():
+        (folder / (name + BY_HAND)).unlink(missing_ok=True)
+        if not workers:
+            _write_variables(folder / (name + BY_HAND), own)
     return Programs(
-        program("broker", list(broker.command)),
-        program("config", sie("config", "serve"), CONFIG, **of_config),
-        program("gateway", sie("gateway"), "gateway", http_host=settings.http_host, http_port=settings.http_port),
-        tuple(
-            program(
-                name,
-                sie("worker", "--with-sidecar"),
-                user_name("worker", name),
-                worker_id=name,
-                bundle=bundle,
-                http_host="127.0.0.1",
-                http_port=0,
-                worker_metrics_port=0,
-                ipc_socket_path=_socket(sockets, name),
-            )
-            for name, bundle in bundle_of.items()
-        ),
+        program("broker", list(broker.command), {}),
+        program("config", sie("config", "serve"), variables(CONFIG, **of_config)),
+        program("gateway", sie("gateway"), variables("gateway", **_of_gateway(settings, of_config["admin_token"]))),
+        tuple(program(name, sie("worker", "--with-sidecar"), own) for name, own in of_workers.items() if workers),
         bundle_of,
         partial(
             declare_queues,
@@ -157,6 +163,18 @@ def _variables(
     return shared, of_config
 
 
+def _of_gateway(settings: Settings, admin_token: str) -> dict[str, Any]:
+    """Give the settings that the gateway alone has; where clients need tokens, it needs the administrator's."""
+    own: dict[str, Any] = {"http_host": settings.http_host, "http_port": settings.http_port}
+    return own if settings.auth_mode == "none" else own | {"admin_token": admin_token}
+
+
+def _write_variables(file: Path, own: Mapping[str, str]) -> None:
+    """Write a file for a shell, which its owner alone may read: it holds passwords."""
+    file.touch(mode=0o600)
+    file.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(own.items())))
+
+
 def _socket(folder: Path, worker: str) -> Path:
     return folder / f"{worker}.sock"
 
@@ -175,7 +193,7 @@ def _broker(plugins: PluginSet, folder: Path, users: list[Access]) -> LocalBroke
 
 def _text(value: Any) -> str:
     if isinstance(value, tuple):
-        return ",".join(map(str, value))
+        return ",".join(map(_text, value))
     return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
 
 

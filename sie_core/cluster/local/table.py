@@ -24,10 +24,12 @@ class Table:
     Args:
         programs: What is shown.
         url: The gateway's.
+        token: A client's; None where everybody may call.
     """
 
     programs: Programs
     url: str
+    token: str | None = None
     _cpu: dict[int, tuple[float, float]] = field(default_factory=dict)
     _answered: tuple[float, float] | None = None
 
@@ -60,7 +62,7 @@ class Table:
         return f"{name:<12} {process.pid:>8} {share:>6.0%} {megabytes:>6.0f} MB {restarts:>8}"
 
     def _traffic(self) -> str:
-        told = ask(f"{self.url}/metrics", timeout_s=1)
+        told = ask(f"{self.url}/metrics", timeout_s=1, token=self.token)
         if told is None:
             return "the gateway does not answer"
         answered = waiting = 0.0

@@ -16,6 +16,7 @@ from pathlib import Path
 import orjson
 from filelock import FileLock, Timeout
 
+from sie_core.auth import client_token
 from sie_core.cluster.local.asking import ask
 from sie_core.cluster.local.bundles import local_bundles
 from sie_core.cluster.local.programs import CONFIG_HOST, Programs, describe_programs
@@ -86,18 +87,18 @@ def run_cluster(
         chosen = local_bundles(settings, plugins, whole, bundles)
         programs = describe_programs(settings, plugins, whole, workers, files, bundles=chosen, config_port=config_port)
         ready = partial(on_ready, url, config_url)
-        asyncio.run(_run(programs, folder, url, settings.drain_timeout_s, ready, show))
+        asyncio.run(_run(programs, folder, Table(programs, url, client_token(settings)), settings, ready, show))
 
 
 async def _run(
     programs: Programs,
     folder: Path,
-    url: str,
-    drain_s: float,
+    table: Table,
+    settings: Settings,
     on_ready: Callable[[], None],
     show: Callable[[list[str]], None] | None,
 ) -> None:
-    asked = asyncio.Event()
+    asked, drain_s = asyncio.Event(), settings.drain_timeout_s
     loop = asyncio.get_running_loop()
 
     def signalled() -> None:
@@ -112,9 +113,9 @@ async def _run(
     running = [asyncio.create_task(program.run()) for program in programs.all]
     making = asyncio.ensure_future(programs.make_queues())
     try:
-        if await _started(programs, making, folder, url, asked):
+        if await _started(programs, making, folder, table, asked):
             on_ready()
-            await _watch(Table(programs, url), asked, show)
+            await _watch(table, asked, show)
         log.info("draining")
     finally:
         # The gateway answers what is in flight, for which it needs the workers, and they the broker.
@@ -128,7 +129,7 @@ async def _run(
 
 
 async def _started(
-    programs: Programs, making: asyncio.Future[None], folder: Path, url: str, asked: asyncio.Event
+    programs: Programs, making: asyncio.Future[None], folder: Path, table: Table, asked: asyncio.Event
 ) -> bool:
     """Wait until every worker takes work; False where a signal came first.
 
@@ -142,7 +143,7 @@ async def _started(
             raise PluginError(f"{ended.name} ended at its start. The end of its log:\n{told}")
         if making.done() and (error := making.exception()) is not None:
             raise PluginError(f"The queues cannot be made: {error}")
-        if await asyncio.to_thread(workers_up, url) >= len(programs.workers):
+        if await asyncio.to_thread(workers_up, table.url, table.token) >= len(programs.workers):
             return True
         if asyncio.get_running_loop().time() > end:
             raise PluginError(f"The cluster is not ready after {START_S:g} s; its logs are in {folder}.")
@@ -152,14 +153,14 @@ async def _started(
     return False
 
 
-def workers_up(url: str) -> int:
-    """Count the workers that take work, as the gateway tells; 0 where it does not, or has no configs yet."""
+def workers_up(url: str, token: str | None = None) -> int:
+    """Count the workers that take work, as the gateway tells; -1 where it does not, or has no configs yet."""
     if ask(f"{url}/readyz", timeout_s=2) is None:
-        return 0
+        return -1
     try:
-        workers = orjson.loads(ask(f"{url}/health", timeout_s=2) or b"{}").get("workers", ())
+        workers = orjson.loads(ask(f"{url}/health", timeout_s=2, token=token) or b"{}").get("workers", ())
     except orjson.JSONDecodeError:
-        return 0
+        return -1
     return sum(bool(worker.get("healthy")) for worker in workers)
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import MISSING, fields, replace
 from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 
-from sie_sdk.wire import WireError, pack, unpack
+from sie_sdk.wire import WireError, pack, pack_each, pack_with_arrays, unpack
 
 from sie_core.cluster.messages.frames import FrameError
 from sie_core.contracts import InferenceRequest, Item, LoadWait, Media, ReplyForm
 
-OF_THE_HEAD = frozenset({"model", "operation", "items", "request_id", "deadline", "query", "client", "priority"})
+OF_THE_HEAD = frozenset(
+    {"model", "operation", "items", "request_id", "deadline", "query", "client", "priority"}
+    | {"machine_profile", "resource_pool"}
+)
 """Fields of a request that travel elsewhere: in the head, or as items."""
 TUPLES = frozenset({"output_types", "labels"})
 MEDIA = ("audio", "video", "document")
@@ -41,6 +44,8 @@ class _Fields:
 
 _SHARED, _ITEM, _MEDIA = _Fields(InferenceRequest, OF_THE_HEAD), _Fields(Item), _Fields(Media)
 _KNOWN = frozenset(_SHARED.names)
+_BESIDE_TEXT = attrgetter(*(name for name in _ITEM.names if name != "text"))
+_NONE_BESIDE = _BESIDE_TEXT(Item())
 
 
 def pack_shared(request: InferenceRequest) -> bytes:
@@ -54,9 +59,27 @@ def pack_shared(request: InferenceRequest) -> bytes:
     return pack(told)
 
 
+def pack_small_items(items: Iterable[Item]) -> list[bytes]:
+    """Pack items, each on its own."""
+    return pack_each(map(_told, items))
+
+
+def pack_large_items(items: Iterable[Item]) -> list[bytes]:
+    """Pack items that hold megabytes, while other threads run."""
+    return [cast("bytes", pack_with_arrays(_told(item))) for item in items]  # a view is read as bytes are
+
+
+def media_bytes(item: Item) -> int:
+    """Count the bytes of an item's pictures, sound, video and document."""
+    if not (item.images or item.audio or item.video or item.document):
+        return 0
+    media = (*item.images, item.audio, item.video, item.document)
+    return sum(len(each.data) for each in media if each is not None)
+
+
 def pack_item(item: Item) -> bytes:
     """Pack one item."""
-    return pack({name: _plain(value) for name, value in _ITEM.told(item).items()})
+    return pack_small_items((item,))[0]
 
 
 def read_request(
@@ -135,6 +158,12 @@ def read_load_wait(row: Sequence[Any], place: Place | None = None) -> LoadWait:
     seconds, if_soon = row
     wait = LoadWait(float(seconds), bool(if_soon))
     return wait if place is None else replace(wait, place=place)
+
+
+def _told(item: Item) -> dict[str, Any]:
+    if item.text is not None and _BESIDE_TEXT(item) == _NONE_BESIDE:
+        return {"text": item.text}  # as most items are
+    return {name: _plain(value) for name, value in _ITEM.told(item).items()}
 
 
 def _plain(value: Any) -> Any:

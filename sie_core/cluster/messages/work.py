@@ -79,6 +79,12 @@ class WorkHead:
     """The epoch of the last change of the model's config that its gateway knows; None without a config service."""
     sizes: tuple[int, ...] | None = None
     """Bytes of each item, where they are many: the items are split by them, and not read."""
+    lora: str | None = None
+    """The LoRA adapter that is asked for."""
+    resource_pool: str = "default"
+    """The one whose workers may answer."""
+    profile: str = "any"
+    """The machine profile whose workers may answer."""
 
     @property
     def id(self) -> str:
@@ -108,6 +114,8 @@ class ResultHead:
     """Bytes of each item, where they are many: the items are split by them, and not read."""
     config: str | None = None
     """See `InferenceReply.config`."""
+    worker: str | None = None
+    """The name of the worker."""
 
     def read_timing(self) -> Timing:
         """Read the times."""
@@ -125,6 +133,7 @@ class ResultHead:
 _TYPES: Mapping[type, Mapping[str, tuple[type, ...]]] = {
     WorkHead: {
         **dict.fromkeys(("request_id", "operation", "model", "reply", "trace", "client", "priority"), (str,)),
+        **dict.fromkeys(("lora", "resource_pool", "profile"), (str,)),
         **dict.fromkeys(("slice", "slices", "attempt", "first", "items", "cost", "config_epoch"), (int,)),
         "key": (bytes,),
         "left_s": (int, float),
@@ -133,7 +142,7 @@ _TYPES: Mapping[type, Mapping[str, tuple[type, ...]]] = {
         "sizes": (list,),
     },
     ResultHead: {
-        **dict.fromkeys(("request_id", "lora", "config"), (str,)),
+        **dict.fromkeys(("request_id", "lora", "config", "worker"), (str,)),
         **dict.fromkeys(("slice", "attempt", "items", "truncated"), (int,)),
         **dict.fromkeys(("error", "timing", "usage", "query"), (dict,)),
         "query_truncated": (bool,),
@@ -143,6 +152,7 @@ _TYPES: Mapping[type, Mapping[str, tuple[type, ...]]] = {
 """The types of a head's fields on the wire."""
 _NUMBERS = (int, float)
 _NAMES = {kind: tuple(each.name for each in fields(kind)) for kind in (WorkHead, ResultHead, Timing, Usage)}
+_DEFAULTS = {kind: tuple(each.default for each in fields(kind)) for kind in (WorkHead, ResultHead)}
 _VALUES = {kind: attrgetter(*names) for kind, names in _NAMES.items()}
 _REQUIRED = {
     kind: frozenset(each.name for each in fields(kind) if each.default is MISSING) for kind in (WorkHead, ResultHead)
@@ -332,10 +342,10 @@ def _parts(section: memoryview, count: int) -> list[bytes]:
 
 
 def _plain(head: WorkHead | ResultHead) -> dict[str, Any]:
-    """Give the fields of a head that are not at their defaults, None and False."""
+    """Give the fields of a head that are not at their defaults."""
     kind = type(head)
-    row = zip(_NAMES[kind], _VALUES[kind](head), strict=True)
-    return {name: value for name, value in row if value is not None and value is not False}
+    row = zip(_NAMES[kind], _VALUES[kind](head), _DEFAULTS[kind], strict=True)
+    return {name: value for name, value, default in row if value is not default}
 
 
 def _made(kind: type[Head], told: Mapping[str, Any]) -> Head:

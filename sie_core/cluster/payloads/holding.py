@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from sie_core.cluster.messages.frames import Pieces, cut_pieces, encode, encode_pieces, size_of
 from sie_core.cluster.payloads.offers import FRAME_BYTES, Offer
 from sie_core.cluster.payloads.store import PayloadStore
 from sie_core.cluster.subjects import is_inbox
+from sie_core.concurrency.tasks import Tasks
 from sie_core.contracts import Message, QueueError, QueueTransport, Subscription
 
 MOST_STORED = 4 << 30
@@ -48,7 +48,7 @@ class Holder:
         self._transport, self._most, self._store, self._frames = transport, most_bytes, store, frames
         self._held: dict[str, _Held] = {}
         self._inbox: Subscription | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     @property
     def held_bytes(self) -> int:
@@ -98,8 +98,7 @@ class Holder:
         """Withdraw everything. What a store that does not answer keeps is swept later."""
         for name in list(self._held):
             self._forget(name)
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=CLOSE_S)
+        await self._tasks.ended(CLOSE_S)
 
     async def _put(self, store: PayloadStore, held: _Held) -> None:
         assert held.payload is not None
@@ -108,7 +107,7 @@ class Holder:
         try:
             await asyncio.shield(writing)
         except asyncio.CancelledError:
-            self._run(_remove_after(writing, store, key))
+            self._tasks.start(_remove_after(writing, store, key))
             raise
         except QueueError as error:
             if not self._frames:
@@ -120,7 +119,7 @@ class Holder:
     def _forget(self, name: str) -> None:
         held = self._held.pop(name, None)
         if held is not None and held.key is not None and self._store is not None:
-            self._run(self._store.remove(held.key))
+            self._tasks.start(self._store.remove(held.key))
 
     def _asked(self, message: Message) -> None:
         """Send the frame that is asked for; an empty question means that all has come."""
@@ -141,7 +140,7 @@ class Holder:
         else:
             part = list(cut_pieces(held.payload, start, start + FRAME_BYTES))
             frame = b"".join(encode_pieces({"start": start}, (part,)))
-        self._run(self._send(message.reply, frame))
+        self._tasks.start(self._send(message.reply, frame))
 
     async def _send(self, reply: str, frame: bytes) -> None:
         try:
@@ -149,11 +148,6 @@ class Holder:
         except QueueError:
             # Asked for again by who waits for it.
             return
-
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 async def _remove_after(writing: asyncio.Future[None], store: PayloadStore, key: str) -> None:

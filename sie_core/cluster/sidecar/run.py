@@ -11,11 +11,13 @@ from functools import partial
 
 from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 
+from sie_core.auth import Auth
 from sie_core.catalog import require_one_source
 from sie_core.cluster.broker import Make, open_transport, transport_maker
 from sie_core.cluster.configs.follower import Follower
 from sie_core.cluster.configs.metrics import FollowerMetrics
 from sie_core.cluster.payloads.store import PayloadStore, open_payload_store
+from sie_core.cluster.pools.reading import pools_reader
 from sie_core.cluster.probes import probes, refusal
 from sie_core.cluster.sidecar.metrics import SidecarMetrics
 from sie_core.cluster.sidecar.sidecar import Sidecar
@@ -36,7 +38,8 @@ def run_sidecar(settings: Settings, plugins: PluginSet) -> None:
     Raises:
         ListenError: The port of the probes cannot be listened on.
         PluginError: No plugin serves the URL of the broker or of the payload store.
-        SettingsError: There is none, or there are a config service and a models folder.
+        SettingsError: There is none, or there are a config service and a models folder; or tokens are wanted, and there
+            are none.
         QueueError: The broker refuses this user.
     """
     collect_seldom()
@@ -56,7 +59,7 @@ async def _run(
     settings: Settings, plugins: PluginSet, make: Make, store: PayloadStore | None, listener: socket.socket
 ) -> None:
     transport = await open_transport(make, lambda state: log.info("the connection to the broker is %s", state))
-    metrics = SidecarMetrics()
+    metrics, auth = SidecarMetrics(), Auth.of(settings)
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=metrics.registry)
     follower = None
@@ -64,8 +67,10 @@ async def _run(
         counts = FollowerMetrics(metrics.registry)
         follower = Follower(settings, plugins, counts, lambda registry: sidecar.configs.follow(registry))
     on_lack = (lambda: None) if follower is None else follower.look_soon
-    sidecar = Sidecar(transport, settings, worker_name(settings), metrics, store, on_lack)
-    server = HttpServer(probes(lambda: None, lambda: _problem(sidecar, follower), metrics.registry), refusal)
+    read_pools = pools_reader(transport, settings)
+    sidecar = Sidecar(transport, settings, worker_name(settings), metrics, store, on_lack, read_pools)
+    app = probes(lambda: None, lambda: _problem(sidecar, follower), metrics.registry, auth)
+    server = HttpServer(app, refusal)
     Drain(sidecar, settings.drain_timeout_s, server.stop).install()
     log.info("worker %s, listening on %s", worker_name(settings), address_of(listener))
     try:

@@ -5,34 +5,46 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
+from sie_core.cluster.health.workers import Workers
 from sie_core.cluster.messages.errors import GIVEN_TOO_OFTEN, WORKER_LOST
 from sie_core.cluster.messages.frames import FrameError
-from sie_core.cluster.messages.work import WorkHead
+from sie_core.cluster.messages.health import WorkerReport
+from sie_core.cluster.messages.work import WorkHead, batch_bytes
 from sie_core.cluster.payloads.fetching import Fetcher
 from sie_core.cluster.payloads.holding import Holder
 from sie_core.cluster.payloads.store import PayloadStore
+from sie_core.cluster.pools.assignments import ReadAssignments, ReadPools, no_pools
 from sie_core.cluster.sidecar.adapter.awaiting_config import AwaitingConfig, pause_s
 from sie_core.cluster.sidecar.adapter.configs import ConfigFeed
 from sie_core.cluster.sidecar.adapter.dispatching import Dispatch
 from sie_core.cluster.sidecar.adapter.link import Link
 from sie_core.cluster.sidecar.held import Held, Recent, Slice
+from sie_core.cluster.sidecar.load import Load
 from sie_core.cluster.sidecar.metrics import SidecarMetrics
 from sie_core.cluster.sidecar.queue.checking import checked_head
 from sie_core.cluster.sidecar.queue.credit import Credit
 from sie_core.cluster.sidecar.queue.gateways import Gateways, inbox_of
-from sie_core.cluster.sidecar.queue.heartbeat import Heartbeat, WorkerState
+from sie_core.cluster.sidecar.queue.heartbeat import Heartbeat
 from sie_core.cluster.sidecar.queue.large_slices import LargeSlices
+from sie_core.cluster.sidecar.queue.placing import Placing
 from sie_core.cluster.sidecar.queue.pulling import Pulls
 from sie_core.cluster.sidecar.queue.results import Results, failure, word
 from sie_core.cluster.sidecar.queue.takeover import Takeover
+from sie_core.cluster.sidecar.reporting import full_report, most_cost, own_report
 from sie_core.cluster.subjects import cancel_subject, gateways_subject, is_inbox
 from sie_core.contracts import Delivery, InferenceError, Message, Pull, QueueError, QueueTransport
 from sie_core.settings import Settings
 
 BULK_BYTES = 512 << 20
 """Of results larger than a message that wait to be fetched."""
+
+HEARD_S = 0.05
+"""In which other workers tell what they pull, before the first work is taken."""
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +59,7 @@ class Sidecar:
         metrics: Counts.
         store: Where payloads larger than a message go.
         on_lack: Called when work comes for a config that the adapter process does not have yet.
+        read_pools: Reads the resource pools, one of which may have this worker.
     """
 
     def __init__(
@@ -57,6 +70,7 @@ class Sidecar:
         metrics: SidecarMetrics,
         store: PayloadStore | None = None,
         on_lack: Callable[[], None] = lambda: None,
+        read_pools: ReadPools = no_pools,
     ) -> None:
         self._transport, self._settings, self._metrics = transport, settings, metrics
         self._on_lack = on_lack
@@ -73,17 +87,27 @@ class Sidecar:
         self._large = LargeSlices(Fetcher(transport, store), self._is_inbox, self._fetched, self._not_fetched)
         self._gateways = Gateways(transport, settings, self._fell_silent)
         self._credit = Credit(settings, asyncio.get_running_loop().call_later)
-        self._pulls = Pulls(transport, settings, self._delivered)
-        self._heartbeat = Heartbeat(transport, settings, worker, self._state)
+        self.assignments = ReadAssignments(read_pools, lambda: self._moved())
+        self._resource_pool = partial(self.assignments.pool_of, worker)
+        self._own = own_report(settings, worker)
+        self._heartbeat = Heartbeat(transport, self.report, lambda: self.link.status_frame if self._open else b"")
+        self.load = Load(batch_bytes(settings), most_cost(settings), self._heartbeat.soon)
+        self.workers = Workers(lambda before, now: self._pulls.place_soon())
+        """All that are heard of, this one too."""
         connections = settings.ipc_pool_size or settings.max_concurrent_batches
         ping_s = settings.worker_ping_interval_ms / 1000
         self.dispatch = Dispatch(settings, self._send)
         self.configs = ConfigFeed(settings.bundle, lambda piece: self.link.configure(piece))
         self._awaiting = AwaitingConfig(self.dispatch.take, self._config_is_late)
         self.link = Link(
-            settings.ipc_socket_path, connections, ping_s,
+            worker, settings.ipc_socket_path, connections, ping_s, settings.worker_readyz_stale_mult,
             self._up, self._down, self._answered, self._takeover.take, self._waits_for_load, self.dispatch.queued,
-            self.configs.begin, self._configured,
+            self._connected, self._configured, self._told,
+        )  # fmt: skip
+        self._placing = Placing(settings, worker, lambda: self.report(), self.workers, self.link.load)
+        self._pulls = Pulls(
+            transport, settings, self._delivered,
+            self._placing, lambda: Counter(held.pull for held in self._held), self._heartbeat.soon,
         )  # fmt: skip
         metrics.watch(lambda: len(self._held), lambda: self.link.up)
 
@@ -101,16 +125,35 @@ class Sidecar:
             return f"the connection to {self._transport.url} is {self._transport.state}"
         return self.link.problem
 
+    def report(self) -> WorkerReport:
+        """Say of this worker what its heartbeats tell."""
+        link, up = self.link, self.link.up and self._open
+        own = replace(self._own, resource_pool=self._resource_pool())
+        return full_report(
+            own, self._settings, link.vitals, link.configs, self.load, self._pulls.pulled, self._placing.behind,
+            up=up, draining=not self._open, held=len(self._held),
+            batches=self.dispatch.batches_ahead,
+        )  # fmt: skip
+
     async def run(self) -> None:
         """Work until cancelled."""
         inbox = await self._transport.inbox(lambda _: None)
         self._inbox = inbox.subject
+        await self.assignments.look()
         await self._pulls.open()
         await self._transport.subscribe(cancel_subject(self._settings.pool), self._cancel)
         await self._transport.subscribe(gateways_subject(self._settings.pool), self._gateways.heard)
+        await self.workers.hear(self._transport)
+        await asyncio.sleep(HEARD_S)
         async with asyncio.TaskGroup() as tasks:
-            beside = (self._pulls.look(), self._mark(), self._heartbeat.run(), self._gateways.listen())
-            for each in (self.link.run(), self.configs.run(), *beside):
+            beside = (
+                self._pulls.look(),
+                self._mark(),
+                self._heartbeat.run(),
+                self._gateways.listen(),
+                self.assignments.run(),
+            )
+            for each in (self.link.run(), self.configs.run(), self.assignments.run(), *beside):
                 tasks.create_task(each)
 
     def close(self) -> None:
@@ -141,9 +184,21 @@ class Sidecar:
         self._large.close()
         await self._results.close()
 
-    def _state(self) -> WorkerState:
-        status = self.link.status_frame if self._open else b""
-        return WorkerState(self.link.up and self._open, status, len(self._held), self.link.configs)
+    def _connected(self) -> None:
+        self.configs.begin()
+        self.link.pin(self.assignments.pins_of(self._own.worker))
+
+    def _moved(self) -> None:
+        """Serve another resource pool from now on; what was not begun for the former goes back."""
+        pool = self._resource_pool()
+        self.link.pin(self.assignments.pins_of(self._own.worker))
+        self._pulls.moved()
+        self._hand_back([held for held in self._not_begun() if held.head.resource_pool != pool])
+        self._heartbeat.soon()
+
+    def _told(self) -> None:
+        self._heartbeat.soon()
+        self._pulls.place_soon()
 
     def _is_inbox(self, subject: str) -> bool:
         return is_inbox(subject, self._inbox)
@@ -170,7 +225,7 @@ class Sidecar:
     def _delivered(self, delivery: Delivery, pull: Pull) -> None:
         self._metrics.pulled.inc()
         if not (self.link.up and self._open):
-            self._metrics.ended.labels("handed_back").inc()
+            self._metrics.ended("handed_back")
             delivery.nak()
             return
         try:
@@ -178,6 +233,10 @@ class Sidecar:
         except FrameError as error:
             log.error("a message of the queue is dropped: %s", error)
             self._drop(delivery, pull, "refused")
+            return
+        if head.resource_pool != self._resource_pool():
+            self._metrics.ended("handed_back")
+            delivery.nak()  # its pull is being closed
             return
         if head.reply in self._cancelled:
             self._drop(delivery, pull, "cancelled")
@@ -192,6 +251,9 @@ class Sidecar:
             return
         self._idle.clear()
         held = self._held.add(head, delivery, pull)
+        self.load.take(head)
+        if head.model not in self.link.vitals.models:
+            self._heartbeat.soon()  # it will be loaded here
         if delivery.attempt >= self._settings.max_deliver:
             log.error("%s was given to workers %d times; it is refused", head.id, delivery.attempt)
             self._finish(held, word(head, GIVEN_TOO_OFTEN), "refused")
@@ -234,7 +296,7 @@ class Sidecar:
     def _not_fetched(self, held: Slice, problem: QueueError | FrameError) -> None:
         if isinstance(problem, FrameError):
             log.error("the slice %s is dropped: %s", held.head.id, problem)
-            self._metrics.ended.labels("refused").inc()
+            self._metrics.ended("refused")
             self._release(held)
             return
         log.warning("the slice %s could not be fetched: %s", held.head.id, problem)
@@ -253,6 +315,7 @@ class Sidecar:
             return
         self._give_credit(held)
         self.dispatch.waits_for_load(held, waits)
+        self.load.waits_for_load(held.head, waits=waits)
 
     def _send(self, held: Slice) -> None:
         self.link.send(held.number, held.frame)
@@ -270,7 +333,8 @@ class Sidecar:
 
     def _finish(self, held: Slice, frame: bytes, how: str) -> None:
         """Send a result; the message is acknowledged behind it."""
-        self._metrics.ended.labels(how).inc()
+        self._metrics.ended(how)
+        self._uncount(held, answered=how == "answered")
         held.answered = True
         self._results.send(held, frame)
 
@@ -286,6 +350,7 @@ class Sidecar:
 
     def _let_go(self, held: Slice) -> None:
         """Hold nothing of a slice that was removed from those held."""
+        self._uncount(held, answered=False)
         self.dispatch.remove(held)
         self._awaiting.remove(held)
         if held.head.offer is not None:
@@ -295,8 +360,15 @@ class Sidecar:
         if not self._held:
             self._idle.set()
 
+    def _uncount(self, held: Slice, *, answered: bool) -> None:
+        """Have a slice that waits no more for its answer count no more as load."""
+        if not held.answered:
+            if held.loading:
+                self.load.waits_for_load(held.head, waits=False)
+            self.load.leave(held.head, answered=answered)
+
     def _drop(self, delivery: Delivery, pull: Pull, how: str) -> None:
-        self._metrics.ended.labels(how).inc()
+        self._metrics.ended(how)
         delivery.ack()
         self._credit.give(pull, idle=not self._held)
 
@@ -304,7 +376,7 @@ class Sidecar:
         for held in slices:
             if self._held.remove(held):
                 if not held.answered:
-                    self._metrics.ended.labels("handed_back").inc()
+                    self._metrics.ended("handed_back")
                 held.delivery.nak(delay_s)
                 self._let_go(held)
 
@@ -334,7 +406,7 @@ class Sidecar:
                 if held.offer is not None:
                     self._release(held)
                 continue
-            self._metrics.ended.labels(how).inc()
+            self._metrics.ended(how)
             self._release(held)
             if held.sent:
                 self.link.cancel(held.number)

@@ -49,8 +49,14 @@ log = logging.getLogger(__name__)
 class WorkerBackend(InferenceBackend, TokenizingBackend, DecodingBackend, Protocol):
     """What answers."""
 
+    async def load(self, model: str, lora: str | None = None) -> None:
+        """Load a model, and one of its LoRA adapters where one is named."""
+        ...
 
-async def answer(backend: WorkerBackend, frame: bytes, places: Places | None = None) -> Pieces:
+
+async def answer(
+    backend: WorkerBackend, frame: bytes, places: Places | None = None, worker: str | None = None
+) -> Pieces:
     """Answer a slice.
 
     Every failure is a result with an error of the table; what nobody foresaw is logged in full.
@@ -59,6 +65,7 @@ async def answer(backend: WorkerBackend, frame: bytes, places: Places | None = N
         backend: Answers.
         frame: The slice.
         places: Makes what is entered around a wait for a load; None: there is always a place.
+        worker: The name that the result tells.
 
     Raises:
         FrameError: There is no head that says to whom.
@@ -68,7 +75,7 @@ async def answer(backend: WorkerBackend, frame: bytes, places: Places | None = N
     started = time.monotonic()
     try:
         reply, items = await _run(backend, head, frame, None if places is None else partial(places, head))
-        result = _result(head, reply, items)
+        result = _result(_head(head, reply, len(items), worker), items)
     except InferenceError as error:
         return _failure(head, error)
     except FrameError as error:
@@ -86,8 +93,8 @@ async def answer(backend: WorkerBackend, frame: bytes, places: Places | None = N
     return result
 
 
-def _result(head: WorkHead, reply: InferenceReply | None, items: Sequence[bytes]) -> Pieces:
-    result = result_pieces(_head(head, reply, len(items)), items)
+def _result(head: ResultHead, items: Sequence[bytes]) -> Pieces:
+    result = result_pieces(head, items)
     if (size := size_of(result)) > MOST_RESULT_BYTES:
         told = f"The result has {size} bytes, and the queue takes {MOST_RESULT_BYTES}: ask for fewer items at a "
         raise InferenceError("REPLY_TOO_LARGE", told + "time, or a smaller dtype.")
@@ -122,7 +129,7 @@ def _row(token: Any) -> tuple[Any, ...]:
     return token.id, token.text, token.special, token.start, token.stop
 
 
-def _head(head: WorkHead, reply: InferenceReply | None, items: int) -> ResultHead:
+def _head(head: WorkHead, reply: InferenceReply | None, items: int, worker: str | None) -> ResultHead:
     if reply is None:
         return ResultHead(head.request_id, head.slice, head.attempt, items)
     return ResultHead(
@@ -138,6 +145,7 @@ def _head(head: WorkHead, reply: InferenceReply | None, items: int) -> ResultHea
         query=None if reply.query == NO_USAGE else to_map(reply.query),
         query_truncated=reply.query_truncated,
         config=reply.config,
+        worker=worker,
     )
 
 

@@ -14,6 +14,7 @@ from sie_core.cluster.messages.configs import ConfigState, read_config_piece
 from sie_core.cluster.messages.frames import FrameError, read_head
 from sie_core.concurrency.threads import on_thread
 from sie_core.contracts import ModelConfig
+from sie_core.serving.garbage import uncollected
 from sie_core.settings import SettingsError
 
 MISSING = "no configs have come from the config service yet; its sidecar fetches them"
@@ -86,6 +87,7 @@ class Configs:
                 self.there.set()
             self._on_news(self.problem)
 
+    @uncollected()
     def _made(self, changes: list[list[bytes]], before: Catalog) -> tuple[Catalog, ConfigState]:
         epoch = 0
         for change in changes:

@@ -10,19 +10,25 @@ from functools import partial
 from typing import NamedTuple
 
 from sie_core.api.http.waiting import WaitingPlaces
-from sie_core.cluster.ipc.framing import FrameStream, Kind, pack_queued
+from sie_core.cluster.ipc.framing import FrameStream, Kind, pack_queued, read_pins
 from sie_core.cluster.ipc.listening import is_own_user
 from sie_core.cluster.messages.configs import write_config_state
 from sie_core.cluster.messages.frames import FrameError, Pieces
+from sie_core.cluster.messages.health import Vitals, encode_vitals
+from sie_core.cluster.messages.wishes import decode_wish
 from sie_core.cluster.messages.work import WorkHead
 from sie_core.cluster.worker.answering import WorkerBackend, answer
 from sie_core.cluster.worker.configs import Configs
 from sie_core.cluster.worker.orphans import AtWork, Orphans
+from sie_core.contracts import InferenceError
 
 log = logging.getLogger(__name__)
 
+MOST_NAME = 256
 DRAIN_S = 5.0
 """How long a sidecar may take to say that it sends no more."""
+TELL_S = 0.02
+"""From the end of a load until the sidecar is told: others may end with it."""
 REPORT_S, REPORTS_A_BATCH = 0.002, 4
 """How soon a sidecar is told what is queued, and by what part of a batch it has changed then."""
 
@@ -49,7 +55,9 @@ class Intake:
         on_close: Called when this closes.
         most_waiting: Slices that may wait for the load of one model.
         batch_bytes: Bytes of slices that make about a batch.
+        pin: Takes the models that a sidecar has pinned.
         configs: Takes what sidecars tell of configs; None without a config service.
+        vitals: Writes what heartbeats tell of this process's device and models.
     """
 
     def __init__(
@@ -61,9 +69,13 @@ class Intake:
         *,
         most_waiting: int = 512,
         batch_bytes: int = 65_536,
+        pin: Callable[[tuple[str, ...]], None] = lambda models: None,
         configs: Configs | None = None,
+        vitals: Callable[[], bytes] = lambda: encode_vitals(Vitals()),
     ) -> None:
-        self._configs = configs
+        self._configs, self._vitals, self._pin = configs, vitals, pin
+        self.worker: str | None = None
+        """What its sidecar calls this worker; None before there is one."""
         self._backend, self._status, self._on_close = backend, status, on_close
         self._queued, self._batch_bytes = queued, batch_bytes
         self._places = WaitingPlaces(most_waiting)
@@ -71,13 +83,15 @@ class Intake:
         self._reported = Came()
         self._reported_batches = 0.0
         self._reporting: asyncio.TimerHandle | None = None
+        self._telling: asyncio.TimerHandle | None = None
         self._at_work: dict[tuple[FrameStream, int], AtWork] = {}
         self._orphans = Orphans()
+        self._loads: dict[bytes, asyncio.Task[None]] = {}
         self._streams: dict[FrameStream, asyncio.Event] = {}
         self._idle = asyncio.Event()
         self._idle.set()
         self._open = True
-        self._told = b""
+        self._told = self._told_vitals = b""
 
     @property
     def in_flight(self) -> int:
@@ -94,12 +108,17 @@ class Intake:
         return FrameStream(self._opened, self._frame, self._closed)
 
     def tell(self) -> None:
-        """Tell every sidecar the status, where it has changed."""
-        status = self._status()
-        if status != self._told:
-            self._told = status
-            for stream in self._streams:
+        """Tell every sidecar the status and the vitals, where they have changed."""
+        if self._telling is not None:
+            self._telling.cancel()
+            self._telling = None
+        status, vitals = self._status(), self._vitals()
+        for stream in self._streams:
+            if status != self._told:
                 stream.send(Kind.STATUS, 0, status)
+            if vitals != self._told_vitals:
+                stream.send(Kind.VITALS, 0, vitals)  # behind the status, which peers are told with them
+        self._told, self._told_vitals = status, vitals
         self._report_soon()
 
     def tell_configs(self) -> None:
@@ -144,9 +163,10 @@ class Intake:
         if not is_own_user(stream.transport.get_extra_info("socket")):
             raise PermissionError("a process of another user connected to the socket of the adapter process")
         self._streams[stream] = asyncio.Event()
-        self._told = self._status()
+        self._told, self._told_vitals = self._status(), self._vitals()
         stream.send(Kind.PING, 0, self._config_state())  # before work comes that may need later ones
         stream.send(Kind.STATUS, 0, self._told)
+        stream.send(Kind.VITALS, 0, self._told_vitals)
         if not self._open:
             stream.send(Kind.DRAIN, 0)
         if len(self._streams) == 1:
@@ -160,11 +180,33 @@ class Intake:
             if (work := self._at_work.get((stream, number))) is not None:
                 _cancel(work)
         elif kind is Kind.PING:
+            self.worker = payload.decode("utf-8", "replace")[:MOST_NAME] or None
             stream.send(Kind.PING, number, self._config_state())
         elif kind is Kind.CONFIG and self._configs is not None:
             self._configs.take(stream, payload)
+        elif kind is Kind.PINS:
+            self._pin(read_pins(payload))
+        elif kind is Kind.LOAD:
+            self._load_once(payload)
         elif kind is Kind.DRAIN:
             self._streams[stream].set()
+
+    def _load_once(self, payload: bytes) -> None:
+        if payload not in self._loads:
+            task = self._loads[payload] = asyncio.get_running_loop().create_task(self._load(payload))
+            task.add_done_callback(lambda _: self._loads.pop(payload))
+
+    async def _load(self, payload: bytes) -> None:
+        """Load a model before work for it comes; sidecars are told that it is on its way, and how it ended."""
+        try:
+            wish = decode_wish(payload)
+            loading = asyncio.create_task(self._backend.load(wish.model, wish.lora))
+            await asyncio.sleep(0)
+            self.tell()
+            await loading
+        except (FrameError, InferenceError) as error:
+            log.warning("what the sidecar wanted loaded is not: %s", error)
+        self.tell()
 
     def _config_state(self) -> bytes:
         return b"" if self._configs is None else write_config_state(self._configs.state)
@@ -188,7 +230,7 @@ class Intake:
 
     async def _answer(self, work: AtWork) -> Pieces | None:
         try:
-            return await answer(self._backend, work.frame, partial(self._waiting, work))
+            return await answer(self._backend, work.frame, partial(self._waiting, work), self.worker)
         except FrameError as error:
             log.error("a slice that names nobody is dropped: %s", error)
             return None
@@ -221,6 +263,12 @@ class Intake:
             finally:
                 if may_wait:
                     _tell(work, Kind.GOES_ON)
+                    self._tell_soon()
+
+    def _tell_soon(self) -> None:
+        """Tell the sidecar before long that a model is loaded, or is not."""
+        if self._telling is None:
+            self._telling = asyncio.get_running_loop().call_later(TELL_S, self.tell)
 
     def _report_soon(self) -> None:
         """Tell the sidecar before long what is queued."""

@@ -12,17 +12,22 @@ from functools import partial
 
 from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 
+from sie_core.api.ops.status import PATH, Watched, status_route
+from sie_core.auth import Auth
 from sie_core.catalog import build_catalog, open_folder
+from sie_core.catalog.configs.snapshot import listed_id
 from sie_core.catalog.sources.export import Export
 from sie_core.catalog.sources.folder import ModelsFolder
 from sie_core.catalog.sources.watcher import CatalogWatch
 from sie_core.cluster.ipc.listening import listen_on
+from sie_core.cluster.messages.health import encode_vitals
 from sie_core.cluster.messages.status import WorkerStatus, encode_status
 from sie_core.cluster.messages.work import batch_bytes
 from sie_core.cluster.probes import probes, refusal
 from sie_core.cluster.processes import Program, sie
 from sie_core.cluster.worker.configs import Configs
 from sie_core.cluster.worker.intake import Intake
+from sie_core.cluster.worker.vitals import vitals_of
 from sie_core.engine import Engine, build_engine
 from sie_core.memory.heap import bound_heap, keep_trimmed
 from sie_core.plugins import PluginSet
@@ -30,7 +35,7 @@ from sie_core.server.run import require_temporary_folder
 from sie_core.serving.draining import Drain
 from sie_core.serving.garbage import collect_seldom
 from sie_core.serving.http_server import HttpServer, run_loop
-from sie_core.serving.listening import address_of, listen
+from sie_core.serving.listening import address_of, listen, url_of
 from sie_core.settings import Settings
 
 log = logging.getLogger("sie_core.worker")
@@ -70,6 +75,7 @@ def work(
 async def _work(
     settings: Settings, plugins: PluginSet, listener: socket.socket, on_ready: OnReady, sidecar: Program | None
 ) -> None:
+    auth = Auth.of(settings)
     folder = None if settings.config_service_url else open_folder(settings, plugins)
     first = build_catalog(settings, plugins, folder=folder, export=None if folder else Export(0))
     engine = build_engine(settings, plugins, first, gated=True)
@@ -78,17 +84,27 @@ async def _work(
     configs = None if folder else _configs(settings, plugins, engine, lambda: intake.tell_configs())
     # The sidecar drains with this process, and before it: what it has is answered by this one.
     on_close = (lambda: None) if sidecar is None else sidecar.terminate
+    preloaded = frozenset(map(listed_id, settings.preload_models))
     intake = Intake(
         engine,
         lambda: encode_status(_status(engine, configs)),
-        lambda: (engine.queued_cost / settings.max_batch_cost, engine.all_prepared),
+        lambda: (engine.pipeline.queued_cost / settings.max_batch_cost, engine.pipeline.all_prepared),
         on_close,
         most_waiting=settings.max_concurrent_requests,
         batch_bytes=batch_bytes(settings),
+        pin=engine.pin,
         configs=configs,
+        vitals=lambda: encode_vitals(vitals_of(engine.status(), url_of(listener), preloaded)),
     )
-    app = probes(lambda: engine.health().live_problem, lambda: _problem(engine, configs), engine.metrics.registry)
-    server = HttpServer(app, refusal)
+    watched = _watched(settings, engine, configs, intake)
+    app = probes(
+        lambda: engine.health().live_problem,
+        lambda: _problem(engine, configs),
+        engine.metrics.registry,
+        auth,
+        [status_route(watched, auth)],
+    )
+    server = HttpServer(app, refusal, {PATH.encode()})
     Drain(intake, settings.drain_timeout_s, server.stop).install()
     following = [] if configs is None else [configs.run()]
     if folder is not None:
@@ -170,6 +186,26 @@ def _problem(engine: Engine, configs: Configs | None) -> str | None:
 def _status(engine: Engine, configs: Configs | None) -> WorkerStatus:
     problem = engine.health().live_problem or _problem(engine, configs)
     return WorkerStatus(problem is None, problem, engine.known_models(MOST_TOLD))
+
+
+def _watched(settings: Settings, engine: Engine, configs: Configs | None, intake: Intake) -> Watched:
+    """Say what `/ws/status` tells of this process."""
+    return Watched(
+        settings,
+        lambda: _problem(engine, configs) is None,
+        lambda: engine.known_models(MOST_TOLD),
+        engine.status,
+        lambda: max(
+            intake.in_flight / settings.max_concurrent_requests, engine.pipeline.queued_cost / _most_cost(settings)
+        ),
+        settings.machine_profile,
+        lambda: None if configs is None else configs.state.hash,
+        lambda: intake.worker,
+    )
+
+
+def _most_cost(settings: Settings) -> int:
+    return settings.max_concurrent_batches * settings.max_batch_cost
 
 
 def _sidecar(settings: Settings) -> Program:

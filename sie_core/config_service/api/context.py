@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from anyio import CapacityLimiter
 
 from sie_core.api import Browsers, Gate
+from sie_core.auth import Auth
 from sie_core.config_service.api.tokens import Tokens
 from sie_core.config_service.metrics import ConfigMetrics
 from sie_core.config_service.publisher import Publisher
@@ -25,6 +26,8 @@ class ConfigApi:
     """None where there is no broker: followers look at the epoch then."""
     browsers: Browsers = field(default_factory=Browsers)
     """Which web pages may call, under which host names."""
+    auth: Auth = field(default_factory=Auth)
+    """What every route asks for; `tokens` says what each asks for beside it."""
     writers: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(8))
     """Threads of writes, which wait for one another; readers have their own, which a store that hangs leaves alone."""
     readers: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(2))

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import re
 from typing import Final, Literal
 
 from pydantic import SecretStr
 from starlette.datastructures import Headers
 
+from sie_core.auth import HEADER, TokenSet, given_tokens
 from sie_core.contracts import InferenceError
 from sie_core.settings import Settings
 
 Right = Literal["read", "export", "write"]
 
 _PRODUCTION: Final = frozenset({"prod", "production"})
-_PREFIX: Final = re.compile(r"bearer(?:[ \t]+|\Z)", re.IGNORECASE)
 _SET: Final[dict[Right, str]] = {
     "read": "SIE_CONFIG_READ_TOKEN",
     "export": "SIE_CONFIG_READ_TOKEN",
@@ -43,7 +40,7 @@ class Tokens:
             "export": (admin, config_read),
             "write": (admin,),
         }
-        self._accepted = {right: [_hash(each) for each in tokens if each] for right, tokens in rights.items()}
+        self._accepted = {right: TokenSet(tokens) for right, tokens in rights.items()}
         self._production = production
 
     @classmethod
@@ -74,12 +71,11 @@ class Tokens:
         accepted = self._accepted[right]
         if not accepted:
             raise _forbidden(f"No token may {_told(right)}: {_SET[right]} is not set for this config service.")
-        given = [_PREFIX.sub("", each.strip(" \t"), count=1) for each in headers.getlist("authorization")]
+        given = given_tokens(headers.getlist("authorization"))
         if not any(given):
             message = f"A token is needed to {_told(right)}: send `Authorization: Bearer …`."
-            raise InferenceError("UNAUTHORIZED", message, param="Authorization")
-        matches = [hmac.compare_digest(_hash(given[0]), each) for each in accepted]
-        if len(given) > 1 or not any(matches):
+            raise InferenceError("UNAUTHORIZED", message, param=HEADER)
+        if not accepted.holds(given[0]) or len(given) > 1:
             raise _forbidden(f"This token may not {_told(right)}.")
 
 
@@ -88,13 +84,8 @@ def _told(right: Right) -> str:
 
 
 def _forbidden(message: str) -> InferenceError:
-    return InferenceError("FORBIDDEN", message, param="Authorization")
+    return InferenceError("FORBIDDEN", message, param=HEADER)
 
 
 def _plain(secret: SecretStr | None) -> str | None:
     return None if secret is None else secret.get_secret_value()
-
-
-def _hash(token: str) -> bytes:
-    """Bring a token to a length that tells nothing of its own; headers are Latin-1."""
-    return hashlib.sha256(token.encode("latin-1", "replace")).digest()

@@ -61,6 +61,8 @@ class InferenceReply:
     """Whether that query is one of `truncated`."""
     config: str | None = None
     """Equal for replies that were computed by equal configs of a model; None where no config service changes them."""
+    workers: tuple[str, ...] = ()
+    """The workers behind a gateway that computed it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,3 +153,7 @@ class InferenceRequest:
     """What tells its sender from others: all that wait for a model and have the same share one weight."""
     priority: Priority | None = None
     """Its weight beside others; None is between the two."""
+    machine_profile: str | None = None
+    """The machine profile whose workers alone may answer, in lower case."""
+    resource_pool: str | None = None
+    """The leased capacity that it is for, in lower case; None for what nobody leased."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from sie_core.contracts.backend.inference import ModelState
 from sie_core.contracts.device.devices import Device, DeviceMemory
 
 
@@ -25,6 +26,10 @@ class ModelStatus:
     pinned: bool = False
     loras: Sequence[str] = ()
     """LoRA adapters that are loaded, the least recently used first."""
+    load_s: float | None = None
+    """What its last load that succeeded took, without waits for its turn and for room; None before there was one."""
+    model_state: ModelState = "available"
+    """The state in the words of `ModelInfo`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,39 @@ class WorkerInfo:
     queue_depth: int
     """Pieces of work that it has taken and not answered."""
     loaded_models: Sequence[str] = ()
+    url: str = ""
+    """Of its probes and metrics; empty where it tells none."""
+    gpu: str = "cpu"
+    """What clients ask for by `gpu`: its machine profile, else its type of GPU."""
+    gpu_count: int = 0
+    ready_gpu_slots: int = 0
+    """GPUs that take more work now."""
+    saturated: bool = False
+    draining: bool = False
+    pending_cost: int = 0
+    """Of the work that it has taken and not answered, about its bytes."""
+    inflight_batches: int = 0
+    """Batches that wait at its adapter process."""
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    bundle_config_hash: str = ""
+    """Of the configs that it serves; empty without a config service."""
+    pool_name: str = "_default"
+    """The queue pool it takes work from."""
+    resource_pool: str = "default"
+    """The pool it was given to."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetModel:
+    """A model that some worker behind a gateway has, loads or failed to load."""
+
+    name: str
+    state: ModelState
+    worker_count: int
+    gpu_types: Sequence[str]
+    total_queue_depth: int
+    """Pieces of its work that workers have taken and not answered."""
 
 
 @runtime_checkable
@@ -91,6 +129,14 @@ class FleetBackend(Protocol):
 
     def workers(self) -> Sequence[WorkerInfo]:
         """List the workers that were heard of lately. Called on the event loop."""
+        ...
+
+    def held_models(self) -> Sequence[FleetModel]:
+        """List the models that are not merely available."""
+        ...
+
+    def configured_gpus(self) -> Sequence[str]:
+        """List the machine profiles that can be scaled up."""
         ...
 
 

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Protocol
+
+_PASSED_OVER = re.compile(r"nvidia|tesla|geforce|amd|instinct|sxm\d*|pcie|nvl|hbm\d*e?|oam")
+_MEMORY = re.compile(r"\d+gb")
+_SIZES = (["a100"],)
+"""Whose memory is part of the name: there are two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +23,18 @@ class Device:
     """What it is called, e.g. `NVIDIA L4`."""
     asynchronous: bool = False
     """Whether `run` may return before the device is done, as on CUDA."""
+
+    @property
+    def gpu_type(self) -> str | None:
+        """What autoscalers and clients call a machine with it, such as `l4` or `a100-80gb`; None for a processor."""
+        if self.kind == "cpu":
+            return None
+        words = [
+            word for word in re.split(r"[^a-z0-9]+", self.name.lower()) if word and not _PASSED_OVER.fullmatch(word)
+        ]
+        sized = words[:1] in _SIZES
+        kept = [word for word in words if sized or not _MEMORY.fullmatch(word)]
+        return "-".join(kept) or self.kind
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.index}" if self.kind == "cuda" else self.kind

@@ -150,7 +150,7 @@ class TierContext:
 class WeightTierFactory:
     """A tier a plugin offers.
 
-    `order` places it in the chain, nearest first: local 100, packages 200, cluster 300, Hub 400.
+    `order` places it in the chain, nearest first: baked 50, local 100, packages 200, cluster 300, Hub 400.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""A batch on its way through the device and the end of its outputs."""
+"""A batch on its way through the device and the end of its outputs, and what becomes of one that failed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import cast
 from sie_core.concurrency.leases import Lease
 from sie_core.contracts import Batch
 from sie_core.engine.models.loaded import LoadedModel
+from sie_core.engine.requests.errors import OUT_OF_MEMORY
 from sie_core.engine.requests.inflight import Flight, FlightUnit
 
 # A batch that takes longer than this many times its prediction counts as hung.
@@ -40,14 +41,14 @@ class Run:
 
     def flights(self) -> list[Flight]:
         """List the distinct requests with units in the batch."""
-        return list(dict.fromkeys(map(flight_of, self.units)))
+        return list(dict.fromkeys(unit.request for unit in self.units))
 
     def leave_out_settled(self) -> bool:
         """Leave out the units nobody waits for any more, and count them; return whether any is left."""
-        alive = [unit for unit in self.units if not flight_of(unit).settled]
+        alive = [unit for unit in self.units if not unit.request.settled]
         if len(alive) < len(self.units):
             for unit in set(self.units).difference(alive):
-                self.model.metrics.dropped(flight_of(unit).error, 1)
+                self.model.metrics.dropped(unit.request.error, 1)
             self.batch = part_of(self.batch, alive)
         return bool(alive)
 
@@ -59,13 +60,43 @@ class Run:
         return f"a batch of {self.model.id} has been at work for {took:.0f} s, above {limit:.0f} s"
 
 
-def flight_of(unit: FlightUnit) -> Flight:
-    """Return the request a unit belongs to."""
-    return cast("Flight", unit.request)
-
-
 def part_of(batch: Batch, units: Sequence[FlightUnit]) -> Batch:
     """Make a batch of some of a batch's units, in their order, with its share of the predicted time."""
     cost = sum(unit.unit.cost for unit in units)
     predicted = None if batch.predicted_s is None else batch.predicted_s * cost / max(1, batch.cost)
     return Batch(tuple(units), batch.key, cost, predicted, len({unit.request for unit in units}), batch.large)
+
+
+def after_failure(run: Run, error: BaseException, tried: int) -> Sequence[Run] | None:
+    """List the parts to try of a run of `tried` units that raised: `[]` fails its one request, None frees memory first.
+
+    Where requests of it are settled meanwhile, the rest is tried again whole: a settled one may have raised.
+    """
+    if len(run.units) < tried:
+        return [Run(run.model, run.batch, after_freeing=run.after_freeing)]
+    if not isinstance(error, OUT_OF_MEMORY):
+        return _halves_by_request(run)
+    return _halves_by_unit(run) if run.after_freeing else None
+
+
+def after_freeing(run: Run, *, freed: bool) -> list[Run]:
+    """List what to try of a run that was set aside: the whole where memory was freed for it, else its halves."""
+    whole = [Run(run.model, run.batch, after_freeing=True)]
+    return whole if freed else _halves_by_unit(run) or whole
+
+
+def _halves_by_request(run: Run) -> list[Run]:
+    flights = run.flights()
+    first = set(flights[: len(flights) // 2])
+    if not first:
+        return []
+    chosen = [unit.request in first for unit in run.units]
+    halves = [[unit for unit, taken in zip(run.units, chosen, strict=True) if taken == half] for half in (True, False)]
+    return [Run(run.model, part_of(run.batch, units)) for units in halves]
+
+
+def _halves_by_unit(run: Run) -> list[Run]:
+    # Units come cheapest first, so the halves are of units of like length.
+    middle = len(run.units) // 2
+    halves = (run.units[:middle], run.units[middle:]) if middle else ()
+    return [Run(run.model, part_of(run.batch, units), after_freeing=True) for units in halves]

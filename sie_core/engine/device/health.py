@@ -9,9 +9,6 @@ from dataclasses import dataclass, field
 from sie_core.engine.device.batch_run import Run
 from sie_core.engine.models.loaded import LoadedModel
 
-# Requests in a row that must fail before a model is told: one client's bad requests come in bursts. Liveness stays
-# green, as other models work.
-FAILURES_TOLD = 10
 # Failures of batch policies, with no batch in between, before new requests are unwelcome.
 POLICY_FAILURES = 3
 
@@ -38,12 +35,13 @@ class DeviceHealth:
         """Say why only a restart helps: the device is lost, its thread is dead, or what it is at hangs."""
         if self.death is not None:
             return self.death
-        now, since = self.clock(), self.choosing_since
-        if since is not None and now - since > self.stall_s:
-            return f"a batch policy has been at work for {now - since:.0f} s, and nothing runs"
-        since = self.preparing_since
-        if since is not None and now - since > self.stall_s:
-            return f"a request has been prepared for {now - since:.0f} s, and nothing runs"
+        now = self.clock()
+        for since, what in (
+            (self.choosing_since, "a batch policy has been at work"),
+            (self.preparing_since, "a request has been prepared"),
+        ):
+            if since is not None and now - since > self.stall_s:
+                return f"{what} for {now - since:.0f} s, and nothing runs"
         hung = (run.problem(now, self.stall_s) for run in tuple(self.unfinished))
         return next(filter(None, hung), None)
 
@@ -55,12 +53,6 @@ class DeviceHealth:
         return (
             f"batch policies failed {self._policy_failures} times in a row and nothing ran; the server's log says why"
         )
-
-    def model_problem(self, model: LoadedModel) -> str | None:
-        """Say that requests to a model fail one after the other."""
-        if model.failures < FAILURES_TOLD:
-            return None
-        return f"the last {model.failures} requests to it that ran failed; the server's log says why"
 
     def model_ran(self, model: LoadedModel, *, failed: bool) -> None:
         """Count a request that failed alone in its batch; a batch that was answered ends the row."""

@@ -12,11 +12,14 @@ from sie_core.batching.sharing.demand import Demand
 from sie_core.batching.sharing.scheduler import PolicyError, Scheduler
 from sie_core.engine.device.batch_run import Run
 from sie_core.engine.device.health import DeviceHealth
+from sie_core.engine.device.on_device import OnDevice
 from sie_core.engine.models.loaded import LoadedModel
 from sie_core.engine.requests.errors import deadline_exceeded, unavailable
 from sie_core.engine.requests.inflight import Flight, FlightUnit
 
 log = logging.getLogger(__name__)
+
+Call = Callable[[], None]
 
 LEAST_WAIT_S = 0.001
 
@@ -36,16 +39,14 @@ class DeviceQueue:
         self._health = health
         self._lost = lost  # told of a model whose queue is lost, with all requests in it
         self._clock = clock
-        self._ahead = ahead  # batches that may be on the device at once
         self._lock = threading.RLock()
         self._wake = threading.Condition(self._lock)
         self._retries: deque[Run] = deque()
-        self._on_device: set[Run] = set()
-        self._last_end = 0.0
+        self._on_device = OnDevice(ahead, health.unfinished)
         # Whether the worker waits, and nothing is queued or on the device.
         self._idle = False
         # What it is to call then, on its own thread.
-        self._call: Callable[[], None] | None = None
+        self._call: Call | None = None
         self._closed_because: str | None = None
 
     def close(self, why: str) -> None:
@@ -68,9 +69,8 @@ class DeviceQueue:
         """Raise `QUEUE_FULL` for a request that finds no room, or whose deadline cannot be met."""
         with self._lock:
             now = self._clock()
-            left_s = self._scheduler.admission.left_s
-            ahead = sum(left_s(run.model, run.batch, self._since(run), now) for run in self._on_device)
-            self._scheduler.admit(model, demand, now, ahead)
+            ahead_s = self._on_device.left_s(self._scheduler.admission.left_s, now)
+            self._scheduler.admit(model, demand, now, ahead_s)
 
     def submit(self, model: LoadedModel, units: Sequence[FlightUnit]) -> None:
         """Queue units of a request that was admitted, or raise `QUEUE_UNAVAILABLE`."""
@@ -83,7 +83,7 @@ class DeviceQueue:
             try:
                 self._scheduler.submit(model, units)
             except PolicyError as error:
-                self._policy_failed(model, error)
+                self._policy_failed(error)
                 raise unavailable(f"the queue of {model.id} was lost") from error
             self._wake.notify()
 
@@ -91,9 +91,9 @@ class DeviceQueue:
         """Remove what is queued of a settled request."""
         with self._lock:
             try:
-                dropped = flight.model.policy.cancel(flight)
-            except Exception as error:
-                self._policy_failed(flight.model, error)
+                dropped = self._scheduler.cancel(flight.model, flight)
+            except PolicyError as error:
+                self._policy_failed(error)
                 return
         flight.model.metrics.dropped(flight.error, dropped)
 
@@ -114,29 +114,22 @@ class DeviceQueue:
         with self._lock:
             return self._scheduler.queued_by_model()
 
-    def next_run(self) -> Run | None:
-        """Wait for the next batch and put it on the device; None once the queue is closed."""
-        while True:
-            with self._lock:
-                while self._closed_because is None and self._call is None:
-                    run, wait_s = self.take()
-                    if run is not None:
-                        return run
-                    self._idle = not self._on_device and not self._something_waits()
-                    self._wake.wait(wait_s)
-                    self._idle = False
-                if self._closed_because is not None:
-                    return None
-                call, self._call = self._call, None
-            assert call is not None
-            self._health.preparing_since = self._clock()
-            try:
-                call()
-            except BaseException:
-                log.exception("a task of the device's thread failed beyond its own handling")
-            self._health.preparing_since = call = None  # an idle thread must not keep the request alive
+    def next(self) -> Run | Call | None:
+        """Wait for the next batch, which is then on the device, or for a call of `call_if_idle`; None once closed."""
+        with self._lock:
+            while self._closed_because is None:
+                if self._call is not None:
+                    call, self._call = self._call, None
+                    return call
+                run, wait_s = self.take()
+                if run is not None:
+                    return run
+                self._idle = not self._on_device and not self._something_waits()
+                self._wake.wait(wait_s)
+                self._idle = False
+            return None
 
-    def call_if_idle(self, call: Callable[[], None]) -> bool:
+    def call_if_idle(self, call: Call) -> bool:
         """Have the worker's thread make a quick call that queues units, where it has nothing to do; else return False.
 
         It then runs them without being woken a second time. A queue that is closed meanwhile drops the call. Waits for
@@ -166,14 +159,10 @@ class DeviceQueue:
                 run = self._choose(now)
                 wait_s = None if run else self._longest_wait(now)
             except PolicyError as error:
-                self._policy_failed(cast("LoadedModel", error.model), error)
+                self._policy_failed(error)
                 run, wait_s = None, LEAST_WAIT_S
             self._health.choosing_since = None
-            if run is not None:
-                run.started = run.at_work_since = now
-                self._on_device.add(run)
-                self._health.unfinished.add(run)
-            return run, wait_s
+            return run and self._on_device.begin(run, now), wait_s
 
     def preempting(self, run: Run) -> Run | None:
         """Put a batch of short requests on the device in the middle of a run of large ones; None where none waits."""
@@ -182,46 +171,25 @@ class DeviceQueue:
                 return None
             now = self._clock()
             try:
-                chosen = self._scheduler.next(now, device_busy=False, preempting=True)
+                short = self._form(now, within=run)
             except PolicyError as error:
-                self._policy_failed(cast("LoadedModel", error.model), error)
+                self._policy_failed(error)
                 return None
-            if chosen is None:
-                return None
-            run.started = self._since(run)
-            short = Run(*chosen, lease=chosen[0].leases.acquire(), started=now, within=run)
-            short.at_work_since = now
-            self._on_device.add(short)
-            self._health.unfinished.add(short)
-            return short
+            return short and self._on_device.begin(short, now)
 
     def resumed(self, run: Run, short: Run) -> None:
-        """Note that a run goes on after `short` preempted it: that time is not its own, whatever became of `short`."""
+        """Note that a run goes on after `short` preempted it, whatever became of `short`."""
         with self._lock:
-            run.preempted_until = self._clock()
-            seconds = run.preempted_until - short.started
-            run.started += seconds
-            run.preempted_s += seconds
-            if run.at_work_since is not None:
-                run.at_work_since += seconds
+            self._on_device.resume(run, short, self._clock())
 
     def device_done(self, run: Run) -> None:
         """Note that the device ended a run, and learn how long it took; a second call changes nothing."""
         with self._lock:
-            if run not in self._on_device:
+            if (times := self._on_device.end(run, self._clock())) is None:
                 return
-            self._on_device.discard(run)
-            oldest = min((unit.enqueued_at for unit in run.units), default=run.started)
-            waited, before = run.started - oldest, self._last_end
-            run.started, run.ended = self._since(run), self._clock()
-            seconds = run.ended - run.started
-            if run.within is None:
-                self._last_end = run.ended
-            else:
-                before = max(before, run.within.preempted_until)
+            (waited, held_up), seconds = times, run.ended - run.started
             try:
-                since = max(before, oldest) + run.preempted_s
-                self._scheduler.record(run.model, run.batch, seconds, run.ended - since)
+                self._scheduler.record(run.model, run.batch, seconds, held_up)
             except PolicyError:
                 log.exception("the batch policy of %s failed to learn from a batch", run.model.id)
             self._wake.notify()
@@ -230,43 +198,36 @@ class DeviceQueue:
     def done(self, run: Run) -> None:
         """Note that a run's outputs are finished, or that it failed."""
         with self._lock:
-            self._health.unfinished.discard(run)
-            if run in self._on_device:  # else `device_done` has woken the worker
-                self._on_device.discard(run)
+            self._on_device.unfinished.discard(run)
+            if self._on_device.remove(run):  # else `device_done` has woken the worker
                 self._wake.notify()
-
-    def _since(self, run: Run) -> float:
-        # A run that was launched ahead begins when the one before it ends.
-        return max(run.started, self._last_end)
 
     def _choose(self, now: float) -> Run | None:
         for model, flights, units in self._scheduler.expire(now):
             model.metrics.dropped(deadline_exceeded(), units)
             for flight in flights:
                 cast("Flight", flight).fail(deadline_exceeded())
-        if not self._may_launch():
+        if not self._on_device.may_begin(self._retries):
             return None
         if self._retries:  # before anything that waits: their requests have waited longest
             return self._retries.popleft()
-        chosen = self._scheduler.next(now, device_busy=bool(self._on_device))
+        return self._form(now)
+
+    def _form(self, now: float, within: Run | None = None) -> Run | None:
+        busy = within is None and len(self._on_device) > 0
+        chosen = self._scheduler.next(now, busy, preempting=within is not None)
         if chosen is None:
             return None
         self._health.policy_worked()
-        return Run(*chosen, lease=chosen[0].leases.acquire())
-
-    def _may_launch(self) -> bool:
-        if not self._on_device:
-            return True
-        # A batch that lacked memory runs with none beside it.
-        alone = any(run.after_freeing for run in (*self._on_device, *self._retries))
-        return not alone and len(self._on_device) < self._ahead
+        return Run(*chosen, lease=chosen[0].leases.acquire(), within=within)
 
     def _longest_wait(self, now: float) -> float | None:
         # With the device full `device_done` wakes the worker, with nothing queued `submit` does.
-        ready_at = self._scheduler.ready_at(now) if self._may_launch() else None
+        ready_at = self._scheduler.ready_at(now) if self._on_device.may_begin(self._retries) else None
         return None if ready_at is None else min(threading.TIMEOUT_MAX, max(LEAST_WAIT_S, ready_at - now))
 
-    def _policy_failed(self, model: LoadedModel, error: Exception) -> None:
+    def _policy_failed(self, error: PolicyError) -> None:
+        model = cast("LoadedModel", error.model)
         log.error("the batch policy of %s failed; its queue is lost", model.id, exc_info=error)
         self._health.policy_failed()
         self._health.model_ran(model, failed=True)

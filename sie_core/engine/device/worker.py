@@ -12,10 +12,9 @@ from typing import Any
 from sie_core.batching.sharing.scheduler import Scheduler
 from sie_core.concurrency.pool import CpuPool
 from sie_core.contracts import Device, DeviceLost, InferenceError, ItemOutput, preempted_by
-from sie_core.engine.device.batch_run import Run
+from sie_core.engine.device.batch_run import Run, after_failure, after_freeing
 from sie_core.engine.device.health import DeviceHealth
 from sie_core.engine.device.queue import DeviceQueue
-from sie_core.engine.device.retry import after_failure, after_freeing
 from sie_core.engine.models.loaded import LoadedModel
 from sie_core.engine.requests.errors import OUT_OF_MEMORY, request_error
 
@@ -85,11 +84,20 @@ class DeviceWorker:
 
     def step(self) -> bool:
         """Wait for the next batch, run it and have its outputs finished; False once there will be none."""
-        run = self.queue.next_run()
-        if run is None:
-            return False
-        self._run(run)
-        return True
+        work = self.queue.next()
+        if isinstance(work, Run):
+            self._run(work)
+        elif work is not None:
+            self._prepare(work)
+        return work is not None
+
+    def _prepare(self, call: Callable[[], None]) -> None:
+        self.health.preparing_since = self._clock()
+        try:
+            call()
+        except BaseException:
+            log.exception("a task of the device's thread failed beyond its own handling")
+        self.health.preparing_since = None
 
     def _run(self, run: Run) -> None:
         if not run.leave_out_settled():

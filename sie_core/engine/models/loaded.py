@@ -17,6 +17,10 @@ from sie_core.engine.metrics import ModelMetrics
 from sie_core.engine.models.loras import Loras
 from sie_core.postprocess.converters import Converters
 
+# Requests in a row that must fail before a model is told: one client's bad requests come in bursts. Liveness stays
+# green, as other models work.
+FAILURES_TOLD = 10
+
 
 @dataclass(slots=True, eq=False)
 class LoadedModel:
@@ -50,12 +54,19 @@ class LoadedModel:
 
     def __post_init__(self) -> None:
         self.policy = self.new_policy()
-        self.config_key = hashlib.blake2b(repr(served(self.resolved)).encode(), digest_size=8).hexdigest()
+        self.config_key = hashlib.blake2b(repr(served(self.resolved)).encode(), digest_size=32).hexdigest()
 
     @property
     def id(self) -> str:
         """The id the model is listed under."""
         return self.resolved.id
+
+    @property
+    def problem(self) -> str | None:
+        """That requests to it fail one after the other; None where they do not."""
+        if self.failures < FAILURES_TOLD:
+            return None
+        return f"the last {self.failures} requests to it that ran failed; the server's log says why"
 
 
 def served(model: ResolvedModel) -> ResolvedModel:

@@ -6,7 +6,6 @@ Used on the event loop alone.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 import weakref
@@ -16,6 +15,7 @@ from functools import partial
 
 from sie_core.concurrency.leases import Lease, Leases
 from sie_core.concurrency.loop import call_soon
+from sie_core.concurrency.tasks import within
 from sie_core.contracts import InferenceError, InvalidInput, LoadWait, Lora, LoraConfig, ModelLoadError
 from sie_core.contracts.errors import OUT_OF_MEMORY, PERMANENT_FAILURES
 from sie_core.engine.timeouts import DEFAULT_TIMEOUTS, Timeouts
@@ -117,8 +117,8 @@ class Loras:
         if entry is None or entry.outdated(self.clock()):
             entry = self._start(name)
         if entry.task is not None and wait.seconds > 0:
-            with wait.place() as may_wait, contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(entry.settled.wait(), wait.seconds if may_wait else 0)
+            with wait.place() as may_wait:
+                await within(entry.settled.wait(), wait.seconds if may_wait else 0)
         if entry.failure is not None:
             raise _afresh(entry.failure)
         if entry.lora is None:
@@ -147,8 +147,7 @@ class Loras:
         leases, freed = entry.leases, _freed(entry.lora)
         del entry
         if await leases.idle_within(wait_s):
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(freed.wait(), self.timeouts.lora_references_s)
+            await within(freed.wait(), self.timeouts.lora_references_s)
         log.info("%s: LoRA adapter %s evicted for its memory", self.model, name)
         return True
 
@@ -237,11 +236,7 @@ class Loras:
 def _afresh(failure: InferenceError) -> InferenceError:
     # Copy an error that is kept: raising it would add frames to its traceback, and those keep requests alive.
     return InferenceError(
-        failure.code,
-        failure.message,
-        param=failure.param,
-        retry_after_s=failure.retry_after_s,
-        details=failure.details,
+        failure.code, failure.message, param=failure.param, retry_after_s=failure.retry_after_s, details=failure.details
     )
 
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
 from sie_core.cache.progress import DownloadProgress
+from sie_core.concurrency.tasks import within
 from sie_core.contracts import HeldModel, ModelInfo, ModelState, ModelStatus, ResolvedModel
 from sie_core.engine.models.load_failure import FailedLoad
 from sie_core.engine.models.loaded import LoadedModel
@@ -61,13 +62,10 @@ RESTING = frozenset({State.AVAILABLE, State.READY, State.FAILED})
 ON_THE_WAY = frozenset({State.FETCHING, State.QUEUED, State.LOADING})
 _WIRE: Mapping[State, ModelState] = {
     State.AVAILABLE: "available",
-    State.FETCHING: "loading",
-    State.QUEUED: "loading",
-    State.LOADING: "loading",
     State.READY: "loaded",
-    State.DRAINING: "unloading",
-    State.UNLOADING: "unloading",
     State.FAILED: "failed",
+    **dict.fromkeys(ON_THE_WAY, "loading"),
+    **dict.fromkeys((State.DRAINING, State.UNLOADING), "unloading"),
 }
 
 
@@ -166,14 +164,7 @@ class ModelRecord:
 
     async def at_rest(self, wait_s: float | None = None) -> bool:
         """Wait until no load or unload is under way; False where one still is after `wait_s` (None: no limit)."""
-        if self.state in RESTING:
-            return True
-        try:
-            async with asyncio.timeout(wait_s):
-                await self._rest.wait()
-        except TimeoutError:
-            return False
-        return True
+        return self.state in RESTING or await within(self._rest.wait(), wait_s)
 
     def give_up_memory(self) -> LoadedModel | None:
         """Take the loaded model out of the record for its unload; keep the time of its last use."""
@@ -232,6 +223,8 @@ class ModelRecord:
             memory_bytes=self.memory_held(),
             pinned=self.pinned,
             loras=loaded.loras.loaded if loaded is not None else (),
+            load_s=None if self.took is None else sum(self.took),
+            model_state=_WIRE[self.state],
         )
 
     def described(self, info: ModelInfo) -> ModelInfo:
@@ -242,7 +235,7 @@ class ModelRecord:
                 info,
                 adapter=loaded.family.id,
                 precision=loaded.facts.precision,
-                notes=dict(loaded.notes),
+                notes=loaded.notes | ({} if loaded.problem is None else {"failing": loaded.problem}),
                 loras=tuple(dict.fromkeys((*info.loras, *loaded.loras.loaded))),
             )
         if download is not None:
@@ -271,11 +264,12 @@ class Registry:
 
     def __init__(
         self,
-        pinned: Container[str] = (),
+        pinned: Iterable[str] = (),
         clock: Callable[[], float] = time.monotonic,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
     ) -> None:
-        self._pinned = pinned  # ids of the models that are never evicted
+        # Ids of the models that are never evicted: always, and now.
+        self._always_pinned = self._pinned = frozenset(pinned)
         self._clock, self._timeouts = clock, timeouts
         self._serving: dict[str, ModelRecord] = {}
         self._others: list[ModelRecord] = []
@@ -283,6 +277,12 @@ class Registry:
     def __iter__(self) -> Iterator[ModelRecord]:
         """Go through every record, serving or not."""
         return iter([*self._serving.values(), *self._others])
+
+    def pin(self, models: frozenset[str]) -> None:
+        """Evict these no more, and those again that were named before."""
+        self._pinned = self._always_pinned | models
+        for record in self:
+            record.pinned = record.resolved.id in self._pinned
 
     def serving(self) -> list[ModelRecord]:
         """List the records that serve."""
@@ -307,6 +307,11 @@ class Registry:
         """Add to the description of a model what is known of it here."""
         record, info = self.known(info.id), replace(info, pinned=info.id in self._pinned)
         return info if record is None else record.described(info)
+
+    def failing(self) -> list[str]:
+        """Name the loaded models that fail one request after the other."""
+        loaded = [record.loaded for record in self if record.loaded is not None]
+        return [f"{model.id}: {model.problem}" for model in loaded if model.problem is not None]
 
     def standby(self, resolved: ResolvedModel) -> ModelRecord:
         """Create a standby record, which does not serve yet."""

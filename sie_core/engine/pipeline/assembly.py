@@ -7,15 +7,27 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import get_args
 
-from sie_core.contracts import Adapter, InferenceRequest, ItemOutput, OutputType, Task, Truncation, Unit, Usage
-from sie_core.engine.pipeline.scoring import Comparison, encoded_units
+from sie_core.contracts import (
+    Adapter,
+    InferenceReply,
+    InferenceRequest,
+    InvalidInput,
+    ItemOutput,
+    OutputType,
+    Task,
+    Timing,
+    Truncation,
+    Unit,
+    Usage,
+)
 from sie_core.postprocess import encode_extraction, encode_item, encode_score, require_finite, require_form, shorten
 from sie_core.postprocess.plan import OutputPlan
 from sie_core.postprocess.reply_size import ReplySize
+from sie_core.postprocess.similarity import Comparison
 
 _OUTPUT_TYPES: tuple[OutputType, ...] = get_args(OutputType)
 _EXTRACTED = ("entities", "relations", "classifications", "objects", "data")
@@ -126,29 +138,19 @@ class Assembly:
                 return False
         return self._complete(parts)
 
-    def items(self) -> list[bytes]:
-        """Return the encoded items, once all are there."""
-        return self._items
-
-    def usage(self) -> Usage:
-        """Count what the request consumed."""
-        images = sum(len(item.images) for item in self._request.items)
-        if self._request.query is not None:
-            images += len(self._request.query.images)
-        return Usage(input_tokens=self._tokens, images=images)
-
-    def query(self) -> Usage:
-        """Count what a query took that was encoded once for all items."""
-        query = self._request.query
-        return Usage() if query is None else Usage(self._query_tokens, len(query.images))
-
-    def query_truncated(self) -> bool:
-        """Say whether such a query was truncated."""
-        return len(self._items) in self._cuts
-
-    def truncated(self) -> int:
-        """Count the items that were truncated, the query included."""
-        return len(self._cuts)
+    def reply(self, timing: Timing) -> InferenceReply:
+        """Make the reply, once all items are there."""
+        asked, query, lora = self._request, self._request.query, self._task.lora
+        images = sum(len(item.images) for item in (*asked.items, *(() if query is None else (query,))))
+        return InferenceReply(
+            self._items,
+            timing,
+            Usage(self._tokens, images),
+            len(self._cuts),  # the query's, too
+            None if lora is None else lora.name,
+            query=Usage() if query is None else Usage(self._query_tokens, len(query.images)),
+            query_truncated=len(self._items) in self._cuts,
+        )
 
     def _close(self) -> bool:
         # The item that was added to has all its units now; their outputs may have come before.
@@ -168,8 +170,7 @@ class Assembly:
         if comparison is None:
             self._items[item] = self._encode(output, item)
         else:
-            scores = comparison.add_query(output) if is_query else comparison.add_document(item, output)
-            for place, score in scores.items():
+            for place, score in comparison.add(None if is_query else item, output).items():
                 require_finite(ItemOutput(score=score), f"items[{place}]")
                 self._items[place] = encode_score(score, self._request.items[place].id, self._cuts.get(place))
         with self._lock:
@@ -208,6 +209,27 @@ class Assembly:
         if all(getattr(output, name) is None for name in _EXTRACTED):
             raise ValueError(f"the adapter extracted none of {', '.join(_EXTRACTED)} from items[{item}]")
         return encode_extraction(output, item_id, truncated)
+
+
+def encoded_units(request: InferenceRequest, task: Task, adapter: Adapter) -> Iterator[Unit]:
+    """Prepare the query and the documents of a `score` as two `encode` tasks, whose units share batches with anyone's.
+
+    The query comes first, as the item after the documents.
+    """
+    assert task.query is not None
+    as_document = replace(task, operation="encode", query=None, instruction=None, input_type="document")
+    as_query = replace(as_document, instruction=task.instruction, input_type="query")
+    try:
+        for unit in adapter.prepare([task.query], as_query):
+            unit.item = len(request.items)
+            yield unit
+    except InvalidInput as error:
+        # What is wrong with it is said of `query`, not of the item the adapter takes it for.
+        param = error.param or ""
+        if param.startswith("items[0]"):
+            raise error.about(f"query{param.removeprefix('items[0]')}") from error
+        raise
+    yield from adapter.prepare(request.items, as_document)
 
 
 def _check(unit: Unit, items: int) -> None:

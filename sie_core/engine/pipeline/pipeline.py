@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
 from sie_core.batching.sharing.scheduler import Scheduler
 from sie_core.concurrency.loop import call_soon
 from sie_core.concurrency.pool import CpuPool
 from sie_core.concurrency.room import Bounds, Room
+from sie_core.concurrency.tasks import Tasks
 from sie_core.contracts import (
     DecodeRequest,
     Device,
@@ -25,6 +25,7 @@ from sie_core.contracts import (
     Task,
     TokenizeRequest,
 )
+from sie_core.cpu_budget import cpu_budget
 from sie_core.engine.device.batch_run import Run
 from sie_core.engine.device.worker import DeviceWorker
 from sie_core.engine.models.loaded import LoadedModel
@@ -34,20 +35,14 @@ from sie_core.engine.requests.errors import deadline_exceeded, unavailable
 from sie_core.engine.requests.inflight import Answer, Pending
 from sie_core.engine.timeouts import Timeouts
 from sie_core.postprocess.plan import OutputPlan
+from sie_core.settings import Settings
 
 log = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """How much of a pipeline there is: CPU threads of a stage, and cost units."""
-
-    threads: int
-    # Threads that prepare requests with images.
-    image_threads: int
-    # Of a full batch, and of all that may wait for the device.
-    batch_cost: int
-    queued_cost: int
+# How many full batches may be queued where `SIE_MAX_QUEUED_COST` says nothing.
+QUEUED_BATCHES = 64
+# CPU threads of a stage, where their settings say nothing.
+MOST_THREADS = 4
 
 
 class Pipeline:
@@ -60,17 +55,22 @@ class Pipeline:
     def __init__(
         self,
         device: Device,
-        sizes: Sizes,
+        settings: Settings,
         free_memory: Callable[[str], Awaitable[bool]],
         timeouts: Timeouts,
         clock: Callable[[], float],
     ) -> None:
+        budget, batch_cost = cpu_budget(), settings.max_batch_cost
+        threads = settings.preprocessor_workers or min(MOST_THREADS, budget.threads)
+        image_threads = settings.image_workers or min(MOST_THREADS, budget.threads)
+        queued_cost = settings.max_queued_cost or QUEUED_BATCHES * batch_cost
+        log.info(
+            "device %s (%s), %d threads a CPU stage, %d for images, CPU budget %s",
+            device, device.name, threads, image_threads, budget,
+        )  # fmt: skip
         # A flood of new requests cannot hold up answers, and no text waits behind the decoding of a picture.
-        texts, images, finishing = (
-            CpuPool("sie-prepare", sizes.threads),
-            CpuPool("sie-image", sizes.image_threads),
-            CpuPool("sie-finish", sizes.threads),
-        )
+        texts, images = CpuPool("sie-prepare", threads), CpuPool("sie-image", image_threads)
+        finishing = CpuPool("sie-finish", threads)
         self._pools = {"prepare": texts, "image": images, "finish": finishing}
         self._tokenizers = TokenizerTurns(clock)
         self._free_memory = free_memory
@@ -79,10 +79,10 @@ class Pipeline:
         self._pending: set[Pending[Any]] = set()
         self._stopped_because: str | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._freeing: set[asyncio.Task[None]] = set()
+        self._freeing = Tasks()
         self.device = DeviceWorker(
             device,
-            Scheduler(sizes.queued_cost),
+            Scheduler(queued_cost),
             finishing,
             deliver,
             self._out_of_memory,
@@ -91,9 +91,9 @@ class Pipeline:
             clock=clock,
         )
         # Requests in slices fill a half of the queue, so that those that are not find it open.
-        bounds, queue = Bounds(sizes.queued_cost // 4), self.device.queue
-        self._texts = Preparing(texts, Room(bounds), queue, sizes.batch_cost, clock)
-        self._images = Preparing(images, Room(bounds), queue, sizes.batch_cost, clock)
+        bounds, queue = Bounds(queued_cost // 4), self.device.queue
+        self._texts = Preparing(texts, Room(bounds), queue, batch_cost, clock)
+        self._images = Preparing(images, Room(bounds), queue, batch_cost, clock)
 
     def start(self) -> None:
         """Start every thread; called on the event loop."""
@@ -123,6 +123,16 @@ class Pipeline:
         limit_s = self._timeouts.stall_s
         return [note for each in (self._texts, self._images) if (note := each.threads.note(limit_s))]
 
+    @property
+    def queued_cost(self) -> int:
+        """Cost units that are queued for the device."""
+        return self.device.queue.queued()[1]
+
+    @property
+    def all_prepared(self) -> bool:
+        """Whether no request waits for a thread of a stage."""
+        return not any(pool.waiting for pool in self._pools.values())
+
     def stages(self) -> dict[str, StageStatus]:
         """Count what waits for the threads of each stage, and what is at work."""
         return {name: StageStatus(pool.waiting, pool.at_work) for name, pool in self._pools.items()}
@@ -146,8 +156,8 @@ class Pipeline:
         flight = SlicedFlight(
             request, model, task, plan, arrived, self._images if _has_images(request) else self._texts
         )
-        flight.begin()
         try:
+            flight.begin()
             reply = await self._answered(flight)
         except BaseException:
             flight.close()
@@ -193,13 +203,8 @@ class Pipeline:
 
     def _out_of_memory(self, run: Run) -> None:
         # On any thread; models are evicted on the event loop.
-        if self._loop is None or not call_soon(self._loop, self._start_freeing, run):
+        if self._loop is None or not call_soon(self._loop, lambda: self._freeing.start(self._free_and_resume(run))):
             self.device.resume(run, freed=False)
-
-    def _start_freeing(self, run: Run) -> None:
-        task = asyncio.create_task(self._free_and_resume(run))
-        self._freeing.add(task)
-        task.add_done_callback(self._freeing.discard)
 
     async def _free_and_resume(self, run: Run) -> None:
         freed = False

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, cast
+from typing import Final
 
 from sie_core.batching.sharing.demand import Demand, fingerprint, least_cost
 from sie_core.batching.sharing.shares import WEIGHTS
 from sie_core.concurrency.pool import CpuPool, Work
 from sie_core.concurrency.room import MIB, Room
-from sie_core.contracts import InferenceReply, InferenceRequest, ItemOutput, Task, Unit
+from sie_core.contracts import InferenceRequest, ItemOutput, Task, Unit
 from sie_core.engine.device.batch_run import Run
 from sie_core.engine.device.queue import DeviceQueue
 from sie_core.engine.device.worker import QUICK_S
@@ -33,6 +33,8 @@ SLICE_S: Final = 0.05
 # Characters: while nothing runs, the device's own thread prepares a text that is no longer with its instruction and
 # labels, if the model's last one was quick. Waking another thread takes as long.
 SHORT: Final = 4096
+# Items whose cost is estimated on the event loop.
+FEW: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class Preparing:
 class SliceUnit(FlightUnit):
     """A queued unit that knows where its output belongs."""
 
+    request: SlicedFlight
     parts: ItemParts = field(kw_only=True)
 
 
@@ -79,9 +82,16 @@ class SlicedFlight(Flight):
         self._at_work = self._ended = False
 
     def begin(self) -> None:
-        """Have a thread prepare the first slice."""
-        if not (self._is_quick() and self._with.queue.call_if_idle(self._step)):
-            self.start()
+        """Have a thread prepare the first slice.
+
+        Raises:
+            InferenceError: The queue takes no request of so few items; refused here, it wakes no thread.
+        """
+        if self._is_quick() and self._with.queue.call_if_idle(self._step):
+            return
+        if len(self.request.items) <= FEW:
+            self._judge()
+        self.start()
 
     def start(self) -> None:
         """Have a thread prepare the next slice; from any thread."""
@@ -106,19 +116,7 @@ class SlicedFlight(Flight):
 
     def complete(self) -> None:
         """Answer with what was assembled."""
-        collected, lora = self.assembly, self.task.lora
-        timing = self.timing(self._with.clock())
-        self.succeed(
-            InferenceReply(
-                collected.items(),
-                timing,
-                collected.usage(),
-                collected.truncated(),
-                None if lora is None else lora.name,
-                query=collected.query(),
-                query_truncated=collected.query_truncated(),
-            )
-        )
+        self.succeed(self.assembly.reply(self.timing(self._with.clock())))
 
     def _is_quick(self) -> bool:
         request = self.request
@@ -163,10 +161,8 @@ class SlicedFlight(Flight):
         started = self._with.clock()
         if self._units is None:
             self.prepare_started = started
-            if self._with.queue.queued()[0]:  # else nobody is refused
-                # Before any work is done for it.
-                least = least_cost(self.request, self.model.facts)
-                self._admit(min(least, self._batch_cost // SLICES_A_BATCH), least, prepared=False)
+            if self._demand is None:
+                self._judge()
             self._units = self.assembly.prepare()
         queued, cost, nbytes, ended = self._slice(self._units, started)
         if self._first and (queued or ended):
@@ -216,6 +212,12 @@ class SlicedFlight(Flight):
             parts=parts,
         )
 
+    def _judge(self) -> None:
+        # Before any work is done for it.
+        if self._with.queue.queued()[0]:  # else nobody is refused
+            least = least_cost(self.request, self.model.facts)
+            self._admit(min(least, self._batch_cost // SLICES_A_BATCH), least, prepared=False)
+
     def _admit(self, cost: int, whole_cost: int, *, prepared: bool) -> None:
         demand = self._demand
         if demand is None:
@@ -238,14 +240,14 @@ def deliver(run: Run, outputs: Sequence[ItemOutput]) -> None:
     ended: dict[SlicedFlight, list[SliceUnit]] = {}
     for unit, output in zip(run.units, outputs, strict=True):
         assert isinstance(unit, SliceUnit)
-        flight = cast("SlicedFlight", unit.request)
-        ended.setdefault(flight, []).append(unit)
-        _deliver_output(run, flight, unit, output)
+        ended.setdefault(unit.request, []).append(unit)
+        _deliver_output(run, unit, output)
     for flight, units in ended.items():
         flight.give(units)
 
 
-def _deliver_output(run: Run, flight: SlicedFlight, unit: SliceUnit, output: ItemOutput) -> None:
+def _deliver_output(run: Run, unit: SliceUnit, output: ItemOutput) -> None:
+    flight = unit.request
     if flight.settled:
         return
     try:

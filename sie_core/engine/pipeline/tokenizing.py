@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
+from sie_core.concurrency.tasks import within
 from sie_core.contracts import DecodeRequest, InferenceError, InvalidInput, Token, TokenizeRequest
 from sie_core.engine.models.loaded import LoadedModel
 from sie_core.engine.requests.errors import deadline_exceeded, request_error
@@ -44,20 +45,15 @@ class TokenizerTurns:
             raise InferenceError("QUEUE_FULL", message)
         self._waiting += size
         try:
-            await self._acquire(request.deadline)
+            deadline = request.deadline
+            if not await within(self._turn.acquire(), None if deadline is None else deadline - self._clock()):
+                raise deadline_exceeded()
             try:
                 yield
             finally:
                 self._turn.release()
         finally:
             self._waiting -= size
-
-    async def _acquire(self, deadline: float | None) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(None if deadline is None else deadline - self._clock()):
-                await self._turn.acquire()
-                return
-        raise deadline_exceeded()  # without the other as its context: its frames hold the task, which holds this one
 
 
 def ask_tokenizer(pending: Pending[Any]) -> None:

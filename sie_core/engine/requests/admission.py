@@ -1,11 +1,15 @@
-"""Counts the requests in flight, and refuses new ones before the start and during the close."""
+"""Which requests are taken and for how long they may wait: none before the start and during the close."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
-from sie_core.contracts import InferenceError
+from sie_core.contracts import DecodeRequest, InferenceError, InferenceRequest, LoadWait, TokenizeRequest
+from sie_core.engine.requests.errors import deadline_exceeded
+
+AnyRequest = InferenceRequest | TokenizeRequest | DecodeRequest
 
 CLOSED_RETRY_S = 5.0
 
@@ -32,3 +36,18 @@ class Admission:
             yield
         finally:
             self.in_flight -= 1
+
+
+@contextmanager
+def waiting_for_load(request: AnyRequest, clock: Callable[[], float]) -> Iterator[LoadWait]:
+    """Give how long a request waits for a load: until its deadline at most.
+
+    One that is refused after its deadline gets `DEADLINE_EXCEEDED`: retrying is no help then.
+    """
+    wait, deadline = request.load_wait, request.deadline
+    try:
+        yield wait if deadline is None else replace(wait, seconds=min(wait.seconds, deadline - clock()))
+    except InferenceError:
+        if deadline is not None and clock() >= deadline:
+            raise deadline_exceeded() from None
+        raise

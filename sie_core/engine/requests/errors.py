@@ -15,15 +15,10 @@ def request_error(error: BaseException, stage: str, request_id: str, model: str)
     if isinstance(error, InferenceError):
         return error
     if isinstance(error, OUT_OF_MEMORY):
-        return out_of_memory(model)
+        message = f"The device ran out of memory with a single item of this request to {model}."
+        return InferenceError("RESOURCE_EXHAUSTED", message)
     log.error("%s failed in %s, request %s", model, stage, request_id, exc_info=error, extra={"request_id": request_id})
     return InferenceError("INFERENCE_ERROR", f"{model} failed on this request; the server's log says why.")
-
-
-def out_of_memory(model: str) -> InferenceError:
-    """Make the error of a request of which a single unit does not fit into the device's memory."""
-    message = f"The device ran out of memory with a single item of this request to {model}."
-    return InferenceError("RESOURCE_EXHAUSTED", message)
 
 
 def deadline_exceeded() -> InferenceError:

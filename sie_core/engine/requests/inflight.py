@@ -85,8 +85,9 @@ def _resolve(future: asyncio.Future[Any], answer: Any, error: InferenceError | N
 
 @dataclass(slots=True, eq=False)
 class FlightUnit(QueuedUnit):
-    """A queued unit; its `request` is the flight."""
+    """A queued unit."""
 
+    request: Flight
     # Its position among the units of its item.
     index: int = field(kw_only=True)
     # The unit as the adapter made it. That of the queue has a key that includes the LoRA adapter.
@@ -99,13 +100,7 @@ class Flight(Pending[InferenceReply]):
     request: InferenceRequest
 
     def __init__(
-        self,
-        request: InferenceRequest,
-        model: LoadedModel,
-        lease: Lease,
-        task: Task,
-        arrived: float,
-        now: float,
+        self, request: InferenceRequest, model: LoadedModel, lease: Lease, task: Task, arrived: float, now: float
     ) -> None:
         super().__init__(request, model, lease)
         self.task = task

@@ -19,7 +19,7 @@ from sie_core.concurrency.leases import Lease
 from sie_core.concurrency.threads import on_thread
 from sie_core.contracts import InferenceError, LoadWait, ResolvedModel
 from sie_core.engine.metrics import EngineMetrics
-from sie_core.engine.models.load_failure import FailedLoad, failed_load
+from sie_core.engine.models.load_failure import failed_load
 from sie_core.engine.models.loaded import LoadedModel
 from sie_core.engine.models.record import LEAST_RETRY_S, ON_THE_WAY, RESTING, ModelRecord, Registry, State, Took
 from sie_core.engine.requests.errors import unavailable
@@ -121,11 +121,6 @@ class Lifecycle:
         records = list(self.registry)
         await asyncio.gather(*(_cancel(record) for record in records))
         await self.unloader.close(records)
-
-    def failure(self, resolved: ResolvedModel) -> FailedLoad | None:
-        """Return a model's last failed load; None where the last one succeeded, or there was none."""
-        record = self.registry.known(resolved.id)
-        return None if record is None else record.failure
 
     def notes(self) -> list[str]:
         """List the loads whose download makes no progress."""

@@ -1,15 +1,15 @@
-"""Loads `SIE_PRELOAD_MODELS` and tells readiness when they are loaded."""
+"""Loads models before a request asks for them, and tells readiness when it may be green. Event loop only."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from sie_core.catalog import Catalog
 from sie_core.catalog.configs.snapshot import listed_id
+from sie_core.concurrency.tasks import within
 from sie_core.contracts import InferenceError
 from sie_core.engine.residency.lifecycle import Lifecycle
 
@@ -17,9 +17,10 @@ log = logging.getLogger(__name__)
 
 
 class Preload:
-    """The models that readiness waits for. A failed load is tried again once it cooled down or its config changed.
+    """Loads `SIE_PRELOAD_MODELS`, and keeps those models loaded that are pinned while the engine runs.
 
-    Readiness does not wait for a model that a config service may add later; it is loaded when it comes.
+    A failed load is tried again once it cooled down or its config changed. Readiness waits for the models of the
+    setting, but for those that a config service may add later; they are loaded when they come.
     """
 
     def __init__(
@@ -30,16 +31,21 @@ class Preload:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._catalog, self._lifecycle, self._clock = catalog, lifecycle, clock
-        self._problems: dict[str, str] = {name: f"{name} is being loaded" for name in names}
+        # Those of the setting that are not loaded yet, and those of them that nobody waits for.
+        self._awaited = dict.fromkeys(names)
         self._later: set[str] = set()
-        self._changed: dict[str, asyncio.Event] = {name: asyncio.Event() for name in names}
-        self._tasks: list[asyncio.Task[None]] = []
+        self._pinned: frozenset[str] = frozenset()
+        self._failures: dict[str, str] = {}
+        # By name: the task that loads it, and what makes that try again at once. None are started before `run`.
+        self._tasks: dict[str, tuple[asyncio.Task[None], asyncio.Event]] = {}
+        self._runs = False
 
     @property
     def problem(self) -> str | None:
-        """Which models are not loaded yet, and why; None once all are."""
-        waited = [problem for name, problem in self._problems.items() if not self._may_come(name)]
-        return f"preload: {'; '.join(waited)}" if waited else None
+        """Which models readiness waits for, and why; None once all are loaded."""
+        waited = [name for name in self._awaited if not self._may_come(name)]
+        told = [self._failures.get(name, f"{name} is being loaded") for name in waited]
+        return f"preload: {'; '.join(told)}" if told else None
 
     def _may_come(self, name: str) -> bool:
         # Whether a model was not there when it was to be loaded, or is not now, and a config service may add it.
@@ -47,51 +53,74 @@ class Preload:
         return name in self._later or (catalog.config_epoch is not None and listed_id(name) not in catalog.entries)
 
     async def run(self) -> None:
-        """Try to load every model once; keep trying in the background where a load failed for now."""
-        first = [asyncio.Event() for _ in self._problems]
-        for name, tried in zip(tuple(self._problems), first, strict=True):
-            self._tasks.append(asyncio.create_task(self._load(name, tried)))
-        await asyncio.gather(*(tried.wait() for tried in first))
+        """Load them from now on; return when each model of the setting was tried once."""
+        self._runs = True
+        tried = [self._start(name) for name in self._awaited]
+        self.pin(self._pinned)
+        await asyncio.gather(*(each.wait() for each in tried))
 
-    def follow(self, changed: Container[str]) -> None:
-        """Try again at once those models whose config changed."""
-        for name, event in self._changed.items():
-            if listed_id(name) in changed:
-                event.set()
+    def pin(self, names: Iterable[str]) -> None:
+        """Keep these, and let go of those that were pinned before: they stay until their memory is needed."""
+        self._pinned = frozenset(names)
+        self._lifecycle.registry.pin(frozenset(map(listed_id, self._pinned)))
+        for gone in self._tasks.keys() - self._pinned - self._awaited.keys():
+            self._tasks.pop(gone)[0].cancel()
+            self._failures.pop(gone, None)
+        for name in self._pinned - self._tasks.keys() if self._runs else ():
+            self._start(name)
+
+    def again(self, models: Container[str]) -> None:
+        """Try again at once those whose config changed, or that were unloaded."""
+        for name, (_, wake) in self._tasks.items():
+            if listed_id(name) in models:
+                wake.set()
 
     def cancel(self) -> None:
-        """Stop trying."""
-        for task in self._tasks:
+        """Load no more."""
+        self._runs = False
+        for task, _ in self._tasks.values():
             task.cancel()
 
-    async def _load(self, name: str, tried: asyncio.Event) -> None:
-        changed = self._changed[name]
-        try:
-            while True:
-                changed.clear()
-                wait_s = await self._attempt(name)
-                if name not in self._problems:
-                    return
-                tried.set()
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), wait_s)
-        finally:
+    def _start(self, name: str) -> asyncio.Event:
+        # Return what is set once the model was tried.
+        tried, wake = asyncio.Event(), asyncio.Event()
+        task = asyncio.create_task(self._keep(name, tried, wake))
+        task.add_done_callback(lambda _: tried.set())
+        self._tasks[name] = task, wake
+        return tried
+
+    async def _keep(self, name: str, tried: asyncio.Event, wake: asyncio.Event) -> None:
+        while True:
+            wake.clear()
+            wait_s = await self._attempt(name)
             tried.set()
+            if name not in self._awaited and name not in self._pinned:
+                del self._tasks[name]
+                return
+            await within(wake.wait(), wait_s)
 
     async def _attempt(self, name: str) -> float | None:
-        # Load a model; return the seconds until the next try, None where only a changed config can help.
+        # Load a model; return the seconds until the next try, None where there is none before `again`.
         try:
             resolved = self._catalog().resolve(name)
             await self._lifecycle.load(resolved)
         except InferenceError as error:
-            if error.code == "MODEL_NOT_FOUND" and self._may_come(name):
-                self._later.add(name)
-                return None
-            self._problems[name] = f"{name} failed: {error.message}"
-            log.error("preload: %s", self._problems[name])
+            self._failed(name, error)
             if error.code != "MODEL_LOAD_FAILED":
                 return None
-            failure = self._lifecycle.failure(resolved)
-            return None if failure is None else max(0.0, failure.retry_at - self._clock())
-        del self._problems[name]
+            record = self._lifecycle.registry.known(resolved.id)
+            failure = None if record is None else record.failure
+            return 0.0 if failure is None else max(0.0, failure.retry_at - self._clock())
+        self._failures.pop(name, None)
+        self._awaited.pop(name, None)
         return None
+
+    def _failed(self, name: str, error: InferenceError) -> None:
+        # A failure is told once.
+        later = error.code == "MODEL_NOT_FOUND" and self._may_come(name)
+        if later:
+            self._later.add(name)
+        before, told = self._failures.get(name), f"{name} failed: {error.message}"
+        self._failures[name] = told
+        if told != before:
+            log.log(logging.WARNING if later else logging.ERROR, "preload: %s", told)

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Container
 from functools import partial
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from sie_core.contracts import DeviceLost, DeviceMemory, ModelLoadError, OutOfDeviceMemory, Room, StageStatus
+from sie_core.contracts import DeviceLost, DeviceMemory, ModelLoadError, OutOfDeviceMemory, Room
 from sie_core.engine.metrics import EngineMetrics
 from sie_core.engine.models.record import Registry
 from sie_core.engine.requests.errors import OUT_OF_MEMORY
@@ -54,7 +54,7 @@ class Residency:
         timeouts: Timeouts,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._manager, self._memory = manager, memory
+        self._manager, self.memory = manager, memory
         self._registry = registry
         self._residents = partial(unloader.residents, registry)
         self._metrics = metrics
@@ -70,7 +70,7 @@ class Residency:
 
     async def start(self) -> None:
         """Measure, and evict idle models and under pressure from now on."""
-        self._memory.start()
+        self.memory.start()
         await self._measure()
         self._monitor = asyncio.create_task(self._watch())
 
@@ -81,7 +81,7 @@ class Residency:
 
     def close(self) -> None:
         """End the thread that measures, once no load is under way."""
-        self._memory.stop()
+        self.memory.stop()
 
     async def place(
         self,
@@ -149,10 +149,6 @@ class Residency:
                 return f"the load of {load.what} has been at work for {took:.0f} s, and nothing else can be loaded"
         return None
 
-    def stage(self) -> StageStatus:
-        """Count the calls that wait for the thread that measures, and whether it is at one."""
-        return self._memory.status()
-
     async def _make_room(self, need: Need, keep: str | None) -> None:
         until = self._clock() + self._timeouts.room_s
         passed_over, freed = {keep}, False
@@ -165,7 +161,7 @@ class Residency:
                 if not freed and not room.fits:
                     # What the C library, or the device's, keeps of freed memory counts as used until then.
                     freed = True
-                    await self._memory.collect()
+                    await self.memory.collect()
                     continue
                 left_s = until - self._clock()
                 if left_s > 0 and await self._registry.something_leaves(left_s, unused=room.fits):
@@ -208,7 +204,7 @@ class Residency:
         # Free caches and, unless `spare`, evict one model or adapter because an allocation for `model` failed.
         if self._clock() - self._collected_at >= self._timeouts.collect_again_s:
             self._collected_at = self._clock()
-            await self._memory.collect()
+            await self.memory.collect()
         if spare:
             return False
         memory, residents = await self._measure(), self._residents()
@@ -227,7 +223,7 @@ class Residency:
         if not await resident.evict(wait_s):
             return False
         if self._registry.known(held.id) is None:  # a LoRA adapter; the unload of a model frees caches itself
-            await self._memory.free_caches()
+            await self.memory.free_caches()
             return True
         self._metrics.evictions.labels(held.id, reason).inc()
         log.info("%s was evicted (%s), unused for %.1f s", held.id, reason, unused_s)
@@ -240,7 +236,7 @@ class Residency:
         return memory, self._manager.make_room(wanted, memory, held, self._clock())
 
     async def _measure(self) -> DeviceMemory:
-        memory = await self._memory.measure()
+        memory = await self.memory.measure()
         if memory != UNKNOWN:
             self._metrics.measured(memory)
             self.measured = memory

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Coroutine
-from typing import Any
+from collections.abc import Callable, Collection
 
 from sie_core.catalog import Catalog
+from sie_core.concurrency.tasks import Tasks
 from sie_core.contracts import ResolvedModel
 from sie_core.engine.models.loaded import served
 from sie_core.engine.models.record import ON_THE_WAY, ModelRecord, Registry
@@ -34,7 +34,7 @@ class Rollout:
         self._clock = clock
         # By model: the standby that is being loaded, and the task that loads and promotes it.
         self._standbys: dict[str, tuple[ModelRecord, asyncio.Task[None]]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     def follow(self, before: Catalog, after: Catalog) -> set[str]:
         """Start the rollout of a new snapshot; return the ids of models that were added or changed."""
@@ -61,33 +61,21 @@ class Rollout:
         )  # fmt: skip
         return added | changed
 
-    async def settled(self) -> None:
-        """Wait until every rollout that was started has ended."""
-        while self._tasks:
-            await asyncio.wait(list(self._tasks))
-
     def close(self) -> None:
         """Cancel the rollouts under way."""
-        for task in self._tasks:
-            task.cancel()
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        self._tasks.cancel()
 
     def _drop_standby(self, name: str) -> None:
         if name in self._standbys:
             standby, rolling_out = self._standbys.pop(name)
             rolling_out.cancel()
             standby.retired = True
-            self._start(self._lifecycle.retire(standby))
+            self._tasks.start(self._lifecycle.retire(standby))
 
     def _retire(self, name: str) -> None:
         record = self._registry.retire(name)
         if record is not None:
-            self._start(self._lifecycle.retire(record))
+            self._tasks.start(self._lifecycle.retire(record))
 
     def _change(self, resolved: ResolvedModel) -> None:
         old = self._registry.known(resolved.id)
@@ -99,12 +87,12 @@ class Rollout:
             self._retire(resolved.id)
             new = self._registry.of(resolved)
             if was_loading:
-                self._start(self._lifecycle.load_record(new))
+                self._tasks.start(self._lifecycle.load_record(new))
         elif served(loaded.resolved) == served(resolved):
             old.resolved, old.failure = resolved, None  # reverted to what is loaded: discard the failed change
         else:
             standby = self._registry.standby(resolved)
-            self._standbys[resolved.id] = standby, self._start(self._roll_out(standby))
+            self._standbys[resolved.id] = standby, self._tasks.start(self._roll_out(standby))
 
     async def _roll_out(self, standby: ModelRecord) -> None:
         # Load a standby and promote it. A failed load is tried again after its cooldown; the old model serves on.

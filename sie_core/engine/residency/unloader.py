@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
+from sie_core.concurrency.tasks import Tasks
 from sie_core.concurrency.threads import on_thread
 from sie_core.contracts import Adapter
 from sie_core.engine.metrics import EngineMetrics
@@ -41,7 +41,7 @@ class Unloader:
     timeouts: Timeouts
     # Set before a close: no unload may begin between its look at what is under way and its own unloads.
     closed: bool = False
-    _left_behind: set[asyncio.Task[None]] = field(default_factory=set)
+    _giving: Tasks = field(default_factory=Tasks)
 
     def residents(self, registry: Registry) -> dict[str, Resident]:
         """List the residents by id: every model that serves, and its LoRA adapters."""
@@ -81,7 +81,7 @@ class Unloader:
             record.move(State.UNLOADING)
         try:
             async with asyncio.timeout(self.timeouts.close_unload_s):
-                await asyncio.gather(*(self._give_back(record, _unload_adapter) for record in leaving))
+                await asyncio.gather(*(self._give_back(record, free=False) for record in leaving))
         except TimeoutError:
             log.error("adapters that did not unload in %g s were left behind", self.timeouts.close_unload_s)
         for record in records:
@@ -100,18 +100,16 @@ class Unloader:
         self.queues.remove_model(loaded)
         del loaded  # the record holds the last reference
         record.move(State.UNLOADING)
-        giving = asyncio.create_task(self._give_back(record, self._unload_and_free))
+        giving = self._giving.start(self._give_back(record, free=True))
         await asyncio.wait([giving], timeout=self.timeouts.unload_s)
         if not giving.done():
-            self._left_behind.add(giving)
-            giving.add_done_callback(self._left_behind.discard)
             log.error(
                 "%s did not unload in %g s; its thread is left behind", record.resolved.id, self.timeouts.unload_s
             )
         record.move(State.AVAILABLE)
 
-    async def _give_back(self, record: ModelRecord, how: Callable[[ModelRecord, list[Adapter]], None]) -> None:
-        # Unload the adapter on a thread, and drop the last reference to it.
+    async def _give_back(self, record: ModelRecord, *, free: bool) -> None:
+        # Unload the adapter on a thread, drop the last reference to it and, with `free`, have its memory given back.
         loaded = record.give_up_memory()
         if loaded is None:
             return
@@ -119,19 +117,16 @@ class Unloader:
         adapters = [loaded.adapter]
         del loaded
         self.metrics.unloads.labels(record.resolved.id).inc()
-        await on_thread(f"sie-unload-{record.resolved.id}", lambda: how(record, adapters))
+        await on_thread(f"sie-unload-{record.resolved.id}", lambda: self._unload_now(record, adapters, free))
 
-    def _unload_and_free(self, record: ModelRecord, adapters: list[Adapter]) -> None:
-        expected, before = record.memory_bytes or 0, self.memory.held()
-        _unload_adapter(record, adapters)
-        self.memory.free_caches()
-        if before - self.memory.held() < expected / 2:  # its memory may be held by a reference cycle
-            self.memory.collect()
-
-
-def _unload_adapter(record: ModelRecord, adapters: list[Adapter]) -> None:
-    # Unload the one adapter in the list, and remove it from there.
-    try:
-        adapters.pop().unload()
-    except BaseException:
-        log.exception("unloading %s failed", record.resolved.id)
+    def _unload_now(self, record: ModelRecord, adapters: list[Adapter], free: bool) -> None:
+        # Unload the one adapter in the list, and remove it from there.
+        before = self.memory.held() if free else 0
+        try:
+            adapters.pop().unload()
+        except BaseException:
+            log.exception("unloading %s failed", record.resolved.id)
+        if free:
+            self.memory.free_caches()
+            if before - self.memory.held() < (record.memory_bytes or 0) / 2:  # a reference cycle may hold its memory
+                self.memory.collect()

@@ -1,12 +1,16 @@
 """`/ws/status`: what whoever watches a server is sent."""
 
 import pytest
+from prometheus_client import CollectorRegistry
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from sie_core.api import Browsers, create_app
-from sie_core.api.ops import status
+from sie_core.api.ops import feed, status
+from sie_core.auth import Auth
+from sie_core.cluster.probes import probes
 from sie_core.contracts import Device, DeviceMemory, EngineStatus, Health
+from sie_core.settings import Settings
 
 FIELDS = {
     "timestamp", "ready", "name", "machine_profile", "pool_name", "gpu_count", "bundle", "bundle_config_hash",
@@ -79,7 +83,7 @@ def test_a_foreign_page_may_not_watch(backend, settings) -> None:
 
 
 def test_those_who_watch_are_bounded_and_make_room_when_they_go(page, monkeypatch) -> None:
-    monkeypatch.setattr(status, "MOST_WATCHERS", 1)
+    monkeypatch.setattr(feed, "MOST_WATCHERS", 1)
     with page:
         with page.websocket_connect("/ws/status") as first:
             first.receive_json()
@@ -88,3 +92,50 @@ def test_those_who_watch_are_bounded_and_make_room_when_they_go(page, monkeypatc
             assert told.value.code == 1013
         with page.websocket_connect("/ws/status") as third:
             assert third.receive_json()["ready"] is True
+
+
+def test_a_worker_tells_what_it_is_called_and_what_it_serves(backend) -> None:
+    settings = Settings(worker_id="w7", pool="gpu", bundle="gliner", gpu_count=4)
+    share = [0.5]
+    watched = status.Watched(
+        settings, lambda: True, backend.models, lambda: None, lambda: share[0], "l4-spot", lambda: "a-hash"
+    )
+    auth = Auth(["right"])
+    app = probes(lambda: None, lambda: None, CollectorRegistry(), auth, [status.status_route(watched, auth)])
+    page = TestClient(app, base_url="http://sie")
+    with pytest.raises(WebSocketDisconnect), page.websocket_connect("/ws/status"):
+        pass
+    with page.websocket_connect("/ws/status", headers={"Authorization": "Bearer right"}) as watching:
+        told = watching.receive_json()
+        assert told.keys() == FIELDS
+        assert (told["name"], told["pool_name"], told["bundle"]) == ("w7", "gpu", "gliner")
+        assert (told["bundle_config_hash"], told["machine_profile"], told["gpu_count"]) == ("a-hash", "l4-spot", 4)
+        for share[0], saturated in ((0.9, True), (0.8, True), (0.69, False), (0.8, False)):
+            while watching.receive_json()["saturated"] != saturated:
+                pass
+
+
+@pytest.mark.parametrize(
+    ("settings", "detected", "profile"),
+    [
+        ({}, None, None),
+        ({}, "l4", "l4"),
+        ({"gpu_type": "H100"}, "l4", "h100"),
+        ({"gpu_type": "l4", "machine_profile": "L4-Spot"}, "l4", "l4-spot"),
+    ],
+)
+def test_a_server_is_the_machine_that_it_is_told_or_that_its_gpu_says(settings, detected, profile) -> None:
+    assert status.own_profile(Settings(**settings), detected) == profile
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu_type"),
+    [
+        ("NVIDIA L4", "l4"), ("Tesla T4", "t4"), ("NVIDIA A100-SXM4-80GB", "a100-80gb"), ("NVIDIA A10G", "a10g"),
+        ("NVIDIA H100 80GB HBM3", "h100"), ("NVIDIA H200", "h200"), ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+        ("NVIDIA L40S", "l40s"), ("", "cuda"),
+    ],
+)  # fmt: skip
+def test_a_gpu_is_called_as_autoscalers_call_it(name, gpu_type) -> None:
+    assert Device("cuda", name=name).gpu_type == gpu_type
+    assert Device("cpu", name=name).gpu_type is None

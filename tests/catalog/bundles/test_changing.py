@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sie_core.catalog.bundles.changing import changed_registry
@@ -51,6 +51,7 @@ CONFIGS = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(CONFIGS | st.sampled_from(["org/a", "org/B"]), max_size=8))
 def test_changes_one_by_one_give_what_the_models_together_give(changes: list[ModelConfig | str]) -> None:
     configs: dict[str, ModelConfig] = {}

@@ -50,7 +50,7 @@ def tell(cluster: Cluster, *texts: str, epoch: int, worker: bool = True) -> str:
 
 def heard(cluster: Cluster, epoch: int, hash_: str) -> bool:
     """Whether the gateway has heard that its worker has these configs."""
-    return {(each.config_epoch, each.config_hash) for each in cluster.workers} == {(epoch, hash_)}
+    return {(each.report.config_epoch, each.report.config_hash) for each in cluster.workers} == {(epoch, hash_)}
 
 
 def reached(cluster: Cluster, epoch: int) -> bool:

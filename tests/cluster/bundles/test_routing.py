@@ -12,12 +12,14 @@ from sie_core.catalog.bundles.placement import BundleView
 from sie_core.catalog.bundles.registry import Registry, make_registry, registry_of_one_bundle
 from sie_core.catalog.configs.reading import config_of
 from sie_core.catalog.configs.snapshot import make_catalog
+from sie_core.cluster.gateway.capacity.profiles import Profiles
 from sie_core.cluster.gateway.routing import Router
 from sie_core.cluster.sidecar.queue.pulling import Pulls
 from sie_core.cluster.subjects import needed_subject, work_queue, work_subject
 from sie_core.contracts import Delivery, InferenceError, Work
 from sie_core.defaults.in_process_queue import sie_queue_transports
 from sie_core.settings import Settings
+from tests.cluster.sidecar.placed import pulls_alone
 
 BOUND_S = 30.0
 SERVED = {"org/a": ("default", "gliner"), "org/a:big": ("gliner",), "org/pooled": ("default",)}
@@ -47,6 +49,32 @@ def registry(config_epoch: int | None = 7) -> Registry:
 def test_a_request_goes_to_the_bundle_and_the_pool_of_its_model(name: str, subject: str, pool: str, epoch: int) -> None:
     to = Router("_default", registry()).route(name)
     assert (to.subject, to.pool, to.config_epoch) == (subject, pool, epoch)
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"), [("l4", "l4-spot"), ("l4-spot", "l4-spot"), ("h100", "h100"), ("h100-spot", "h100-spot")]
+)
+def test_a_profile_is_asked_itself_or_its_spot_machines_where_only_they_are_known(asked: str, found: str) -> None:
+    profiles = Profiles(("l4-spot", "h100", "h100-spot"))
+    to = Router("_default", registry(), profiles).route("org/a", profile=asked, resource_pool="mine")
+    assert (to.profile, to.subject) == (found, f"sie.work._default.mine.{found}.default.org__a.0")
+
+
+def test_the_profile_of_a_living_worker_may_be_asked_for() -> None:
+    alive = {"any", "t4"}
+    assert Profiles(("l4",), lambda: alive).find("t4") == "t4"
+    alive.clear()
+    with pytest.raises(InferenceError):
+        Profiles(("l4",), lambda: alive).find("t4")
+
+
+@pytest.mark.parametrize("asked", ["h200", "any", "l4-spot", "spot"])
+def test_a_profile_that_nobody_knows_is_refused_by_the_names_of_those_there_are(asked: str) -> None:
+    with pytest.raises(InferenceError) as refusal:
+        Profiles(("l4", "h100"), lambda: {"any", "t4"}).find(asked)
+    assert (refusal.value.code, refusal.value.param) == ("INVALID_INPUT", "X-SIE-MACHINE-PROFILE")
+    assert refusal.value.details["known_profiles"] == ["h100", "l4", "t4"]
+    assert "h100, l4, t4" in refusal.value.message
 
 
 def test_models_of_the_default_pool_go_to_the_gateways_own() -> None:
@@ -82,7 +110,7 @@ async def test_a_sidecar_pulls_the_work_of_its_own_bundle_alone_also_when_it_sta
             delivery.ack()
             came[bundle].put_nowait(bytes(delivery.payload).decode())
 
-        return Pulls(transport, Settings(bundle=bundle), delivered)
+        return pulls_alone(transport, Settings(bundle=bundle), delivered)
 
     for number, bundle in enumerate(came):
         await transport.publish(Work(subjects[bundle], str(number), f"waits {number}".encode()), lambda _: None)

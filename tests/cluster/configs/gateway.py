@@ -20,9 +20,9 @@ from sie_core.cluster.gateway.backend import QueueBackend
 from sie_core.cluster.gateway.dispatcher import Dispatcher
 from sie_core.cluster.gateway.metrics import GatewayMetrics
 from sie_core.cluster.gateway.routing import Router
-from sie_core.cluster.gateway.workers import Workers
-from sie_core.cluster.messages.frames import encode
-from sie_core.cluster.subjects import EVERY_HEALTH, health_subject
+from sie_core.cluster.health.workers import Workers
+from sie_core.cluster.messages.health import WorkerReport, encode_beat
+from sie_core.cluster.subjects import health_subject
 from sie_core.contracts import QueueTransport
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover
@@ -46,15 +46,9 @@ class Gateway:
 
     async def beat(self, worker: str, bundle: str, config_hash: str | None, config_epoch: int | None) -> None:
         """Send the heartbeat of a worker."""
-        head = {
-            "worker": worker,
-            "bundle": bundle,
-            "up": True,
-            "config_hash": config_hash,
-            "config_epoch": config_epoch,
-        }
-        await self.transport.send(health_subject(worker), encode(head, (b"",)))
-        await self.until(lambda: any((each.name, each.config_hash) == (worker, config_hash) for each in self.workers))
+        report = WorkerReport(worker, "_default", bundle, up=True, config_hash=config_hash, config_epoch=config_epoch)
+        await self.transport.send(health_subject(worker), encode_beat(report))
+        await self.until(lambda: self.workers.reports().get(worker) == report)
 
     async def until_epoch(self, epoch: int) -> None:
         """Wait until it serves the configs of an epoch."""
@@ -77,14 +71,14 @@ async def gateway(settings: Settings, snapshot: bytes | None = None) -> AsyncIte
     plugins = discover(settings, BUILTINS)
     metrics = GatewayMetrics()
     dispatcher = Dispatcher(transport_maker(settings, plugins), settings, metrics)
-    workers = Workers(settings.health_publish_interval_ms / 1000, dispatcher.tell_again)
+    workers = Workers(lambda before, now: backend.heard(before, now))
     router = Router(settings.pool)
     follower = Follower(settings, plugins, FollowerMetrics(metrics.registry), lambda registry: backend.follow(registry))
     backend = QueueBackend(dispatcher, workers, plugins, router, 5.0, follower)
     app = create_app(backend, settings, registry=metrics.registry)
     work = asyncio.create_task(follower.run())
     await dispatcher.open()
-    await dispatcher.transport.subscribe(EVERY_HEALTH, workers.heard)
+    await workers.hear(dispatcher.transport, statuses=True)
     if snapshot is not None:
         await write_snapshot(dispatcher.transport, snapshot)
     await follower.hear(dispatcher.transport)

@@ -9,8 +9,8 @@ import pytest
 
 from sie_core.cluster.gateway.facts.facts import decode_facts, encode_facts, facts_of, key_of
 from sie_core.cluster.gateway.facts.keeping import KnownFacts
-from sie_core.cluster.gateway.workers import Workers
-from sie_core.cluster.messages.frames import encode
+from sie_core.cluster.health.workers import Workers
+from sie_core.cluster.messages.health import WorkerReport, encode_beat
 from sie_core.cluster.messages.status import WorkerStatus, encode_status
 from sie_core.cluster.subjects import FACTS, health_subject
 from sie_core.contracts import KeyValue, Message, ModelInfo, QueueTransport
@@ -27,16 +27,17 @@ async def store(transport: QueueTransport) -> KeyValue:
 
 def heard(workers: Workers, config_hash: str, *models: ModelInfo) -> None:
     """Have a worker of the first bundle tell of models."""
-    head = {"worker": "w1", "bundle": "default", "up": True, "config_hash": config_hash, "config_epoch": 1}
-    workers.heard(Message(health_subject("w1"), encode(head, (encode_status(WorkerStatus(True, None, models)),))))
+    report = WorkerReport("w1", "_default", "default", up=True, config_hash=config_hash, config_epoch=1)
+    status = encode_status(WorkerStatus(True, None, models))
+    workers.heard(Message(health_subject("w1"), encode_beat(report, 1, status)))
 
 
 async def test_facts_of_a_loaded_model_are_known_to_a_gateway_that_starts_before_empty_pools(store: KeyValue) -> None:
-    registry, workers = registry_of(TEXTS, 1), Workers(60)
+    registry, workers = registry_of(TEXTS, 1), Workers()
     first = KnownFacts(workers, lambda: registry)
     heard(workers, registry.config_hashes["default"], LOADED, replace(LOADED, id="org/b", state="available"))
     await first.look(store)
-    second = KnownFacts(Workers(60), lambda: registry)
+    second = KnownFacts(Workers(), lambda: registry)
     await second.look(store)
     configs = registry.catalog.configs
     assert second.facts(configs["org/a"], "org/a") == facts_of(LOADED)
@@ -44,7 +45,7 @@ async def test_facts_of_a_loaded_model_are_known_to_a_gateway_that_starts_before
 
 
 async def test_a_changed_config_has_no_facts_until_a_worker_with_it_tells_them(store: KeyValue) -> None:
-    registry, workers = registry_of(TEXTS, 1), Workers(60)
+    registry, workers = registry_of(TEXTS, 1), Workers()
     known = KnownFacts(workers, lambda: registry)
     heard(workers, registry.config_hashes["default"], LOADED)
     await known.look(store)
@@ -69,13 +70,13 @@ async def test_entries_that_are_none_or_another_s_are_passed_over(store: KeyValu
     assert decode_facts(whole, registry.catalog.configs["org/b"]) == {}
     for value in (b"", b"\xc1", b"\x90", encode_facts(config, {"org/a": {"dims": 1}})):
         await store.put(key_of("org/a"), value)
-        known = KnownFacts(Workers(60), lambda: registry)
+        known = KnownFacts(Workers(), lambda: registry)
         await known.look(store)
         assert known.facts(config, "org/a") is None
 
 
 async def test_it_looks_by_itself(transport: QueueTransport) -> None:
-    registry, workers = registry_of(TEXTS, 1), Workers(60)
+    registry, workers = registry_of(TEXTS, 1), Workers()
     heard(workers, registry.config_hashes["default"], LOADED)
     known = KnownFacts(workers, lambda: registry)
     work = asyncio.create_task(known.run(lambda: transport))

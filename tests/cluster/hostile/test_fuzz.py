@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from sie_core.cluster.ipc.framing import FrameStream, Kind
 from sie_core.cluster.messages.errors import error_from_map
 from sie_core.cluster.messages.frames import FrameError, encode
+from sie_core.cluster.messages.health import ModelReport, WorkerReport, decode_beat, decode_vitals, encode_beat
 from sie_core.cluster.messages.requests import read_item, read_request
 from sie_core.cluster.messages.status import WorkerStatus, decode_status, encode_status
 from sie_core.cluster.messages.work import (
@@ -40,6 +41,9 @@ MODEL = "sie-fake/embedder"
 ITEM: bytes = msgpack.packb({"text": "a", "metadata": {"b": [1, None]}})
 HEAD = WorkHead("r", 0, 1, 1, "encode", MODEL, b"k" * 16, 0, 1, 1, "_INBOX.a.1")
 RESULT = ResultHead("r", 0, 1, 1, timing={"total_ms": 1.0}, usage={"input_tokens": 1}, ignored_options=("a",))
+REPORT = WorkerReport(
+    "w", "_default", "default", models={MODEL: ModelReport("loaded", 1, 0.5, ("a",))}, pulled={"s": 0}
+)
 SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(max_size=9) | st.binary()
 ANYTHING = st.recursive(
     SCALARS, lambda child: st.lists(child, max_size=3) | st.dictionaries(st.text(max_size=5), child), max_leaves=6
@@ -53,8 +57,16 @@ GOOD = (
     encode_work(HEAD, b"\x80", [ITEM], ITEM),
     encode_result(RESULT, [ITEM]),
     encode_status(WorkerStatus(True, details={"a": 1})),
+    encode_beat(REPORT, 7, b"status"),
 )
-DECODERS: tuple[Callable[[bytes], object], ...] = (read_work_head, decode_work, decode_result, decode_status, read_item)
+DECODERS: tuple[Callable[[bytes], object], ...] = (
+    read_work_head,
+    decode_work,
+    decode_result,
+    decode_status,
+    decode_beat,
+    read_item,
+)
 
 
 @st.composite
@@ -102,6 +114,7 @@ def test_offers_errors_and_requests_of_any_values_are_read_or_refused(value: Any
     for read in (
         lambda: Offer.from_map(value, 100),
         lambda: read_item(packed),
+        lambda: decode_vitals(packed),
         lambda: read_request(told, packed, [], b""),
     ):
         try:

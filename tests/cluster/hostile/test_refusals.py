@@ -11,10 +11,12 @@ from typing import Any
 import httpx
 import msgpack
 import pytest
+from sie_sdk.wire import pack
 
-from sie_core.cluster.gateway.workers import Workers
+from sie_core.cluster.health.workers import Workers
 from sie_core.cluster.ipc.framing import FrameStream, Kind
 from sie_core.cluster.messages.frames import MAGIC, encode, read_head
+from sie_core.cluster.messages.health import WorkerReport, encode_beat
 from sie_core.cluster.messages.work import ResultHead, WorkHead, decode_result, encode_result, encode_work
 from sie_core.cluster.payloads.holding import Holder
 from sie_core.cluster.subjects import cancel_subject, gateways_subject, health_subject, needed_subject, work_subject
@@ -24,6 +26,22 @@ from tests.cluster.in_process import Cluster, running
 MODEL = "sie-fake/embedder"
 PATH = f"/v1/encode/{MODEL}"
 SUBJECT = work_subject(MODEL, "_default", "default")
+BEAT = {"worker": "w9", "pool": "_default", "bundle": "default"}
+WRONG_BEATS: tuple[dict[str, Any], ...] = (
+    {"worker": 9},
+    {"bundle": None},
+    {"held": "x"},
+    {"cost_per_s": float("inf")},
+    {"beat_s": float("nan")},
+    {"beat_s": 1e9},
+    {"beat_s": 0},
+    {"models": ["a"]},
+    {"models": {"a": {}}},
+    {"models": {"a": ["loaded"]}},
+    {"models": {"a": ["happy", None, None, [], 0]}},
+    {"models": {"a": ["loaded", None, None, [1], 0]}},
+    {"pulled": {"a": "first"}},
+)
 DEEP = b"\x81\xa1a" * 5_000 + b"\x80"
 ENDLESS = b"\xdd\xff\xff\xff\xff"
 """A list that says it has four thousand million entries."""
@@ -162,6 +180,7 @@ IGNORED = [
 async def test_a_gateway_answers_results_that_cannot_be_read_by_type_and_counts_them(tmp_path: Path) -> None:
     async with running(tmp_path) as cluster:
         cluster.sidecar.close()  # nobody else answers
+        cluster.hear_of_another()
         for make in UNREADABLE.values():
             asked = asyncio.create_task(ask(cluster))
             await cluster.until(lambda: len(cluster.dispatcher._flights) == 1)
@@ -185,6 +204,7 @@ async def test_an_error_of_a_worker_with_strange_fields_reaches_the_client_in_sh
     }
     async with running(tmp_path) as cluster:
         cluster.sidecar.close()
+        cluster.hear_of_another()
         asked = asyncio.create_task(ask(cluster))
         await cluster.until(lambda: len(cluster.dispatcher._flights) == 1)
         (reply,) = cluster.dispatcher._flights
@@ -205,8 +225,9 @@ async def test_broadcasts_of_an_enemy_change_nothing(cluster: Cluster, box: Box)
         encode({"inbox": 5, "beat_s": []}),
         encode({"inbox": "sie.work.>", "beat_s": 1.0}),
         encode({"inbox": box.inbox, "beat_s": float("nan")}),
-        encode({"worker": "w1", "held": float("inf")}, (b"",)),
-        encode({"worker": "w1", "held": "x"}, (b"",)),
+        encode({"worker": "w9", "status": 1}, (b"",)),
+        encode({"worker": "w9", "status": "x"}, (b"\x80",)),
+        *(encode({"worker": "w9", "status": 0}, (pack(BEAT | wrong),)) for wrong in WRONG_BEATS),
     ]
     texts = [b"\xff" * 1_000_000, b"*", b">", b"_INBOX.>", b"sie.work.>", SUBJECT.encode() + b".x" * 1000]
     for subject in (cancel_subject("_default"), needed_subject("_default"), gateways_subject("_default"),
@@ -218,12 +239,12 @@ async def test_broadcasts_of_an_enemy_change_nothing(cluster: Cluster, box: Box)
 
 
 def test_a_heartbeat_in_the_name_of_another_worker_is_not_believed() -> None:
-    workers = Workers(1.0)
-    beat = encode({"worker": "w1", "up": True, "held": 0}, (b"",))
+    workers = Workers()
+    beat = encode_beat(WorkerReport("w1", "_default", "default", up=True))
     workers.heard(Message(health_subject("w2"), beat))
     assert not list(workers)
     workers.heard(Message(health_subject("w1"), beat))
-    assert [worker.name for worker in workers] == ["w1"]
+    assert list(workers.reports()) == ["w1"]
 
 
 async def test_a_stranger_on_the_socket_changes_nothing(cluster: Cluster, tmp_path: Path) -> None:

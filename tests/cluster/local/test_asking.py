@@ -43,7 +43,7 @@ async def asked(answer: bytes) -> tuple[bytes | None, int, list[str]]:
 @pytest.mark.parametrize("cut", CUT)
 async def test_an_answer_that_does_not_come_whole_is_none(cut: str) -> None:
     told, workers, lines = await asked(CUT[cut])
-    assert (told, workers) == (None, 0)
+    assert (told, workers) == (None, -1)
     assert lines[-1] == "the gateway does not answer"
 
 

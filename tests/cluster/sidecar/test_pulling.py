@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from sie_core.cluster.sidecar.queue import pulling
-from sie_core.cluster.sidecar.queue.pulling import Pulls
 from sie_core.cluster.subjects import needed_subject, work_queue, work_subject
 from sie_core.contracts import Delivery, Work
 from sie_core.defaults.in_process_queue import sie_queue_transports
 from sie_core.settings import Settings
+from tests.cluster.sidecar.placed import pulls_alone
 
 BOUND_S = 30.0
 
@@ -19,13 +19,13 @@ BOUND_S = 30.0
 async def test_a_model_beyond_the_most_is_pulled_and_the_one_asked_for_longest_ago_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pulling, "MOST_MODELS", 2)
+    monkeypatch.setattr(pulling, "MOST_KEYS", 2)
     (factory,) = sie_queue_transports()
     transport, settings = factory.create("memory://pulls", {}), Settings()
     await transport.open()
     await transport.declare_queue(work_queue(settings.pool))
     came: asyncio.Queue[Delivery] = asyncio.Queue()
-    pulls = Pulls(transport, settings, lambda delivery, pull: came.put_nowait(delivery))
+    pulls = pulls_alone(transport, settings, lambda delivery, pull: came.put_nowait(delivery))
     await pulls.open()
     pulls.take()
     subjects = [work_subject(f"test/{name}", settings.pool, settings.bundle) for name in "abc"]

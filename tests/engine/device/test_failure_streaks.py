@@ -3,7 +3,8 @@
 import time
 from types import SimpleNamespace
 
-from sie_core.engine.device.health import FAILURES_TOLD, POLICY_FAILURES, DeviceHealth
+from sie_core.engine.device.health import POLICY_FAILURES, DeviceHealth
+from sie_core.engine.models.loaded import FAILURES_TOLD, LoadedModel
 
 
 def loaded() -> SimpleNamespace:
@@ -18,16 +19,15 @@ def fail(seen: DeviceHealth, model: SimpleNamespace, times: int) -> None:
 
 def test_a_model_that_fails_is_told_until_it_answers_and_no_other_model_s_answer_ends_that() -> None:
     seen, bad, good = DeviceHealth(60.0, time.monotonic), loaded(), loaded()
+    told = LoadedModel.problem.fget
     fail(seen, bad, FAILURES_TOLD - 1)
-    assert seen.model_problem(bad) is None
+    assert told(bad) is None
     fail(seen, bad, 1)
     seen.model_ran(good, failed=False)
-    assert (
-        seen.model_problem(bad) == f"the last {FAILURES_TOLD} requests to it that ran failed; the server's log says why"
-    )
-    assert (seen.model_problem(good), seen.problem()) == (None, None)
+    assert told(bad) == f"the last {FAILURES_TOLD} requests to it that ran failed; the server's log says why"
+    assert (told(good), seen.problem()) == (None, None)
     seen.model_ran(bad, failed=False)
-    assert seen.model_problem(bad) is None
+    assert told(bad) is None
 
 
 def test_policies_that_fail_are_told_until_one_works_or_none_was_tried_for_a_while() -> None:

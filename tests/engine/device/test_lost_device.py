@@ -7,7 +7,7 @@ from sie_fake.adapter import FakeAdapter
 from sie_fake.record import RECORD
 
 from sie_core.contracts import DeviceLost, InferenceError
-from sie_core.engine.device.health import FAILURES_TOLD
+from sie_core.engine.models.loaded import FAILURES_TOLD
 from sie_core.engine.timeouts import Timeouts
 from tests.engine.conftest import bounded, request, sample, until
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from sie_core.contracts import Batch, OutOfDeviceMemory, Unit
-from sie_core.engine.device.batch_run import Run
-from sie_core.engine.device.retry import after_failure, after_freeing
+from sie_core.engine.device.batch_run import Run, after_failure, after_freeing
 from sie_core.engine.requests.inflight import FlightUnit
 
 OOM = pytest.mark.parametrize("error", [OutOfDeviceMemory("full"), MemoryError()])

@@ -3,15 +3,15 @@
 import threading
 import time
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from sie_fake.adapter import FakeAdapter
 
 from sie_core.batching import BatchFormer
 from sie_core.batching.sharing.scheduler import Scheduler
-from sie_core.contracts import BatchLimits, Item, Media, Unit
-from sie_core.engine.device.health import DeviceHealth
-from sie_core.engine.device.queue import DeviceQueue
+from sie_core.contracts import BatchLimits, Device, Item, Media, Unit
+from sie_core.engine.device.worker import DeviceWorker
 from sie_core.engine.pipeline import slices
 from sie_core.engine.requests.inflight import FlightUnit
 from tests.engine.conftest import BOUND_S, bounded, request, until
@@ -60,29 +60,19 @@ async def test_a_model_whose_last_text_took_long_is_prepared_by_other_threads(en
 
 
 @pytest.fixture
-def queue():
-    """Give the queue of a device whose thread waits for batches, with its health and a model."""
-    health = DeviceHealth(0.05, time.monotonic)
-    made = DeviceQueue(Scheduler(100), health, lambda lost: None, time.monotonic)
+def worker():
+    """Give the worker of a device, not started, and a model."""
+    at_once = SimpleNamespace(submit=lambda call, *arguments: call(*arguments))
+    made = DeviceWorker(Device("cpu"), Scheduler(100), at_once, None, None, lambda lost: None, stall_s=0.05)
     limits = BatchLimits(max_cost=1, max_requests=1, max_run_s=None, max_wait_s=0.0)
     model = Queue("test/model", BatchFormer(limits))
-    made.add_model(model)
-    yield made, health, model
-    made.close("the test ends")
+    made.queue.add_model(model)
+    yield made, model
+    assert made.close(BOUND_S)
 
 
-def wait_for_batches(queue: DeviceQueue) -> threading.Thread:
-    def take() -> None:
-        while queue.next_run() is not None:
-            pass
-
-    thread = threading.Thread(target=take, daemon=True)
-    thread.start()
-    return thread
-
-
-async def test_a_preparation_that_hangs_turns_liveness_red_and_one_that_raises_ends_nothing(queue, caplog):
-    made, health, _ = queue
+async def test_a_preparation_that_hangs_turns_liveness_red_and_one_that_raises_ends_nothing(worker, caplog):
+    (made, _), queue = worker, worker[0].queue
     began, go_on = threading.Event(), threading.Event()
 
     def hang() -> None:
@@ -90,24 +80,22 @@ async def test_a_preparation_that_hangs_turns_liveness_red_and_one_that_raises_e
         assert go_on.wait(BOUND_S)
         raise RuntimeError("beyond its own handling")
 
-    thread = wait_for_batches(made)
-    await until(partial(made.call_if_idle, hang))
+    made.start()
+    await until(partial(queue.call_if_idle, hang))
     await until(began.is_set)
-    assert not made.call_if_idle(hang)
-    await until(health.problem)
-    assert health.problem().startswith("a request has been prepared for")
+    assert not queue.call_if_idle(hang)
+    await until(made.health.problem)
+    assert made.health.problem().startswith("a request has been prepared for")
     go_on.set()
-    await until(partial(made.call_if_idle, lambda: None))
-    await until(lambda: health.problem() is None)
+    await until(partial(queue.call_if_idle, lambda: None))
+    await until(lambda: made.health.problem() is None)
     assert "failed beyond its own handling" in caplog.text
-    made.close("the test ends")
-    thread.join(BOUND_S)
-    assert not thread.is_alive()
-    assert not made.call_if_idle(hang)
+    assert made.close(BOUND_S)
+    assert not queue.call_if_idle(hang)
 
 
-def test_a_device_whose_thread_does_not_wait_or_has_work_makes_no_call(queue):
-    made, _, model = queue
+def test_a_device_whose_thread_does_not_wait_or_has_work_makes_no_call(worker):
+    made, model = worker[0].queue, worker[1]
     assert not made.call_if_idle(lambda: None)
     unit = Unit(0, 1, "key", None)
     made._idle = True  # its thread was woken by the unit, and has not gone on yet
@@ -115,8 +103,8 @@ def test_a_device_whose_thread_does_not_wait_or_has_work_makes_no_call(queue):
     assert not made.call_if_idle(lambda: None)
 
 
-def test_a_batch_policy_that_hangs_holds_up_nobody_who_asks_for_a_call(queue, monkeypatch):
-    made, _, model = queue
+def test_a_batch_policy_that_hangs_holds_up_nobody_who_asks_for_a_call(worker, monkeypatch):
+    made, model = worker[0].queue, worker[1]
     hangs, go_on, answered = threading.Event(), threading.Event(), threading.Event()
     monkeypatch.setattr(model.policy, "add", lambda units: hangs.set() or go_on.wait(BOUND_S))
     threading.Thread(target=made.submit, args=(model, []), daemon=True).start()

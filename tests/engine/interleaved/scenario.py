@@ -18,8 +18,7 @@ from sie_core.contracts import (
     OutOfDeviceMemory,
     Task,
 )
-from sie_core.engine.device.batch_run import Run
-from sie_core.engine.device.retry import after_failure, after_freeing
+from sie_core.engine.device.batch_run import Run, after_failure, after_freeing
 from sie_core.engine.pipeline.slices import Preparing, SlicedFlight, deliver
 from sie_core.engine.requests.errors import request_error
 from sie_core.postprocess import OUTPUT_DTYPES

@@ -59,7 +59,7 @@ async def test_an_adapter_whose_first_load_goes_on_though_nobody_waits_for_it_is
     engine = await engines.start(device="fake", load=[base], timeouts=Timeouts(asked_unload_s=0.05))
     with pytest.raises(InferenceError, match="is being loaded"):
         await bounded(engine.infer(asked(base, load_wait_s=0.0)))
-    await until(lambda: loads_at_work(engine) == 1)
+    await until(lambda: loads_at_work(engine) == 1 and told(engine, base).leases)
     assert not await bounded(engine.unload(base))  # the load at work keeps its model
     again = asyncio.create_task(engine.infer(asked(base)))
     await until(lambda: loads_at_work(engine) == 2)

@@ -184,7 +184,14 @@ def struck(folder: Path, variables: Mapping[str, str] = SHORT) -> Iterator[Struc
         variables: Settings of every process.
     """
     journalled(folder)
-    arguments = ("--workers", "2", "--preload", MODEL)
+    with whole_cluster(folder, MODEL, variables) as cluster:
+        yield cluster
+
+
+@contextmanager
+def whole_cluster(folder: Path, model: str, variables: Mapping[str, str] = SHORT) -> Iterator[Struck]:
+    """Run two workers that have a model, and two gateways, until the end of the block."""
+    arguments = ("--workers", "2", "--preload", model)
     with run_cluster(folder, *arguments, env=variables) as server, another_gateway(folder, variables) as second:
         cluster = Struck(server, second, folder)
         until(cluster.whole, "two workers at both gateways")

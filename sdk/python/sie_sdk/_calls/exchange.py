@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 class Send:
     """Send this request; answer with a `Response` or a `TransportFailure`."""
 
-    method: Literal["GET", "POST"]
+    method: Literal["GET", "POST", "DELETE"]
     url: str
     headers: Mapping[str, str]
     body: bytes | None = None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from sie_sdk._answers.failures import CallFacts, read_failure
+from sie_sdk._answers.failures import CallFacts, read_failure, to_exception
 from sie_sdk._answers.results import (
     read_encode,
     read_extract,
@@ -23,15 +23,21 @@ from sie_sdk._answers.results import (
     read_tokens,
 )
 from sie_sdk._calls.batches import Ask, Batches
+from sie_sdk._calls.cluster import capacity
+from sie_sdk._calls.cluster.pools import PoolCalls
+from sie_sdk._calls.cluster.websocket import handshake
 from sie_sdk._calls.exchange import Offload, Operation, Response, Send, Sleep, TransportFailure
 from sie_sdk._calls.keywords import filled
 from sie_sdk._calls.many import AskScores, Queries, encode_batches, score_batches
-from sie_sdk._calls.retry import Reach, Retries
+from sie_sdk._calls.retry import DEFAULT_BUDGET_S, Reach, Retries
 from sie_sdk._requests.endpoint import resolve_api_key, resolve_base_url
 from sie_sdk._requests.writer import LARGE_BYTES, Writer, are_large, as_item, as_items
+from sie_sdk.errors import RequestError, SIEError
 from sie_sdk.many import EncodeMany, ScoreMany
 from sie_sdk.settings import (
+    AwaitSettings,
     CallSettings,
+    CapacitySettings,
     EncodeManySettings,
     EncodeSettings,
     ExtractSettings,
@@ -39,8 +45,10 @@ from sie_sdk.settings import (
     ScoreManySettings,
     TokenizeSettings,
     WaitSettings,
+    WatchSettings,
 )
 from sie_sdk.types import (
+    CapacityInfo,
     EncodeResult,
     ExtractResult,
     HealthInfo,
@@ -49,12 +57,16 @@ from sie_sdk.types import (
     Priority,
     ScoreResult,
     Token,
+    WatchMode,
     WireFormat,
 )
 
 log = logging.getLogger("sie_sdk")
 
 Result = TypeVar("Result")
+
+OK = frozenset({200})
+MADE = frozenset({200, 201, 204})
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +184,60 @@ class Protocol:
         """Describe the server."""
         return read_health((yield from self._get(settings, "health", "health")))
 
+    @property
+    def pools(self) -> PoolCalls:
+        """The calls on resource pools."""
+
+        def answer(send: Send) -> Operation[Response]:
+            retries = Retries(CallFacts(), self.clock, self.rng, wait_for_capacity=False, reach=self.reach)
+            return (yield from self._answer(send, retries, MADE))
+
+        return PoolCalls(self.writer, answer)
+
+    def get_capacity(self, settings: CapacitySettings) -> Operation[CapacityInfo]:
+        """Tell what a gateway's workers can take."""
+        said = filled(CapacitySettings, settings, "get_capacity")
+        return (yield from capacity.get_capacity(lambda: self.health({"timeout_s": said["timeout_s"]}), said["gpu"]))
+
+    def wait_for_capacity(self, gpu: str, settings: AwaitSettings) -> Operation[CapacityInfo]:
+        """Wait until a worker of a machine profile takes work, and has a model loaded."""
+        said = filled(AwaitSettings, settings, "wait_for_capacity")
+        total_s = DEFAULT_BUDGET_S if said["timeout_s"] is None else said["timeout_s"]
+        end = self.clock() + total_s
+        if said["model"] is not None:
+            yield from self.encode(said["model"], "warmup", {"gpu": gpu, "provision_timeout_s": total_s})
+        left_s = lambda: end - self.clock()  # noqa: E731 - a name for the argument
+        return (yield from capacity.wait_for_capacity(lambda: self.health({}), gpu, left_s, said["poll_interval_s"]))
+
+    def watch(self, settings: WatchSettings) -> Operation[Send]:
+        """Return what asks for the WebSocket that is watched.
+
+        Raises:
+            ValueError: There is no such mode.
+        """
+        said = filled(WatchSettings, settings, "watch")
+        if (mode := said["mode"]) not in ("auto", "cluster", "worker"):
+            raise ValueError(f"mode is {mode!r}; allowed are 'auto', 'cluster' and 'worker'")
+        if mode == "auto":
+            mode = yield from self._kind(said["timeout_s"])
+        path = "cluster-status" if mode == "cluster" else "status"
+        headers = self.writer.headers(with_body=False) | handshake()
+        return Send("GET", self.writer.url("ws", path), headers, timeout_s=said["timeout_s"])
+
+    def refused(self, response: Response) -> SIEError:
+        """Make the error of an answer that is no WebSocket."""
+        return to_exception(read_failure(response, self.wall_clock()), CallFacts())
+
+    def _kind(self, timeout_s: float | None) -> Operation[WatchMode]:
+        """Say what the server is; one without `/health` is a worker."""
+        try:
+            health = yield from self.health({"timeout_s": timeout_s})
+        except RequestError as error:
+            if error.status_code not in (200, 404):
+                raise
+            return "worker"
+        return "cluster" if health.get("type") == "gateway" else "worker"
+
     def _encoding(self, model: str, said: EncodeSettings) -> Ask[EncodeResult]:
         output_types = said["output_types"]
         if isinstance(output_types, str):
@@ -260,14 +326,14 @@ class Protocol:
         retries = Retries(CallFacts(), self.clock, self.rng, wait_for_capacity=False, reach=self.reach)
         return (yield from self._answer(send, retries))
 
-    def _answer(self, send: Send, retries: Retries) -> Operation[Response]:
-        """Send until the answer is a result or the retries raise."""
+    def _answer(self, send: Send, retries: Retries, done: frozenset[int] = OK) -> Operation[Response]:
+        """Send until the answer is a result, of a status of `done`, or the retries raise."""
         lost = False
         while True:
             outcome, level = (yield send), logging.INFO
             if isinstance(outcome, Response):
                 retries.reach.reached = True
-                if outcome.status == 200:
+                if outcome.status in done:
                     if len(outcome.body) > LARGE_BYTES:
                         yield Offload()
                     return outcome

@@ -8,11 +8,13 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
+import httpcore
 import httpx
 
 from sie_sdk._calls.exchange import Response, Send, TransportFailure
+from sie_sdk.errors import SIEConnectionError
 
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 150.0
@@ -60,6 +62,22 @@ def failure(error: httpx.HTTPError) -> TransportFailure:
         case httpx.WriteTimeout() | httpx.NetworkError() | httpx.RemoteProtocolError():
             return TransportFailure("interrupted", error)
     return TransportFailure("final", error)
+
+
+def response_to_upgrade(answer: httpx.Response) -> Response | None:
+    """Return an answer, read to its end, that is no upgrade; None where the connection is one for frames now."""
+    return None if answer.status_code == 101 else response(answer)
+
+
+def broken(error: Exception) -> SIEConnectionError:
+    """Make the error of a connection for frames that broke."""
+    return SIEConnectionError(f"the connection that is watched broke: {error!r}")
+
+
+BROKEN: Final = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError, httpx.HTTPError, OSError)
+"""How one breaks."""
+PIECE: Final = 1 << 16
+"""Bytes read of one at a time, at most."""
 
 
 def _hopeless(error: BaseException) -> bool:

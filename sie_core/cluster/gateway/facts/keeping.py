@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from sie_core.catalog.bundles.registry import Registry
 from sie_core.cluster.gateway.facts.facts import Facts, decode_facts, encode_facts, facts_of, key_of
-from sie_core.cluster.gateway.workers import Worker, Workers
+from sie_core.cluster.health.workers import Worker, Workers
 from sie_core.cluster.subjects import FACTS
 from sie_core.contracts import InferenceError, KeyValue, ModelConfig, QueueError, QueueTransport
 
@@ -72,11 +72,13 @@ class KnownFacts:
                 self._facts[config.id] = {} if entry is None else decode_facts(entry.value, config)
                 self._configs[config.id] = config
         for worker in list(self._workers):
-            if worker.config_hash is not None and worker.config_hash == registry.config_hashes.get(worker.bundle):
+            told = worker.report.config_hash
+            if told is not None and told == registry.config_hashes.get(worker.report.bundle):
                 await self._learn(worker, registry, store)
 
     async def _learn(self, worker: Worker, registry: Registry, store: KeyValue) -> None:
-        if self._seen.get(worker.name) == hash(worker.status):
+        name = worker.report.worker
+        if self._seen.get(name) == hash(worker.status):
             return
         changed: dict[str, ModelConfig] = {}
         for listed, info in worker.models.items():
@@ -89,4 +91,4 @@ class KnownFacts:
                 changed[model.config.id] = model.config
         for config in changed.values():
             await store.put(key_of(config.id), encode_facts(config, self._facts[config.id]))
-        self._seen[worker.name] = hash(worker.status)
+        self._seen[name] = hash(worker.status)

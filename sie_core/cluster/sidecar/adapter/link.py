@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from sie_core.cluster.ipc.framing import FrameStream, Kind, read_queued
+from sie_core.cluster.ipc.framing import FrameStream, Kind, pack_pins, read_queued
 from sie_core.cluster.ipc.listening import is_own_user
 from sie_core.cluster.messages.configs import ConfigState, read_config_state
 from sie_core.cluster.messages.frames import FrameError, read_head
+from sie_core.cluster.messages.health import Vitals, decode_vitals
+from sie_core.cluster.messages.wishes import Wish, encode_wish
 
 AGAIN_S = 0.2
-MISSED_PINGS = 3
+TOGETHER_BYTES = 1 << 16
+"""Of slices that leave by one connection although others are free."""
 
 log = logging.getLogger(__name__)
 
@@ -23,9 +26,11 @@ class Link:
     """One adapter process, as the sidecar sees it.
 
     Args:
+        worker: What this worker is called.
         path: Its Unix socket.
         connections: How many are made.
-        ping_s: Between two pings; a process that answers none of three in a row does not count as up until it does.
+        ping_s: Between two pings.
+        missed_pings: A process that answers none of so many in a row does not count as up until it does.
         on_up: Called when it takes work, again after each time it did not.
         on_down: Called when it does not any more; with True where its connections ended, and with them what it had.
         on_result: Takes the number and the result of a slice.
@@ -34,13 +39,16 @@ class Link:
         on_queued: Takes how many slices had come and how many batches were queued then.
         on_connected: Called once it is connected; it has no configs then.
         on_configs: Called when other configs are in force there.
+        on_told: Called when it says something else of itself.
     """
 
     def __init__(
         self,
+        worker: str,
         path: Path,
         connections: int,
         ping_s: float,
+        missed_pings: float,
         on_up: Callable[[], None],
         on_down: Callable[[bool], None],
         on_result: Callable[[int, bytes], None],
@@ -49,11 +57,13 @@ class Link:
         on_queued: Callable[[int, float], None],
         on_connected: Callable[[], None],
         on_configs: Callable[[], None],
+        on_told: Callable[[], None],
     ) -> None:
-        self._path, self._connections, self._ping_s = path, connections, ping_s
+        self._worker, self._path = worker.encode(), path
+        self._connections, self._ping_s, self._missed_pings = connections, ping_s, missed_pings
         self._on_up, self._on_down, self._on_result, self._on_orphan = on_up, on_down, on_result, on_orphan
         self._on_loading, self._on_queued = on_loading, on_queued
-        self._on_connected, self._on_configs = on_connected, on_configs
+        self._on_connected, self._on_configs, self._on_told = on_connected, on_configs, on_told
         self._streams: list[FrameStream] = []
         self._of: dict[int, FrameStream] = {}
         self._ended = asyncio.Event()
@@ -64,13 +74,15 @@ class Link:
         self._problem: str | None = None
         self.status_frame = b""
         """The last status as it came, for gateways; empty where there is none."""
+        self.vitals = Vitals()
+        """What it last said of its device and models."""
         self.configs = ConfigState()
         """The configs in force there."""
 
     @property
     def answers(self) -> bool:
         """Whether the adapter process answers pings."""
-        return self._missed < MISSED_PINGS
+        return self._missed < self._missed_pings
 
     @property
     def problem(self) -> str | None:
@@ -102,10 +114,9 @@ class Link:
             self._give_up()
 
     def send(self, number: int, frame: bytes) -> None:
-        """Send a slice, by the connection with the least that waits."""
-        stream = min(self._streams, key=lambda each: each.unsent_bytes) if self._streams else None
-        if stream is not None:
-            self._of[number] = stream
+        """Send a slice."""
+        if self._streams:
+            stream = self._of[number] = self._with_room()
             stream.send(Kind.WORK, number, frame)
 
     async def configure(self, piece: bytes) -> bool:
@@ -116,10 +127,28 @@ class Link:
         stream.send(Kind.CONFIG, 0, piece)
         return await stream.room()
 
+    def pin(self, models: Sequence[str]) -> None:
+        """Have models loaded and kept, in place of those before; a process that is connected later is told then."""
+        for stream in self._streams[:1]:
+            stream.send(Kind.PINS, 0, pack_pins(models))
+
+    def load(self, wish: Wish) -> None:
+        """Have a model loaded; once more is no harm."""
+        for stream in self._streams[:1]:
+            stream.send(Kind.LOAD, 0, encode_wish(wish))
+
     def cancel(self, number: int) -> None:
         """Say that nobody waits for a slice any more; there is no result then."""
         if (stream := self._of.pop(number, None)) is not None:
             stream.send(Kind.CANCEL, number)
+
+    def _with_room(self) -> FrameStream:
+        """Choose the first connection while little waits there, as what leaves together is one system call at either
+        end, and so are the results; else the one where the least waits."""
+        first = self._streams[0]
+        if first.unsent_bytes < TOGETHER_BYTES:
+            return first
+        return min(self._streams, key=lambda each: each.unsent_bytes)
 
     def _stream(self) -> FrameStream:
         return FrameStream(self._opened, self._frame, lambda _: self._ended.set())
@@ -142,6 +171,8 @@ class Link:
             self._on_orphan(payload)
         elif kind is Kind.STATUS:
             self._take_status(payload)
+        elif kind is Kind.VITALS:
+            self._take_vitals(payload)
         elif kind is Kind.PING:
             self._take_configs(payload)
         elif kind is Kind.DRAIN:
@@ -158,6 +189,14 @@ class Link:
             self.status_frame = payload
         except FrameError as error:
             log.error("the status of the adapter process cannot be read: %s", error)
+
+    def _take_vitals(self, payload: bytes) -> None:
+        try:
+            self.vitals = decode_vitals(payload)
+        except FrameError as error:
+            log.error("what the adapter process says of itself cannot be read: %s", error)
+            return
+        self._on_told()
 
     def _take_configs(self, payload: bytes) -> None:
         try:
@@ -183,7 +222,7 @@ class Link:
             self._missed += 1
             self._look()
             for stream in self._streams[:1]:
-                stream.send(Kind.PING, 0)
+                stream.send(Kind.PING, 0, self._worker)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._ping_s):
                     await self._ended.wait()
@@ -194,7 +233,8 @@ class Link:
             stream.abort()
         self._streams.clear()
         self._of.clear()
-        self._ready, self._problem, self.status_frame, self.configs = False, None, b"", ConfigState()
+        self._ready, self._problem, self.status_frame = False, None, b""
+        self.vitals, self.configs = Vitals(), ConfigState()
         self._missed, self._draining, self.up = 0, False, False
         if had:
             self._on_down(True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sie_core.cluster.messages.frames import FrameError
 from sie_core.cluster.messages.work import WorkHead, read_work_head
-from sie_core.cluster.subjects import is_inbox, work_subject
+from sie_core.cluster.subjects import is_inbox, shared_subject, work_subject
 from sie_core.contracts import Delivery
 
 
@@ -21,7 +21,10 @@ def checked_head(delivery: Delivery, pool: str, bundle: str, own_inbox: str) -> 
         FrameError: They do not; it is dropped.
     """
     head = read_work_head(delivery.payload)
-    if delivery.subject.rpartition(".")[0] != work_subject(head.model, pool, bundle).rpartition(".")[0]:
+    work = work_subject(
+        head.model, pool, bundle, resource_pool=head.resource_pool, profile=head.profile, lora=head.lora
+    )
+    if delivery.subject != work and delivery.subject != shared_subject(work):
         raise FrameError(f"a slice for the model {head.model[:100]!r} came by the subject {delivery.subject[:200]!r}")
     if not is_inbox(head.reply, own_inbox):
         raise FrameError(f"{head.reply[:200]!r} is no inbox of a gateway")

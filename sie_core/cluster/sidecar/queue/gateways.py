@@ -14,7 +14,7 @@ from sie_core.contracts import Message, QueueTransport
 from sie_core.settings import Settings
 
 MISSED_BEATS = 3
-STEP_S = 0.25
+STEP_S = 1.0
 MOST_KNOWN = 4096
 MOST_BEAT_S = 3600.0
 

@@ -1,38 +1,25 @@
-"""Tells gateways of this worker: whether it takes work, what it holds, and what its adapter process says of itself."""
+"""Tells peers of this worker: at once where something that they go by has changed, else from time to time."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
 
-from sie_core.cluster.messages.configs import ConfigState
-from sie_core.cluster.messages.frames import encode
-from sie_core.cluster.subjects import health_subject
-from sie_core.contracts import QueueError, QueueTransport
-from sie_core.settings import Settings
+from sie_core.cluster.messages.health import WorkerReport, encode_beat
+from sie_core.cluster.subjects import HEALTH_WANTED, health_subject
+from sie_core.contracts import Message, QueueError, QueueTransport
 
-LOOK_S = 1.0
-"""Between two looks whether the adapter process says something else."""
+GAP_S = 0.1
+"""Between two heartbeats at least: changes that come closer are told together. That work is not taken any more is told
+at once."""
+AGAIN_S = 1.0
+"""Until one that could not be sent is tried again."""
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerState:
-    """What a heartbeat tells."""
-
-    up: bool
-    """Whether work is taken."""
-    status: bytes
-    """That of the adapter process; empty while it is away."""
-    held: int
-    """Slices that are held."""
-    configs: ConfigState
-    """The configs that the adapter process serves."""
 
 
 class Heartbeat:
@@ -40,55 +27,75 @@ class Heartbeat:
 
     Args:
         transport: Open.
-        settings: Pool, bundle, and how often gateways are told at least.
-        worker: Its name.
-        state: Gives what is told.
+        report: Gives what is told.
+        status: Gives the status of the adapter process; empty while it is away.
     """
 
     def __init__(
-        self,
-        transport: QueueTransport,
-        settings: Settings,
-        worker: str,
-        state: Callable[[], WorkerState],
+        self, transport: QueueTransport, report: Callable[[], WorkerReport], status: Callable[[], bytes]
     ) -> None:
-        self._transport, self._settings, self._worker, self._state = transport, settings, worker, state
+        self._transport, self._report, self._status = transport, report, status
         self._changed = asyncio.Event()
-        self._is_cut = False
+        self._wanted = self._status_wanted = False
+        self._told_status, self._status_id, self._is_cut = b"", 0, False
 
     def soon(self) -> None:
-        """Tell gateways at once whether work is taken, where that has changed."""
+        """Look whether something has changed that peers go by, and tell them."""
         self._changed.set()
 
     async def run(self) -> None:
         """Tell them again and again until cancelled."""
+        await self._transport.subscribe(HEALTH_WANTED, self._want)
         told: object = None
-        interval_s, beat_at = self._settings.health_publish_interval_ms / 1000, 0.0
+        told_up, may_at, due_at = False, 0.0, 0.0
         while True:
             self._changed.clear()
-            state = self._state()
-            news = replace(state, held=0)
-            if news != told or time.monotonic() >= beat_at:
-                beat_at = time.monotonic() + interval_s
-                told = news if await self._beat(state) else None
+            report, now = self._report(), time.monotonic()
+            news, falls = _news(report), told_up and not report.up
+            if falls or now >= (may_at if self._wanted or news != told else due_at):
+                is_told = await self._beat(report)
+                told, told_up = (news, report.up) if is_told else (None, told_up)
+                may_at, due_at = now + (GAP_S if is_told else AGAIN_S), now + report.beat_s
+            at = may_at if self._wanted or news != told else due_at
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(LOOK_S, interval_s)):
+                async with asyncio.timeout(max(0.0, at - time.monotonic())):
                     await self._changed.wait()
 
-    async def _beat(self, state: WorkerState) -> bool:
-        pool, bundle = self._settings.pool, self._settings.bundle
-        head = {"worker": self._worker, "pool": pool, "bundle": bundle, "up": state.up, "held": state.held}
-        if state.configs.epoch is not None:
-            head |= {"config_epoch": state.configs.epoch, "config_hash": state.configs.hash}
-        for section in (state.status, b""):
-            try:
-                await self._transport.send(health_subject(self._worker), encode(head, (section,)))
-            except QueueError as error:
-                if error.failure != "TOO_LARGE":
-                    return False
-                if not self._is_cut:
-                    log.warning("gateways are not told of this worker's models: %s", error)
-                self._is_cut = True
-            else:
-                return True
+    def _want(self, message: Message) -> None:
+        """Take that a peer wants a heartbeat."""
+        worker = message.payload.decode("utf-8", "replace")
+        if worker in ("", self._report().worker):
+            self._wanted = True
+            self._status_wanted = self._status_wanted or bool(worker)
+            self.soon()
+
+    async def _beat(self, report: WorkerReport) -> bool:
+        status = self._status()
+        if status != self._told_status:
+            self._told_status, self._status_wanted = status, True
+            self._status_id = zlib.crc32(status) or 1 if status else 0
+        section = status if status and self._status_wanted else None
+        if await self._send(report, self._status_id, section):
+            self._wanted = self._status_wanted = False
+            return True
         return False
+
+    async def _send(self, report: WorkerReport, status_id: int, status: bytes | None) -> bool:
+        """Send a heartbeat; without the status where that is larger than a message."""
+        try:
+            await self._transport.send(health_subject(report.worker), encode_beat(report, status_id, status))
+        except QueueError as error:
+            if error.failure != "TOO_LARGE" or status is None:
+                return False
+            if not self._is_cut:
+                log.warning("gateways are not told of this worker's models: %s", error)
+            self._is_cut = True
+            return await self._send(report, 0, None)
+        return True
+
+
+def _news(report: WorkerReport) -> tuple[object, ...]:
+    """Give what peers go by at once."""
+    models = {name: (model.state, model.loras) for name, model in report.models.items()}
+    state = report.up, report.draining, report.saturated, report.resource_pool
+    return *state, report.config_hash, report.config_epoch, models, dict(report.pulled), report.behind

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 from sie_core.cluster.messages.errors import error_to_map
 from sie_core.cluster.messages.frames import encode
 from sie_core.cluster.messages.work import ResultHead, WorkHead, encode_result
 from sie_core.cluster.payloads.holding import Holder
 from sie_core.cluster.sidecar.held import Slice
+from sie_core.concurrency.tasks import Tasks
 from sie_core.contracts import InferenceError, QueueError, QueueTransport
 
 MOST_OFFERED_S = 120.0
@@ -46,15 +46,20 @@ class Results:
         self._transport, self._holder, self._is_wanted, self._on_done = transport, holder, is_wanted, on_done
         self._waiting: deque[tuple[Slice, bytes]] = deque()
         self._sending: asyncio.Task[None] | None = None
+        self._wake: asyncio.Future[None] | None = None
+        """Ends the wait of the task that sends, which stays: to make one for each result costs more."""
         self._offered: dict[int, asyncio.Event] = {}
         """Set once a slice is held no more, by its number."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     def send(self, held: Slice, frame: bytes) -> None:
         """Send the result of a slice, behind those before it; while the broker is away it is kept."""
         self._waiting.append((held, frame))
-        if self._sending is None or self._sending.done():
-            self._sending = self._run(self._send_all())
+        if self._wake is not None:
+            self._wake.set_result(None)
+            self._wake = None
+        elif self._sending is None or self._sending.done():
+            self._sending = self._tasks.start(self._send_all())
 
     def withdraw(self, held: Slice) -> None:
         """Offer the result of a slice no more."""
@@ -65,16 +70,21 @@ class Results:
 
     async def close(self) -> None:
         """Send and offer no more."""
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
         await self._holder.close()
 
     async def _send_all(self) -> None:
+        while True:
+            await self._send_waiting()
+            wake = self._wake = asyncio.get_running_loop().create_future()
+            await wake
+
+    async def _send_waiting(self) -> None:
         while self._waiting:
             held, frame = self._waiting[0]
             if len(frame) > self._transport.max_payload:
                 self._waiting.popleft()
-                self._run(self._offer(held, frame))
+                self._tasks.start(self._offer(held, frame))
                 continue
             try:
                 await self._transport.send(held.head.reply, frame)
@@ -117,12 +127,6 @@ class Results:
         with suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
                 await gone.wait()
-
-    def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
 
 def word(head: WorkHead, code: str) -> bytes:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 
 from sie_core.cluster.messages.frames import FrameError, decode
 from sie_core.cluster.sidecar.held import Recent
+from sie_core.concurrency.tasks import Tasks
 from sie_core.contracts import QueueError, QueueTransport
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ class Takeover:
     def __init__(self, transport: QueueTransport, is_wanted: Callable[[str], bool]) -> None:
         self._transport, self._is_wanted = transport, is_wanted
         self._answered = Recent()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     def answered(self, slice_id: str) -> bool:
         """Whether the result of a slice was sent here before it was delivered here."""
@@ -40,9 +40,7 @@ class Takeover:
             return
         # One that is larger than a message is offered once its slice is delivered again.
         if len(result) <= self._transport.max_payload and self._is_wanted(reply):
-            task = asyncio.create_task(self._send(slice_id, reply, bytes(result)))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.start(self._send(slice_id, reply, bytes(result)))
 
     async def _send(self, slice_id: str, reply: str, result: bytes) -> None:
         try:

@@ -80,6 +80,9 @@ def test_half_precision_files_give_the_states_of_float32(dtype: torch.dtype, ser
     assert deviation(forward(runner, batch_of(model)), exact) <= TOLERANCE
 
 
+@pytest.mark.skipif(
+    not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="PyTorch prepacks no bfloat16 weights for this processor"
+)
 def test_in_bfloat16_it_is_as_near_to_float32_as_transformers_is(
     served: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,1 @@
+"""The routes of resource pools, which a gateway answers."""

@@ -1,0 +1,142 @@
+"""Who may call: bearer tokens, compared in constant time by their hashes."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from pydantic import SecretStr
+
+from sie_core.contracts import InferenceError
+from sie_core.settings import Settings, SettingsError
+
+PROBES: Final = frozenset({"/healthz", "/livez", "/readyz"})
+"""They answer everybody: orchestrators have no token."""
+OPERATIONAL: Final = ("/health", "/metrics", "/ws/")
+"""They answer everybody where `SIE_AUTH_EXEMPT_OPERATIONAL` says so; the last stands for all below it."""
+HEADER: Final = "Authorization"
+_PREFIX: Final = re.compile(r"bearer(?:[ \t]+|\Z)", re.IGNORECASE)
+
+log = logging.getLogger(__name__)
+
+
+def given_tokens(values: Iterable[str]) -> list[str]:
+    """Read the values of `Authorization`; `Bearer` may be left out. A header without a token gives an empty one."""
+    return [_PREFIX.sub("", each.strip(" \t"), count=1) for each in values]
+
+
+class TokenSet:
+    """Some tokens.
+
+    Args:
+        tokens: They; None and empty ones are passed over.
+        compare: Compares two hashes.
+    """
+
+    def __init__(
+        self, tokens: Iterable[str | None], compare: Callable[[bytes, bytes], bool] = hmac.compare_digest
+    ) -> None:
+        self._hashes = [_hash(each) for each in dict.fromkeys(tokens) if each]
+        self._compare = compare
+
+    def __bool__(self) -> bool:
+        return bool(self._hashes)
+
+    def holds(self, token: str) -> bool:
+        """Whether a token is one of them. It takes as long whichever it is, and however much of one it has."""
+        hashed = _hash(token)
+        matches = [self._compare(hashed, each) for each in self._hashes]
+        return any(matches)
+
+
+class Auth:
+    """Whether a caller of a server, gateway or worker may call: everybody, or only with a token.
+
+    Args:
+        tokens: What clients may have; without any everybody may call.
+        admin: What those may have who change pools. They may do all else, too.
+        exempt: Whether `OPERATIONAL` paths answer everybody.
+    """
+
+    def __init__(self, tokens: Sequence[str] = (), admin: str | None = None, *, exempt: bool = False) -> None:
+        self.on = bool(tokens)
+        self._clients, self._admin = TokenSet([*tokens, admin]), TokenSet([admin])
+        self._exempt = exempt
+
+    @classmethod
+    def of(cls, settings: Settings) -> Auth:
+        """Take the rule of the settings.
+
+        Raises:
+            SettingsError: Tokens are wanted, and there are none.
+        """
+        tokens = [each for each in (_plain(settings.auth_token), *map(_plain, settings.auth_tokens)) if each]
+        if settings.auth_mode == "none":
+            if tokens:
+                log.warning("SIE_AUTH_MODE is none: everybody may call, although tokens are set")
+            return cls()
+        if not tokens:
+            raise SettingsError(
+                f"SIE_AUTH_MODE={settings.auth_mode} lets nobody call: set SIE_AUTH_TOKEN, or SIE_AUTH_TOKENS to "
+                "several, or SIE_AUTH_MODE=none to let everybody."
+            )
+        return cls(tokens, _plain(settings.admin_token), exempt=settings.auth_exempt_operational)
+
+    def check(self, path: str, authorization: Sequence[str]) -> None:
+        """Refuse a request that may not be answered.
+
+        Args:
+            path: Its path.
+            authorization: The values of its header.
+
+        Raises:
+            InferenceError: `UNAUTHORIZED`: it has no token, or one that is unknown.
+        """
+        if not self.on or path in PROBES or (self._exempt and _is_operational(path)):
+            return
+        given = given_tokens(authorization)
+        if not any(given):
+            raise _refusal("UNAUTHORIZED", "A token is needed: send `Authorization: Bearer …`.")
+        if len(given) > 1 or not self._clients.holds(given[0]):
+            raise _refusal("UNAUTHORIZED", "This token is not one that may call here.")
+
+    def check_admin(self, authorization: Sequence[str]) -> None:
+        """Refuse a request that changes pools and may not; `check` has let it pass.
+
+        Raises:
+            InferenceError: `FORBIDDEN`: its token is not the administrator's, or there is none.
+        """
+        if not self.on:
+            return
+        if not self._admin:
+            raise _refusal("FORBIDDEN", "No token may change pools: SIE_ADMIN_TOKEN is not set for this gateway.")
+        given = given_tokens(authorization)
+        if len(given) != 1 or not self._admin.holds(given[0]):
+            raise _refusal("FORBIDDEN", "This token may not change pools; that of SIE_ADMIN_TOKEN may.")
+
+
+def client_token(settings: Settings) -> str | None:
+    """Return a token that programs of this installation call by; None where everybody may call."""
+    tokens = () if settings.auth_mode == "none" else (settings.auth_token, *settings.auth_tokens)
+    return next((token.get_secret_value() for token in tokens if token is not None), None)
+
+
+def _is_operational(path: str) -> bool:
+    return any(path == each or (each.endswith("/") and path.startswith(each)) for each in OPERATIONAL)
+
+
+def _refusal(code: str, message: str) -> InferenceError:
+    return InferenceError(code, message, param=HEADER)
+
+
+def _plain(secret: SecretStr | None) -> str | None:
+    return None if secret is None else secret.get_secret_value()
+
+
+def _hash(token: str) -> bytes:
+    """Bring a token to a length that tells nothing of its own; headers are Latin-1."""
+    return hashlib.sha256(token.encode("latin-1", "replace")).digest()

@@ -1,0 +1,1 @@
+"""What may be wrong with a bundle whose file is well formed; a module a subject."""

@@ -1,0 +1,1 @@
+"""What peers know of the workers of a cluster."""

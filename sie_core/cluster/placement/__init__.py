@@ -1,0 +1,1 @@
+"""Who pulls what: decided by each sidecar, from the heartbeats that all of them hear."""

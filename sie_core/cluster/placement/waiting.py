@@ -1,0 +1,73 @@
+"""Which keys' work waits longer than a load takes, by what a worker that pulls them counts. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+UNKNOWN_LOAD_S = 5.0
+LEAST_S = 1.0
+"""Of an age that counts, however quick a load is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One key, at one look."""
+
+    waiting: int
+    """Messages that nobody was given."""
+    delivered: int
+    """Messages that this worker was given since the last look."""
+    load_s: float | None
+    """What a load of its model takes; None: it is not known."""
+    pullers: int
+    """Workers that pull it, this one included."""
+
+
+@dataclass(slots=True)
+class _Backlog:
+    pullers: int
+    since: float | None = None
+    """When what waits began to be too much."""
+    behind: bool = False
+
+
+class Behind:
+    """The keys of one worker."""
+
+    def __init__(self) -> None:
+        self._backlogs: dict[str, _Backlog] = {}
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Those whose work waits longer than a load takes, and has done so for as long."""
+        return tuple(key for key, backlog in self._backlogs.items() if backlog.behind)
+
+    def look(self, now: float, passed_s: float, seen: dict[str, Seen]) -> None:
+        """Take what was seen of every key that is pulled and whose model is loaded.
+
+        Args:
+            now: Seconds.
+            passed_s: Since the last look.
+            seen: By key.
+        """
+        self._backlogs = {key: self._backlogs.get(key) or _Backlog(each.pullers) for key, each in seen.items()}
+        for key, each in seen.items():
+            _look(self._backlogs[key], now, passed_s, each)
+
+
+def _look(backlog: _Backlog, now: float, passed_s: float, seen: Seen) -> None:
+    most_s = max(LEAST_S, UNKNOWN_LOAD_S if seen.load_s is None else seen.load_s)
+    wait_s = _wait_s(seen, passed_s)
+    if wait_s < most_s / 2 or backlog.pullers != seen.pullers:
+        # Another copy is given time to help before a third is asked for.
+        backlog.pullers, backlog.since, backlog.behind = seen.pullers, None, False
+    elif wait_s > most_s:
+        backlog.since = now if backlog.since is None else backlog.since
+        backlog.behind = backlog.behind or now - backlog.since >= most_s
+
+
+def _wait_s(seen: Seen, passed_s: float) -> float:
+    """Give how long the last of what waits will wait, at the pace since the last look."""
+    if seen.waiting <= 0:
+        return 0.0
+    return seen.waiting * passed_s / (seen.delivered * seen.pullers) if seen.delivered else float("inf")

@@ -1,0 +1,1 @@
+"""Resource pools: capacity that clients lease, and which worker belongs to which of them."""

@@ -1,0 +1,91 @@
+"""The placement of one sidecar: what it heard and counts, turned into what it pulls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from sie_core.cluster.health.workers import Worker, Workers
+from sie_core.cluster.messages.health import WorkerReport
+from sie_core.cluster.messages.wishes import Wish
+from sie_core.cluster.messages.work import batch_bytes
+from sie_core.cluster.placement.keys import Key, key_of
+from sie_core.cluster.placement.peers import ASKED_BEATS, QUIET_BEATS, Peer
+from sie_core.cluster.placement.placement import Placement
+from sie_core.cluster.placement.waiting import Behind, Seen
+from sie_core.settings import Settings
+
+
+class Placing:
+    """That of one worker.
+
+    Args:
+        settings: Its own; others are taken to have the same.
+        worker: Its name.
+        own: Gives what it tells of itself.
+        workers: Those that are heard.
+        load: Has a model loaded.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        worker: str,
+        own: Callable[[], WorkerReport],
+        workers: Workers,
+        load: Callable[[Wish], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._own, self._workers, self._load, self._clock = own, workers, load, clock
+        beat_s = settings.health_publish_interval_ms / 1000
+        self._placement = Placement(worker, beat_s, settings.max_loras_per_model, batch_bytes(settings))
+        self._behind = Behind()
+
+    @property
+    def behind(self) -> tuple[str, ...]:
+        """The keys whose work waits longer than a load takes."""
+        return self._behind.keys
+
+    def decide(self, wanted: Iterable[str], still: Collection[str]) -> Mapping[str, int]:
+        """Say which keys are pulled now, by subject with the priority; see `Placement.decide`."""
+        decision = self._placement.decide(self._clock(), wanted, self._peers(), still)
+        for wish in decision.loads:
+            self._load(wish)
+        return decision.pulls
+
+    def look(self, passed_s: float, waiting: Mapping[str, int], delivered: Mapping[str, int]) -> None:
+        """Take what was seen of keys that are pulled.
+
+        Args:
+            passed_s: Since the last look.
+            waiting: Messages that this worker was not given, by key.
+            delivered: Messages that it was given since the last look.
+        """
+        peers = self._peers()
+        own, seen = peers[0], dict[str, Seen]()
+        for key in filter(None, map(key_of, waiting)):
+            _, model = own.models.get(key.model, ("", None))
+            if key.is_shared or (model is not None and model.state == "loaded"):
+                load_s = None if model is None else model.load_s
+                given = delivered.get(key.subject, 0)
+                seen[key.subject] = Seen(waiting[key.subject], given, load_s, _pullers(key, peers))
+        self._behind.look(self._clock(), passed_s, seen)
+
+    def overdue(self) -> list[str]:
+        """Name the workers whose heartbeats are overdue."""
+        own = self._own().worker
+        late = (each.report.worker for each in self._workers if self._beats(each) > ASKED_BEATS)
+        return [name for name in late if name != own]
+
+    def _peers(self) -> list[Peer]:
+        own = self._own()
+        others = (worker for worker in self._workers if worker.report.worker != own.worker)
+        return [Peer(own), *(Peer(each.report, self._beats(each) > QUIET_BEATS) for each in others)]
+
+    def _beats(self, worker: Worker) -> float:
+        return (self._clock() - worker.heard) / worker.report.beat_s
+
+
+def _pullers(key: Key, peers: Iterable[Peer]) -> int:
+    return max(1, sum(key.subject in peer.report.pulled for peer in peers))

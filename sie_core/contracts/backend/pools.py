@@ -1,0 +1,97 @@
+"""Resource pools: capacity of a cluster that a client leases, which then serves this client's requests alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+PoolState = Literal["pending", "active", "expired"]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSpec:
+    """What a client asks for. Names are lower-case, but for those of models."""
+
+    gpus: Mapping[str, int] = field(default_factory=dict)
+    """GPUs wanted, by machine profile; a worker is taken as a whole, with all that it has."""
+    gpu_caps: Mapping[str, int] = field(default_factory=dict)
+    """The most GPUs taken, by machine profile."""
+    bundle: str | None = None
+    """Workers of this bundle alone; None for any."""
+    queue_pool: str | None = None
+    """Workers of this queue pool alone; None for any."""
+    minimum_worker_count: int | None = None
+    """Workers wanted in all; None: as many as `gpus` take, or one where that is empty."""
+    pinned_models: tuple[str, ...] = ()
+    """Loaded on each of the pool's workers, and kept there."""
+
+    @property
+    def least_workers(self) -> int:
+        """How many workers it wants in all."""
+        if self.minimum_worker_count is None:
+            return 0 if self.gpus else 1
+        return self.minimum_worker_count
+
+
+@dataclass(frozen=True, slots=True)
+class PoolWorker:
+    """A worker, as far as pools look at it."""
+
+    name: str
+    profile: str
+    bundle: str
+    queue_pool: str
+    gpus: int = 1
+    gpu: str | None = None
+    """The type of its device."""
+    url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    """A pool as clients see it. Times are Unix seconds; None for the default pool, which was never made."""
+
+    name: str
+    spec: PoolSpec
+    state: PoolState
+    workers: Sequence[PoolWorker]
+    created_at: float | None
+    renewed_at: float | None
+
+
+class PoolLeases(Protocol):
+    """What a gateway knows of pools. Names are lower-case. Called on the event loop.
+
+    Every method raises `InferenceError` `QUEUE_UNAVAILABLE` where the broker is away, and those that take a name
+    `POOL_NOT_FOUND`.
+    """
+
+    async def create(self, name: str, spec: PoolSpec) -> PoolView:
+        """Make a pool, or give one another spec; its lease begins anew.
+
+        Raises:
+            InferenceError: `INVALID_INPUT`: a profile, bundle, queue pool or model that is not known, with the field
+                in `param`; `FORBIDDEN` for the default pool; `TOO_MANY_POOLS`.
+        """
+        ...
+
+    async def get(self, name: str) -> PoolView:
+        """Describe a pool."""
+        ...
+
+    async def listed(self) -> Sequence[PoolView]:
+        """Describe all pools, the default one first."""
+        ...
+
+    async def renew(self, name: str) -> PoolView:
+        """Begin a pool's lease anew."""
+        ...
+
+    async def delete(self, name: str) -> None:
+        """End a pool.
+
+        Raises:
+            InferenceError: `FORBIDDEN` for the default pool.
+        """
+        ...

@@ -1,0 +1,104 @@
+"""A gateway refuses what would wait too long or fill the queue, and says when to come back."""
+
+from __future__ import annotations
+
+import pytest
+
+from sie_core.cluster.gateway.capacity.admission import Admission, Ticket
+from sie_core.cluster.gateway.capacity.lanes import Lane
+from sie_core.contracts import InferenceError
+
+LANE = Lane("_default", "default", "any", "default")
+
+
+class Simulation:
+    """A gateway whose workers answer so many requests a second, in order."""
+
+    def __init__(self, places: int = 100_000) -> None:
+        self.now = 0.0
+        self.admission = Admission(places, lambda: self.now)
+        self.waiting: list[Ticket] = []
+        self.refusals: list[InferenceError] = []
+
+    def send(self, subject: str = "a", cost: float = 100.0, slices: int = 1, left_s: float = 120.0) -> bool:
+        try:
+            ticket = self.admission.enter(LANE, subject, cost, slices, left_s, lambda: len(self.refusals))
+        except InferenceError as refusal:
+            self.refusals.append(refusal)
+            return False
+        self.waiting.append(ticket)
+        return True
+
+    def run(self, seconds: float, *, sent_a_s: int, answered_a_s: int, left_s: float = 120.0) -> int:
+        """Return how many were answered."""
+        answered, credit = 0, 0.0
+        for _ in range(round(seconds * 100)):
+            self.now += 0.01
+            for _ in range(round(sent_a_s / 100)):
+                self.send(left_s=left_s)
+            credit += answered_a_s / 100
+            while credit >= 1 and self.waiting:
+                self.admission.leave(self.waiting.pop(0), answered=True)
+                credit, answered = credit - 1, answered + 1
+        return answered
+
+
+def test_under_overload_nothing_waits_longer_than_it_may_and_workers_stay_busy() -> None:
+    simulation = Simulation()
+    answered = simulation.run(60, sent_a_s=300, answered_a_s=100)
+    assert answered >= 0.99 * 60 * 100
+    assert 25 < simulation.now - simulation.waiting[0].since < 33
+    assert {refusal.code for refusal in simulation.refusals} == {"QUEUE_FULL"}
+    assert all(1 <= (refusal.retry_after_s or 0) <= 120 for refusal in simulation.refusals)
+
+
+def test_what_cannot_be_answered_by_its_deadline_is_refused() -> None:
+    simulation = Simulation()
+    simulation.run(15, sent_a_s=300, answered_a_s=100, left_s=5.0)
+    assert len(simulation.waiting) == pytest.approx(500, rel=0.2)
+
+
+def test_a_burst_after_few_requests_is_taken_as_nothing_is_known_of_the_rate_under_load() -> None:
+    simulation = Simulation()
+    for _ in range(100):
+        simulation.now += 1.0
+        assert simulation.send()
+        simulation.admission.leave(simulation.waiting.pop(), answered=True)
+    assert all(simulation.send() for _ in range(5000))
+
+
+def test_an_empty_queue_takes_any_request() -> None:
+    simulation = Simulation()
+    simulation.run(10, sent_a_s=300, answered_a_s=100)
+    for ticket in simulation.waiting:
+        simulation.admission.leave(ticket, answered=True)
+    assert simulation.send(cost=1e9, left_s=0.1)
+
+
+def test_one_model_leaves_places_to_others() -> None:
+    simulation = Simulation(places=100)
+    assert sum(simulation.send("a") for _ in range(200)) == 75
+    assert sum(simulation.send("b") for _ in range(200)) == 19
+    assert sum(simulation.send("c") for _ in range(200)) >= 4
+    assert simulation.send("d")
+
+
+def test_the_work_of_other_gateways_counts_before_the_broker_refuses() -> None:
+    simulation = Simulation()
+    for _ in range(40):
+        simulation.send(slices=16)
+    assert simulation.admission.to_count() == {"_default"}
+    simulation.admission.counted("_default", {"a": 640 + 15_740})
+    assert not simulation.send(slices=16)
+    assert simulation.send(slices=4)
+    simulation.admission.counted("_default", {"a": 640, "x": 60_000})
+    assert not simulation.send()
+    assert simulation.send("b")
+
+
+def test_keys_that_nothing_is_in_flight_of_are_forgotten() -> None:
+    simulation = Simulation()
+    for number in range(20_000):
+        simulation.send(str(number))
+        simulation.admission.leave(simulation.waiting.pop(), answered=True)
+    assert len(simulation.admission._keys) <= 4096

@@ -1,0 +1,108 @@
+"""Demand is told for a minute, and ends with the worker that comes; clients are told when it should be there."""
+
+from __future__ import annotations
+
+from sie_core.cluster.gateway.capacity.demand import Demand
+from sie_core.cluster.gateway.capacity.lanes import Lane, Lanes
+from sie_core.cluster.messages.health import WorkerReport
+
+LANE = Lane("_default", "default", "l4", "default")
+OTHER = LANE._replace(profile="h100")
+
+
+def test_demand_is_told_for_a_minute_after_each_request() -> None:
+    now = [0.0]
+    demand = Demand(lambda: now[0])
+    demand.add(LANE)
+    demand.add(LANE)
+    now[0] = 45.0
+    demand.add(LANE)
+    demand.add(OTHER)
+    assert dict(demand.pending()) == {LANE: 3, OTHER: 1}
+    now[0] = 61.0
+    assert dict(demand.pending()) == {LANE: 1, OTHER: 1}
+    now[0] = 106.0
+    assert dict(demand.pending()) == {}
+
+
+def test_a_worker_that_comes_ends_the_demand_of_its_lane_alone() -> None:
+    demand = Demand(lambda: 0.0)
+    demand.add(LANE)
+    demand.add(OTHER)
+    demand.served(LANE)
+    assert dict(demand.pending()) == {OTHER: 1}
+
+
+def test_a_flood_is_counted_and_takes_no_more_memory() -> None:
+    now = [0.0]
+    demand = Demand(lambda: now[0])
+    for number in range(10_000):
+        now[0] = number / 1000
+        demand.add(LANE)
+    assert dict(demand.pending()) == {LANE: 10_000}
+    assert len(demand._asked[LANE].steps) <= 11
+
+
+def test_clients_come_back_when_a_worker_is_there_if_it_takes_as_long_as_the_last() -> None:
+    now = [0.0]
+    demand = Demand(lambda: now[0])
+    demand.add(LANE)
+    assert demand.come_back_s(LANE) == 5.0
+    now[0] = 40.0
+    demand.served(LANE)
+    now[0] = 1000.0
+    demand.add(LANE)
+    assert demand.come_back_s(LANE) == 15.0
+    now[0] = 1033.5
+    assert demand.come_back_s(LANE) == 7.0
+    now[0] = 1041.0
+    assert demand.come_back_s(LANE) == 5.0
+
+
+def worker(name: str = "w1", *, up: bool = True, draining: bool = False) -> WorkerReport:
+    return WorkerReport(name, "_default", "default", profile="l4", up=up, draining=draining)
+
+
+def test_a_worker_serves_its_own_profile_and_any_and_no_other() -> None:
+    lanes = Lanes(lambda: [worker()])
+    lanes.look()
+    served = [profile for profile in ("l4", "any", "h100") if lanes.workers(LANE._replace(profile=profile))]
+    assert served == ["l4", "any"]
+    assert not lanes.workers(LANE._replace(bundle="gliner"))
+    assert not lanes.workers(LANE._replace(resource_pool="mine"))
+
+
+def test_one_that_is_started_again_counts_and_one_that_drains_or_never_came_up_does_not() -> None:
+    now, reports, served = [0.0], [worker(up=False)], list[Lane]()
+    lanes = Lanes(lambda: reports, served.append, lambda: now[0])
+    lanes.look()
+    assert not lanes.workers(LANE)
+    reports[:] = [worker()]
+    lanes.look()
+    assert LANE in served
+    reports[:] = [worker(up=False)]
+    now[0] = 14.0
+    assert lanes.workers(LANE)
+    now[0] = 16.0
+    assert not lanes.workers(LANE)
+    reports[:] = [worker(draining=True)]
+    lanes.look()
+    assert not lanes.workers(LANE)
+
+
+def test_one_that_is_not_heard_any_more_counts_as_long_as_its_heartbeats_may_have_been_held_up() -> None:
+    now, reports = [0.0], [worker()]
+    lanes = Lanes(lambda: reports, clock=lambda: now[0])
+    lanes.look()
+    reports.clear()
+    now[0] = 14.0
+    assert lanes.workers(LANE)
+    now[0] = 16.0
+    assert not lanes.workers(LANE)
+    reports[:] = [worker()]
+    lanes.look()
+    reports[:] = [worker(draining=True)]
+    lanes.look()
+    reports.clear()
+    lanes.look()
+    assert not lanes.workers(LANE)

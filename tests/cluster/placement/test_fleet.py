@@ -1,0 +1,92 @@
+"""Placement with real processes: every model is loaded once in the cluster, whoever joins, ends or is killed."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from sie_core.cluster.subjects import bucket_of
+from tests.cluster.placement.fleet import Fleet, fleet
+from tests.soak.faults.cluster import until
+
+MODELS = [f"test/{number}" for number in range(8)]
+COLD, TUNED = "test/cold", "test/tuned"
+OF_BUCKET: dict[str, list[str]] = {bucket: [] for bucket in map(str, range(1, 13))}
+for each in (f"lora-{number}" for number in range(1000)):
+    if len(OF_BUCKET.get(bucket_of(each), "..")) < 2:
+        OF_BUCKET[bucket_of(each)].append(each)
+LORAS = [each for names in OF_BUCKET.values() for each in names]
+"""Two of each of twelve buckets: a bucket goes to one worker as a whole, so more of one may be too many for it."""
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with fleet(tmp_path_factory.mktemp("fleet")) as running:
+        for model in MODELS:
+            # A further copy is loaded where work waits for longer than a load takes.
+            running.write(model, load_s=0.5)
+        running.write(COLD, load_s=1.0, memory_bytes=1)
+        running.write(TUNED, LORAS, takes_lora="true", memory_bytes=1)
+        running.add("w1", "w2")
+        yield running
+
+
+def test_each_of_eight_models_is_loaded_once_whoever_joins_and_four_once_more_for_one_that_is_killed(
+    running: Fleet,
+) -> None:
+    def ran(name: str) -> bool:
+        before = len(running.events(name))
+        until(lambda: len(running.events(name)) >= before + 8, f"runs of {name}")
+        return True
+
+    with running.traffic(MODELS) as failed:
+        until(lambda: set(running.loads()) == set(MODELS), "all of them loaded")
+        assert [len(running.loads(name)) for name in ("w1", "w2")] == [4, 4]
+        running.add("w3")
+        assert ran("w1")
+        assert ran("w2")
+        assert running.loads() == Counter(MODELS)
+        had = set(running.loads("w1"))
+        running.end("w1", signal.SIGKILL)
+        until(lambda: running.loads().total() == 12, "four of them loaded again")
+        assert ran("w3")
+    assert running.loads() == Counter(MODELS) + Counter(had)
+    assert set(running.loads("w3")) == had
+    assert failed == []
+
+
+def test_a_burst_of_a_hundred_for_a_cold_model_is_one_load(running: Fleet) -> None:
+    with ThreadPoolExecutor(100) as pool:
+        assert set(pool.map(lambda number: running.ask(COLD, f"text {number}"), range(100))) == {200}
+    assert running.loads()[COLD] == 1
+
+
+def test_twenty_four_loras_on_one_model_over_three_workers_of_ten_are_each_loaded_once(running: Fleet) -> None:
+    running.add(*{"w1", "w2", "w3"}.difference(running.workers))
+    for _ in range(2):
+        assert [running.ask(TUNED, lora=name) for name in LORAS] == [200] * len(LORAS)
+    assert running.loads(kind="lora") == Counter(LORAS)
+    assert running.loads()[TUNED] <= 3
+
+
+def test_workers_that_leave_and_come_under_load_cost_no_request_and_few_loads_but_those_of_what_they_had(
+    running: Fleet,
+) -> None:
+    models, needed = MODELS[:4], 0
+    with running.traffic(models) as failed:
+        until(lambda: all(running.loads()[model] for model in models), "all of them loaded")
+        before = running.loads()
+        for number, name in enumerate(sorted(running.workers)):
+            had = {model for model in models if running.has(name, model)}
+            needed += len(had)
+            running.add(f"new{number}")
+            running.end(name, signal.SIGTERM)
+            until(lambda had=had: all(running.anywhere(model) for model in had), "what it had loaded elsewhere")
+        # Two sidecars that heard different heartbeats may both load a model.
+        assert sum((running.loads() - before)[model] for model in models) <= 2 * needed
+    assert failed == []

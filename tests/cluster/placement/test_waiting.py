@@ -1,0 +1,35 @@
+"""Which keys' work waits longer than a load takes. Time is the test's own."""
+
+from __future__ import annotations
+
+from sie_core.cluster.placement.waiting import Behind, Seen
+
+
+def looks(behind: Behind, start: int, seconds: int, **seen: int) -> list[bool]:
+    told = []
+    for now in range(start, start + seconds):
+        behind.look(float(now), 1.0, {"key": Seen(**{"load_s": 4.0, "pullers": 1, **seen})})  # type: ignore[arg-type]
+        told.append("key" in behind.keys)
+    return told
+
+
+def test_a_key_is_behind_once_its_work_has_waited_longer_than_a_load_takes_for_as_long() -> None:
+    assert looks(Behind(), 0, 6, waiting=50, delivered=10) == [False] * 4 + [True] * 2
+    assert looks(Behind(), 0, 6, waiting=30, delivered=10) == [False] * 6
+    assert looks(Behind(), 0, 6, waiting=3, delivered=0) == [False] * 4 + [True] * 2
+
+
+def test_it_stays_so_until_the_work_waits_half_as_long() -> None:
+    behind = Behind()
+    assert looks(behind, 0, 5, waiting=50, delivered=10)[-1]
+    assert all(looks(behind, 5, 5, waiting=25, delivered=10))
+    assert not any(looks(behind, 10, 1, waiting=19, delivered=10))
+
+
+def test_another_puller_is_given_time_before_a_third_is_asked_for() -> None:
+    behind = Behind()
+    assert looks(behind, 0, 5, waiting=100, delivered=10)[-1]
+    assert looks(behind, 5, 5, waiting=100, delivered=10, pullers=2) == [False] * 5
+    assert looks(behind, 10, 1, waiting=100, delivered=10, pullers=2) == [True]
+    behind.look(20.0, 1.0, {})
+    assert behind.keys == ()

@@ -1,0 +1,89 @@
+"""Placement in virtual time: who loads what, and whether somebody pulls, while workers come and go."""
+
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sie_core.cluster.placement.placement import REST_S
+from tests.cluster.placement.world import BEAT_S, World, work
+
+
+def world_of(rooms: list[int], models: int = 0) -> World:
+    world = World(Random(0))
+    for number, room in enumerate(rooms):
+        world.join(f"w{number}", room)
+    for number in range(models):
+        world.ask(f"org/{number}")
+    return world
+
+
+def test_eight_models_on_two_workers_with_room_for_four_are_each_loaded_once() -> None:
+    world = world_of([4, 4], 8)
+    world.run(300.0)
+    assert sorted(model for _, _, model in world.loads) == sorted(f"org/{number}" for number in range(8))
+    world.join("w2", 4)
+    world.run(300.0)
+    assert len(world.loads) == 8
+    world.kill("w0")
+    world.run(60.0)
+    assert len(world.loads) == 12
+    assert len(world.workers["w2"].models) == 4
+    assert max(world.bare_s.values()) == 0.0
+
+
+def test_what_cannot_be_kept_up_with_is_loaded_first_and_pulled_then_and_rests_when_it_is_calm() -> None:
+    world = world_of([4, 4, 4], 4)
+    world.run(100.0)
+    key = work("org/0")
+    (puller,) = (worker for worker in world.workers.values() if key in worker.pulled)
+    puller.behind = (key,)
+    world.run(2.0)
+    assert world.loads_of("org/0") == 2
+    assert [worker.name for worker in world.workers.values() if key in worker.pulled] == [puller.name]
+    puller.behind = ()
+    world.run(REST_S / 2)
+    assert sum(key in worker.pulled for worker in world.workers.values()) == 2
+    world.run(REST_S)
+    assert sum(key in worker.pulled for worker in world.workers.values()) == 1
+    puller.behind = (key,)
+    world.run(2.0)
+    assert sum(key in worker.pulled for worker in world.workers.values()) == 2
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    seed=st.integers(0, 1 << 30),
+    rooms=st.lists(st.integers(2, 6), min_size=2, max_size=6),
+    lost=st.sampled_from([0.0, 0.1, 0.3]),
+    late_s=st.sampled_from([0.0, 1.0, 4.0]),
+    load_s=st.sampled_from([1.0, 8.0, 30.0]),
+)
+def test_somebody_pulls_whatever_happens_and_loads_are_near_those_of_an_oracle(
+    seed: int, rooms: list[int], lost: float, late_s: float, load_s: float
+) -> None:
+    random = Random(seed)
+    world = world_of(rooms)
+    world.random, world.lost, world.late_s, world.load_s = random, lost, late_s, load_s
+    for event in range(12):
+        room = sum(worker.room for worker in world.workers.values())
+        chance = random.random()
+        if chance < 0.6 and len(world.demand) < 0.8 * room:
+            world.ask(f"org/{event}")
+        elif chance < 0.8:
+            world.join(f"late{event}", random.randint(2, 6))
+        elif len(world.workers) > 1:
+            name = random.choice(sorted(world.workers))
+            if len(world.demand) <= 0.8 * (room - world.workers[name].room):
+                world.kill(name)
+        world.run(random.choice([1.0, 10.0, 40.0]))
+    world.run(100.0)
+    assert world.longest_bare_s <= 2 * BEAT_S + late_s
+    assert len(world.loads) <= 1.5 * world.needed + 1
+    # Nothing changes any more: it does not oscillate.
+    before, pulled = len(world.loads), {name: worker.pulled for name, worker in world.workers.items()}
+    world.run(60.0)
+    assert len(world.loads) == before
+    assert {name: worker.pulled for name, worker in world.workers.items()} == pulled

