@@ -24,7 +24,16 @@ def test_a_text_in_parts_is_read_and_refused_as_a_whole_one(data, changes):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(base64_text, "PART", 8)
         found = outcome(decode_base64, text)
-    assert found == outcome(lambda whole: base64.b64decode(whole, validate=True), text)
+    wrong_padding = text.isascii() and (len(text) % 4 != 0 or "=" in text[:-2])
+    assert found == (
+        binascii.Error if wrong_padding else outcome(lambda whole: base64.b64decode(whole, validate=True), text)
+    )
+
+
+@pytest.mark.parametrize("text", ["AAAAAAAA==", "AAAAAAAA=", "AAAA====", "AA", "==", "AAA=AAAA", "AA=A"])
+def test_padding_that_is_not_the_end_of_the_last_group_is_refused(text):
+    with pytest.raises(binascii.Error):
+        decode_base64(text)
 
 
 def test_a_long_text_is_decoded():
