@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Collection
 from functools import lru_cache, partial
 
 from sie_core.cluster.messages.work import subject
@@ -15,6 +16,8 @@ ANY_PROFILE = "any"
 """In place of a machine profile: workers of each may answer."""
 BUCKETS = 16
 """Of the LoRA adapters of one model: names that clients invent make no more keys than that."""
+MOST_OWN = 64
+"""LoRA adapters that the config of a model may declare for each of them to be a key of its own."""
 SHARED, SHARED_KEYS = "~", 8
 """In place of the model: a subject that keys share. Each resource pool, profile and bundle has so many."""
 MOST_KEYS = 900
@@ -40,17 +43,25 @@ def work_subject(
     resource_pool: str = DEFAULT_RESOURCE_POOL,
     profile: str = ANY_PROFILE,
     lora: str | None = None,
+    own: bool = False,
 ) -> str:
     """Name the subject of a model's work, or of that of some of its LoRA adapters: a key that workers pull."""
-    return _work_subject(pool, resource_pool, profile, bundle, model, bucket_of(lora))
+    return _work_subject(pool, resource_pool, profile, bundle, model, bucket_of(lora, own=own))
 
 
 _work_subject = lru_cache(maxsize=16_384)(partial(subject, "sie", "work"))
 
 
-def bucket_of(lora: str | None) -> str:
-    """Name the bucket of a LoRA adapter; "0" without one."""
-    return "0" if lora is None else str(1 + _spread(lora) % BUCKETS)
+def bucket_of(lora: str | None, *, own: bool = False) -> str:
+    """Name the bucket of a LoRA adapter, or the one that it has for itself; "0" without an adapter."""
+    if lora is None:
+        return "0"
+    return f"own-{_spread(lora):08x}" if own else str(1 + _spread(lora) % BUCKETS)
+
+
+def has_own_bucket(lora: str | None, declared: Collection[str]) -> bool:
+    """Whether a LoRA adapter shares its bucket with no other: the model's config declares it, and few others."""
+    return lora in declared and len(declared) <= MOST_OWN
 
 
 def work_prefix(pool: str, bundle: str, resource_pool: str = DEFAULT_RESOURCE_POOL, profile: str = ANY_PROFILE) -> str:

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
+from sie_core.catalog.bundles.registry import Registry, registry_of_one_bundle
+from sie_core.catalog.configs.reading import config_of
+from sie_core.catalog.configs.snapshot import make_catalog
 from sie_core.cluster.gateway.keys import Keys
+from sie_core.cluster.gateway.routing import Router
+from sie_core.cluster.placement.keys import key_of
 from sie_core.cluster.subjects import BUCKETS, KEY_IDLE_S, SHARED_KEYS, is_shared, shared_subject, work_subject
 
 POOL = "_default"
@@ -19,6 +25,24 @@ def test_ten_thousand_invented_loras_are_sixteen_keys_of_about_a_size() -> None:
     assert len(counts) == BUCKETS
     assert max(counts.values()) < 2 * min(counts.values())
     assert work("org/model") not in counts
+
+
+def test_up_to_64_loras_that_a_config_declares_are_keys_of_their_own() -> None:
+    def registry_of(declared: int) -> Registry:
+        loras = ", ".join(f"lora-{number}: {{weights_path: /none}}" for number in range(declared))
+        text = f"{{sie_id: org/a, hf_id: org/a, loras: {{{loras}}}}}"
+        catalog = make_catalog(1, [config_of(text.encode(), source="test", folder=Path())])
+        return registry_of_one_bundle(catalog, "default", POOL)
+
+    few, many = (Router(POOL, registry_of(number)) for number in (64, 65))
+    own = {few.route("org/a", lora=f"lora-{number}").subject for number in range(64)}
+    assert len(own) == 64
+    assert few.route("org/a", lora="invented").subject == work("org/a", "invented")
+    assert many.route("org/a", lora="lora-1").subject == work("org/a", "lora-1")
+    key = key_of(few.route("org/a", lora="lora-1").subject)
+    assert key is not None
+    assert key.is_of("lora-1")
+    assert not key.is_of("lora-2")
 
 
 def test_keys_beyond_the_most_share_a_few_until_others_are_idle() -> None:

@@ -9,7 +9,7 @@ from sie_core.catalog.bundles.registry import DEFAULT_QUEUE_POOL, Registry, regi
 from sie_core.cluster.gateway.capacity.lanes import Lane
 from sie_core.cluster.gateway.capacity.profiles import Profiles
 from sie_core.cluster.gateway.keys import Keys
-from sie_core.cluster.subjects import ANY_PROFILE, DEFAULT_RESOURCE_POOL, work_subject
+from sie_core.cluster.subjects import ANY_PROFILE, DEFAULT_RESOURCE_POOL, has_own_bucket, work_subject
 from sie_core.contracts import InferenceError, PoolSpec, ResolvedModel
 from sie_core.settings import Settings
 
@@ -109,6 +109,14 @@ class Router:
         epoch = registry.epochs.get(route.model.config.id, 0) if followed else None
         of_profile = ANY_PROFILE if profile is None else self._profiles.find(profile)
         leased = resource_pool or DEFAULT_RESOURCE_POOL
-        own = work_subject(route.model.id, pool, route.bundle, resource_pool=leased, profile=of_profile, lora=lora)
-        subject = self._keys.subject(pool, own)
+        key = work_subject(
+            route.model.id,
+            pool,
+            route.bundle,
+            resource_pool=leased,
+            profile=of_profile,
+            lora=lora,
+            own=has_own_bucket(lora, route.model.config.loras),
+        )
+        subject = self._keys.subject(pool, key)
         return Destination(route.model, pool, subject, epoch, route.bundle, leased, of_profile)

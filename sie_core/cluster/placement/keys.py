@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from sie_core.cluster.messages.work import subject
-from sie_core.cluster.subjects import ANY_PROFILE, SHARED
+from sie_core.cluster.subjects import ANY_PROFILE, SHARED, bucket_of
 
 NO_LORA = "0"
 _TOKENS = 8
@@ -28,6 +28,10 @@ class Key:
     def is_shared(self) -> bool:
         """Whether it stands for the keys of many models."""
         return self.model == SHARED
+
+    def is_of(self, lora: str) -> bool:
+        """Whether a LoRA adapter is of its bucket."""
+        return self.bucket in (bucket_of(lora), bucket_of(lora, own=True))
 
     def of_profile(self, profile: str) -> bool:
         """Whether workers of a machine profile may answer."""

@@ -8,7 +8,6 @@ from functools import cached_property
 
 from sie_core.cluster.messages.health import ModelReport, WorkerReport
 from sie_core.cluster.placement.keys import NO_LORA, Key, token
-from sie_core.cluster.subjects import bucket_of
 
 HAD = frozenset({"loaded", "loading"})
 ASKED_BEATS, QUIET_BEATS = 1.1, 1.5
@@ -67,7 +66,7 @@ class Peer:
     def lora_of(self, key: Key) -> str | None:
         """Name a loaded LoRA adapter of the key's bucket."""
         _, report = self.models[key.model]
-        return next((lora for lora in report.loras if bucket_of(lora) == key.bucket), None)
+        return next((lora for lora in report.loras if key.is_of(lora)), None)
 
     def queued_cost(self, key: Key) -> int:
         """Give the cost of what it holds of the model."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sie_core.cluster.messages.wishes import Wish
 from sie_core.cluster.placement.choosing import Choice
-from sie_core.cluster.placement.keys import Key, key_of, weight
+from sie_core.cluster.placement.keys import NO_LORA, Key, key_of, weight
 from sie_core.cluster.placement.peers import Peer
 
 BEST = 0
@@ -61,6 +62,7 @@ class Placement:
         """
         self._forget(now)
         choice, pulled = Choice(peers, self._most_loras), _pulled(peers)
+        too_many = frozenset().union(*(_too_many(peer, self._most_loras) for peer in peers))
         behind = frozenset[str]().union(*(peer.report.behind for peer in peers))
         pulls: dict[str, int] = {}
         loads: dict[Wish, None] = {}
@@ -68,6 +70,9 @@ class Placement:
         for key in filter(None, map(key_of, wanted)):
             able = [peer for peer in peers if peer.may_pull(key)]
             alive = [peer for peer in able if not (peer.quiet and key.subject in still)]
+            fewer = [peer for peer in alive if (peer.name, key.subject) not in too_many]
+            if any(peer.has(key) or choice.has_room(key, peer) for peer in fewer):
+                alive = fewer
             having = [peer for peer in alive if peer.has(key)]
             is_behind = key.subject in behind
             if having:
@@ -139,6 +144,18 @@ class Placement:
 
 def _may_copy(key: Key, peer: Peer) -> bool:
     return not (peer.quiet or peer.has(key) or peer.failed(key))
+
+
+def _too_many(peer: Peer, most_loras: int) -> Iterator[tuple[str, str]]:
+    """Name the worker with each key that it pulls beyond the LoRA adapters that it can have of a model."""
+    of_model = defaultdict[str, list[str]](list)
+    for key in filter(None, map(key_of, peer.report.pulled)):
+        if key.bucket != NO_LORA:
+            of_model[key.model].append(key.subject)
+    for keys in of_model.values():
+        if len(keys) > most_loras:
+            for work in sorted(keys, key=lambda work: weight(work, peer.name))[most_loras:]:
+                yield peer.name, work
 
 
 def _first(key: Key, peers: Iterable[Peer]) -> Peer:

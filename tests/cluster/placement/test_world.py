@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -51,6 +52,37 @@ def test_what_cannot_be_kept_up_with_is_loaded_first_and_pulled_then_and_rests_w
     puller.behind = (key,)
     world.run(2.0)
     assert sum(key in worker.pulled for worker in world.workers.values()) == 2
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 1.0, 7.0])
+def test_twenty_four_declared_loras_on_three_workers_of_ten_are_each_loaded_once_whatever_their_names(
+    pause_s: float,
+) -> None:
+    world = world_of([4, 4, 4])
+    world.random, world.late_s = Random(), pause_s / 7
+    world.run(2.0)
+    loras = [f"lora-{world.random.randrange(1 << 30)}" for _ in range(24)]
+    for lora in loras:
+        world.ask("org/tuned", lora, own=True)
+        world.run(pause_s)
+    world.run(40.0)
+    assert sorted(lora for _, lora in world.lora_loads) == sorted(loras)
+    assert len(world.loads) <= 3
+
+
+def test_loras_that_are_too_many_for_one_worker_go_to_those_that_join_and_stay_there() -> None:
+    world = world_of([4])
+    loras = [f"lora-{number}" for number in range(24)]
+    for lora in loras:
+        world.ask("org/tuned", lora, own=True)
+    world.run(10.0)
+    world.join("w1", 4)
+    world.join("w2", 4)
+    world.run(20.0)
+    before = len(world.lora_loads)
+    world.run(20.0)
+    assert len(world.lora_loads) == before
+    assert sorted(len(worker.pulled) for worker in world.workers.values()) == [7, 7, 10]
 
 
 @settings(max_examples=15, deadline=None)

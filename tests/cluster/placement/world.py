@@ -12,14 +12,15 @@ from sie_core.cluster.placement.placement import Placement
 from sie_core.cluster.subjects import work_subject
 
 BEAT_S, STEP_S, LOOK_S = 5.0, 1.0, 2.0
+MOST_LORAS = 10
 STALE_BEATS = 3
 NEWS_S = 0.1
 SIZE = 100
 """Bytes of a model."""
 
 
-def work(model: str, lora: str | None = None) -> str:
-    return work_subject(model, "_default", "default", lora=lora)
+def work(model: str, lora: str | None = None, *, own: bool = False) -> str:
+    return work_subject(model, "_default", "default", lora=lora, own=own)
 
 
 @dataclass(eq=False)
@@ -32,6 +33,8 @@ class Worker:
     placement: Placement
     models: dict[str, float] = field(default_factory=dict)
     """When each is loaded; those used last come last."""
+    loras: dict[tuple[str, str], None] = field(default_factory=dict)
+    """Models and LoRA adapters of them, those used last last."""
     pulled: dict[str, int] = field(default_factory=dict)
     behind: tuple[str, ...] = ()
     heard: dict[str, tuple[float, WorkerReport]] = field(default_factory=dict)
@@ -45,7 +48,10 @@ class Worker:
         states = {name: "loaded" if now >= at else "loading" for name, at in self.models.items()}
         return WorkerReport(
             self.name, "_default", "default", up=True, beat_s=BEAT_S, pulled=dict(self.pulled), behind=self.behind,
-            models={name: ModelReport(state, SIZE) for name, state in states.items()},
+            models={
+                name: ModelReport(state, SIZE, loras=tuple(lora for model, lora in self.loras if model == name))
+                for name, state in states.items()
+            },
             memory_used_bytes=SIZE * len(self.models), memory_total_bytes=SIZE * self.room,
         )  # fmt: skip
 
@@ -68,6 +74,10 @@ class World:
     workers: dict[str, Worker] = field(default_factory=dict)
     demand: dict[str, str] = field(default_factory=dict)
     """By key the model."""
+    loras: dict[str, list[str]] = field(default_factory=dict)
+    """By key the LoRA adapters that are asked for."""
+    lora_loads: list[tuple[str, str]] = field(default_factory=list)
+    """The worker and the adapter of each."""
     loads: list[tuple[float, str, str]] = field(default_factory=list)
     needed: int = 0
     """Loads of an oracle that sees everything: one for each model that is asked for, or lost with its last worker."""
@@ -79,7 +89,7 @@ class World:
     _counter: int = 0
 
     def join(self, name: str, room: int) -> Worker:
-        worker = self.workers[name] = Worker(name, room, Placement(name, BEAT_S, 10, 1 << 20))
+        worker = self.workers[name] = Worker(name, room, Placement(name, BEAT_S, MOST_LORAS, 1 << 20))
         for other in self.workers.values():  # it asks for heartbeats as it begins
             worker.heard[other.name] = self.now, other.report(self.now)
         return worker
@@ -88,10 +98,13 @@ class World:
         lost = self.workers.pop(name).models.keys() & set(self.demand.values())
         self.needed += sum(not self.has(model) for model in lost)
 
-    def ask(self, model: str) -> None:
-        if work(model) not in self.demand:
-            self.demand[work(model)] = model
+    def ask(self, model: str, lora: str | None = None, *, own: bool = False) -> None:
+        key = work(model, lora, own=own)
+        if key not in self.demand:
+            self.demand[key] = model
             self.needed += not self.has(model)
+        if lora is not None and lora not in self.loras.setdefault(key, []):
+            self.loras[key].append(lora)
 
     def has(self, model: str) -> bool:
         return any(model in worker.models for worker in self.workers.values())
@@ -130,6 +143,8 @@ class World:
                 self._load(worker, model)
                 if worker.models[model] <= self.now:
                     worker.models[model] = worker.models.pop(model)
+                    for lora in self.loras.get(key, ()):
+                        self._load_lora(worker, model, lora)
                     self.answered[key] = self.answered.get(key, 0) + 1
 
     def _load(self, worker: Worker, model: str) -> None:
@@ -139,6 +154,16 @@ class World:
             del worker.models[next(iter(worker.models))]
         worker.models[model] = self.now + self.load_s
         self.loads.append((self.now, worker.name, model))
+
+    def _load_lora(self, worker: Worker, model: str, lora: str) -> None:
+        if (model, lora) in worker.loras:
+            worker.loras[model, lora] = worker.loras.pop((model, lora))
+            return
+        of_model = [each for each in worker.loras if each[0] == model]
+        if len(of_model) >= MOST_LORAS:
+            del worker.loras[of_model[0]]
+        worker.loras[model, lora] = None
+        self.lora_loads.append((worker.name, lora))
 
     def _look(self, worker: Worker) -> None:
         if round(self.now / STEP_S) % round(LOOK_S / STEP_S) == 0:

@@ -21,11 +21,15 @@ def checked_head(delivery: Delivery, pool: str, bundle: str, own_inbox: str) -> 
         FrameError: They do not; it is dropped.
     """
     head = read_work_head(delivery.payload)
-    work = work_subject(
-        head.model, pool, bundle, resource_pool=head.resource_pool, profile=head.profile, lora=head.lora
-    )
-    if delivery.subject != work and delivery.subject != shared_subject(work):
+    if not any(_belongs(delivery.subject, head, pool, bundle, own=own) for own in (False, True)):
         raise FrameError(f"a slice for the model {head.model[:100]!r} came by the subject {delivery.subject[:200]!r}")
     if not is_inbox(head.reply, own_inbox):
         raise FrameError(f"{head.reply[:200]!r} is no inbox of a gateway")
     return head
+
+
+def _belongs(subject: str, head: WorkHead, pool: str, bundle: str, *, own: bool) -> bool:
+    work = work_subject(
+        head.model, pool, bundle, resource_pool=head.resource_pool, profile=head.profile, lora=head.lora, own=own
+    )
+    return subject == work or subject == shared_subject(work)
