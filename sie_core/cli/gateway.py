@@ -8,15 +8,8 @@ from typing import Any
 
 import click
 
-from sie_core.cli.composition.compose import (
-    LEVELS,
-    BadSettings,
-    announce,
-    find_plugins,
-    read_settings,
-    warn_of_unknown_variables,
-)
-from sie_core.logs import configure_logging
+from sie_core.cli.composition.compose import LEVELS, announce
+from sie_core.cli.composition.program import program
 
 
 @click.command("gateway")
@@ -34,19 +27,7 @@ def command(**options: Any) -> None:
 
     `SIE_NATS_URL` names the broker.
     """
-    settings = read_settings(**options)
-    configure_logging(settings.log_level, as_json=settings.log_json)
+    with program(**options) as (settings, plugins):
+        from sie_core.cluster.gateway.run import run_gateway
 
-    from sie_core.cluster.gateway.run import run_gateway
-    from sie_core.contracts import PluginError, QueueError
-    from sie_core.serving.listening import ListenError
-    from sie_core.settings import SettingsError
-
-    try:
-        plugins = find_plugins(settings)
-        warn_of_unknown_variables(plugins)
         run_gateway(settings, plugins, partial(announce, as_json=settings.log_json))
-    except SettingsError as error:
-        raise BadSettings(str(error)) from None
-    except (ListenError, PluginError, QueueError) as error:
-        raise click.ClickException(str(error)) from None

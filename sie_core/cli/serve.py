@@ -5,25 +5,14 @@ Importing it loads no server: threads are counted out before any numeric library
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from sie_core.cli.composition.compose import (
-    LEVELS,
-    BadSettings,
-    announce,
-    find_plugins,
-    read_settings,
-    warn_of_unknown_variables,
-)
-from sie_core.cpu_budget import cpu_budget, set_thread_environment
-from sie_core.logs import configure_logging
-
-log = logging.getLogger("sie_core.server")
+from sie_core.cli.composition.compose import LEVELS, announce
+from sie_core.cli.composition.program import program
 
 
 @click.command("serve")
@@ -43,22 +32,8 @@ def command(**options: Any) -> None:
 
     Every option is a setting; `SIE_…` variables set these and the others.
     """
-    settings = read_settings(**options)
-    configure_logging(settings.log_level, as_json=settings.log_json)
-    budget = cpu_budget()
-    threads = set_thread_environment(budget)
-    log.info("CPU budget: %s; %s", budget, threads)
+    with program(computes=True, **options) as (settings, plugins):
+        from sie_core.server import end_process, serve
 
-    from sie_core.contracts import PluginError
-    from sie_core.server import ListenError, end_process, serve
-    from sie_core.settings import SettingsError
-
-    try:
-        plugins = find_plugins(settings)
-        warn_of_unknown_variables(plugins)
         serve(settings, plugins, on_ready=partial(announce, as_json=settings.log_json))
-    except SettingsError as error:
-        raise BadSettings(str(error)) from None
-    except (ListenError, PluginError) as error:
-        raise click.ClickException(str(error)) from None
     end_process()

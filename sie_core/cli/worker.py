@@ -5,23 +5,13 @@ Importing it loads no engine: threads are counted out before any numeric library
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
 import click
 
-from sie_core.cli.composition.compose import (
-    LEVELS,
-    BadSettings,
-    find_plugins,
-    read_settings,
-    warn_of_unknown_variables,
-)
-from sie_core.cpu_budget import cpu_budget, set_thread_environment
-from sie_core.logs import configure_logging
-
-log = logging.getLogger("sie_core.worker")
+from sie_core.cli.composition.compose import LEVELS
+from sie_core.cli.composition.program import program
 
 
 @click.command("worker")
@@ -40,24 +30,9 @@ log = logging.getLogger("sie_core.worker")
 @click.option("--json-logs/--no-json-logs", "log_json", default=None, help="One JSON object a line.")
 def command(with_sidecar: bool, **options: Any) -> None:
     """Run models for the sidecar on this machine, which pulls their work from the queue."""
-    settings = read_settings(**options)
-    configure_logging(settings.log_level, as_json=settings.log_json)
-    budget = cpu_budget()
-    threads = set_thread_environment(budget)
-    log.info("CPU budget: %s; %s", budget, threads)
+    with program(computes=True, **options) as (settings, plugins):
+        from sie_core.cluster.worker.run import work
+        from sie_core.serving.draining import end_process
 
-    from sie_core.cluster.worker.run import work
-    from sie_core.contracts import PluginError
-    from sie_core.serving.draining import end_process
-    from sie_core.serving.listening import ListenError
-    from sie_core.settings import SettingsError
-
-    try:
-        plugins = find_plugins(settings)
-        warn_of_unknown_variables(plugins)
         work(settings, plugins, with_sidecar=with_sidecar)
-    except SettingsError as error:
-        raise BadSettings(str(error)) from None
-    except (ListenError, PluginError) as error:
-        raise click.ClickException(str(error)) from None
     end_process()

@@ -39,11 +39,11 @@ def test_help_imports_nothing_heavy(code: str) -> None:
 
 def test_the_threads_are_counted_out_before_any_numeric_library_is_imported() -> None:
     code = """
-import sys, sie_core.cli.serve as serve
+import sys, sie_core.cli.serve as serve, sie_core.cli.composition.program as program
 def check(budget):
     print(*(name for name in ("numpy", "torch", "tokenizers") if name in sys.modules))
     raise SystemExit
-serve.set_thread_environment = check
+program.set_thread_environment = check
 serve.command(["--log-level", "ERROR"])
 """
     assert run(code) == ""

@@ -9,14 +9,8 @@ from typing import Any
 import click
 
 from sie_core.cli.cluster.brokers import broker_commands
-from sie_core.cli.composition.compose import (
-    LEVELS,
-    BadSettings,
-    find_plugins,
-    read_settings,
-    warn_of_unknown_variables,
-)
-from sie_core.logs import configure_logging
+from sie_core.cli.composition.compose import LEVELS
+from sie_core.cli.composition.program import program
 
 HOME_AND_CLEAR = "\x1b[H\x1b[J"
 
@@ -45,22 +39,14 @@ def queues(pools: tuple[str, ...]) -> None:
 
     Where users have permissions, those of gateways and workers may not: run it as the user of the config service.
     """
-    settings = read_settings()
+    with program() as (settings, plugins):
+        import asyncio
 
-    import asyncio
+        from sie_core.cluster.access import queues as queues_of
+        from sie_core.cluster.broker import declare_queues, transport_maker
 
-    from sie_core.cluster.access import queues as queues_of
-    from sie_core.cluster.broker import declare_queues, transport_maker
-    from sie_core.contracts import PluginError, QueueError
-    from sie_core.settings import SettingsError
-
-    described = queues_of(pools or (settings.pool,))
-    try:
-        asyncio.run(declare_queues(transport_maker(settings, find_plugins(settings)), described))
-    except SettingsError as error:
-        raise BadSettings(str(error)) from None
-    except (PluginError, QueueError) as error:
-        raise click.ClickException(str(error)) from None
+        described = queues_of(pools or (settings.pool,))
+        asyncio.run(declare_queues(transport_maker(settings, plugins), described))
     click.echo("\n".join(queue.name for queue in described))
 
 
@@ -97,17 +83,10 @@ def up(workers: int, bundles: str | None, folder: Path, config_port: int, table:
     """Run broker, config service, gateway and workers until Ctrl-C; what ends is started again."""
     if isinstance(options["models_dir"], Path) and "://" not in str(options["models_dir"]):
         options["models_dir"] = options["models_dir"].resolve()
-    settings = read_settings(**options)
-    configure_logging(settings.log_level, as_json=settings.log_json)
-
     from sie_core.cluster.local.programs import BY_HAND, TOKEN_FILE
     from sie_core.cluster.local.up import run_cluster
-    from sie_core.contracts import PluginError
-    from sie_core.serving.listening import ListenError
-    from sie_core.settings import SettingsError
 
     shown = sys.stdout.isatty() if table is None else table
-
     names = [name.strip() for name in (bundles or "").split(",") if name.strip()]
 
     def ready(url: str, config_url: str) -> None:
@@ -120,12 +99,6 @@ def up(workers: int, bundles: str | None, folder: Path, config_port: int, table:
     def show(lines: list[str]) -> None:
         click.echo("\n".join([HOME_AND_CLEAR + f"SIE, logs in {folder}; Ctrl-C ends it", "", *lines]))
 
-    try:
-        plugins = find_plugins(settings)
-        warn_of_unknown_variables(plugins)
+    with program(**options) as (settings, plugins):
         screen = show if shown else None
         run_cluster(settings, plugins, folder, workers, ready, screen, bundles=names, config_port=config_port)
-    except SettingsError as error:
-        raise BadSettings(str(error)) from None
-    except (ListenError, PluginError) as error:
-        raise click.ClickException(str(error)) from None

@@ -8,15 +8,8 @@ from typing import Any
 
 import click
 
-from sie_core.cli.composition.compose import (
-    LEVELS,
-    BadSettings,
-    announce,
-    find_plugins,
-    read_settings,
-    warn_of_unknown_variables,
-)
-from sie_core.logs import configure_logging
+from sie_core.cli.composition.compose import LEVELS, announce
+from sie_core.cli.composition.program import program
 
 
 @click.command("serve")
@@ -35,24 +28,9 @@ def serve(**options: Any) -> None:
     Gateways and workers follow it by `SIE_CONFIG_SERVICE_URL`. With `SIE_NATS_URL` it tells them of changes at once. A
     second one on the same store stands by.
     """
-    settings = read_settings(**options)
-    configure_logging(settings.log_level, as_json=settings.log_json)
-
     from sie_core.config_service.history.history import StoreDamaged
     from sie_core.config_service.run import ServiceEnded, run_config_service
-    from sie_core.contracts import ObjectStoreError, PluginError, QueueError
-    from sie_core.serving.listening import ListenError
-    from sie_core.settings import SettingsError
     from sie_core.stores.lease import LeaseDamaged
 
-    try:
-        plugins = find_plugins(settings)
-        warn_of_unknown_variables(plugins)
+    with program(LeaseDamaged, ServiceEnded, StoreDamaged, **options) as (settings, plugins):
         run_config_service(settings, plugins, partial(announce, as_json=settings.log_json))
-    except SettingsError as error:
-        raise BadSettings(str(error)) from None
-    except (
-        *(ListenError, ObjectStoreError, PluginError, QueueError),
-        *(LeaseDamaged, ServiceEnded, StoreDamaged),
-    ) as error:
-        raise click.ClickException(str(error)) from None

@@ -1,0 +1,56 @@
+"""How a command that serves or computes begins: settings, log, threads and plugins; and what its errors say."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sie_core.cli.composition.compose import BadSettings, find_plugins, read_settings, warn_of_unknown_variables
+from sie_core.cpu_budget import cpu_budget, set_thread_environment
+from sie_core.logs import configure_logging
+
+if TYPE_CHECKING:
+    from sie_core.plugins import PluginSet
+    from sie_core.settings import Settings
+
+log = logging.getLogger("sie_core")
+
+
+@contextmanager
+def program(*errors: type[Exception], computes: bool = False, **options: Any) -> Iterator[tuple[Settings, PluginSet]]:
+    """Give a block the settings in force and the plugins they allow.
+
+    Args:
+        errors: Those of the block whose message is enough for who started the program, beside the usual ones.
+        computes: Whether numeric libraries run in this process: they are to be imported in the block, as they count
+            threads out when they are.
+        options: Of the command line, by settings.
+
+    Raises:
+        BadSettings: A setting or the set of plugins cannot be used.
+        ClickException: What is told of any other of these errors.
+    """
+    settings = read_settings(**options)
+    configure_logging(settings.log_level, as_json=settings.log_json)
+    if computes:
+        budget = cpu_budget()
+        threads = set_thread_environment(budget)
+        log.info("CPU budget: %s; %s", budget, threads)
+
+    from sie_core.contracts import ObjectStoreError, PluginError, QueueError
+    from sie_core.serving.listening import ListenError
+    from sie_core.settings import SettingsError
+
+    told: tuple[type[Exception], ...] = (ListenError, ObjectStoreError, PluginError, QueueError, *errors)
+    try:
+        plugins = find_plugins(settings)
+        warn_of_unknown_variables(plugins)
+        yield settings, plugins
+    except SettingsError as error:
+        raise BadSettings(str(error)) from None
+    except told as error:
+        raise click.ClickException(str(error)) from None
