@@ -251,6 +251,7 @@ class Sidecar:
             return
         self._idle.clear()
         held = self._held.add(head, delivery, pull)
+        self._credit.take(pull, head.cost)
         self.load.take(head)
         if head.model not in self.link.vitals.models:
             self._heartbeat.soon()  # it will be loaded here
@@ -269,7 +270,9 @@ class Sidecar:
                 if held.pull is pull:
                     self._credit.give(pull, idle=False)
                 else:
+                    self._give_credit(held)
                     held.credited = False
+                    self._credit.take(pull, head.cost)
                 held.delivery, held.pull = delivery, pull
                 return True
         return False
@@ -383,7 +386,7 @@ class Sidecar:
     def _give_credit(self, held: Slice) -> None:
         if not held.credited:
             held.credited = True
-            self._credit.give(held.pull, idle=not self._held)
+            self._credit.give(held.pull, held.head.cost, idle=not self._held)
 
     def _not_begun(self) -> list[Slice]:
         return [held for held in self._held if not held.sent and not held.answered]

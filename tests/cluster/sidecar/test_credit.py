@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sie_core.cluster.sidecar.queue.credit import RECENT, STEP, Credit, Quantum, credit_of_pull
+from sie_core.cluster.sidecar.reporting import most_cost
 from sie_core.settings import Settings
 
 SETTINGS = Settings(max_concurrent_batches=2, batcher_max_batch_requests=4)
@@ -85,6 +86,42 @@ def test_credit_is_gathered_for_a_quantum_and_each_pull_asks_once() -> None:
     credit.give(pulls[1], idle=False)
     time.pass_by(0.002)
     assert pulls[1].credit == 2
+
+
+def test_where_several_have_work_each_has_its_share_of_the_cost_and_a_batch_of_slices_at_least() -> None:
+    time, flood, other = Time(), Pull(), Pull()
+    credit, cost = Credit(SETTINGS, time.later), most_cost(SETTINGS) // 4
+
+    def answered(pull: Pull, cost: int, times: int) -> None:
+        for _ in range(times):
+            credit.give(pull, cost, idle=False)
+        time.pass_by(1.0)
+
+    for _ in range(8):  # all that it had
+        credit.take(flood, cost)
+    answered(flood, cost, 1)
+    assert flood.credit == 1  # it is alone
+    credit.take(flood, cost)
+    flood.credit = 0
+    credit.take(other, 1)
+    answered(flood, cost, 4)
+    assert flood.credit == 0  # four are held still, a batch's worth, and more than half of the cost
+    answered(flood, cost, 1)
+    assert flood.credit == 1
+    answered(other, 1, 1)
+    assert (flood.credit, other.credit) == (5, 1)  # alone again
+
+
+def test_a_pull_that_has_less_than_its_share_has_all_its_credit_back() -> None:
+    time, small, large = Time(), Pull(), Pull()
+    credit = Credit(SETTINGS, time.later)
+    credit.take(large, most_cost(SETTINGS))
+    for _ in range(8):
+        credit.take(small, 1)
+    for _ in range(3):
+        credit.give(small, 1, idle=False)
+    time.pass_by(1.0)
+    assert small.credit == 3
 
 
 def test_an_idle_sidecar_gives_all_credit_back_at_once() -> None:

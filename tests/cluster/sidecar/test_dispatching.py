@@ -45,3 +45,27 @@ def test_a_slice_that_runs_alone_is_not_passed_by_for_ever() -> None:
     assert sent == [first, alone]
     dispatch.ended(alone)
     assert sent == [first, alone, *later]
+
+
+def test_a_key_of_which_the_adapter_process_has_nothing_waits_for_no_backlog_of_others() -> None:
+    """Its fair queue decides between them, and has to know of both for that."""
+    sent: list[Slice] = []
+    dispatch = Dispatch(Settings(), sent.append)
+    flood = [slice_of(number, b"a") for number in range(40)]
+    dispatch.take(flood[0])
+    dispatch.queued(1, 9.0)  # it has all that it may have
+    for each in flood[1:]:
+        dispatch.take(each)
+    assert sent == flood[:1]
+    others = [slice_of(number, b"b") for number in range(40, 42)]
+    for each in others:
+        dispatch.take(each)
+    assert sent == [flood[0], others[0]]
+    dispatch.ended(others[0])
+    assert sent == [flood[0], *others]
+    dispatch.ended(others[1])
+    assert sent == [flood[0], *others]
+    alone, behind = slice_of(42, b"d", alone=True), slice_of(43, b"c")
+    dispatch.take(alone)
+    dispatch.take(behind)
+    assert sent == [flood[0], *others]

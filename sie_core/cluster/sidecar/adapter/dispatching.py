@@ -1,7 +1,12 @@
-"""Sends slices to the adapter process as far as it has room, and counts what it has."""
+"""Sends slices to the adapter process as far as it has room, and counts what it has.
+
+A key of which it has nothing is sent at once, whatever it has of others: its fair queue decides whose turn it is, and
+cannot where it does not have the work.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from sie_core.cluster.messages.work import batch_bytes
@@ -25,6 +30,8 @@ class Dispatch:
         self._ahead = Ahead(self._batch_bytes)
         self._at_work = self._loading = 0
         """Slices that the adapter process has, and those of them that wait for a load."""
+        self._of_key: Counter[bytes] = Counter()
+        """Slices that it has of each key."""
         self._alone = False
         """Whether the one at work is to be alone."""
 
@@ -59,6 +66,9 @@ class Dispatch:
     def ended(self, held: Slice) -> None:
         """Take that a slice that was sent is answered, or cancelled."""
         self._at_work -= 1
+        self._of_key[held.head.key] -= 1
+        if not self._of_key[held.head.key]:
+            del self._of_key[held.head.key]
         self._loading -= held.loading
         held.loading = False
         self._alone = False
@@ -68,6 +78,7 @@ class Dispatch:
     def clear(self) -> None:
         """Begin anew: the adapter process is another, and has nothing."""
         self._at_work, self._loading, self._alone = 0, 0, False
+        self._of_key.clear()
         self._ahead.clear()
 
     def _send_more(self) -> None:
@@ -79,7 +90,7 @@ class Dispatch:
                 return
             if self._waiting.next_is_alone:
                 self._alone = True
-            elif not self._may_send():
+            elif not self._may_send() and not self._waiting.prefer(lambda key: key not in self._of_key):
                 return
             for held in self._waiting.take(self._batch_bytes):
                 self._send(held)
@@ -91,5 +102,6 @@ class Dispatch:
     def _send(self, held: Slice) -> None:
         held.sent = True
         self._at_work += 1
+        self._of_key[held.head.key] += 1
         self._ahead.sent(held.head.cost)
         self._send_on(held)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from sie_core.cluster.sidecar.held import Slice
 
@@ -82,6 +83,16 @@ class Turns:
             if not next(iter(of_key)).alone:
                 return True
             self._of_key[key] = self._of_key.pop(key)
+        return False
+
+    def prefer(self, is_wanted: Callable[[object], bool]) -> bool:
+        """Have the first key that is wanted leave next; False where there is none before one that runs alone."""
+        for key, of_key in self._of_key.items():
+            if next(iter(of_key)).alone:
+                return False
+            if is_wanted(key):
+                self._of_key = {key: of_key, **self._of_key}
+                return True
         return False
 
     def take(self, most_bytes: int) -> list[Slice]:
