@@ -15,6 +15,10 @@ MOST_BYTES: Final = 512 << 10
 """Of the value: less than a message of the broker."""
 
 
+class LaterVersion(ValueError):
+    """A later release wrote the value, and it may say more than this one knows."""
+
+
 def encode_pools(pools: Pools) -> bytes:
     """Write the value."""
     return orjson.dumps({"version": 1, "pools": pools.pools, "workers": pools.workers})
@@ -24,14 +28,17 @@ def decode_pools(value: bytes) -> Pools:
     """Read it.
 
     Raises:
-        ValueError: It is none, or one of a later version.
+        LaterVersion: It is of another version.
+        ValueError: It is none.
     """
     try:
         told = orjson.loads(value)
         if told["version"] != 1:
-            raise ValueError(f"it is of version {told['version']!r}")
+            raise LaterVersion(f"resource pools are kept in version {told['version']!r:.40}, which is not known here")
         pools = {name: _pool(name, row) for name, row in told["pools"].items()}
         return Pools(pools, {name: _assignment(name, row) for name, row in told["workers"].items()})
+    except LaterVersion:
+        raise
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"what the store says of pools cannot be read: {error}") from None
 

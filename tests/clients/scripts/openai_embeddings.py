@@ -6,9 +6,9 @@ import sys
 import openai
 
 
-def embed(client, keep=None, **call):
+def embed(client, keep=None, retries=0, **call):
     try:
-        reply = client.embeddings.create(**call)
+        reply = client.with_options(max_retries=retries).embeddings.create(**call)
     except openai.APIStatusError as error:
         return {
             "raised": type(error).__name__,
@@ -29,7 +29,7 @@ def embed(client, keep=None, **call):
 
 
 def main(url, calls):
-    client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+    client = openai.OpenAI(base_url=f"{url}/v1", api_key="none")
     return {
         "answers": [embed(client, **call) for call in calls],
         "models": [model.id for model in client.models.list()],

@@ -83,6 +83,7 @@ async def test_demand_is_told_until_a_worker_comes_and_series_are_there_before_a
         return registry.get_sample_value(f"sie_gateway_{name}", labels | further)
 
     assert (read("pending_demand"), read("provisioning_responses_total")) == (0, 0)
+    assert [read("rejected_requests_total", reason=why) for why in ("provisioning", "queue_full")] == [0, 0]
     for _ in range(3):
         await asked(cluster, OURS)
     assert (read("pending_demand"), read("provisioning_responses_total")) == (3, 3)

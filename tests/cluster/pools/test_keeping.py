@@ -7,6 +7,7 @@ import random
 from contextlib import suppress
 from dataclasses import replace
 
+import orjson
 import pytest
 
 from sie_core.cluster.gateway.pools.keeping import PoolKeeper
@@ -156,3 +157,31 @@ async def test_more_than_a_message_of_pools_is_refused():
             await keeper.change(made("large", replace(spec, pinned_models=spec.pinned_models * 4)))
         assert refused.value.code == "TOO_MANY_POOLS"
         assert len(keeper.pools.pools) == 28
+
+
+async def test_pools_of_a_later_release_are_left_as_they_are():
+    async with fleet("later") as cluster:
+        (keeper,) = cluster.keepers
+        await keeper.change(made("p", PoolSpec({"l4": 1})))
+        store = await cluster.transports[0].key_value(POOLS)
+        before = await store.get(KEY)
+        assert before is not None
+        later = orjson.dumps({"version": 2, "leases": []})
+        revision = await store.compare_and_set(KEY, later, before.revision)
+        await cluster.beat("w")
+        for change in (made("q", PoolSpec()), lambda pools, now: delete(pools, "p"), lambda pools, now: pools):
+            with pytest.raises(InferenceError, match="version 2") as refused:
+                await keeper.change(change)
+            assert refused.value.code == "QUEUE_UNAVAILABLE"
+        after = await store.get(KEY)
+        assert after is not None
+        assert (after.value, after.revision) == (later, revision)
+
+
+@pytest.mark.parametrize("value", [b"", b"[]", b"{}", b'{"version": 1, "pools": 7, "workers": {}}'])
+async def test_what_is_broken_is_begun_anew(value: bytes):
+    async with fleet("broken") as cluster:
+        store = await cluster.transports[0].key_value(POOLS)
+        await store.compare_and_set(KEY, value, None)
+        pools = await cluster.keepers[0].change(made("p", PoolSpec()))
+        assert set(pools.pools) == {"p"}

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,35 +12,13 @@ import httpx
 import pytest
 from sie_sdk import SIEClient
 
+from tests.cluster.processes.zero import BOUND_S, metric, worker
 from tests.conftest import Server, run_cluster
 from tests.soak.faults.cluster import until
 
 MODEL = "sie-fake/embedder"
 BODY = {"items": [{"text": "x"}]}
-BOUND_S = 120.0
 pytestmark = pytest.mark.timeout(400)
-
-
-def metric(url: str, name: str) -> float:
-    """The sum of a metric's series."""
-    text = httpx.get(f"{url}/metrics", timeout=BOUND_S).text
-    return sum(float(value) for value in re.findall(rf"^sie_gateway_{name}\{{.*\}} (\S+)$", text, re.MULTILINE))
-
-
-@contextmanager
-def worker(folder: Path) -> Iterator[None]:
-    """Start one by hand, as the command says."""
-    shell = ". cluster/worker-1.env && exec sie worker --with-sidecar"
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    with (folder / "worker.log").open("wb") as log:
-        process = subprocess.Popen(
-            ["sh", "-c", shell], cwd=folder, env={**os.environ, "PATH": path}, stdout=log, stderr=subprocess.STDOUT
-        )
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait(BOUND_S)
 
 
 @pytest.fixture(scope="module")

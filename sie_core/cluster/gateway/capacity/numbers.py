@@ -111,12 +111,13 @@ class CapacityNumbers(Collector):
     def _rejected(self) -> CounterMetricFamily:
         name = "rejected_requests"
         family = CounterMetricFamily(f"sie_gateway_{name}", ABOUT[name], labels=(*_LABELS, "reason"))
-        counts = Counter(self._refused())
         for reason, refused in (("provisioning", self._provisioning.refused), ("queue_full", self._admission.refused)):
-            for lane, count in refused.items():
-                counts[lane.profile, lane.bundle, reason] += count
-        for labels, count in sorted(counts.items()):
-            family.add_metric(labels, count)
+            counts = _by_labels((lane, float(count)) for lane, count in refused.items())
+            self._see(counts)
+            for labels in sorted(self._seen):
+                family.add_metric((*labels, reason), counts.get(labels, 0.0))
+        for others, count in sorted(self._refused().items()):
+            family.add_metric(others, count)
         return family
 
 

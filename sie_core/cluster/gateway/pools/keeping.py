@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from sie_core.cluster.gateway.pools.events import events
 from sie_core.cluster.health.workers import Workers
 from sie_core.cluster.pools.changes import assign, not_found, sweep, too_many
-from sie_core.cluster.pools.document import KEY, MOST_BYTES, decode_pools, encode_pools
+from sie_core.cluster.pools.document import KEY, MOST_BYTES, LaterVersion, decode_pools, encode_pools
 from sie_core.cluster.pools.pools import Pool, Pools
 from sie_core.cluster.subjects import DEFAULT_RESOURCE_POOL, POOLS
 from sie_core.contracts import Entry, InferenceError, KeyValue, PoolState, PoolWorker, QueueError, QueueTransport
@@ -94,7 +94,8 @@ class PoolKeeper:
         """Change the pools; leases that ended are swept and workers assigned with it.
 
         Raises:
-            InferenceError: What `change` raises; `TOO_MANY_POOLS`; `QUEUE_UNAVAILABLE`: it may have been written.
+            InferenceError: What `change` raises; `TOO_MANY_POOLS`; `QUEUE_UNAVAILABLE`: it may have been written, or a
+                later release keeps the pools, and nothing was.
         """
         try:
             for _ in range(MOST_TRIES):
@@ -105,15 +106,24 @@ class PoolKeeper:
             self._store = None
             log.warning("the store of resource pools: %s", error)
             raise InferenceError("QUEUE_UNAVAILABLE", "Resource pools cannot be reached just now; retry.") from error
+        except LaterVersion as error:
+            message = f"This gateway cannot take part: {error}. Ask a gateway of the release that wrote it."
+            raise InferenceError("QUEUE_UNAVAILABLE", message) from error
         raise InferenceError("QUEUE_UNAVAILABLE", "Other gateways change resource pools all the time; retry.")
 
     async def run(self) -> None:
         """Look again and again until cancelled."""
+        told = False
         while True:
             try:
                 await self.change(lambda pools, now: pools)
             except InferenceError as error:
-                log.debug("resource pools wait for the broker: %s", error)
+                log.debug("resource pools wait: %s", error)
+                if isinstance(error.__cause__, LaterVersion) and not told:
+                    log.error("%s", error)
+                    told = True
+            else:
+                told = False
             await asyncio.sleep(LOOK_S)
 
     async def _try(self, change: Change) -> bool:
@@ -155,11 +165,17 @@ def is_leased(name: str | None) -> bool:
 
 
 def _read(entry: Entry | None) -> Pools:
-    """Read what the store holds; what cannot be read is begun anew, as a worker must not be lost to it for good."""
+    """Read what the store holds; what is broken is begun anew, as a worker must not be lost to it for good.
+
+    Raises:
+        LaterVersion: It is not broken, and not this release's to change.
+    """
     if entry is None:
         return Pools()
     try:
         return decode_pools(entry.value)
+    except LaterVersion:
+        raise
     except ValueError as error:
         log.error("resource pools begin anew: %s", error)
         return Pools()
