@@ -36,9 +36,10 @@ class Room:
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self._lock = threading.Lock()
+        # Of each request that has entered and was not forgotten.
         self._held: dict[Hashable, _Held] = {}
-        # Who waits for room, by what goes on with it.
-        self._parked: dict[Hashable, tuple[Callable[[], None], int]] = {}
+        # Who waits for room: what goes on with it, how far it may be ahead, what it holds.
+        self._parked: dict[Hashable, tuple[Callable[[], None], int, _Held]] = {}
         # What all hold together, and what those hold that have had several slices.
         self._all, self._sliced = _Held(), _Held()
 
@@ -53,9 +54,10 @@ class Room:
         Otherwise `resume` is called once it may.
         """
         with self._lock:
-            if self._free(request, ahead):
+            held = self._held.setdefault(request, _Held())
+            if self._free(held, ahead, *self._open()):
                 return True
-            self._parked[request] = resume, ahead
+            self._parked[request] = resume, ahead, held
             return False
 
     def take(self, request: Hashable, cost: int, nbytes: int) -> None:
@@ -80,28 +82,31 @@ class Room:
         with self._lock:
             self._parked.pop(request, None)
             held = self._held.pop(request, None)
-            if held is not None:
-                self._count(held, -held.cost, -held.nbytes)
+            if held is None:
+                return  # it never entered, so nobody waits for it, and there may be hundreds of others to look at
+            self._count(held, -held.cost, -held.nbytes)
         self.wake()
 
     def wake(self) -> None:
         """Let the first that waits and has room go on. It wakes the next when it has prepared its slice."""
         with self._lock:
-            request = next((each for each, (_, ahead) in self._parked.items() if self._free(each, ahead)), None)
+            new, more = self._open()
+            waiting = self._parked.items() if new or more else ()
+            request = next((each for each, (_, ahead, held) in waiting if self._free(held, ahead, new, more)), None)
             resume = None if request is None else self._parked.pop(request)[0]
         if resume is not None:
             resume()
 
-    def _free(self, request: Hashable, ahead: int) -> bool:
-        bounds, held = self._bounds, self._held.get(request)
-        if held is None:
-            return self._all.nbytes < bounds.all_bytes
-        return (
-            held.cost < ahead
-            and held.nbytes < bounds.request_bytes
-            and self._sliced.cost < bounds.sliced_cost
-            and self._sliced.nbytes < bounds.sliced_bytes
-        )
+    def _open(self) -> tuple[bool, bool]:
+        # Whether there is room for the first slice of a request, and for further ones.
+        bounds, sliced = self._bounds, self._sliced
+        further = sliced.cost < bounds.sliced_cost and sliced.nbytes < bounds.sliced_bytes
+        return self._all.nbytes < bounds.all_bytes, further
+
+    def _free(self, held: _Held, ahead: int, new: bool, more: bool) -> bool:
+        if not held.slices:
+            return new
+        return more and held.cost < ahead and held.nbytes < self._bounds.request_bytes
 
     def _count(self, held: _Held, cost: int, nbytes: int) -> None:
         for each in (held, self._all, self._sliced)[: 3 if held.slices > 1 else 2]:

@@ -1,5 +1,6 @@
 """Room for requests that were told to come back."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,17 @@ def test_who_comes_back_in_time_is_known_once():
     assert promises.keep("a", 3.0)
     assert not promises.keep("a", 3.0)
     assert promises.due_s(3.0, 100.0) == 0.0
+
+
+def test_what_is_due_is_the_time_of_those_that_have_not_come_back():
+    promises = Promises()
+    assert [promises.make(number, 0.0, 0.1, now=0.0) for number in range(4)] == [1.0, 1.0, 2.0, 2.0]
+    assert promises.due_s(1.0, until=1.0) == pytest.approx(0.2)
+    assert promises.due_s(1.0, until=2.0) == pytest.approx(0.4)
+    assert promises.keep(0, 1.0)
+    assert promises.due_s(1.0, until=2.0) == pytest.approx(0.3)
+    assert promises.keep(1, 1.0)
+    assert promises.due_s(1.0, until=1.0) == 0.0
 
 
 def test_room_is_kept_for_a_while_and_then_given_away():

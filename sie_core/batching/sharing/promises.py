@@ -27,6 +27,8 @@ class _Step:
     booked_s: float = 0.0
     # What is kept free for whom: the seconds of each request that has not come back yet.
     awaited: list[tuple[Hashable, float]] = field(default_factory=list)
+    # Their sum: every request with a deadline asks for it, and hundreds may be awaited.
+    awaited_s: float = 0.0
 
 
 class Promises:
@@ -52,6 +54,7 @@ class Promises:
         if wait < FARTHEST_S:
             first = step = int((now + wait) / STEP_S)
             self._steps[first].awaited.append((token, seconds))
+            self._steps[first].awaited_s += seconds
             insort(self._by_token.setdefault(token, []), first)  # a later promise may be for an earlier time
             while seconds > 0:
                 self._steps[step].booked_s += min(seconds, STEP_S)
@@ -67,7 +70,9 @@ class Promises:
         if not mine or mine[0] * STEP_S > now + _EARLY_S:
             return False
         step = self._steps[self._forget(token)]
-        step.awaited.remove(next(each for each in step.awaited if each[0] == token))
+        awaited = next(each for each in step.awaited if each[0] == token)
+        step.awaited.remove(awaited)
+        step.awaited_s = step.awaited_s - awaited[1] if step.awaited else 0.0  # rounding does not add up
         self._kept = _MEMORY * self._kept + 1 - _MEMORY
         return True
 
@@ -75,7 +80,7 @@ class Promises:
         """Return the seconds of the device to keep free for who is to come back by `until`."""
         self._lapse(now)
         last = until / STEP_S
-        return self._kept * sum(each[1] for step in self._steps if step <= last for each in self._steps[step].awaited)
+        return self._kept * sum(each.awaited_s for step, each in self._steps.items() if step <= last)
 
     def _fits(self, step: int, seconds: float) -> bool:
         booked = self._steps[step].booked_s if step in self._steps else 0.0
