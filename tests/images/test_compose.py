@@ -76,6 +76,19 @@ def test_the_example_names_every_variable_of_the_files_with_its_default() -> Non
             assert re.search(rf"^# {name}=", example, re.MULTILINE), name
 
 
+def test_who_is_at_the_broker_runs_from_an_image_with_its_plugin() -> None:
+    folders = {"sie-gateway": ROOT / "images", "sie-server": ROOT / "bundles"}
+    found = services("compose.cluster.yaml")
+    at_broker = {name for name, service in found.items() if "SIE_NATS_URL" in service.get("environment", {})}
+    assert at_broker == {"config", "gateway-1", "gateway-2", "sidecar-1", "sidecar-2"}
+    for name in at_broker:
+        image = OURS.fullmatch(found[name]["image"])
+        assert image, name
+        bundle = image[2].rpartition("-")[2] or "gateway"
+        stated = yaml.safe_load((folders[image[1]] / bundle / "bundle.yaml").read_text())["plugins"]
+        assert "nats" in stated, name
+
+
 def test_both_halves_of_a_worker_meet_at_one_socket_of_their_own() -> None:
     found = services("compose.cluster.yaml")
     for number in ("1", "2"):

@@ -174,3 +174,18 @@ def test_baked_weights_are_fetched_beforehand_at_their_pin(
     snapshot = weights / "models--org--m" / "snapshots" / COMMIT
     assert (snapshot / "model.safetensors").is_file()
     assert LocalTier(weights, "baked").fetch(WeightRequest("org/m", COMMIT)) == snapshot
+
+
+def test_weights_that_a_config_pins_otherwise_are_not_baked(
+    acme: Path, build: Build, hub: FakeHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "m.yaml").write_text(f"sie_id: org/m\nhf_id: org/m\nhf_revision: '{COMMIT}'\n")
+    variables = {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "SIE_HF_FALLBACK": "true"}
+    for name, value in {**variables, "SIE_MODELS_DIR": str(tmp_path / "models")}.items():
+        monkeypatch.setenv(name, value)
+    pin = "b" * 40
+    (acme / "bundle.yaml").write_text(BUNDLE + f"models: [{{id: org/m, bake: true, revision: '{pin}'}}]\n")
+    done = build(acme, "--context", tmp_path / "context")
+    assert done.exit_code == 1, done.output
+    assert f"org/m: the bundle pins {pin}, and what was fetched is {COMMIT}" in done.output

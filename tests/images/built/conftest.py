@@ -61,7 +61,8 @@ def default_locks(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     if os.environ.get("SIE_TEST_IMAGES") != "all":
         pytest.skip("the image of `default` takes minutes: `make images` builds and runs it")
     folder = tmp_path_factory.mktemp("default-locks")
-    asked = ["torch==2.13.0+cpu", "sie-pytorch[minilm]", "sie-cpu", "sie-sentence-transformers", "sie-objectstore"]
+    asked = ["torch==2.13.0+cpu", "sie-pytorch[minilm]", "sie-cpu", "sie-sentence-transformers"]
+    asked += ["sie-objectstore", "sie-nats"]
     tools.make_lock("default", asked, folder, wheels)
     return folder
 
