@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -277,9 +277,9 @@ async def test_a_slice_that_names_another_model_or_a_foreign_inbox_is_refused(he
     assert (await held.ask("that the model is pulled")).status_code == 200
     for number, bad in enumerate(
         (
-            encode_work(replace(good, model="test/other"), b"\x80", [b"\x80"]),
-            encode_work(replace(good, reply="sie.cancel._default"), b"\x80", [b"\x80"]),
-            encode_work(replace(good, reply=f"{inbox.subject}.*"), b"\x80", [b"\x80"]),
+            encode_work(good._replace(model="test/other"), b"\x80", [b"\x80"]),
+            encode_work(good._replace(reply="sie.cancel._default"), b"\x80", [b"\x80"]),
+            encode_work(good._replace(reply=f"{inbox.subject}.*"), b"\x80", [b"\x80"]),
             b"no frame",
             encode_work(good, b"\x80", [b"\x80"])[:-1],
         )

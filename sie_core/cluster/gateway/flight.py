@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from sie_core.cluster.gateway.slicing import Packed, cut
@@ -194,7 +194,7 @@ class Flight:
             told = f"{MOST_ATTEMPTS} attempts at this request were lost, or met another config of its model; retry."
             self.fail(InferenceError("QUEUE_UNAVAILABLE", told))
             return
-        part.head = replace(part.head, attempt=part.head.attempt + 1, alone=part.head.alone or alone)
+        part.head = part.head._replace(attempt=part.head.attempt + 1, alone=part.head.alone or alone)
         part.sequence = part.missed_at = None
         self._to_send.append(part)
         self._awaken()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sie_core.cluster.messages.frames import LARGE_BYTES
 from sie_core.cluster.messages.requests import media_bytes, pack_large_items, pack_small_items
@@ -13,8 +13,7 @@ from sie_core.cluster.subjects import ANY_PROFILE, DEFAULT_RESOURCE_POOL
 from sie_core.contracts import Item
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
+class Packed(NamedTuple):
     """A request as bytes; see `sie_core.cluster.messages.requests`."""
 
     model: str

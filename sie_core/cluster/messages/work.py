@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import fields
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from operator import attrgetter
-from typing import Any, Literal, TypeVar, cast, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
 
 import msgpack
 
@@ -42,8 +42,7 @@ BATCH_BYTES_A_COST = 4
 _TOKEN = re.compile(r"[*>\s]")
 
 
-@dataclass(frozen=True, slots=True)
-class WorkHead:
+class WorkHead(NamedTuple):
     """What a sidecar reads of a slice."""
 
     request_id: str
@@ -92,8 +91,7 @@ class WorkHead:
         return f"{self.reply}.{self.slice}.{self.attempt}"
 
 
-@dataclass(frozen=True, slots=True)
-class ResultHead:
+class ResultHead(NamedTuple):
     """What a gateway reads of a result before it takes the items."""
 
     request_id: str
@@ -151,12 +149,18 @@ _TYPES: Mapping[type, Mapping[str, tuple[type, ...]]] = {
 }
 """The types of a head's fields on the wire."""
 _NUMBERS = (int, float)
-_NAMES = {kind: tuple(each.name for each in fields(kind)) for kind in (WorkHead, ResultHead, Timing, Usage)}
-_DEFAULTS = {kind: tuple(each.default for each in fields(kind)) for kind in (WorkHead, ResultHead)}
-_VALUES = {kind: attrgetter(*names) for kind, names in _NAMES.items()}
-_REQUIRED = {
-    kind: frozenset(each.name for each in fields(kind) if each.default is MISSING) for kind in (WorkHead, ResultHead)
+_MISSING: Any = object()
+_DEFAULTS: Mapping[type, tuple[Any, ...]] = {
+    kind: tuple(kind._field_defaults.get(name, _MISSING) for name in kind._fields) for kind in (WorkHead, ResultHead)
 }
+_PLACES: Mapping[type, Mapping[str, tuple[int, tuple[type, ...]]]] = {
+    kind: {name: (place, _TYPES[kind][name]) for place, name in enumerate(kind._fields)}
+    for kind in (WorkHead, ResultHead)
+}
+"""Where a field stands in its head, and its types on the wire."""
+_OPTIONS = ResultHead._fields.index("ignored_options")
+_NAMES = {kind: tuple(each.name for each in fields(kind)) for kind in (Timing, Usage)}
+_VALUES = {kind: attrgetter(*names) for kind, names in _NAMES.items()}
 
 
 def work_key(model: str, operation: WorkOperation, shared: bytes) -> bytes:
@@ -343,24 +347,25 @@ def _parts(section: memoryview, count: int) -> list[bytes]:
 
 def _plain(head: WorkHead | ResultHead) -> dict[str, Any]:
     """Give the fields of a head that are not at their defaults."""
-    kind = type(head)
-    row = zip(_NAMES[kind], _VALUES[kind](head), _DEFAULTS[kind], strict=True)
+    row = zip(head._fields, head, _DEFAULTS[type(head)], strict=True)
     return {name: value for name, value, default in row if value is not default}
 
 
 def _made(kind: type[Head], told: Mapping[str, Any]) -> Head:
     """Make a head of a map; fields that a newer peer knows are passed over, those it lacks are named."""
-    types, given = _TYPES[kind], {}
+    places, row = _PLACES[kind], list(_DEFAULTS[kind])
     for name, value in told.items():
-        if (allowed := types.get(name)) is not None:
+        if (field := places.get(name)) is not None:
+            place, allowed = field
             if type(value) not in allowed:
                 raise FrameError(f"{name!r} of the head is a {type(value).__name__}")
-            given[name] = value
-    if missing := _REQUIRED[kind] - given.keys():
+            row[place] = value
+    if _MISSING in row:
+        missing = [name for name, value in zip(kind._fields, row, strict=True) if value is _MISSING]
         raise FrameError(f"the head lacks {min(missing)!r}")
-    if "ignored_options" in given:
-        given["ignored_options"] = tuple(map(str, given["ignored_options"]))
-    return kind(**given)
+    if kind is ResultHead:
+        row[_OPTIONS] = tuple(map(str, row[_OPTIONS]))
+    return kind._make(row)
 
 
 def _known(kind: type[Timing | Usage], told: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import asyncio
 import random
 import socket
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 import msgpack
@@ -49,8 +48,10 @@ ANYTHING = st.recursive(
     SCALARS, lambda child: st.lists(child, max_size=3) | st.dictionaries(st.text(max_size=5), child), max_leaves=6
 )
 HEADS = st.one_of(
-    st.dictionaries(st.sampled_from(sorted(asdict(HEAD))), ANYTHING).map(lambda changed: asdict(HEAD) | changed),
-    st.dictionaries(st.sampled_from(sorted(asdict(RESULT))), ANYTHING).map(lambda changed: asdict(RESULT) | changed),
+    st.dictionaries(st.sampled_from(sorted(HEAD._asdict())), ANYTHING).map(lambda changed: HEAD._asdict() | changed),
+    st.dictionaries(st.sampled_from(sorted(RESULT._asdict())), ANYTHING).map(
+        lambda changed: RESULT._asdict() | changed
+    ),
     st.dictionaries(st.text(max_size=9), ANYTHING),
 )
 GOOD = (

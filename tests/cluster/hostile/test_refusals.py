@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +94,7 @@ async def still_well(cluster: Cluster) -> None:
 async def test_a_sidecar_refuses_slices_by_their_heads(cluster: Cluster, box: Box) -> None:
     """Of another model, for foreign, wildcard or malformed inboxes, of another version, cut short, or bombs."""
     holder = Holder(cluster.transport, 1 << 20)
-    another = encode_work(replace(box.head, request_id="other", reply=f"{box.inbox}.x"), SHARED, [ITEM])
+    another = encode_work(box.head._replace(request_id="other", reply=f"{box.inbox}.x"), SHARED, [ITEM])
     other = await holder.offer(another)
     right = encode_work(box.head, SHARED, [ITEM])
 
@@ -144,7 +144,7 @@ async def test_a_worker_answers_bombs_in_a_slice_by_type(cluster: Cluster, box: 
         encode_work(head, SHARED, [b"\x90"]),
         encode(read_head(encode_work(head, SHARED, [ITEM])), (SHARED, b"", ENDLESS)),
         encode(read_head(encode_work(head, SHARED, [ITEM])), (SHARED, b"", JOINED + b"\x00")),
-        *(encode_work(replace(head, operation=operation), SHARED, [ITEM]) for operation in ("tokenize", "decode")),
+        *(encode_work(head._replace(operation=operation), SHARED, [ITEM]) for operation in ("tokenize", "decode")),
     ]
     await publish(cluster, bad)
     for _ in bad:
@@ -162,18 +162,18 @@ UNREADABLE: dict[str, Callable[[str], bytes]] = {
     "cut short": lambda _: encode_result(RESULT, [ITEM])[:-1],
     "deep": lambda _: raw(DEEP, JOINED),
     "endless": lambda _: raw(msgpack.packb({"request_id": "r", "slice": 0, "attempt": 1, "items": 1}), ENDLESS),
-    "times that are texts": lambda _: encode_result(replace(RESULT, timing={"total_ms": "soon"}), [ITEM]),
-    "counts below nothing": lambda _: encode_result(replace(RESULT, usage={"input_tokens": -5}), [ITEM]),
-    "a header in a name": lambda _: encode_result(replace(RESULT, lora="x\r\nSet-Cookie: a=b"), [ITEM]),
+    "times that are texts": lambda _: encode_result(RESULT._replace(timing={"total_ms": "soon"}), [ITEM]),
+    "counts below nothing": lambda _: encode_result(RESULT._replace(usage={"input_tokens": -5}), [ITEM]),
+    "a header in a name": lambda _: encode_result(RESULT._replace(lora="x\r\nSet-Cookie: a=b"), [ITEM]),
     "an offer elsewhere": lambda _: encode({"offer": {"subject": "sie.cancel._default", "bytes": 5}}),
     "an offer of everything": lambda reply: encode({"offer": {"subject": f"{reply}.x", "bytes": 1 << 50}}),
     "an offer by path": lambda reply: encode({"offer": {"subject": f"{reply}.x", "bytes": 1, "key": "../../etc"}}),
 }
 IGNORED = [
-    encode_result(replace(RESULT, slice=7), [ITEM]),
-    encode_result(replace(RESULT, slice=-1), [ITEM]),
-    encode_result(replace(RESULT, items=2), [ITEM, ITEM]),
-    encode_result(replace(RESULT, items=0)),
+    encode_result(RESULT._replace(slice=7), [ITEM]),
+    encode_result(RESULT._replace(slice=-1), [ITEM]),
+    encode_result(RESULT._replace(items=2), [ITEM, ITEM]),
+    encode_result(RESULT._replace(items=0)),
 ]
 
 
@@ -209,7 +209,7 @@ async def test_an_error_of_a_worker_with_strange_fields_reaches_the_client_in_sh
         await cluster.until(lambda: len(cluster.dispatcher._flights) == 1)
         (reply,) = cluster.dispatcher._flights
         await cluster.transport.send(
-            reply, encode_result(replace(RESULT, items=0, error={"code": "QUEUE_FULL", **strange}))
+            reply, encode_result(RESULT._replace(items=0, error={"code": "QUEUE_FULL", **strange}))
         )
         answered = await asyncio.wait_for(asked, 30)
         assert (answered.status_code, answered.json()["error"]["code"]) == (503, "QUEUE_FULL")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from sie_core.cluster.messages.work import WorkHead
@@ -56,7 +54,7 @@ def test_the_rate_is_that_of_a_worker_with_more_than_it_can_run() -> None:
 def test_work_that_waits_for_a_load_or_is_handed_back_is_no_part_of_the_rate() -> None:
     clock = Clock()
     load = Load(50, 1000, lambda: None, clock)
-    cold = replace(HEAD, model="org/cold", cost=500)
+    cold = HEAD._replace(model="org/cold", cost=500)
     load.take(cold)
     load.waits_for_load(cold, waits=True)
     clock.now += 100.0
