@@ -52,6 +52,8 @@ class Program:
         self._death_signal = death_signal
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
+        self.tried = asyncio.Event()
+        """Set once it was started, or could not be, for the first time."""
 
     @property
     def pid(self) -> int | None:
@@ -90,6 +92,8 @@ class Program:
         except (OSError, subprocess.SubprocessError) as error:
             # This machine may be short of memory or processes just now.
             return f"cannot be started ({error})"
+        finally:
+            self.tried.set()
         if self._stopping.is_set():
             self.signal(signal.SIGTERM)
         try:

@@ -86,9 +86,9 @@ async def _work(sidecar: Sidecar, follower: Follower | None, transport: QueueTra
     if follower is None:
         await sidecar.run()
         return
+    await follower.hear(transport)  # first: a look at a service that is away wants the store with the snapshot
     following = asyncio.create_task(follower.run())
     try:
-        await follower.hear(transport)
         await sidecar.run()
     finally:
         following.cancel()
