@@ -293,6 +293,16 @@ class Settings(BaseSettings):
         4096, ge=1, description="Requests a gateway admits at once; beyond it 503 QUEUE_FULL."
     )
 
+    gateway_health_mode: Literal["nats", "ws"] = Field(
+        "nats",
+        description="What `/health` and `/ws/cluster-status` of a gateway show of workers: `nats`, what they say in "
+        "heartbeats; `ws`, what each says when it is dialled, for diagnosis. Requests go by heartbeats in both.",
+    )
+    gateway_workers: Names = Field(
+        (),
+        description="Comma-separated URLs of workers that a gateway dials with `ws`, as `http://workers:8081`: where "
+        "their probes answer. Each address of a name is a worker, as of a headless service.",
+    )
     gateway_configured_gpus: Names = Field(
         (),
         description="Comma-separated machine profiles that can be scaled up, as `l4, a100-80gb`: clients may ask for "
@@ -431,6 +441,11 @@ class Settings(BaseSettings):
     def _hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return _each_like(value, r"\*|(\*\.)?[a-z0-9_\-]+(\.[a-z0-9_\-]+)*", "`sie.example.com`, without a port")
 
+    @field_validator("gateway_workers")
+    @classmethod
+    def _workers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return _each_like(value, r"https?://[^/\s]+", "`http://worker-1:8081`")
+
     @field_validator("gateway_configured_gpus")
     @classmethod
     def _profiles(cls, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -440,6 +455,7 @@ class Settings(BaseSettings):
         "cors_origins",
         "allowed_hosts",
         "gateway_configured_gpus",
+        "gateway_workers",
         "model_filter",
         "preload_models",
         "pinned_models",

@@ -7,7 +7,7 @@ too.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
@@ -267,7 +267,7 @@ class SIEAsyncClient:
         return await self._run(self._protocol.wait_for_capacity(gpu, settings))
 
     @keywords(WatchSettings)
-    async def watch(self, **settings: Unpack[WatchSettings]) -> AsyncIterator[dict[str, Any]]:
+    async def watch(self, **settings: Unpack[WatchSettings]) -> AsyncGenerator[dict[str, Any], None]:
         """Watch a server or a cluster: yield what it says of itself, five times a second or once, until it ends.
 
         Leave the loop, or close what this returns, to stop.

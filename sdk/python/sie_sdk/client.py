@@ -7,7 +7,7 @@ too.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
@@ -393,7 +393,7 @@ class SIEClient:
         return self._run(self._protocol.wait_for_capacity(gpu, settings))
 
     @keywords(WatchSettings)
-    def watch(self, **settings: Unpack[WatchSettings]) -> Iterator[dict[str, Any]]:
+    def watch(self, **settings: Unpack[WatchSettings]) -> Generator[dict[str, Any], None, None]:
         """Watch a server or a cluster: yield what it says of itself, five times a second or once, until it ends.
 
         Leave the loop, or close what this returns, to stop.

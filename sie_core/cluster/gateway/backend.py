@@ -24,7 +24,8 @@ from sie_core.cluster.gateway.facts.keeping import KnownFacts
 from sie_core.cluster.gateway.flight import MOST_QUEUED, Flight
 from sie_core.cluster.gateway.pools.keeping import PoolKeeper, is_leased
 from sie_core.cluster.gateway.routing import ANY_WORKERS, NO_CATALOG, Destination, Router
-from sie_core.cluster.gateway.sight import held_models, worker_info
+from sie_core.cluster.gateway.sight.dialled import DialledWorkers
+from sie_core.cluster.gateway.sight.heard import held_models, worker_info
 from sie_core.cluster.gateway.slicing import Packed, pack_items
 from sie_core.cluster.health.workers import Workers, comes_up
 from sie_core.cluster.messages.frames import size_of
@@ -69,6 +70,7 @@ class QueueBackend:
         follower: Of the config service; None without one.
         places: Requests in flight that the gateway admits.
         pools: The resource pools that requests may name; None: there are none.
+        dialled: Shown in place of the workers that are heard of; None shows those.
     """
 
     def __init__(
@@ -81,9 +83,10 @@ class QueueBackend:
         follower: Follower | None = None,
         places: int = 4096,
         pools: PoolKeeper | None = None,
+        dialled: DialledWorkers | None = None,
     ) -> None:
         self._dispatcher, self._workers, self._plugins, self._timeout_s = dispatcher, workers, plugins, timeout_s
-        self._router, self._follower, self._pools = router, follower, pools
+        self._router, self._follower, self._pools, self._dialled = router, follower, pools, dialled
         self.provisioning = Provisioning(lambda: workers.reports().values(), lambda: dispatcher.connected_at)
         self.admission = Admission(places)
         self.known_facts = KnownFacts(workers, lambda: router.known)
@@ -197,11 +200,15 @@ class QueueBackend:
         return Health(None, unready, tuple(note for note in notes if note))
 
     def workers(self) -> list[WorkerInfo]:
-        """List the workers that were heard of lately."""
+        """List the workers that were heard of lately, or those that are dialled."""
+        if self._dialled is not None:
+            return self._dialled.workers()
         return [worker_info(worker.report) for worker in self._workers]
 
     def held_models(self) -> list[FleetModel]:
         """List the models that some worker has, loads or failed to load."""
+        if self._dialled is not None:
+            return self._dialled.held_models()
         return held_models(worker.report for worker in self._workers)
 
     def configured_gpus(self) -> list[str]:

@@ -7,7 +7,7 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from sie_core.cluster.gateway.sight import STANDINGS, Standing, standing_of
+from sie_core.cluster.gateway.sight.heard import STANDINGS, Standing, standing_of
 from sie_core.cluster.messages.health import WorkerReport
 
 

@@ -29,6 +29,7 @@ from sie_core.cluster.gateway.metrics import GatewayMetrics
 from sie_core.cluster.gateway.pools.keeping import PoolKeeper
 from sie_core.cluster.gateway.pools.leasing import Leasing
 from sie_core.cluster.gateway.routing import Router, own_registry
+from sie_core.cluster.gateway.sight.dialled import dialled_workers
 from sie_core.cluster.health.workers import Workers
 from sie_core.cluster.payloads.store import open_payload_store
 from sie_core.plugins import PluginSet
@@ -54,7 +55,8 @@ def run_gateway(settings: Settings, plugins: PluginSet, on_ready: OnReady = lamb
     Raises:
         ListenError: The address cannot be listened on.
         PluginError: No plugin serves the URL of the broker or of the payload store.
-        SettingsError: There is none, or the models folder cannot be read or is set beside a config service.
+        SettingsError: There is none, the models folder cannot be read or is set beside a config service, or no worker
+            to dial is named.
         QueueError: The broker refuses this user.
     """
     collect_seldom()
@@ -86,8 +88,10 @@ async def _serve(
     keeper = PoolKeeper(
         lambda: dispatcher.transport, workers, lambda event, times: metrics.pool_events.labels(event).inc(times)
     )
-    places = settings.gateway_max_concurrent_requests
-    backend = QueueBackend(dispatcher, workers, plugins, router, settings.gateway_timeout_s, follower, places, keeper)
+    places, dialled = settings.gateway_max_concurrent_requests, dialled_workers(settings)
+    backend = QueueBackend(
+        dispatcher, workers, plugins, router, settings.gateway_timeout_s, follower, places, keeper, dialled
+    )
     gate = Gate(places, MOST_BODIES * settings.max_request_body_bytes, setting="SIE_GATEWAY_MAX_CONCURRENT_REQUESTS")
     metrics.registry.register(
         CapacityNumbers(
@@ -110,6 +114,8 @@ async def _serve(
     beside = [configs, keeper.run(), count_queues(backend.admission, lambda: dispatcher.transport)]
     if store is not None:
         beside.append(store.keep_clean())
+    if dialled is not None:
+        beside.append(dialled.run())
     if follower is not None:
         beside.append(backend.known_facts.run(lambda: dispatcher.transport))
     tasks = [asyncio.create_task(each) for each in beside]

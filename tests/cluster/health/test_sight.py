@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from sie_core.api import create_app
 from sie_core.cluster.gateway.metrics import GatewayMetrics
-from sie_core.cluster.gateway.sight import gpu_of, held_models, standing_of, worker_info
+from sie_core.cluster.gateway.sight.heard import gpu_of, held_models, standing_of, worker_info
 from sie_core.cluster.messages.health import ModelReport, WorkerReport
 from sie_core.settings import Settings
 from tests.cluster.in_process import Cluster, running

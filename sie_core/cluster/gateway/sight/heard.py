@@ -1,19 +1,18 @@
-"""What a gateway shows of the workers that it hears of."""
+"""What a gateway shows of the workers whose heartbeats it hears."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from typing import Literal
 
 from sie_core.api.ops.health import NO_GPU
-from sie_core.cluster.messages.health import ModelReport, WorkerReport
+from sie_core.cluster.gateway.sight.models import fleet_models
+from sie_core.cluster.messages.health import WorkerReport
 from sie_core.cluster.subjects import ANY_PROFILE
-from sie_core.contracts import FleetModel, ModelState, WorkerInfo
+from sie_core.contracts import FleetModel, WorkerInfo
 
 Standing = Literal["ready", "saturated", "draining", "away"]
 STANDINGS: tuple[Standing, ...] = ("ready", "saturated", "draining", "away")
-_ORDER: tuple[ModelState, ...] = ("loaded", "loading", "unloading", "failed")
 
 
 def standing_of(report: WorkerReport) -> Standing:
@@ -56,16 +55,7 @@ def worker_info(report: WorkerReport) -> WorkerInfo:
 
 
 def held_models(reports: Iterable[WorkerReport]) -> list[FleetModel]:
-    """List the models that some worker has, loads or failed to load, each in the best state that one has it in."""
-    told: dict[str, list[tuple[WorkerReport, ModelReport]]] = defaultdict(list)
-    for report in reports:
-        for name, model in report.models.items():
-            told[name].append((report, model))
-    return [_model(name, those) for name, those in sorted(told.items())]
-
-
-def _model(name: str, told: list[tuple[WorkerReport, ModelReport]]) -> FleetModel:
-    state = next(state for state in _ORDER if any(model.state == state for _, model in told))
-    those = [report for report, model in told if model.state == state]
-    gpus = sorted({gpu_of(report) for report in those} - {NO_GPU})
-    return FleetModel(name, state, len(those), gpus, sum(model.held for _, model in told))
+    """List the models that some worker has, loads or failed to load."""
+    return fleet_models(
+        (name, model.state, gpu_of(report), model.held) for report in reports for name, model in report.models.items()
+    )

@@ -1,0 +1,74 @@
+"""A gateway that dials workers shows what each says of itself, and those that do not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from sie_core.cluster.gateway.sight.dialled import DialledWorkers, dialled_workers
+from sie_core.settings import SettingsError, load_settings
+from tests.conftest import run_server
+
+MODEL = "sie-fake/dense"
+BOUND_S = 60.0
+
+
+@contextlib.asynccontextmanager
+async def dialling(*urls: str, token: str | None = None) -> AsyncIterator[DialledWorkers]:
+    dialled = DialledWorkers(urls, token)
+    running = asyncio.create_task(dialled.run())
+    try:
+        yield dialled
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(BOUND_S):
+        while not holds():  # noqa: ASYNC110 - what is shown sets no event
+            await asyncio.sleep(0.05)
+
+
+def closed_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+async def test_each_worker_is_shown_as_it_says_and_those_that_are_away_by_their_address(tmp_path: Path) -> None:
+    env = {"SIE_AUTH_MODE": "token", "SIE_AUTH_TOKEN": "sesame", "SIE_WORKER_ID": "w7", "SIE_MACHINE_PROFILE": "l4"}
+    away = f"http://127.0.0.1:{closed_port()}"
+    with run_server(tmp_path, env, ["--preload", MODEL]) as server:
+        named = server.url.replace("127.0.0.1", "localhost")
+        async with dialling(named, away, token="sesame") as dialled:
+            await until(lambda: any(worker.loaded_models for worker in dialled.workers()))
+            shown = {worker.url: worker for worker in dialled.workers()}
+            one = shown[server.url]
+            assert (one.name, one.healthy, one.gpu, list(one.loaded_models)) == ("w7", True, "l4", [MODEL])
+            assert not shown[away].healthy
+            held = [(model.name, model.state, model.worker_count) for model in dialled.held_models()]
+            assert held == [(MODEL, "loaded", 1)]
+            server.process.kill()
+            await until(lambda: not any(worker.healthy for worker in dialled.workers()))
+            assert dialled.held_models() == []
+
+
+async def test_a_worker_that_refuses_the_token_is_away(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with run_server(tmp_path, {"SIE_AUTH_MODE": "token", "SIE_AUTH_TOKEN": "sesame"}) as server:
+        async with dialling(server.url, token="wrong") as dialled:
+            await until(lambda: "token" in caplog.text)
+            assert [worker.healthy for worker in dialled.workers()] == [False]
+
+
+def test_it_is_refused_without_an_address_to_dial() -> None:
+    assert dialled_workers(load_settings(gateway_workers="http://w1:8081")) is None
+    with pytest.raises(SettingsError, match="SIE_GATEWAY_WORKERS"):
+        dialled_workers(load_settings(gateway_health_mode="ws"))
+    with pytest.raises(SettingsError, match="w1:8081"):
+        load_settings(gateway_health_mode="ws", gateway_workers="w1:8081")
