@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 from sie_core.cluster.pools.assignments import PoolsAway, ReadAssignments
 from sie_core.cluster.pools.changes import assign, create
-from sie_core.cluster.pools.document import KEY, decode_pools, encode_pools
+from sie_core.cluster.pools.document import KEY, LaterVersion, decode_pools, encode_pools
 from sie_core.cluster.pools.pools import Pools
 from sie_core.cluster.pools.reading import StoredPools, pools_reader
 from sie_core.cluster.subjects import POOLS
@@ -31,10 +31,15 @@ def test_pools_are_the_same_once_written_and_read():
     assert decode_pools(encode_pools(Pools())) == Pools()
 
 
-@pytest.mark.parametrize("value", [b"", b"[]", b"7", b'{"version": 2}', b'{"version": 1, "pools": 3}', b"\xff"])
+@pytest.mark.parametrize("value", [b"", b"[]", b"7", b'{"version": 1, "pools": 3}', b"\xff"])
 def test_what_is_no_document_is_refused(value):
     with pytest.raises(ValueError, match="cannot be read"):
         decode_pools(value)
+
+
+def test_a_document_of_another_version_is_told_by_that():
+    with pytest.raises(LaterVersion, match="version 2"):
+        decode_pools(b'{"version": 2}')
 
 
 async def test_a_sidecar_reads_its_pool_from_the_store_and_hears_of_changes():
