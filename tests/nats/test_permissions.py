@@ -151,7 +151,7 @@ async def make_queues(broker: Broker, passwords: dict[str, str]) -> None:
     """Make the queues of the pool, as `sie cluster queues` does."""
     login = {"SIE_NATS_URL": broker.url, "SIE_NATS_USER": "config", "SIE_NATS_PASSWORD": passwords["config"]}
     told = await asyncio.to_thread(CliRunner().invoke, main, ["cluster", "queues"], env=login)
-    assert (told.exit_code, told.output.split()) == (0, [QUEUE, DEAD]), told.output
+    assert (told.exit_code, told.stdout.split()) == (0, [QUEUE, DEAD]), told.output
 
 
 @pytest.mark.parametrize("user", MAY)
