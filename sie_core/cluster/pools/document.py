@@ -15,7 +15,7 @@ MOST_BYTES: Final = 512 << 10
 """Of the value: less than a message of the broker."""
 
 
-class LaterVersion(ValueError):
+class LaterVersion(Exception):
     """A later release wrote the value, and it may say more than this one knows."""
 
 
@@ -37,8 +37,6 @@ def decode_pools(value: bytes) -> Pools:
             raise LaterVersion(f"resource pools are kept in version {told['version']!r:.40}, which is not known here")
         pools = {name: _pool(name, row) for name, row in told["pools"].items()}
         return Pools(pools, {name: _assignment(name, row) for name, row in told["workers"].items()})
-    except LaterVersion:
-        raise
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"what the store says of pools cannot be read: {error}") from None
 

@@ -11,7 +11,7 @@ import orjson
 
 from sie_core.auth import client_token
 from sie_core.cluster.pools.assignments import PoolsAway, ReadPools, no_pools
-from sie_core.cluster.pools.document import KEY, decode_pools
+from sie_core.cluster.pools.document import KEY, LaterVersion, decode_pools
 from sie_core.cluster.pools.pools import Assignment, Pool, Pools
 from sie_core.cluster.subjects import DEFAULT_RESOURCE_POOL, POOLS
 from sie_core.contracts import KeyValue, PoolSpec, PoolWorker, QueueError, QueueTransport
@@ -70,7 +70,7 @@ class StoredPools:
         if entry.value != self._last[0]:
             try:
                 self._last = entry.value, decode_pools(entry.value)
-            except ValueError as error:
+            except (ValueError, LaterVersion) as error:
                 raise PoolsAway(str(error)) from error
         return self._last[1]
 

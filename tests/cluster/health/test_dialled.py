@@ -48,6 +48,7 @@ async def test_each_worker_is_shown_as_it_says_and_those_that_are_away_by_their_
         named = server.url.replace("127.0.0.1", "localhost")
         async with dialling(named, away, token="sesame") as dialled:
             await until(lambda: any(worker.loaded_models for worker in dialled.workers()))
+            assert len(dialled.workers()) == 2, "a name with addresses of both families is one worker"
             shown = {worker.url: worker for worker in dialled.workers()}
             one = shown[server.url]
             assert (one.name, one.healthy, one.gpu, list(one.loaded_models)) == ("w7", True, "l4", [MODEL])

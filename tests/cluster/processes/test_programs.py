@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from sie_core.cluster import processes
@@ -60,3 +63,28 @@ async def test_what_cannot_be_started_now_is_tried_again(tmp_path: Path, monkeyp
             await asyncio.sleep(0.01)
     await program.stop(BOUND_S)
     await running
+
+
+def test_a_worker_without_an_engine_ends_with_its_sidecar_and_says_why(tmp_path: Path) -> None:
+    socket = str(tmp_path / "ipc")
+    env = {"SIE_IPC_SOCKET_PATH": socket, "SIE_DEVICE": "none", "SIE_WORKER_METRICS_PORT": "0"}
+    ended = subprocess.run(
+        [Path(sys.executable).with_name("sie"), "worker", "--port", "0", "--with-sidecar"],
+        env={**os.environ, **env, "SIE_NATS_URL": "nats://127.0.0.1:1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert "SIE_DEVICE=none" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert not [each for each in psutil.process_iter() if _variable(each, "SIE_IPC_SOCKET_PATH") == socket]
+    assert not Path(socket).exists()
+
+
+def _variable(process: psutil.Process, name: str) -> str | None:
+    try:
+        return process.environ().get(name)
+    except psutil.Error:
+        return None

@@ -174,8 +174,6 @@ def _read(entry: Entry | None) -> Pools:
         return Pools()
     try:
         return decode_pools(entry.value)
-    except LaterVersion:
-        raise
     except ValueError as error:
         log.error("resource pools begin anew: %s", error)
         return Pools()

@@ -36,8 +36,8 @@ class DialledWorkers:
     """Watches workers at their addresses. Methods are called on one event loop.
 
     Args:
-        urls: Where their probes answer; each address of a name is a worker, but of an `https` URL, whose certificate is
-            the name's.
+        urls: Where their probes answer; each address of a name is a worker (of its IPv4 addresses, where it has both
+            kinds), but of an `https` URL, whose certificate is the name's.
         token: What they ask for; None where they ask for none.
     """
 
@@ -112,7 +112,7 @@ def dialled_workers(settings: Settings) -> DialledWorkers | None:
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(frozen=True)
 
 
 class _Gpu(_Part):
@@ -180,5 +180,7 @@ async def _addresses(url: str) -> list[str]:
     except OSError as error:
         log.warning("the name of the worker %s cannot be looked up: %s", url, error)
         return [url]
-    hosts = {str(address[4][0]) for address in found}
+    # A worker with an address of each family is one worker.
+    family = min((address[0] for address in found), key=(socket.AF_INET, socket.AF_INET6).index)
+    hosts = {str(address[4][0]) for address in found if address[0] == family}
     return [f"http://{f'[{host}]' if ':' in host else host}:{parts.port or 80}" for host in hosts]
