@@ -101,12 +101,12 @@ def dialled_workers(settings: Settings) -> DialledWorkers | None:
     Raises:
         SettingsError: It asks to dial workers, and none is named.
     """
-    if settings.gateway_health_mode == "nats":
+    if settings.gateway_health_mode != "ws":
         return None
     if not settings.gateway_workers:
         raise SettingsError(
             "SIE_GATEWAY_HEALTH_MODE is 'ws', and SIE_GATEWAY_WORKERS names no worker to dial: set it to URLs, as "
-            "http://worker-1:8081, or the mode to 'nats'."
+            "http://worker-1:8081, or unset the mode."
         )
     return DialledWorkers(settings.gateway_workers, client_token(settings))
 
