@@ -23,7 +23,7 @@ else
 export TORCH_INSTALL := python -m pip install -q torch==$(TORCH_VERSION)
 endif
 
-.PHONY: help serve test check docs bench bench-gpu sanitize wheel-cpu images soak soak-attacks soak-faults clean
+.PHONY: help serve test check environments docs bench bench-gpu sanitize wheel-cpu images soak soak-attacks soak-faults clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
@@ -55,17 +55,29 @@ check: .venv/.kernels ## format, lint, types, import contract
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-# Folders whose tests two workers run side by side, the longest file first. The others start model servers and clusters,
-# or measure times: they run one by one.
-PARALLEL := $(addprefix tests/,verification api batching bundling cache catalog cli concurrency config_service cpu docs flash fuzz gliner \
-  memory objectstore packaging plugins postprocess pytorch queue sdk sentence_transformers stores text)
+# What tests need beside this environment: pip takes one core for it while the checks take the other.
+environments: .venv/.kernels ## the environments of published clients and libraries that tests hold this project against
+	$(BIN)/python -m tests.environments
 
-test: check ## everything: the checks, then every test (TESTS="tests/engine -k drain")
+# Rules that are read off the sources, in seconds: a fault in them shows before the long tests begin.
+RULES := $(addprefix tests/,$(addprefix docs/,test_generated.py test_architecture_page.py test_autoscaling_page.py test_makefile.py) \
+  $(addprefix plugins/,test_broker_names.py test_public_modules.py test_import_closure.py) cli/test_import_closure.py \
+  concurrency/test_loop.py images/test_context.py test_settings.py test_logs.py)
+# Honest clients' waits are measured, and images built: one by one. All else runs two at a time, a file each, long ones first.
+ALONE := tests/soak/attacks tests/images/built
+LONG := $(addprefix tests/,verification soak cluster clients pytorch plugins gliner cpu packaging text engine fuzz nats objectstore \
+  server bench config_service)
+OTHERS := $(filter-out $(LONG) $(RULES) tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)) $(wildcard tests/test_*.py))
+
+test: .venv/.kernels ## everything: the checks, then every test (TESTS="tests/engine -k drain")
 ifdef TESTS
+	$(MAKE) check
 	$(BIN)/python -m pytest $(TESTS)
 else
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(PARALLEL)
-	$(BIN)/python -m pytest $(PARALLEL:%=--ignore=%)
+	$(MAKE) -j 2 check environments
+	$(BIN)/python -m pytest $(RULES)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(RULES) $(ALONE)) $(LONG) $(OTHERS)
+	$(BIN)/python -m pytest $(ALONE)
 endif
 
 docs: .venv/.stamp ## write the tables of the docs from the code

@@ -76,40 +76,63 @@ def _variables() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("SIE_")}
 
 
+CLIENTS = {
+    "sie-sdk": (["sie-sdk==0.10.1"], (3, 12)),
+    "openai": (["openai==3.52.0", "langchain-openai==1.7.3", "tiktoken==0.14.0"], (3, 11)),
+    "other-apis": (
+        [
+            "cohere==7.3.1",
+            "haystack-ai==3.4.0",
+            "huggingface-api-haystack==3.1.0",
+            "huggingface-hub==2.4.0",
+            "llama-index-embeddings-text-embeddings-inference==0.6.0",
+        ],
+        (3, 11),
+    ),
+    "litellm": (["litellm==1.105.0"], (3, 11)),
+    "lancedb": (["lancedb==0.40.0", "openai==3.52.0", "sie-sdk==0.10.1"], (3, 12)),
+}
+"""Environments by name: what pip installs, and the least version of Python."""
+
+
 @pytest.fixture(scope="session")
 def published_sdk() -> ClientEnvironment:
     """The published client of the system whose wire contract this server keeps."""
-    return _environment("sie-sdk", ["sie-sdk==0.10.1"], (3, 12))
+    return client_environment("sie-sdk")
 
 
 @pytest.fixture(scope="session")
 def openai_clients() -> ClientEnvironment:
     """OpenAI's own client, and LangChain's embeddings on top of it."""
-    return _environment("openai", ["openai==3.52.0", "langchain-openai==1.7.3", "tiktoken==0.14.0"], (3, 11))
+    return client_environment("openai")
 
 
 @pytest.fixture(scope="session")
 def other_apis() -> ClientEnvironment:
     """Cohere's own client, and clients of text-embeddings-inference: LlamaIndex, Haystack, the Hub's own."""
-    clients = [
-        "cohere==7.3.1",
-        "haystack-ai==3.4.0",
-        "huggingface-api-haystack==3.1.0",
-        "huggingface-hub==2.4.0",
-        "llama-index-embeddings-text-embeddings-inference==0.6.0",
-    ]
-    return _environment("other-apis", clients, (3, 11))
+    return client_environment("other-apis")
 
 
 @pytest.fixture(scope="session")
 def litellm_client() -> ClientEnvironment:
     """litellm, which speaks to many servers by the name of a provider."""
-    return _environment("litellm", ["litellm==1.105.0"], (3, 11))
+    return client_environment("litellm")
+
+
+@pytest.fixture(scope="session")
+def lancedb_client() -> ClientEnvironment:
+    """LanceDB with what its registry embeds by: OpenAI's client, and the published SDK."""
+    return client_environment("lancedb")
 
 
 @pytest.fixture(scope="session")
 def langchain_js() -> JavaScriptEnvironment:
     """LangChain's client for Cohere, in JavaScript."""
+    return javascript_environment()
+
+
+def javascript_environment() -> JavaScriptEnvironment:
+    """Build the folder of LangChain's client where it is not there, or skip."""
     packages = ["@langchain/cohere@1.0.5", "@langchain/core@1.4.0"]
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
@@ -123,13 +146,9 @@ def langchain_js() -> JavaScriptEnvironment:
     return JavaScriptEnvironment(Path(node), folder)
 
 
-@pytest.fixture(scope="session")
-def lancedb_client() -> ClientEnvironment:
-    """LanceDB with what its registry embeds by: OpenAI's client, and the published SDK."""
-    return _environment("lancedb", ["lancedb==0.40.0", "openai==3.52.0", "sie-sdk==0.10.1"], (3, 12))
-
-
-def _environment(name: str, requirements: list[str], least: tuple[int, int]) -> ClientEnvironment:
+def client_environment(name: str) -> ClientEnvironment:
+    """Build an environment of `CLIENTS` where it is not there, or skip."""
+    requirements, least = CLIENTS[name]
     folder = HOME / name
     with _built(name, (requirements, least)) as missing:
         if missing:

