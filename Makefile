@@ -23,7 +23,7 @@ else
 export TORCH_INSTALL := python -m pip install -q torch==$(TORCH_VERSION)
 endif
 
-.PHONY: help serve test check environments docs bench bench-gpu sanitize wheel-cpu images soak soak-attacks soak-faults clean
+.PHONY: help serve test check environments docs bench bench-gpu bench-load sanitize wheel-cpu images soak soak-attacks soak-faults clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
@@ -88,6 +88,10 @@ bench: .venv/.kernels ## SIE beside what a user would pick instead (ARGS="--quic
 
 bench-gpu: .venv/.stamp ## the same on a GPU, written to docs/performance/gpu.md
 	$(BIN)/python -m tests.bench.gpu $(ARGS)
+
+LOADS := overload floods growth leaving contention names
+bench-load: .venv/.kernels ## a cluster that is overloaded, flooded, grown, changed and lied to (ARGS="floods growth")
+	set -e; for each in $(or $(ARGS),$(LOADS)); do echo "# $$each"; $(BIN)/python -m tests.bench.cluster.load.$$each; done
 
 sanitize: .venv/.kernels ## the compiled kernels under sanitizers, over encoders drawn at random (ARGS="--encoders 1000")
 	$(BIN)/python -m tests.cpu.native $(ARGS)

@@ -58,6 +58,15 @@ def test_keys_beyond_the_most_share_a_few_until_others_are_idle() -> None:
     assert keys.subject(POOL, work("org/20")) == work("org/20")
 
 
+def test_queue_pools_that_clients_invent_are_forgotten_once_they_are_idle() -> None:
+    now = 0.0
+    keys = Keys(clock=lambda: now)
+    for number in range(100):
+        keys.subject(f"invented-{number}", work_subject("org/a", f"invented-{number}", "default"))
+        now += KEY_IDLE_S / 10
+    assert len(keys._given) <= 12
+
+
 def test_what_workers_pull_counts_and_keeps_its_own_subject() -> None:
     pulled = [{work(f"org/{number}") for number in range(6)}, {work(f"org/{number}") for number in range(4, 10)}]
     keys = Keys(lambda: pulled, most=10)

@@ -38,7 +38,11 @@ class Keys:
             pool: The queue pool.
             work: From `work_subject`.
         """
-        given, now = self._given.setdefault(pool, {}), self._clock()
+        now = self._clock()
+        if pool not in self._given:
+            busy = {name: keys for name, keys in self._given.items() if keys and _last(keys) >= now - KEY_IDLE_S}
+            self._given = {**busy, pool: {}}
+        given = self._given[pool]
         if given.pop(work, None) is None and not self._has_room(pool, work, given, now):
             return shared_subject(work)
         given[work] = now
@@ -59,3 +63,7 @@ class Keys:
         if not self._looked[1] or now - self._looked[0] >= LOOK_S:
             self._looked = now, frozenset().union(*self._pulled())
         return self._looked[1]
+
+
+def _last(keys: dict[str, float]) -> float:
+    return next(reversed(keys.values()))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
 from statistics import mean
 
 from sie_core.cluster.placement.keys import NO_LORA, Key, weight
@@ -16,21 +17,19 @@ class Choice:
     Args:
         peers: All workers.
         most_loras: LoRA adapters that a model has at a time.
+        sizes: The bytes of models, by token, as they were told last.
     """
 
-    def __init__(self, peers: Iterable[Peer], most_loras: int) -> None:
-        self._most_loras = most_loras
+    def __init__(self, peers: Iterable[Peer], most_loras: int, sizes: Mapping[str, int]) -> None:
+        self._most_loras, self._sizes = most_loras, sizes
         self._models: dict[str, set[str]] = {}
         self._loras: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         """By worker and model the LoRA adapters that it has, and the buckets that it was chosen for."""
-        self._sizes: defaultdict[str, list[int]] = defaultdict(list)
         self._promised: defaultdict[str, set[str]] = defaultdict(set)
         for peer in peers:
             self._models[peer.name] = {model for model, (_, told) in peer.models.items() if told.state in HAD}
             for model, (_, told) in peer.models.items():
                 self._loras[peer.name, model].update(told.loras)
-                if told.memory_bytes is not None:
-                    self._sizes[model].append(told.memory_bytes)
 
     def promise(self, peer: Peer, key: Key) -> None:
         """Count a key for a worker that was chosen for it, and may not have it yet."""
@@ -76,8 +75,11 @@ class Choice:
         )
 
     def _size(self, model: str) -> int:
-        """Give the bytes of a model; where they are not known yet, those of the models that are known, on average."""
-        if sizes := self._sizes.get(model):
-            return max(sizes)
-        known = [max(each) for each in self._sizes.values() if each]
-        return round(mean(known)) if known else 0
+        """Give the bytes of a model; where they are not known, those of the models that are known, on average."""
+        if model not in self._sizes and self._sizes:
+            return self._mean
+        return self._sizes.get(model, 0)
+
+    @cached_property
+    def _mean(self) -> int:
+        return round(mean(self._sizes.values()))

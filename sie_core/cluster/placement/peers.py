@@ -68,6 +68,11 @@ class Peer:
         _, report = self.models[key.model]
         return next((lora for lora in report.loras if key.is_of(lora)), None)
 
+    def held(self, key: Key) -> int:
+        """Give the slices that it holds of the key; 0 where those are told together with slices of other keys."""
+        told = key.bucket == NO_LORA and key.model in self.models
+        return self.models[key.model][1].held if told else 0
+
     def queued_cost(self, key: Key) -> int:
         """Give the cost of what it holds of the model."""
         return self.models[key.model][1].queued_cost if key.model in self.models else 0

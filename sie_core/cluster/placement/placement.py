@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from sie_core.cluster.messages.wishes import Wish
 from sie_core.cluster.placement.choosing import Choice
@@ -18,7 +19,10 @@ REST_S = 60.0
 Those that are to have the model always go on."""
 AVOIDED_BEATS = 6.0
 """For so many heartbeats a worker that was chosen and does not pull is chosen last."""
-PROMISED_BEATS = 2.0
+PROMISED_BEATS = 1.0
+"""For so many heartbeats the worker that was chosen is taken to be at it: it says so at once."""
+MOST_SIZES = 10_000
+"""Models whose size is remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,8 @@ class Placement:
         """By key who was chosen, and until when that is expected to be heard."""
         self._avoided: dict[tuple[str, str], float] = {}
         self._calm_since: dict[str, float] = {}
+        self._sizes: dict[str, int] = {}
+        """The bytes of models, by token, those told last last; also of models that are loaded nowhere just now."""
 
     def decide(self, now: float, wanted: Iterable[str], peers: Sequence[Peer], still: Collection[str] = ()) -> Decision:
         """Say what this worker does.
@@ -61,8 +67,11 @@ class Placement:
             still: Of the keys those whose work does not move.
         """
         self._forget(now)
-        choice, pulled = Choice(peers, self._most_loras), _pulled(peers)
-        too_many = frozenset().union(*(_too_many(peer, self._most_loras) for peer in peers))
+        self._learn_sizes(peers)
+        choice, pulled = Choice(peers, self._most_loras, self._sizes), _pulled(peers)
+        too_many = frozenset().union(
+            *(_too_many(peer, self._most_loras) for peer in peers), *(_crowded_out(peer, choice) for peer in peers)
+        )
         behind = frozenset[str]().union(*(peer.report.behind for peer in peers))
         pulls: dict[str, int] = {}
         loads: dict[Wish, None] = {}
@@ -138,6 +147,15 @@ class Placement:
             self._chosen[key.subject] = taker.name, now + PROMISED_BEATS * self._beat_s
         return taker
 
+    def _learn_sizes(self, peers: Iterable[Peer]) -> None:
+        sizes = dict[str, int]()
+        for peer in peers:
+            for model, (_, told) in peer.models.items():
+                if told.memory_bytes is not None:
+                    sizes[model] = max(told.memory_bytes, sizes.get(model, 0))
+        kept = {model: size for model, size in self._sizes.items() if model not in sizes} | sizes
+        self._sizes = dict(islice(kept.items(), max(0, len(kept) - MOST_SIZES), None))
+
     def _forget(self, now: float) -> None:
         self._avoided = {each: until for each, until in self._avoided.items() if until > now}
 
@@ -156,6 +174,13 @@ def _too_many(peer: Peer, most_loras: int) -> Iterator[tuple[str, str]]:
         if len(keys) > most_loras:
             for work in sorted(keys, key=lambda work: weight(work, peer.name))[most_loras:]:
                 yield peer.name, work
+
+
+def _crowded_out(peer: Peer, choice: Choice) -> Iterator[tuple[str, str]]:
+    """Name the worker with each key that it pulls and has no room for: it would unload what it needs for another."""
+    for key in filter(None, map(key_of, peer.report.pulled)):
+        if not (key.is_shared or peer.has_model(key) or choice.has_room(key, peer)):
+            yield peer.name, key.subject
 
 
 def _first(key: Key, peers: Iterable[Peer]) -> Peer:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 UNKNOWN_LOAD_S = 5.0
 LEAST_S = 1.0
 """Of an age that counts, however quick a load is."""
+FALLING = 0.75
+"""A backlog that has fallen to so much of itself within the time of a load needs no further copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,9 @@ class Seen:
 class _Backlog:
     pullers: int
     since: float | None = None
-    """When what waits began to be too much."""
+    """When what waits began to be too much, or was last found to fall."""
+    waited: int = 0
+    """The messages that waited then."""
     behind: bool = False
 
 
@@ -39,7 +43,7 @@ class Behind:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Those whose work waits longer than a load takes, and has done so for as long."""
+        """Those whose work waits longer than a load takes, has done so for as long, and does not fall."""
         return tuple(key for key, backlog in self._backlogs.items() if backlog.behind)
 
     def look(self, now: float, passed_s: float, seen: dict[str, Seen]) -> None:
@@ -62,8 +66,10 @@ def _look(backlog: _Backlog, now: float, passed_s: float, seen: Seen) -> None:
         # Another copy is given time to help before a third is asked for.
         backlog.pullers, backlog.since, backlog.behind = seen.pullers, None, False
     elif wait_s > most_s:
-        backlog.since = now if backlog.since is None else backlog.since
-        backlog.behind = backlog.behind or now - backlog.since >= most_s
+        is_new = backlog.since is None
+        if backlog.since is None or now - backlog.since >= most_s:
+            backlog.behind = backlog.behind or not (is_new or seen.waiting <= FALLING * backlog.waited)
+            backlog.since, backlog.waited = now, seen.waiting
 
 
 def _wait_s(seen: Seen, passed_s: float) -> float:

@@ -153,7 +153,7 @@ class Sidecar:
                 self._gateways.listen(),
                 self.assignments.run(),
             )
-            for each in (self.link.run(), self.configs.run(), self.assignments.run(), *beside):
+            for each in (self.link.run(), self.configs.run(), *beside):
                 tasks.create_task(each)
 
     def close(self) -> None:

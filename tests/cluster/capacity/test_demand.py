@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from sie_core.cluster.gateway.capacity.demand import Demand
+from contextlib import suppress
+
+from sie_core.cluster.gateway.capacity.demand import MOST_REMEMBERED, Demand
 from sie_core.cluster.gateway.capacity.lanes import Lane, Lanes
+from sie_core.cluster.gateway.capacity.provisioning import Provisioning
 from sie_core.cluster.messages.health import WorkerReport
+from sie_core.contracts import InferenceError, LoadWait
 
 LANE = Lane("_default", "default", "l4", "default")
 OTHER = LANE._replace(profile="h100")
@@ -41,6 +45,22 @@ def test_a_flood_is_counted_and_takes_no_more_memory() -> None:
         demand.add(LANE)
     assert dict(demand.pending()) == {LANE: 10_000}
     assert len(demand._asked[LANE].steps) <= 11
+
+
+async def test_ten_thousand_pools_that_come_and_go_leave_nothing_behind() -> None:
+    now, workers = [0.0], list[WorkerReport]()
+    provisioning = Provisioning(lambda: workers, lambda: -1e9)
+    demand = provisioning.demand = Demand(lambda: now[0])
+    for number in range(10_000):
+        now[0] += 0.1
+        lane = LANE._replace(resource_pool=f"invented-{number}")
+        with suppress(InferenceError):
+            await provisioning.wait(lane, LoadWait(1e-9), 60.0)
+        if number % 2:
+            demand.served(lane)
+    assert provisioning._come == {}
+    assert provisioning.refused == {("l4", "default"): 10_000}
+    assert max(len(demand._asked), len(demand._took_s)) <= MOST_REMEMBERED
 
 
 def test_clients_come_back_when_a_worker_is_there_if_it_takes_as_long_as_the_last() -> None:

@@ -82,6 +82,17 @@ class Fleet:
             self.workers[name] = self.run(name, "worker", "--with-sidecar", **own)
         until(lambda: set(names) <= self.healthy(), f"workers {names}")
 
+    @contextmanager
+    def another_gateway(self) -> Iterator[str]:
+        """Run one more gateway until the end of the block; give its URL."""
+        process = self.run("gateway2", "gateway", "--port", "0")
+        second = Server(process, self.folder / "gateway2/log")
+        try:
+            yield second.wait_for_log(r"listening on (http://[^\s\"]+)").group(1)
+        finally:
+            process.kill()
+            process.wait()
+
     def end(self, name: str, number: signal.Signals) -> None:
         """Send a worker a signal, and wait until it has ended."""
         process = self.workers.pop(name)
@@ -98,10 +109,11 @@ class Fleet:
         assert self.gateway is not None
         return self.gateway.url
 
-    def ask(self, model: str, text: str = "a text", lora: str | None = None) -> int:
+    def ask(self, model: str, text: str = "a text", lora: str | None = None, pool: str = "default") -> int:
         """Return the status of a request."""
         body = {"items": [{"text": text}], **({"params": {"options": {"lora": lora}}} if lora else {})}
-        return self.client.post(f"{self.url}/v1/encode/{model}", json=body, headers={"Prefer": "wait=30"}).status_code
+        headers = {"Prefer": "wait=30", "X-SIE-Pool": pool}
+        return self.client.post(f"{self.url}/v1/encode/{model}", json=body, headers=headers).status_code
 
     def events(self, name: str | None = None) -> list[Event]:
         """List what a worker did, or all."""

@@ -86,3 +86,35 @@ def test_workers_that_leave_and_come_under_load_cost_no_request_and_few_loads_bu
         # Two sidecars that heard different heartbeats may both load a model.
         assert sum((running.loads() - before)[model] for model in models) <= 2 * needed
     assert failed == []
+
+
+def test_what_a_pool_pins_stays_loaded_while_eight_models_share_the_memory_of_four(running: Fleet) -> None:
+    kept, others = MODELS[0], MODELS[1:]
+    made = running.client.post(f"{running.url}/v1/pools", json={"name": "kept", "pinned_models": [kept]}).json()
+    (leased,) = (each["name"] for each in made["status"]["assigned_workers"])
+    until(lambda: running.has(leased, kept), "the pinned model")
+    for number in range(2):
+        assert [running.ask(model, f"text {number}", pool="kept") for model in others] == [200] * 7
+    unloaded = [event.model for event in running.events(leased) if event.kind == "unload"]
+    assert len(unloaded) >= 7
+    assert running.has(leased, kept)
+    assert running.client.delete(f"{running.url}/v1/pools/kept").status_code == 200
+    unpinned = [event for event in running.events(leased) if event.kind == "unload" and event.model == kept]
+    assert unpinned == []
+
+
+def test_a_worker_with_more_models_than_it_has_room_for_gives_some_to_one_that_joins(running: Fleet) -> None:
+    def quiet() -> bool:
+        """Whether nothing is loaded while each model runs some times."""
+        loads, events = running.loads().total(), len(running.events())
+        until(lambda: len(running.events()) >= events + 60, "runs")
+        return running.loads().total() == loads
+
+    first, *others = sorted(running.workers)
+    for name in others:
+        running.end(name, signal.SIGTERM)
+    with running.traffic(MODELS) as failed:
+        until(lambda: sum(event.kind == "unload" for event in running.events(first)) > 8, "loads in turns")
+        running.add("relief")
+        until(quiet, "every model loaded somewhere")
+    assert failed == []

@@ -26,6 +26,17 @@ def test_it_stays_so_until_the_work_waits_half_as_long() -> None:
     assert not any(looks(behind, 10, 1, waiting=19, delivered=10))
 
 
+def test_a_backlog_that_falls_needs_no_further_copy_and_one_that_falls_slowly_does() -> None:
+    def told(a_second: int) -> bool:
+        behind = Behind()
+        for now in range(10):
+            behind.look(float(now), 1.0, {"key": Seen(200 - a_second * now, 20, 4.0, 1)})
+        return "key" in behind.keys
+
+    assert not told(15)
+    assert told(1)
+
+
 def test_another_puller_is_given_time_before_a_third_is_asked_for() -> None:
     behind = Behind()
     assert looks(behind, 0, 5, waiting=100, delivered=10)[-1]

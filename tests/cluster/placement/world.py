@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from dataclasses import dataclass, field
+from math import ceil
 from random import Random
 
+from sie_core.cluster.gateway.capacity.admission import MOST_WAIT_S
 from sie_core.cluster.messages.health import ModelReport, WorkerReport
 from sie_core.cluster.placement.peers import ASKED_BEATS, QUIET_BEATS, Peer
 from sie_core.cluster.placement.placement import Placement
+from sie_core.cluster.placement.waiting import Behind, Seen
 from sie_core.cluster.subjects import work_subject
 
 BEAT_S, STEP_S, LOOK_S = 5.0, 1.0, 2.0
@@ -17,6 +21,8 @@ STALE_BEATS = 3
 NEWS_S = 0.1
 SIZE = 100
 """Bytes of a model."""
+SPEED = 4.0
+"""Messages a second of one key that a worker with its model answers."""
 
 
 def work(model: str, lora: str | None = None, *, own: bool = False) -> str:
@@ -36,7 +42,13 @@ class Worker:
     loras: dict[tuple[str, str], None] = field(default_factory=dict)
     """Models and LoRA adapters of them, those used last last."""
     pulled: dict[str, int] = field(default_factory=dict)
-    behind: tuple[str, ...] = ()
+    backlogs: Behind = field(default_factory=Behind)
+    delivered: Counter[str] = field(default_factory=Counter)
+    """By key what it was given since the last look."""
+    held: Counter[str] = field(default_factory=Counter)
+    """By model what it had at work in the last step."""
+    told_behind: tuple[str, ...] = ()
+    """What it says is behind besides what it counts itself."""
     heard: dict[str, tuple[float, WorkerReport]] = field(default_factory=dict)
     told: object = None
     beat_at: float = 0.0
@@ -44,12 +56,19 @@ class Worker:
     """What had been answered of each key at the last look."""
     still: frozenset[str] = frozenset()
 
+    @property
+    def behind(self) -> tuple[str, ...]:
+        return (*self.backlogs.keys, *self.told_behind)
+
     def report(self, now: float) -> WorkerReport:
         states = {name: "loaded" if now >= at else "loading" for name, at in self.models.items()}
         return WorkerReport(
             self.name, "_default", "default", up=True, beat_s=BEAT_S, pulled=dict(self.pulled), behind=self.behind,
             models={
-                name: ModelReport(state, SIZE, loras=tuple(lora for model, lora in self.loras if model == name))
+                name: ModelReport(
+                    state, SIZE, queued_cost=self.held[name],
+                    loras=tuple(lora for model, lora in self.loras if model == name),
+                )
                 for name, state in states.items()
             },
             memory_used_bytes=SIZE * len(self.models), memory_total_bytes=SIZE * self.room,
@@ -80,7 +99,12 @@ class World:
     """The worker and the adapter of each."""
     loads: list[tuple[float, str, str]] = field(default_factory=list)
     needed: int = 0
-    """Loads of an oracle that sees everything: one for each model that is asked for, or lost with its last worker."""
+    """Loads of an oracle that sees everything: as many copies of a model as its demand takes, each once, and once more
+    where it is lost with its worker."""
+    rates: dict[str, float] = field(default_factory=dict)
+    """By key the messages a second that come; those of other keys are one."""
+    waiting: Counter[str] = field(default_factory=Counter)
+    """By key the messages that are not answered."""
     bare_s: dict[str, float] = field(default_factory=dict)
     """How long each key has had nobody who pulls."""
     longest_bare_s: float = 0.0
@@ -89,25 +113,44 @@ class World:
     _counter: int = 0
 
     def join(self, name: str, room: int) -> Worker:
-        worker = self.workers[name] = Worker(name, room, Placement(name, BEAT_S, MOST_LORAS, 1 << 20))
+        wanted = {model: self.wanted(model) for model in self.demand.values()}
+        worker = self.workers[name] = Worker(name, room, Placement(name, BEAT_S, MOST_LORAS, round(SPEED)))
         for other in self.workers.values():  # it asks for heartbeats as it begins
             worker.heard[other.name] = self.now, other.report(self.now)
+        for model, before in wanted.items():
+            self._need(model, before)
         return worker
 
     def kill(self, name: str) -> None:
         lost = self.workers.pop(name).models.keys() & set(self.demand.values())
-        self.needed += sum(not self.has(model) for model in lost)
+        self.needed += sum(self.copies(model) < self.wanted(model) for model in lost)
 
     def ask(self, model: str, lora: str | None = None, *, own: bool = False) -> None:
         key = work(model, lora, own=own)
         if key not in self.demand:
             self.demand[key] = model
-            self.needed += not self.has(model)
+            self.needed += self.copies(model) == 0
         if lora is not None and lora not in self.loras.setdefault(key, []):
             self.loras[key].append(lora)
 
-    def has(self, model: str) -> bool:
-        return any(model in worker.models for worker in self.workers.values())
+    def ask_more(self, model: str, rate: float) -> None:
+        """Have so many messages a second come of a model."""
+        before = self.wanted(model)
+        self.rates[work(model)] = rate
+        self._need(model, before)
+
+    def copies(self, model: str) -> int:
+        return sum(model in worker.models for worker in self.workers.values())
+
+    def pulling(self, key: str) -> int:
+        return sum(key in worker.pulled for worker in self.workers.values())
+
+    def wanted(self, model: str) -> int:
+        """The copies that the demand for a model takes, as far as there are workers."""
+        return min(ceil(self.rates.get(work(model), 1.0) / SPEED), len(self.workers))
+
+    def _need(self, model: str, before: int) -> None:
+        self.needed += max(0, self.wanted(model) - max(before, self.copies(model)))
 
     def run(self, seconds: float) -> None:
         end = self.now + seconds
@@ -135,17 +178,28 @@ class World:
         self._count()
 
     def _serve(self) -> None:
-        """Have one of those that pull a key answer, once it has the model."""
+        """Have those that pull a key answer, once they have the model; of few messages not each of them gets one."""
+        for worker in self.workers.values():
+            worker.held.clear()
         for key, model in self.demand.items():
             pulling = [worker for worker in self.workers.values() if key in worker.pulled]
-            if pulling:
-                worker = self.random.choice(pulling)
+            most = round(MOST_WAIT_S * SPEED * max(1, len(pulling)))  # gateways refuse what would wait longer
+            self.waiting[key] = min(most, self.waiting[key] + round(STEP_S * self.rates.get(key, 1.0)))
+            given = min(len(pulling), ceil(self.rates.get(key, 1.0)))
+            for worker in self.random.sample(pulling, given):
                 self._load(worker, model)
                 if worker.models[model] <= self.now:
                     worker.models[model] = worker.models.pop(model)
                     for lora in self.loras.get(key, ()):
                         self._load_lora(worker, model, lora)
-                    self.answered[key] = self.answered.get(key, 0) + 1
+                    self._answer(worker, key)
+
+    def _answer(self, worker: Worker, key: str) -> None:
+        count = min(round(STEP_S * SPEED), self.waiting[key])
+        self.waiting[key] -= count
+        worker.delivered[key] += count
+        worker.held[self.demand[key]] += count
+        self.answered[key] = self.answered.get(key, 0) + 1
 
     def _load(self, worker: Worker, model: str) -> None:
         if model in worker.models:
@@ -170,10 +224,22 @@ class World:
             answered = {key: self.answered.get(key, 0) for key in self.demand}
             worker.still = frozenset(key for key, count in answered.items() if worker.seen.get(key) == count)
             worker.seen = answered
+            peers = worker.peers(self.now)
+            seen = {
+                key: Seen(
+                    self.waiting[key], worker.delivered[key], self.load_s,
+                    max(1, sum(key in peer.report.pulled for peer in peers)),
+                )
+                for key, model in self.demand.items()
+                if key in worker.pulled and worker.models.get(model, self.now + 1.0) <= self.now
+            }  # fmt: skip
+            worker.backlogs.look(self.now, LOOK_S, seen)
+            worker.delivered.clear()
 
     def _tell(self, worker: Worker) -> None:
         report = worker.report(self.now)
-        news = report.pulled, report.behind, report.models
+        models = {name: (each.state, each.loras) for name, each in report.models.items()}
+        news = report.pulled, report.behind, models
         if news != worker.told or self.now >= worker.beat_at:
             worker.told, worker.beat_at = news, self.now + BEAT_S
             self._send(report)

@@ -117,6 +117,14 @@ async def test_a_request_finds_a_pool_that_another_gateway_made_and_no_other():
         assert refused.value.code == "POOL_NOT_FOUND"
 
 
+async def test_a_request_finds_a_pool_that_another_gateway_made_just_after_its_own_last_looked():
+    async with fleet("just-made", 2) as cluster:
+        one, other = cluster.keepers
+        await other.change(lambda pools, now: pools)
+        await one.change(made("p", PoolSpec()))
+        assert (await other.leased("p")).name == "p"
+
+
 async def test_ten_thousand_invented_pools_are_looked_up_seldom_and_kept_nowhere():
     async with fleet("invented") as cluster:
         (keeper,), looks = cluster.keepers, 0
@@ -127,10 +135,10 @@ async def test_ten_thousand_invented_pools_are_looked_up_seldom_and_kept_nowhere
             return real(change)
 
         real, keeper.change = keeper.change, counted
-        for number in range(10_000):
-            with suppress(InferenceError):
-                await keeper.leased(f"invented-{number}")
-        assert looks < 1000
+        names = [f"invented-{number}" for number in range(10_000)]
+        refused = await asyncio.gather(*map(keeper.leased, names), return_exceptions=True)
+        assert {isinstance(each, InferenceError) and each.code for each in refused} == {"POOL_NOT_FOUND"}
+        assert looks < 100
         assert keeper.pools == Pools()
 
 

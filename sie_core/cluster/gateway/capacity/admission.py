@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import exp
 
 from sie_core.batching.sharing.promises import Promises
-from sie_core.cluster.gateway.capacity.lanes import Lane
+from sie_core.cluster.gateway.capacity.lanes import Labels, Lane
 from sie_core.cluster.subjects import MOST_OF_POOL, MOST_OF_SUBJECT
 from sie_core.contracts import InferenceError
 
@@ -93,7 +93,7 @@ class Admission:
 
     def __init__(self, places: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._places, self._clock = places, clock
-        self.refused: Counter[Lane] = Counter()
+        self.refused: Counter[Labels] = Counter()
         self._keys: dict[str, Key] = {}
         self._in_flight = 0
         self._of_pools: Counter[str] = Counter()
@@ -176,7 +176,7 @@ class Admission:
         raise self._full(key, wait_s - most_s, f"it would take about {wait_s:.2g} s", now, token)
 
     def _full(self, key: Key, free_s: float, why: str, now: float, token: Callable[[], Hashable]) -> InferenceError:
-        self.refused[key.lane] += 1
+        self.refused[key.lane.labels] += 1
         mean = key.cost / len(key.tickets)
         one_s = key.wait_s(mean)
         after_s = None

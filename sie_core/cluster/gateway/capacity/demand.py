@@ -16,6 +16,8 @@ UNKNOWN_S = 5.0
 """Between two tries of a client, where nobody knows when a worker comes."""
 MOST_S = 15.0
 """The same at most: a worker may come sooner than the last one did."""
+MOST_REMEMBERED = 1024
+"""Lanes of which it is known how long a worker took."""
 _STEP_S = 1.0
 """Requests are counted by this time, so that a flood of them takes no more memory."""
 
@@ -34,11 +36,13 @@ class Demand:
         self._clock = clock
         self._asked: dict[Lane, _Asked] = {}
         self._took_s: dict[Lane, float] = {}
+        """Of the lanes that were served last, as names of resource pools have no end."""
 
     def add(self, lane: Lane) -> None:
         """Count a request."""
         now = self._clock()
-        self._forget(lane, now)
+        for each in tuple(self._asked) if len(self._asked) >= MOST_REMEMBERED else (lane,):
+            self._forget(each, now)
         steps = self._asked.setdefault(lane, _Asked(now)).steps
         if steps and now - steps[-1][0] < _STEP_S:
             steps[-1] = (steps[-1][0], steps[-1][1] + 1)
@@ -49,7 +53,10 @@ class Demand:
         """Take it that a worker has come."""
         asked = self._asked.pop(lane, None)
         if asked is not None:
+            self._took_s.pop(lane, None)
             self._took_s[lane] = self._clock() - asked.began
+            if len(self._took_s) > MOST_REMEMBERED:
+                del self._took_s[next(iter(self._took_s))]
 
     def pending(self) -> Iterator[tuple[Lane, int]]:
         """Yield the lanes that are asked for, and the requests of each."""

@@ -16,6 +16,10 @@ LOOK_S = 1.0
 """Between two looks for workers that are not heard any more."""
 
 
+Labels = tuple[str, str]
+"""Machine profile and bundle: what metrics tell of a lane, as clients may invent names of resource pools."""
+
+
 class Lane(NamedTuple):
     """The work that the same workers take, whatever its model."""
 
@@ -24,6 +28,11 @@ class Lane(NamedTuple):
     resource_pool: str
     profile: str
     bundle: str
+
+    @property
+    def labels(self) -> Labels:
+        """What metrics tell of it."""
+        return self.profile, self.bundle
 
 
 class Lanes:

@@ -14,13 +14,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from sie_core.cluster.gateway.capacity.admission import Admission
-from sie_core.cluster.gateway.capacity.lanes import Lane
+from sie_core.cluster.gateway.capacity.lanes import Labels, Lane
 from sie_core.cluster.gateway.capacity.provisioning import Provisioning
 from sie_core.cluster.messages.health import WorkerReport
 from sie_core.cluster.subjects import ANY_PROFILE
 
-Labels = tuple[str, str]
-"""Machine profile and bundle."""
 Refusal = tuple[str, str, str]
 """Machine profile, bundle and reason."""
 MOST_SERIES = 1024
@@ -102,7 +100,7 @@ class CapacityNumbers(Collector):
     def _responses(self) -> CounterMetricFamily:
         name = "provisioning_responses"
         family = CounterMetricFamily(f"sie_gateway_{name}", ABOUT[name], labels=_LABELS)
-        counts = _by_labels((lane, float(count)) for lane, count in self._provisioning.refused.items())
+        counts = self._provisioning.refused
         self._see(counts)
         for labels in sorted(self._seen):
             family.add_metric(labels, counts.get(labels, 0.0))
@@ -111,8 +109,7 @@ class CapacityNumbers(Collector):
     def _rejected(self) -> CounterMetricFamily:
         name = "rejected_requests"
         family = CounterMetricFamily(f"sie_gateway_{name}", ABOUT[name], labels=(*_LABELS, "reason"))
-        for reason, refused in (("provisioning", self._provisioning.refused), ("queue_full", self._admission.refused)):
-            counts = _by_labels((lane, float(count)) for lane, count in refused.items())
+        for reason, counts in (("provisioning", self._provisioning.refused), ("queue_full", self._admission.refused)):
             self._see(counts)
             for labels in sorted(self._seen):
                 family.add_metric((*labels, reason), counts.get(labels, 0.0))
@@ -126,6 +123,6 @@ def _by_labels(
 ) -> dict[Labels, float]:
     joined: dict[Labels, float] = {}
     for lane, value in values:
-        labels = (lane.profile, lane.bundle)
+        labels = lane.labels
         joined[labels] = join(joined[labels], value) if labels in joined else value
     return joined

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from sie_core.cluster.gateway.capacity.demand import Demand
-from sie_core.cluster.gateway.capacity.lanes import Lane, Lanes
+from sie_core.cluster.gateway.capacity.lanes import Labels, Lane, Lanes
 from sie_core.cluster.messages.health import WorkerReport
 from sie_core.cluster.subjects import ANY_PROFILE, DEFAULT_RESOURCE_POOL
 from sie_core.contracts import InferenceError, LoadWait
@@ -29,9 +29,10 @@ class Provisioning:
         self._connected_at = connected_at
         self.demand = Demand()
         self.lanes = Lanes(reports, self._served)
-        self.refused: Counter[Lane] = Counter()
+        self.refused: Counter[Labels] = Counter()
         """The requests that were told to come back."""
-        self._come: dict[Lane, asyncio.Future[None]] = {}
+        self._come: dict[Lane, set[asyncio.Future[None]]] = {}
+        """The requests that wait for each lane."""
 
     async def wait(self, lane: Lane, wait: LoadWait, left_s: float) -> None:
         """Wait for a worker as long as a request may be held.
@@ -56,18 +57,22 @@ class Provisioning:
                 if may_wait:
                     await self._worker(lane, held_s)
         if not self.lanes.workers(lane):
-            self.refused[lane] += 1
+            self.refused[lane.labels] += 1
             raise self._error(lane)
 
     async def _worker(self, lane: Lane, seconds: float) -> None:
-        if lane not in self._come:
-            self._come[lane] = asyncio.get_running_loop().create_future()
-        await asyncio.wait([self._come[lane]], timeout=seconds)
+        come, waiting = asyncio.get_running_loop().create_future(), self._come.setdefault(lane, set())
+        waiting.add(come)
+        try:
+            await asyncio.wait([come], timeout=seconds)
+        finally:
+            waiting.discard(come)
+            if not waiting and self._come.get(lane) is waiting:
+                del self._come[lane]
 
     def _served(self, lane: Lane) -> None:
         self.demand.served(lane)
-        come = self._come.pop(lane, None)
-        if come is not None:
+        for come in self._come.pop(lane, ()):
             come.set_result(None)
 
     def _error(self, lane: Lane) -> InferenceError:

@@ -50,6 +50,7 @@ class PoolKeeper:
         self._transport, self._workers, self._on_event, self._clock = transport, workers, on_event, clock
         self._store: tuple[QueueTransport, KeyValue] | None = None
         self._looked_at = 0.0
+        self._look_to_come: asyncio.Task[None] | None = None
         self.pools = Pools()
         """As last read or written."""
 
@@ -84,11 +85,27 @@ class PoolKeeper:
         Raises:
             InferenceError: `POOL_NOT_FOUND`, `QUEUE_UNAVAILABLE`.
         """
-        if not self._is_there(name) and time.monotonic() >= self._looked_at + SOON_S:
-            await self.change(lambda pools, now: pools)
+        if not self._is_there(name):
+            await self._look_anew()
         if not self._is_there(name):
             raise not_found(name, self.pools.pools)
         return self.pools.pools[name]
+
+    async def _look_anew(self) -> None:
+        """Wait for a look that begins from now on; all who wait share it.
+
+        Raises:
+            InferenceError: `QUEUE_UNAVAILABLE`.
+        """
+        if self._look_to_come is None:
+            self._look_to_come = asyncio.create_task(self._look_soon())
+            self._look_to_come.add_done_callback(lambda look: look.cancelled() or look.exception())
+        await asyncio.shield(self._look_to_come)
+
+    async def _look_soon(self) -> None:
+        await asyncio.sleep(self._looked_at + SOON_S - time.monotonic())
+        self._look_to_come = None
+        await self.change(lambda pools, now: pools)
 
     async def change(self, change: Change) -> Pools:
         """Change the pools; leases that ended are swept and workers assigned with it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from sie_core.cluster.health.workers import Worker, Workers
 from sie_core.cluster.messages.health import WorkerReport
@@ -68,8 +68,9 @@ class Placing:
             _, model = own.models.get(key.model, ("", None))
             if key.is_shared or (model is not None and model.state == "loaded"):
                 load_s = None if model is None else model.load_s
-                given = delivered.get(key.subject, 0)
-                seen[key.subject] = Seen(waiting[key.subject], given, load_s, _pullers(key, peers))
+                given, others = delivered.get(key.subject, 0), _others(key, peers)
+                left = waiting[key.subject] - sum(peer.held(key) for peer in others)
+                seen[key.subject] = Seen(max(0, left), given, load_s, 1 + len(others))
         self._behind.look(self._clock(), passed_s, seen)
 
     def overdue(self) -> list[str]:
@@ -87,5 +88,5 @@ class Placing:
         return (self._clock() - worker.heard) / worker.report.beat_s
 
 
-def _pullers(key: Key, peers: Iterable[Peer]) -> int:
-    return max(1, sum(key.subject in peer.report.pulled for peer in peers))
+def _others(key: Key, peers: Sequence[Peer]) -> Sequence[Peer]:
+    return [peer for peer in peers[1:] if key.subject in peer.report.pulled]

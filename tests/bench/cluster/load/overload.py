@@ -1,4 +1,4 @@
-"""`python -m tests.bench.cluster.overload`: three times what the workers can take, over two gateways, as ratios.
+"""`python -m tests.bench.cluster.load.overload`: three times what the workers can take, over two gateways, as ratios.
 
 Prints goodput over capacity, how fast refusals come, what memory the gateways need, and what is left afterwards.
 """
@@ -59,6 +59,10 @@ class Seen:
             said = f"{status} {code[1].decode()}" if code else status
         now = time.monotonic()
         self.answers.append((said, now - began, now))
+
+    def refused(self) -> int:
+        """Count those that were no success."""
+        return sum(said != "200" for said, _, _ in self.answers)
 
     def rate(self, since: float, until_: float) -> float:
         """Count the answers a second within a time."""

@@ -1,0 +1,97 @@
+"""`python -m tests.bench.cluster.load.floods`: what floods of others, or one bulk request, cost an honest client.
+
+Prints the p95 of its calls beside each attack over that without, of the rounds before and after.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+import time
+from collections.abc import Callable, Coroutine
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.bench.cluster.load.overload import BODY, MODEL, Seen, request
+from tests.cluster.placement.fleet import Fleet, fleet
+from tests.soak.faults.cluster import until
+
+HONEST_MODEL, QUEUED, QUEUE_POOL = "sie-fake/dense", "bench/queued", "batch"
+HONEST = request(HONEST_MODEL, json.dumps({"items": [{"text": "a short text"}]}))
+BULK = request(MODEL, json.dumps({"items": [{"text": "a short text"}] * 16_384}))
+ROUND_S, PAUSE_S, A_SECOND = 12.0, 0.02, 60.0
+CONFIG = f"""\
+sie_id: {QUEUED}
+package_backed: true
+pool: {QUEUE_POOL}
+tasks: {{encode: {{dense: {{dim: 8}}}}}}
+profiles:
+  default:
+    adapter_path: fake
+    adapter_options: {{runtime: {{latency_ms: 20.0, latency_ms_per_cost: 0.1}}}}
+"""
+Attack = Callable[[str, float], Coroutine[Any, Any, None]]
+
+
+async def flood(call: bytes, url: str, end: float) -> None:
+    """Send more calls than the workers that are meant can take."""
+    async with asyncio.TaskGroup() as calls:
+        while time.monotonic() < end:
+            calls.create_task(Seen().ask(url, call))
+            await asyncio.sleep(1 / A_SECOND)
+
+
+async def bulk(url: str, end: float) -> None:
+    """Send one request of 16 384 items."""
+    await Seen().ask(url, BULK)
+
+
+async def p95_ms(url: str, beside: Attack | None = None) -> tuple[float, int]:
+    """Measure the honest client, and count what it was refused."""
+    seen, end = Seen(), time.monotonic() + ROUND_S
+    attack = None if beside is None else asyncio.create_task(beside(url, end))
+    while time.monotonic() < end:
+        await seen.ask(url, HONEST)
+        await asyncio.sleep(PAUSE_S)
+    if attack is not None:
+        await attack
+    return seen.p95_ms(lambda said: said == "200"), sum(said != "200" for said, _, _ in seen.answers)
+
+
+def prepare(running: Fleet) -> None:
+    """Run two workers that all share, one that is leased, and one of another queue pool."""
+    (running.folder / "models/queued.yaml").write_text(CONFIG)
+    running.add("leased", SIE_PRELOAD_MODELS=MODEL)
+    httpx.post(f"{running.url}/v1/pools", json={"name": "leased"}).raise_for_status()
+    until(lambda: httpx.get(f"{running.url}/v1/pools/leased").json()["status"]["state"] == "active", "the pool")
+    running.add("w1", "w2", SIE_PRELOAD_MODELS=f"{MODEL},{HONEST_MODEL}")
+    running.add("batch", SIE_POOL=QUEUE_POOL, SIE_PRELOAD_MODELS=QUEUED)
+
+
+def main() -> None:
+    """Run it."""
+    with tempfile.TemporaryDirectory() as name, fleet(Path(name)) as running:
+        prepare(running)
+        in_pool = request(MODEL, BODY).replace(b"Connection:", b"X-SIE-Pool: leased\r\nConnection:")
+        attacks: dict[str, Attack] = {
+            "a flood of another model": partial(flood, request(MODEL, BODY)),
+            "a flood of a resource pool": partial(flood, in_pool),
+            "a flood of a queue pool": partial(flood, request(QUEUED, BODY)),
+            "a bulk request": bulk,
+        }
+        asyncio.run(p95_ms(running.url))
+        before, _ = asyncio.run(p95_ms(running.url))
+        for name, attack in attacks.items():
+            beside, refused = asyncio.run(p95_ms(running.url, attack))
+            after, _ = asyncio.run(p95_ms(running.url))
+            alone, before = (before + after) / 2, after
+            told = f"{beside / alone:.2f} ({beside:.0f} ms beside, {alone:.0f} ms alone, {refused} refused)"
+            print(f"{name:<30} p95 / alone: {told}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
