@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sie_core.bundling.errors import BundlingError
 from sie_core.catalog.bundles.names import FILE
-from sie_core.catalog.bundles.reading import BundleError, BundleFile
+from sie_core.catalog.bundles.reading import BundleError, BundleFile, shipped_bundles
 from sie_core.catalog.wording import short
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
@@ -26,7 +26,8 @@ plugins:
 # overrides:           # where distributions want what cannot be had together
 #   - {{package: numpy, spec: ">=2", reason: "who wants what, and why the other works all the same", until: 2030-01-31}}
 platforms:
-  cpu: {{}}
+  cpu:
+    base: {base}
 """
 _NO_MODELS = """\
 # models:              # served whatever the plugins claim; pin what the image holds
@@ -44,7 +45,7 @@ def begin_bundle(folder: Path, plugins: Sequence[str], models: Sequence[str], pr
         raise BundlingError(f"{short(name)} is no name of a bundle: letters, digits, _ and -, at most 64")
     if file.exists():
         raise BundlingError(f"{file}: exists already; change it, or name another folder")
-    text = _TEXT.format(name=name, priority=priority, plugins=_entries(plugins), models=_models(models))
+    text = _TEXT.format(name=name, priority=priority, plugins=_entries(plugins), models=_models(models), base=_base())
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
@@ -55,6 +56,13 @@ def begin_bundle(folder: Path, plugins: Sequence[str], models: Sequence[str], pr
         file.unlink()
         raise BundlingError(f"nothing is written, as it would be wrong: {error}") from None
     return file
+
+
+def _base() -> str:
+    """Return the image that the bundles that ship stand on."""
+    stated = BundleFile.read(shipped_bundles() / "default" / FILE).whole.platforms["cpu"].base
+    assert stated is not None
+    return stated
 
 
 def _models(models: Sequence[str]) -> str:

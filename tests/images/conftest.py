@@ -13,6 +13,9 @@ from sie_core.bundling.locks.lock import Lock, LockedPackage, LockedWheel, write
 from sie_core.bundling.locks.wheels import read_wheel, sha256_of
 from sie_core.cli.bundle import command
 from tests.bundling.wheels import make_wheel
+from tests.images.registry import registry
+
+__all__ = ["registry"]
 
 BASE = f"registry.example/python@sha256:{'a' * 64}"
 BUNDLE = f"""

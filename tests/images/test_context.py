@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from sie_core.bundling.images.builders import find_builder
 from sie_core.bundling.images.plan import LARGE, layers_of
 from sie_core.bundling.locks.lock import Lock, LockedPackage, LockedWheel
 from sie_core.cache import LocalTier
@@ -138,6 +139,19 @@ def test_without_a_builder_it_is_said_what_to_install(
     assert "--context" in done.output
 
 
+@pytest.mark.parametrize(("status", "found"), [(0, "docker"), (1, "podman")])
+def test_docker_builds_where_its_daemon_answers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: int, found: str
+) -> None:
+    for name, ends in (("docker", status), ("podman", 0)):
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\nexit {ends}\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_builder().name == found
+    assert find_builder("docker").name == "docker"
+
+
 def test_large_wheels_and_data_have_layers_of_their_own_and_the_app_is_last() -> None:
     sizes = {
         "torch-2.0-cp311-cp311-linux_x86_64.whl": LARGE,
@@ -150,13 +164,19 @@ def test_large_wheels_and_data_have_layers_of_their_own_and_the_app_is_last() ->
         )
         for file, size in sizes.items()
     ]
-    packages.append(LockedPackage("sie-core", "1", LockedWheel("sie_core-1-py3-none-any.whl", LARGE, "0" * 64)))
+    for file, size in {
+        "sie_core-1-py3-none-any.whl": LARGE,
+        "acme-1-py3-none-any.whl": 1,
+        "cuda-1-cp311-cp311-linux_x86_64.whl": LARGE,
+    }.items():
+        name = file.split("-")[0].replace("_", "-")
+        packages.append(LockedPackage(name, "1", LockedWheel(file, size, "0" * 64)))
     dealt = layers_of(Lock("acme", "cpu", "3.11", tuple(packages)))
     assert {name: [each.name for each in part.packages] for name, part in dealt.items()} == {
-        "large": ["torch"],
+        "large": ["torch", "cuda"],
         "data": ["weights"],
         "libraries": ["small"],
-        "plugins": ["sie-core"],
+        "plugins": ["sie-core", "acme"],
     }
     assert list(dealt)[-1] == "plugins"
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from sie_core.bundling.errors import BundlingError, ToolMissing
 
 BUILDERS = ("docker", "podman", "buildah")
+LONGEST_ANSWER_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +75,23 @@ class Builder:
 
 
 def find_builder(name: str | None = None) -> Builder:
-    """Return the builder of that name, or the first that is installed.
+    """Return the builder of that name, or the first that is installed: docker counts where its daemon answers.
 
     Raises:
         ToolMissing: It is not, or none is.
     """
     for each in [name] if name else BUILDERS:
-        if program := shutil.which(each):
+        if (program := shutil.which(each)) and (name or each != "docker" or _answers(program)):
             return Builder(program)
     raise ToolMissing(
         f"{name or 'none of ' + ', '.join(BUILDERS)} is on PATH: install one, or write the context alone with --context"
     )
+
+
+def _answers(docker: str) -> bool:
+    """Whether the daemon of docker answers: its program alone builds nothing, and podman may be there."""
+    try:
+        asked = subprocess.run([docker, "version"], check=False, capture_output=True, timeout=LONGEST_ANSWER_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return asked.returncode == 0

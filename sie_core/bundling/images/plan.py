@@ -9,6 +9,7 @@ from typing import Any
 
 from sie_core.bundling.errors import BundlingError
 from sie_core.bundling.locks.lock import Lock, LockedPackage
+from sie_core.bundling.locks.requirements import OURS
 from sie_core.catalog.bundles.schema import PlatformName, WholeBundle
 
 DATE = 1577836800
@@ -16,7 +17,7 @@ DATE = 1577836800
 LARGE = 40_000_000
 """Bytes of a wheel that is in a layer of the few large ones."""
 LAYERS = ("large", "data", "libraries", "plugins")
-"""Of one environment; the last holds what its maker builds: ours, and plugins of others."""
+"""Of one environment; the last holds what its maker builds: ours, and what is small of a folder, as plugins."""
 OWN_PREFIX = "/opt/sie"
 
 
@@ -78,9 +79,11 @@ def layers_of(lock: Lock) -> dict[str, Lock]:
 
 
 def _layer(package: LockedPackage) -> str:
-    if package.wheel.url is None:
+    large = package.wheel.size >= LARGE
+    # A large wheel of a folder is torch where its registry is out of reach, or weights: no release builds it anew.
+    if package.wheel.url is None and (not large or package.name in OURS):
         return "plugins"
-    if package.wheel.size < LARGE:
+    if not large:
         return "libraries"
     return "data" if package.wheel.file.endswith("-none-any.whl") else "large"
 

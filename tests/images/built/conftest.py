@@ -25,6 +25,8 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.delenv("SOURCE_DATE_EPOCH", raising=False)
         tools.make_base(tmp_path_factory.mktemp("base"))
         yield
+        # The base stays for the next session, and so do the stages' layers, which builders take again.
+        tools.remove_what_was_built()
 
 
 @pytest.fixture(scope="session")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
 
 from sie_core.bundling.images.builders import find_builder
 from sie_core.bundling.images.plan import DATE
+from sie_core.bundling.locks.lock import read_lock
 from tests.images.built.bill import check_bill, leftovers
 from tests.images.built.conftest import build
-from tests.images.built.tools import ROOT, compressed, container, files_of, inspect
+from tests.images.built.tools import ROOT, check_size, compressed, container, files_of, inspect
 
 pytestmark = pytest.mark.timeout(1500)  # base, wheels and image are made on first use
 LARGEST = 120_000_000
@@ -23,7 +25,8 @@ while True:
     except OSError:
         time.sleep(0.1)
 """
-GATEWAY = ["sie-core", "sie-nats", "sie-objectstore", "sie-sdk"]
+PLUGINS = ("sie-core", "sie-nats", "sie-objectstore")
+"""Distributions of what `sie plugins` lists."""
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +34,10 @@ def files(gateway_image: str) -> Path:
     return files_of(gateway_image)[1]
 
 
-def test_it_is_small_and_holds_nothing_but_what_serves(files: Path) -> None:
-    assert compressed(files) <= LARGEST
+def test_it_is_small_and_holds_nothing_but_what_serves(gateway_image: str, files: Path) -> None:
+    size = compressed(files)
+    assert size <= LARGEST
+    check_size("sie-gateway", size, inspect(gateway_image)["Size"])
     assert leftovers(files) == []
     assert not list(files.glob("opt/sie/lib/python3.*/site-packages/torch"))
 
@@ -50,18 +55,33 @@ def test_a_second_build_elsewhere_gives_the_same_digest(
     assert inspect(again)["Digest"] == inspect(gateway_image)["Digest"]
 
 
-def test_commands_run_as_nobody_on_a_root_that_is_read_only(gateway_image: str, tmp_path: Path) -> None:
+def test_commands_run_as_nobody_on_a_root_that_is_read_only(
+    gateway_image: str, gateway_locks: Path, tmp_path: Path
+) -> None:
     log = tmp_path / "log"
     with container(gateway_image, log, command=["--version"]) as one:
         assert one.process.wait(60) == 0
     assert log.read_text().strip() == "sie 1.0.0"
     with container(gateway_image, log, command=["plugins"]) as one:
         assert one.process.wait(60) == 0
-    assert {line.split()[1] for line in log.read_text().splitlines() if not line.startswith(" ")} <= set(GATEWAY)
+    printed = {tuple(line.split()[1:3]) for line in log.read_text().splitlines() if not line.startswith(" ")}
+    locked = {each.name: each.version for each in read_lock(gateway_locks / "pylock.cpu.toml").packages}
+    assert printed == {(name, locked[name]) for name in PLUGINS}
+
+
+def test_its_labels_name_the_version_inside_and_the_bytes_of_the_lock(
+    gateway_image: str, files: Path, gateway_locks: Path
+) -> None:
+    labels = inspect(gateway_image)["Labels"]
+    inside = (files / "opt/sie/share/pylock.cpu.toml").read_bytes()
+    assert inside == (gateway_locks / "pylock.cpu.toml").read_bytes()
+    assert labels["sie.lock.sha256"] == hashlib.sha256(inside).hexdigest()
+    assert labels["org.opencontainers.image.version"] == "1.0.0"
+    assert (labels["sie.bundle"], labels["sie.platform"]) == ("gateway", "cpu")
 
 
 def test_the_config_service_serves_tells_its_health_and_ends_by_sigterm(gateway_image: str, tmp_path: Path) -> None:
-    options = ("--tmpfs", "/cache:mode=1777", "--env", "SIE_CONFIG_STORE_DIR=/cache/store")
+    options = ("--volume", "/cache", "--env", "SIE_CONFIG_STORE_DIR=/cache/store")
     with container(gateway_image, tmp_path / "log", *options, command=["config", "serve"]) as one:
         assert one.python(ASK) == "200"
         assert one.run("/opt/sie/bin/python", "-I", "-S", "/opt/sie/share/health.py") == ""

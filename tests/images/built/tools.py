@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +22,12 @@ from tests.images.conftest import locked
 
 ROOT = Path(__file__).parents[3]
 BASE = "localhost/sie-test-base:bookworm"
+TAGS = ("sie-gateway:test", "sie-gateway:again", "sie-server:test", "sie-server:1.0.0-cpu-acme")
 PACKAGES = "python3-minimal,libpython3-stdlib,libstdc++6,ca-certificates,netbase"
 NEEDED = ("buildah", "podman", "mmdebstrap", "runc", "zstd")
+SIZES: dict[str, tuple[int, int]] = json.loads((Path(__file__).parent / "sizes.json").read_text())
+"""Bytes of images without weights: by zstd, and unpacked, as they were when they were last looked at."""
+GROWTH = 1.05
 CONFINED = ("--user", "10001:10001", "--cap-drop", "all", "--security-opt", "no-new-privileges", "--read-only")
 
 
@@ -37,9 +42,10 @@ def lacking() -> str | None:
     return None
 
 
-def run(*command: str | Path, folder: Path | None = None) -> str:
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=1500, cwd=folder)
-    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stderr[-3000:]}"
+def run(*command: str | Path, folder: Path | None = None, variables: Mapping[str, str] | None = None) -> str:
+    """Run a program to its end and return what it wrote; `variables` are all of its environment."""
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=1500, cwd=folder, env=variables)
+    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout[-1000:]}{done.stderr[-3000:]}"
     return done.stdout.strip()
 
 
@@ -124,10 +130,27 @@ def _runs(name: str) -> bool:
     return subprocess.run(asked, capture_output=True, check=False).stdout.strip() == b"true"
 
 
+_mounted: list[str] = []
+
+
+def remove_what_was_built() -> None:
+    """Remove the containers that were mounted and the images that tests have tagged."""
+    for command in (["buildah", "rm", *_mounted], ["podman", "rmi", "--force", *TAGS]):
+        subprocess.run(command, check=False, capture_output=True)
+
+
 def files_of(image: str) -> tuple[str, Path]:
     """Mount an image; return the container to remove, and where its files are."""
     name = run("buildah", "from", "--pull-never", image)
+    _mounted.append(name)
     return name, Path(run("buildah", "mount", name))
+
+
+def check_size(name: str, compressed: int, unpacked: int) -> None:
+    """Hold an image against its last size: what grows by more than a twentieth is looked at by somebody."""
+    print(f"{name} without weights: {compressed / 1e6:.0f} MB by zstd, {unpacked / 1e6:.0f} MB unpacked")
+    for kind, now, last in zip(("by zstd", "unpacked"), (compressed, unpacked), SIZES[name], strict=True):
+        assert now <= last * GROWTH, f"{name} {kind}: {last} -> {now} bytes: find out why, or write it into sizes.json"
 
 
 def inspect(image: str) -> dict[str, Any]:
@@ -145,3 +168,9 @@ def compressed(folder: Path, *left_out: str) -> int:
     size = sum(len(part) for part in iter(lambda: packed.stdout.read(2**20), b""))  # type: ignore[union-attr]
     assert (tar.wait(), packed.wait()) == (0, 0)
     return size
+
+
+def unpacked(file: Path) -> bytes:
+    """Return a blob of an image without its compression."""
+    content = file.read_bytes()
+    return gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
