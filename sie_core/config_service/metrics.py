@@ -22,6 +22,12 @@ class ConfigMetrics:
         self.publish_failures = Counter(
             "sie_config_publish_failures", "Changes that were not told, or not to all.", registry=self.registry
         )
+        self.bundle_changes = Counter(
+            "sie_config_bundle_changes",
+            "Changes of the folder of bundles, followed or not.",
+            ("result",),
+            registry=self.registry,
+        )
         self._epoch = Gauge("sie_config_epoch", "Epoch of the configs.", registry=self.registry)
         self._models = Gauge(
             "sie_config_models", "Configs, by where they are from.", ("source",), registry=self.registry

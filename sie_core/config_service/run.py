@@ -7,20 +7,23 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 
 from sie_core.api import Browsers, Gate, allowed_hosts, error_response
 from sie_core.catalog import Catalog, build_base, open_folder
 from sie_core.catalog.bundles.placement import Placement
-from sie_core.catalog.bundles.reading import read_bundles, shipped_bundles
+from sie_core.catalog.bundles.reading import Bundle, read_bundles, shipped_bundles
+from sie_core.catalog.bundles.watching import BundlesWatch, stamp_of
 from sie_core.catalog.configs.reading import LARGEST_CONFIG
 from sie_core.catalog.sources.folder import ModelsFolder
 from sie_core.catalog.sources.watcher import CatalogWatch
 from sie_core.cluster.broker import Make, transport_maker
+from sie_core.concurrency.threads import on_thread
 from sie_core.config_service.api.app import PREFIX, create_app
 from sie_core.config_service.api.context import ConfigApi
 from sie_core.config_service.api.tokens import Tokens
@@ -30,7 +33,7 @@ from sie_core.config_service.results import Change
 from sie_core.config_service.service import ConfigService
 from sie_core.plugins import PluginSet
 from sie_core.plugins.object_stores import open_store_or_folder
-from sie_core.serving.draining import Drain
+from sie_core.serving.draining import Drain, end_process
 from sie_core.serving.garbage import collect_seldom
 from sie_core.serving.http_server import HttpServer, run_loop
 from sie_core.serving.listening import address_of, listen, url_of
@@ -46,6 +49,8 @@ MOST_BODIES = 64
 """How many of the largest bodies the requests in flight may hold together."""
 CONNECT_S = 2.0
 """How long a start waits for the broker."""
+STOP_S = 3.0
+"""How long the end waits for the store, after requests in flight had their time."""
 LOOK_S = 0.2
 """Between looks at whether the service leads."""
 
@@ -56,14 +61,42 @@ class ServiceEnded(Exception):
 
 @dataclass(slots=True)
 class _Base:
-    """The configs that the service starts from, and follows in `SIE_MODELS_DIR`."""
+    """The configs and bundles that the service starts from, and follows in `SIE_MODELS_DIR` and `SIE_BUNDLES_DIR`."""
 
     settings: Settings
     plugins: PluginSet
     folder: ModelsFolder
     catalog: Catalog
+    bundles: Path
+    """Their folder."""
+    bundles_stamp: Hashable
+    """Of that folder before `placement` was made of it."""
+    placement: Placement
 
-    def watch(self, service: ConfigService) -> CatalogWatch:
+    @classmethod
+    def read(cls, settings: Settings, plugins: PluginSet) -> _Base:
+        """Read them.
+
+        Raises:
+            SettingsError: They cannot be read.
+        """
+        folder = open_folder(settings, plugins)
+        catalog = build_base(settings, plugins, folder=folder)
+        bundles = settings.bundles_dir or shipped_bundles()
+        stamp = stamp_of(bundles)
+        return cls(settings, plugins, folder, catalog, bundles, stamp, Placement(read_bundles(bundles), plugins))
+
+    def watch_bundles(self, service: ConfigService, metrics: ConfigMetrics) -> BundlesWatch:
+        """Have changed bundles put in force."""
+
+        def replace(bundles: tuple[Bundle, ...]) -> None:
+            service.rebase(placement=Placement(bundles, self.plugins))
+
+        return BundlesWatch(
+            self.bundles, self.bundles_stamp, replace, lambda result: metrics.bundle_changes.labels(result).inc()
+        )
+
+    def watch_models(self, service: ConfigService) -> CatalogWatch:
         """Have a changed folder put in force."""
 
         def rebuild(before: Catalog) -> Catalog:
@@ -95,12 +128,10 @@ def run_config_service(settings: Settings, plugins: PluginSet, on_ready: OnReady
         ServiceEnded: What the store held was damaged meanwhile.
     """
     collect_seldom()
-    folder = open_folder(settings, plugins)
-    base = _Base(settings, plugins, folder, build_base(settings, plugins, folder=folder))
-    placement = Placement(read_bundles(settings.bundles_dir or shipped_bundles()), plugins)
+    base = _Base.read(settings, plugins)
     make = None if settings.nats_url is None else transport_maker(settings, plugins)
     with contextlib.closing(listen(settings.http_host, settings.http_port)) as listener:
-        run_loop(_serve(base, placement, make, listener, on_ready))
+        run_loop(_serve(base, make, listener, on_ready))
 
 
 def service_name() -> str:
@@ -108,9 +139,7 @@ def service_name() -> str:
     return f"{PRODUCER}-{socket.gethostname().partition('.')[0]}-{os.getpid()}"
 
 
-async def _serve(
-    base: _Base, placement: Placement, make: Make | None, listener: socket.socket, on_ready: OnReady
-) -> None:
+async def _serve(base: _Base, make: Make | None, listener: socket.socket, on_ready: OnReady) -> None:
     settings, metrics = base.settings, ConfigMetrics()
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=metrics.registry)
@@ -124,7 +153,7 @@ async def _serve(
 
     service = ConfigService(
         base.catalog,
-        placement,
+        base.placement,
         open_store_or_folder("SIE_CONFIG_STORE_DIR", str(settings.config_store_dir), base.plugins.object_stores),
         owner=service_name(),
         publish=publish,
@@ -146,8 +175,18 @@ async def _serve(
     try:
         await server.serve_on(listener, partial(_run, api, base, partial(on_ready, url_of(listener))))
     finally:
-        await asyncio.to_thread(service.stop)
+        await _stop(service)
         log.info("stopped")
+
+
+async def _stop(service: ConfigService) -> None:
+    """End the service; where its store does not answer, the process ends with what hangs: the lease ends by itself."""
+    try:
+        async with asyncio.timeout(STOP_S):
+            await on_thread("sie-config-stop", service.stop)
+    except TimeoutError:
+        log.error("the config store has not answered for %g s: what was being written is left, whole or not", STOP_S)
+        end_process()
 
 
 async def _run(api: ConfigApi, base: _Base, on_leading: Callable[[], None]) -> None:
@@ -157,8 +196,9 @@ async def _run(api: ConfigApi, base: _Base, on_leading: Callable[[], None]) -> N
         if api.publisher is not None:
             tasks.append(asyncio.ensure_future(api.publisher.run(api.service)))
             await api.publisher.opened(CONNECT_S)  # a start tells of a change that a crash kept from being told
-        await asyncio.to_thread(api.service.start)
-        tasks += map(asyncio.ensure_future, (base.watch(api.service).run(), _lead(api.service, on_leading)))
+        await on_thread("sie-config-start", api.service.start)
+        followed = (base.watch_models(api.service).run(), base.watch_bundles(api.service, api.metrics).run())
+        tasks += map(asyncio.ensure_future, (*followed, _lead(api.service, on_leading)))
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         done.pop().result()
     finally:

@@ -148,11 +148,14 @@ class ConfigService:
         if self.state != "leading":
             raise standby(self.owner, self._name)
 
-    def rebase(self, base: Catalog) -> None:
-        """Serve another base from now on. The epoch stays, because nothing was written; the hashes tell."""
+    def rebase(self, base: Catalog | None = None, placement: Placement | None = None) -> None:
+        """Serve another base or by other bundles from now on; None leaves it as it is.
+
+        The epoch stays, because nothing was written; the hashes tell.
+        """
         with self._writing:
-            self._base = base
-            self._held = hold(base, self._held.state, self._placement, self._held)
+            self._base, self._placement = base or self._base, placement or self._placement
+            self._held = hold(self._base, self._held.state, self._placement, self._held)
 
     def export(self) -> bytes:
         """Return what `GET /v1/configs/export` answers: everything at one epoch, as JSON.

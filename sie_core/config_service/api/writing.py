@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 
@@ -12,8 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sie_core.api.body.negotiation import JSON_TYPE
+from sie_core.api.inference.cancellation import Work
 from sie_core.config_service.api.bodies import idempotency_key, read_bounded
 from sie_core.config_service.api.context import ConfigApi
+from sie_core.config_service.refusals import store_failed
 from sie_core.config_service.results import Answer
 from sie_core.contracts import InferenceError
 
@@ -59,7 +62,7 @@ async def _written(api: ConfigApi, request: Request, write: Callable[[str | None
         key = idempotency_key(request)
         if api.publisher is not None:
             api.publisher.check()
-        answer = await to_thread.run_sync(write, key, limiter=api.writers)
+        answer = await _on_thread(api, partial(write, key))
         result = _result(answer)
     except InferenceError as error:
         result = str(error.details.get("error", error.code.lower()))
@@ -67,6 +70,24 @@ async def _written(api: ConfigApi, request: Request, write: Callable[[str | None
     finally:
         api.metrics.writes.labels(request.method, result).inc()
     return Response(orjson.dumps(answer.body), answer.status, media_type=JSON_TYPE)
+
+
+async def _on_thread(api: ConfigApi, write: Callable[[], Answer]) -> Answer:
+    """Write; the end of a drain does not wait for a store that hangs.
+
+    Raises:
+        InferenceError: What the write raises; `CONFIG_STORE_UNAVAILABLE`: the service stopped before the store
+            answered.
+    """
+    work = Work()
+    api.gate.track(work)
+    try:
+        return await to_thread.run_sync(write, abandon_on_cancel=True, limiter=api.writers)
+    except asyncio.CancelledError:
+        reason = work.reason()
+        raise store_failed() if isinstance(reason, InferenceError) else reason from None
+    finally:
+        api.gate.untrack(work)
 
 
 def _result(answer: Answer) -> str:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from sie_core.catalog.configs.reading import LARGEST_CONFIG
-from tests.config_service.program.conftest import TOKENS
+from tests.config_service.program.conftest import ADMIN, TOKENS
 from tests.conftest import Server
 
 CONFIG = {
@@ -21,7 +21,6 @@ CONFIG = {
     "profiles": {"default": {}, "q": {"extends": "default"}},
 }
 """Served by a bundle that ships."""
-ADMIN = {"Authorization": "bearer the-admin"}
 MODELS = "/v1/configs/models"
 
 

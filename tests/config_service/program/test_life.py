@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -11,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from sie_core.cli import main
+from tests.config_service.crashes.processes import until
 from tests.config_service.program.conftest import config_server
 from tests.config_service.program.test_http import CONFIG, MODELS
 
@@ -38,6 +41,22 @@ def test_a_second_service_takes_over_with_all_that_was_written_and_ends_where_it
             (tmp_path / "store" / "lease").write_text("no lease")
             assert second.wait() == 1
             assert re.search(r"Error: .*is no lease .*backup", second.log())
+
+
+def test_a_write_that_hangs_at_the_store_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    env = {"SIE_CONFIG_STORE_DIR": str(tmp_path / "store"), "SIE_DRAIN_TIMEOUT_S": "0.2"}
+    with config_server(tmp_path / "config", env) as server:
+        lease = tmp_path / "store" / "lease"
+        lease.unlink()
+        os.mkfifo(lease)  # whoever reads it waits for a writer, as on a disk that does not answer
+        with ThreadPoolExecutor() as threads:
+            writing = threads.submit(httpx.post, f"{server.url}{MODELS}", json=CONFIG, timeout=60)
+            until(lambda: any((tmp_path / "store").glob("commits/*")), "the write never begins")
+            server.signal(signal.SIGTERM)
+            assert server.wait() == 0
+            answer = writing.result()
+            assert (answer.status_code, answer.json()["error"]["error"]) == (503, "config_store_unavailable")
+        assert "SIGTERM: 1 requests in flight" in server.log()
 
 
 @pytest.mark.parametrize(
