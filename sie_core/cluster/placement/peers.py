@@ -70,9 +70,11 @@ class Peer:
 
     def held(self, key: Key) -> int:
         """Give the slices that it holds of the key; 0 where those are told together with slices of other keys."""
-        told = key.bucket == NO_LORA and key.model in self.models
-        return self.models[key.model][1].held if told else 0
+        return self.held_of_model(key)[0] if key.bucket == NO_LORA else 0
 
-    def queued_cost(self, key: Key) -> int:
-        """Give the cost of what it holds of the model."""
-        return self.models[key.model][1].queued_cost if key.model in self.models else 0
+    def held_of_model(self, key: Key) -> tuple[int, int]:
+        """Give the slices that it holds of the model, and their cost."""
+        if key.model not in self.models:
+            return 0, 0
+        _, told = self.models[key.model]
+        return told.held, told.queued_cost

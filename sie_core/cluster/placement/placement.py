@@ -44,12 +44,13 @@ class Placement:
         worker: Its name.
         beat_s: Between two heartbeats.
         most_loras: LoRA adapters that a model has at a time.
-        busy_cost: Of the work held of a model, from which on all who have it pull.
+        busy_cost: Of the work held of a model, from which on all who have it pull: a batch has as much at most.
+        busy_slices: The same as a number: short texts make full batches of little cost.
     """
 
-    def __init__(self, worker: str, beat_s: float, most_loras: int, busy_cost: int) -> None:
-        self._worker, self._beat_s = worker, beat_s
-        self._most_loras, self._busy_cost = most_loras, busy_cost
+    def __init__(self, worker: str, beat_s: float, most_loras: int, busy_cost: int, busy_slices: int) -> None:
+        self._worker, self._beat_s, self._most_loras = worker, beat_s, most_loras
+        self._busy_cost, self._busy_slices = busy_cost, busy_slices
         self._chosen: dict[str, tuple[str, float]] = {}
         """By key who was chosen, and until when that is expected to be heard."""
         self._avoided: dict[tuple[str, str], float] = {}
@@ -107,8 +108,9 @@ class Placement:
 
     def _pulls_had(self, key: Key, having: Sequence[Peer], now: float, *, is_behind: bool) -> bool:
         """Whether this worker pulls a key that some have: where it is one of them and there is much to do, or first."""
-        cost = sum(peer.queued_cost(key) for peer in having)
-        if is_behind or cost >= self._busy_cost or any(peer.report.saturated for peer in having):
+        held, cost = (sum(each) for each in zip(*(peer.held_of_model(key) for peer in having), strict=True))
+        is_busy = cost >= self._busy_cost or held >= self._busy_slices
+        if is_behind or is_busy or any(peer.report.saturated for peer in having):
             self._calm_since.pop(key.subject, None)
             is_calm = False
         else:

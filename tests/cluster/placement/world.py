@@ -21,6 +21,8 @@ STALE_BEATS = 3
 NEWS_S = 0.1
 SIZE = 100
 """Bytes of a model."""
+BUSY_COST = 1 << 20
+"""Texts are short: their number alone tells that a worker is busy."""
 SPEED = 4.0
 """Messages a second of one key that a worker with its model answers."""
 
@@ -66,7 +68,7 @@ class Worker:
             self.name, "_default", "default", up=True, beat_s=BEAT_S, pulled=dict(self.pulled), behind=self.behind,
             models={
                 name: ModelReport(
-                    state, SIZE, queued_cost=self.held[name],
+                    state, SIZE, held=self.held[name],
                     loras=tuple(lora for model, lora in self.loras if model == name),
                 )
                 for name, state in states.items()
@@ -114,7 +116,7 @@ class World:
 
     def join(self, name: str, room: int) -> Worker:
         wanted = {model: self.wanted(model) for model in self.demand.values()}
-        worker = self.workers[name] = Worker(name, room, Placement(name, BEAT_S, MOST_LORAS, round(SPEED)))
+        worker = self.workers[name] = Worker(name, room, Placement(name, BEAT_S, MOST_LORAS, BUSY_COST, round(SPEED)))
         for other in self.workers.values():  # it asks for heartbeats as it begins
             worker.heard[other.name] = self.now, other.report(self.now)
         for model, before in wanted.items():

@@ -39,7 +39,8 @@ class Placing:
     ) -> None:
         self._own, self._workers, self._load, self._clock = own, workers, load, clock
         beat_s = settings.health_publish_interval_ms / 1000
-        self._placement = Placement(worker, beat_s, settings.max_loras_per_model, batch_bytes(settings))
+        busy = batch_bytes(settings), settings.batcher_max_batch_requests
+        self._placement = Placement(worker, beat_s, settings.max_loras_per_model, *busy)
         self._behind = Behind()
 
     @property

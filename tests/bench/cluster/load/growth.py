@@ -17,7 +17,8 @@ from tests.bench.cluster.load.overload import Seen, request
 from tests.cluster.placement.fleet import Fleet, fleet
 from tests.soak.faults.cluster import until
 
-HOT, OTHER, LOAD_S, MOST_S = "bench/hot", "bench/other", 2.0, 40.0
+HOT, OTHER, LOAD_S, MOST_S = "bench/hot", "bench/other", 2.0, 100.0
+"""Demand lasts longer than it takes until a copy that has little to do rests."""
 WORKERS = ("w1", "w2", "w3", "w4")
 CLIENTS, PAUSE_S, ROUND_S, REST_S = 160, 0.05, 10.0, 90.0
 """Clients of the hot model: of each batch a worker runs up to 64, so that three workers have as many as they batch."""
@@ -50,8 +51,9 @@ async def honest(url: str, seconds: float) -> float:
     return seen.p95_ms(lambda said: said == "200")
 
 
-async def grow(running: Fleet) -> tuple[list[float], float, float, Seen]:
-    """Keep many clients at the hot model; give when each copy was there, the p95 of the other model, and answers."""
+async def grow(running: Fleet) -> tuple[list[float], float, float, Seen, int]:
+    """Keep many clients at the hot model; give when each copy was there, the p95 of the other model meanwhile and then,
+    the answers, and how many workers run it at last."""
     seen, began, there = Seen(), time.monotonic(), list[float]()
     ended = asyncio.Event()
 
@@ -66,18 +68,25 @@ async def grow(running: Fleet) -> tuple[list[float], float, float, Seen]:
             there.append(time.monotonic() - began)
         await asyncio.sleep(0.2)
     beside = await meanwhile
+    before = {name: len(running.events(name)) for name in running.workers}
     after = await honest(running.url, ROUND_S)
+    at_last = ran_since(running, HOT, before)
     ended.set()
     await asyncio.gather(*clients)
-    return there, beside, after, seen
+    return there, beside, after, seen, at_last
 
 
 def pulling(running: Fleet, model: str) -> int:
-    """Count the workers that ran a model in the last seconds, by their journals."""
+    """Count the workers that run a model for one client."""
     before = {name: len(running.events(name)) for name in running.workers}
     end = time.monotonic() + 3.0
     while time.monotonic() < end:
         running.ask(model)
+    return ran_since(running, model, before)
+
+
+def ran_since(running: Fleet, model: str, before: dict[str, int]) -> int:
+    """Count the workers that ran a model since their journals had so many events."""
     ran = {name for name in running.workers for event in running.events(name)[before[name] :] if event.model == model}
     return len(ran)
 
@@ -91,7 +100,7 @@ def main() -> None:
         until(lambda: httpx.get(f"{running.url}/v1/models/{HOT}").status_code == 200, "the config")
         assert [running.ask(model) for model in (OTHER, HOT)] == [200, 200]
         alone = asyncio.run(honest(running.url, ROUND_S))
-        there, beside, after, seen = asyncio.run(grow(running))
+        there, beside, after, seen, at_last = asyncio.run(grow(running))
         least, rested = 0, time.monotonic()
         while time.monotonic() < rested + REST_S and least != 1:
             least = pulling(running, HOT)
@@ -101,6 +110,7 @@ def main() -> None:
         print(f"calls of the hot model                          {len(seen.answers)}, {seen.refused()} refused")
         print(f"p95 of another model beside / alone             {beside / alone:.2f} ({beside:.0f} / {alone:.0f} ms)")
         print(f"p95 of another model once they are there        {after / alone:.2f} ({after:.0f} ms)")
+        print(f"workers that run it at last                     {at_last}")
         print(f"workers that run it {time.monotonic() - rested:3.0f} s after the demand fell    {least}")
         print(f"loads                                           {dict(loads)}")
 
