@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Container
+from functools import partial
 from typing import Any
 
 from starlette.responses import Response
@@ -24,6 +25,7 @@ from sie_core.serving.bounds import (
 )
 from sie_core.serving.exchanges import PEER, Peer, ReplyTransport
 from sie_core.serving.http_parser import UpgradeIgnoringParser
+from sie_core.serving.refused import AskedAgain
 
 
 class Connection(HttpToolsProtocol):
@@ -32,6 +34,7 @@ class Connection(HttpToolsProtocol):
     Args:
         refusal: Makes the answer to bytes that cannot be read as a request.
         sockets: Paths on which an upgrade to WebSocket is granted; every other `Upgrade` header is ignored.
+        asked_again: Begins the requests of connections whose last one was refused, all of a server's.
         arguments: Of uvicorn.
         options: Of uvicorn.
     """
@@ -41,11 +44,13 @@ class Connection(HttpToolsProtocol):
         *arguments: Any,
         refusal: Callable[[InferenceError], Response],
         sockets: Container[bytes] = (),
+        asked_again: AskedAgain | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*arguments, **options)
         self.parser: UpgradeIgnoringParser | None = UpgradeIgnoringParser(self, self._head_without_upgrade)  # type: ignore[assignment]
-        self._make_refusal = refusal
+        self._make_refusal, self._asked_again = refusal, asked_again or AskedAgain()
+        self._refused = False  # whether the last answer was an error
         self._sockets = sockets
         self._running: RequestResponseCycle | None = None
         """The request that is being answered; `cycle` is the last that arrived."""
@@ -57,7 +62,7 @@ class Connection(HttpToolsProtocol):
         """Bytes of the headers being received, without those of their first packet; None between headers."""
         self._refusal: InferenceError | None = None
         self._head_timer: asyncio.TimerHandle | None = None
-        self._stall_timer: asyncio.TimerHandle | None = None
+        self._stall = _Stall(self.loop)
         self._close_timer: asyncio.TimerHandle | None = None
         self._unread = 0
         """Bytes that came after the last bytes that were read."""
@@ -70,7 +75,8 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timers and abandon the requests of this connection."""
-        self._stop(self._head_timer, self._stall_timer, self._close_timer)
+        self._stall.stop()
+        self._stop(self._head_timer, self._close_timer)
         self.pipeline.clear()
         if self._running is not None:
             _abandon(self._running)
@@ -106,9 +112,8 @@ class Connection(HttpToolsProtocol):
                 super().on_headers_complete()  # stops at the upgrade
             return
         self._head = None
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+        self._stop(self._head_timer)
+        self._head_timer = None
         if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEADERS_BYTES:
             self._refusal = _too_large()
             raise ValueError("headers too large")  # the parser stops, and has `send_400_response` called
@@ -120,6 +125,7 @@ class Connection(HttpToolsProtocol):
         self.flow.crowded = len(self.pipeline) > MAX_PIPELINED
         if self._reply is not None:
             self._reply.flush()
+            self._refused = self._reply.refused
         self._running = self._reply = None
         if self._unreadable and not self.pipeline:
             self._write_refusal()
@@ -127,10 +133,13 @@ class Connection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
-        self._reply = ReplyTransport(self.transport, cycle)
-        cycle.transport = self._reply  # type: ignore[assignment]
+        self._reply = cycle.transport = ReplyTransport(self.transport, cycle)  # type: ignore[assignment]
         cycle.scope[PEER] = Peer(cycle)  # type: ignore[typeddict-unknown-key]
-        super()._start_asgi_task(cycle, app)
+        begin = partial(super()._start_asgi_task, cycle, app)
+        if self._refused and cycle.scope["method"] == "POST":  # probes wait for nobody
+            self._asked_again.begin(cycle, begin)
+        else:
+            begin()
 
     def on_message_complete(self) -> None:
         """Complete the message, unless its head is about to be read again without `Upgrade`."""
@@ -161,7 +170,8 @@ class Connection(HttpToolsProtocol):
         """Hand the connection to uvicorn's WebSocket protocol, imported here because few servers need it."""
         from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
-        self._stop(self._head_timer, self._stall_timer)
+        self._stall.stop()
+        self._stop(self._head_timer)
         self._unset_keepalive_if_required()
         self.ws_protocol_class = WSProtocol
         super().handle_websocket_upgrade()
@@ -220,23 +230,12 @@ class Connection(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """Watch a client that reads its answer more slowly than it is written."""
         super().pause_writing()
-        self._watch(self.transport.get_write_buffer_size())
+        self._stall.watch(self.transport)
 
     def resume_writing(self) -> None:
         """Stop watching: the client reads again."""
-        self._stop(self._stall_timer)
+        self._stall.stop()
         super().resume_writing()
-
-    def _watch(self, waiting: int) -> None:
-        self._stop(self._stall_timer)
-        self._stall_timer = self.loop.call_later(MAX_STALL_S, self._look, waiting)
-
-    def _look(self, before: int) -> None:
-        waiting = self.transport.get_write_buffer_size()
-        if waiting >= before:
-            self.transport.abort()
-        else:
-            self._watch(waiting)
 
     def _headers_overdue(self) -> None:
         self._refuse(InferenceError("DEADLINE_EXCEEDED", f"The headers did not come within {MAX_HEADERS_S} s."))
@@ -249,6 +248,28 @@ class Connection(HttpToolsProtocol):
         for timer in timers:
             if timer is not None:
                 timer.cancel()
+
+
+class _Stall:
+    """Ends the connection of a client that takes nothing of its answer for `MAX_STALL_S` seconds."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._timer: asyncio.TimerHandle | None = None
+
+    def watch(self, transport: asyncio.Transport) -> None:
+        self.stop()
+        self._timer = self._loop.call_later(MAX_STALL_S, self._look, transport, transport.get_write_buffer_size())
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self, transport: asyncio.Transport, before: int) -> None:
+        if transport.get_write_buffer_size() >= before:
+            transport.abort()
+        else:
+            self.watch(transport)
 
 
 class _Flow(FlowControl):

@@ -11,6 +11,9 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 PEER: Final = "sie.peer"
 """The key of a request's scope with its `Peer`, as the API knows it; other servers of the application set none."""
 
+_STATUS: Final = len(b"HTTP/1.1 ")
+"""Where the status stands in a reply."""
+
 
 class Peer:
     """The client of one request.
@@ -36,8 +39,14 @@ class Peer:
         return body
 
     def on_leave(self, call: Callable[[], None] | None) -> None:
-        """Have `call` called when the client leaves, at once where it has; None: nothing any more."""
+        """Have `call` called when the client leaves, at once where it has; None: nothing any more.
+
+        Reading goes on, as only who reads is told: it stops with a large part of a body, and the last part is followed
+        by no call of `receive`.
+        """
         self._on_leave = call
+        if call is not None:
+            self._cycle.flow.resume_reading()
         if call is not None and self._cycle.disconnected:
             call()
 
@@ -57,10 +66,12 @@ class ReplyTransport:
         cycle: The request that is answered.
     """
 
-    __slots__ = ("_cycle", "_head", "_transport")
+    __slots__ = ("_cycle", "_head", "_transport", "refused")
 
     def __init__(self, transport: asyncio.Transport, cycle: RequestResponseCycle) -> None:
         self._transport, self._cycle = transport, cycle
+        self.refused = False
+        """Whether its status is an error."""
         self._head: bytes | None = None
         """The head that waits; empty once it has left."""
 
@@ -68,6 +79,7 @@ class ReplyTransport:
         """Write what belongs to the reply, or `100 Continue` before it."""
         if self._head is None and self._cycle.response_started:
             self._head = data
+            self.refused = data[_STATUS] >= ord("4")
         elif self._head:
             self._head, head = b"", self._head
             self._transport.writelines((head, data))

@@ -17,6 +17,7 @@ from sie_core.contracts import InferenceError
 from sie_core.serving.bounds import CLOSE_S, KEEP_ALIVE_S, MAX_MESSAGE_BYTES
 from sie_core.serving.connections import Connection
 from sie_core.serving.listening import BACKLOG
+from sie_core.serving.refused import AskedAgain
 
 DATE_S = 1.0
 """How old the date of a reply may be."""
@@ -43,7 +44,7 @@ class HttpServer(uvicorn.Server):
     ) -> None:
         config = uvicorn.Config(
             app,
-            http=partial(Connection, refusal=refusal, sockets=sockets),  # type: ignore[arg-type]
+            http=partial(Connection, refusal=refusal, asked_again=AskedAgain(), sockets=sockets),  # type: ignore[arg-type]
             ws="none",
             ws_max_size=MAX_MESSAGE_BYTES,
             lifespan="off",

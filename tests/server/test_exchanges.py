@@ -13,6 +13,7 @@ from sie_core.api import error_response
 from sie_core.api.request import PEER, RequestHeaders
 from sie_core.serving import exchanges
 from sie_core.serving.connections import Connection
+from sie_core.serving.refused import AskedAgain
 
 from .test_connections import BOUND_S
 
@@ -47,11 +48,12 @@ class Transport(asyncio.Transport):
         pass
 
 
-def connected(app: Any) -> tuple[Connection, Transport]:
+def connected(app: Any, transport: Transport | None = None, **options: Any) -> tuple[Connection, Transport]:
     """Connect a client to an application."""
     config = uvicorn.Config(app, lifespan="off", log_config=None)
     refusal = partial(error_response, scope={"path": "/v1/"})
-    connection, transport = Connection(config, ServerState(), {}, refusal=refusal), Transport()
+    transport = transport or Transport()
+    connection = Connection(config, ServerState(), {}, refusal=refusal, **options)
     connection.connection_made(transport)
     return connection, transport
 
@@ -169,6 +171,81 @@ async def test_a_request_is_told_once_that_its_client_leaves() -> None:
     connection.data_received(request())
     await answered(connection)
     assert told == ["left", "at once"]
+
+
+class Insisting(Transport):
+    """A client that asks the same again as soon as it has its answer."""
+
+    again = b""
+    connection: Connection
+
+    def writelines(self, list_of_data: Any) -> None:
+        if self.again:
+            asyncio.get_running_loop().call_soon(self.connection.data_received, self.again)
+
+
+@pytest.mark.parametrize("insisting", [b"POST", b"GET"])
+async def test_connections_that_are_refused_and_ask_again_hold_up_no_other(insisting: bytes) -> None:
+    begun: list[bytes] = []
+    over = asyncio.Event()
+
+    async def app(scope, receive, send) -> None:
+        path, method = scope["raw_path"], scope["method"].encode()
+        begun.append(method + path)
+        refused = path == b"/refused" and method == insisting
+        for _ in range(0 if refused else 3):
+            await asyncio.sleep(0)  # as a request that changes threads gives the event loop away
+        await send({**HEAD, "status": 503 if refused else 200})
+        await send(BODY)
+        if not refused:
+            over.set()
+
+    shared, crowd = AskedAgain(), []
+    for _ in range(200):
+        connection, transport = connected(app, Insisting(), asked_again=shared)
+        transport.connection = connection
+        transport.again = request(insisting).replace(b" / ", b" /refused ")
+        crowd.append((connection, transport))
+        connection.data_received(transport.again)
+    async with asyncio.timeout(BOUND_S):
+        while len(begun) < 400:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        connection, _ = connected(app, asked_again=shared)
+        connection.data_received(request(b"POST"))
+        begun.clear()
+        await over.wait()
+    others = len(begun) - 1
+    for _, transport in crowd:
+        transport.again = b""
+    assert others >= 200 if insisting == b"GET" else others < 40
+    for each in (*(each for each, _ in crowd), connection):
+        each.connection_lost(None)
+        await answered(each)
+
+
+async def test_a_refused_client_that_leaves_while_it_waits_is_not_served(monkeypatch) -> None:
+    begun: list[bytes] = []
+
+    async def app(scope, receive, send) -> None:
+        begun.append(scope["raw_path"])
+        await send({**HEAD, "status": 503})
+        await send(BODY)
+
+    shared = AskedAgain()
+    clients = [connected(app, asked_again=shared)[0] for _ in range(6)]
+    for client in clients:
+        client.data_received(request(b"POST"))
+        await answered(client)
+    begun.clear()
+    for number, client in enumerate(clients):
+        client.data_received(request(b"POST").replace(b" / ", b" /%d " % number))
+    clients[4].connection_lost(None)
+    async with asyncio.timeout(BOUND_S):
+        while begun[-1:] != [b"/5"]:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        for client in clients:
+            await answered(client)
+    assert begun == [b"/0", b"/1", b"/2", b"/3", b"/5"]
 
 
 def test_connection_and_api_mean_the_same_key() -> None:

@@ -13,6 +13,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from sie_core.api import error_response
+from sie_core.api.request import PEER
 from sie_core.serving import connections
 from sie_core.serving.bounds import MAX_HEADERS_BYTES, MAX_PIPELINED
 from sie_core.serving.connections import Connection
@@ -129,6 +130,31 @@ async def test_a_client_that_goes_is_told_to_the_request_at_work_though_another_
     writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2)
     async with asyncio.timeout(BOUND_S):
         await began.wait()
+        writer.close()
+        await left.wait()
+
+
+async def test_a_client_that_goes_is_told_to_the_request_at_work_though_its_body_was_large(serve) -> None:
+    left, first_part, at_work = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    size, last = 2**20, 2**18
+
+    async def working(scope, receive, send) -> None:
+        received, more = 0, True
+        while more:
+            message = await receive()
+            received, more = received + len(message["body"]), message["more_body"]
+            if received == size - last:
+                first_part.set()
+        scope[PEER].on_leave(left.set)
+        at_work.set()
+        await left.wait()
+
+    _, writer = await asyncio.open_connection(*await serve(working))
+    writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % size + b"w" * (size - last))
+    async with asyncio.timeout(BOUND_S):
+        await first_part.wait()
+        writer.write(b"w" * last)  # more than the server takes before it stops reading
+        await at_work.wait()
         writer.close()
         await left.wait()
 
