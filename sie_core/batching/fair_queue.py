@@ -76,7 +76,11 @@ class FairQueue:
 
     def next(self, now: float) -> Flow | None:
         """Return the flow whose oldest unit is to run next."""
-        return self.aged(now) or self._turns.first(self.time.now)
+        return self.aged(now) or self.by_share()
+
+    def by_share(self) -> Flow | None:
+        """Return the flow whose turn it is by share alone, whatever the age of others."""
+        return self._turns.first(self.time.now)
 
     def aged(self, now: float) -> Flow | None:
         """Return the flow that is to lead the next batch for its client's age, whatever its share; None where none is.

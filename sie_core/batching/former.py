@@ -105,7 +105,7 @@ class BatchFormer:
         self, now: float, device_busy: bool, most_s: float | None = None, preempting: bool = False
     ) -> Batch | None:
         """Form the next batch, or None where nothing is queued or, with a busy device, waiting may fill it further."""
-        flow = self._queue.next(now)
+        flow = self._queue.by_share() if preempting else self._queue.next(now)
         if flow is None:
             return None
         large = self._is_large(flow, most_s)

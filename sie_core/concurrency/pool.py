@@ -31,15 +31,19 @@ class Work:
 
 
 class CpuPool:
-    """Runs calls on `threads` threads, first come first served. Its methods may be called from any thread.
+    """Runs calls on `threads` threads, first come first served; quick calls and others take turns.
 
-    What waits is bounded by its callers: each removes a call whose result nobody awaits any more.
+    Its methods may be called from any thread. What waits is bounded by its callers: each removes a call whose result
+    nobody awaits any more.
     """
 
     def __init__(self, name: str, threads: int) -> None:
         self._name = name
         self._lock = threading.Lock()
         self._waiting: OrderedDict[Work, None] = OrderedDict()
+        self._quick: OrderedDict[Work, None] = OrderedDict()
+        # Whether the last call taken was one of these.
+        self._took_quick = False
         # One for each call that waits. A `Condition` instead costs a request 100 µs: who is notified wakes up only to
         # wait for the lock that the notifier still holds.
         self._tokens: SimpleQueue[None] = SimpleQueue()
@@ -59,35 +63,37 @@ class CpuPool:
     @property
     def waiting(self) -> int:
         """Calls that no thread has taken yet."""
-        return len(self._waiting)
+        return len(self._waiting) + len(self._quick)
 
     @property
     def at_work(self) -> int:
         """Threads that are at a call."""
         return sum(work is not None for work in self._at_work)
 
-    def submit(self, call: Callable[..., None], *arguments: Any) -> Work:
+    def submit(self, call: Callable[..., None], *arguments: Any, quick: bool = False) -> Work:
         """Queue a call. It must handle its own errors: what it raises is only logged.
 
         Args:
             call: The call.
             arguments: Its arguments.
+            quick: Whether it is over in a moment, and need not wait for all that were queued before.
 
         Returns:
             The queued call, for `remove`.
         """
         work = Work(call, arguments)
         with self._lock:
-            self._waiting[work] = None
+            (self._quick if quick else self._waiting)[work] = None
         self._tokens.put(None)
         return work
 
     def remove(self, work: Work) -> bool:
         """Forget a call that waits; False where a thread has taken it."""
         with self._lock:
-            if work not in self._waiting:
+            lane = self._quick if work in self._quick else self._waiting
+            if work not in lane:
                 return False
-            del self._waiting[work]
+            del lane[work]
         with suppress(Empty):  # a thread that has taken its token already finds nothing, and waits again
             self._tokens.get_nowait()
         return True
@@ -130,11 +136,13 @@ class CpuPool:
             del work  # an idle thread must not keep the last request alive
 
     def _next(self) -> Work | None:
-        """Take the call that has waited longest, or wait for one; None once closed and nothing waits."""
+        """Take the call whose turn it is, or wait for one; None once closed and nothing waits."""
         while True:
             self._tokens.get()
             with self._lock:
-                if self._waiting:
-                    return self._waiting.popitem(last=False)[0]
+                self._took_quick = bool(self._quick) and not (self._took_quick and self._waiting)
+                lane = self._quick if self._took_quick else self._waiting
+                if lane:
+                    return lane.popitem(last=False)[0]
             if self._closing:
                 return None

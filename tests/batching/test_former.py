@@ -4,6 +4,7 @@ import weakref
 
 from sie_core.batching import BatchFormer
 from sie_core.contracts import BatchLimits, QueuedUnit, Unit
+from sie_core.contracts.device.batching import AGE_S
 
 
 def queued(cost=1, request="a", key="k", at=0.0, deadline=None, **fields):
@@ -344,6 +345,15 @@ def test_only_a_short_request_preempts():
     batches.add([queued(cost=10, request="short")])
     assert batches.take(0.0, False, preempting=True) is None  # none is large where no short ones come
     assert [unit.request for unit in batches.take(0.0, False, 0.065, preempting=True).units] == ["short"]
+
+
+def test_a_short_request_preempts_although_a_large_one_is_next_for_its_age():
+    batches = measured_former()
+    batches.add([queued(cost=10, request="large") for _ in range(60)])
+    now = 2 * AGE_S
+    batches.add([queued(cost=10, request="short", at=now)])
+    assert [unit.request for unit in batches.take(now, False, 0.065, preempting=True).units] == ["short"]
+    assert {unit.request for unit in batches.take(now, False, 0.065).units} == {"large"}
 
 
 def test_a_model_whose_every_run_has_a_large_overhead_is_not_run_unit_by_unit():

@@ -42,6 +42,18 @@ def test_calls_are_made_in_their_order_and_a_removed_one_never(pool, held):
     assert not pool.remove(works[1])
 
 
+def test_quick_calls_and_others_take_turns_each_in_their_order(pool, held):
+    made = []
+    works = [pool.submit(made.append, f"slice {number}") for number in range(4)]
+    works += [pool.submit(made.append, f"quick {number}", quick=True) for number in range(3)]
+    assert pool.waiting == 7
+    assert pool.remove(works[5])
+    assert not pool.remove(works[5])
+    held.set()
+    assert pool.close(BOUND_S)
+    assert made == ["quick 0", "slice 0", "quick 2", "slice 1", "slice 2", "slice 3"]
+
+
 def test_a_closed_pool_makes_the_calls_that_wait_before_its_threads_end(pool, held):
     made = []
     pool.submit(made.append, 1)

@@ -29,7 +29,7 @@ BATCHES_AHEAD: Final = 4
 # What the engine's own objects for a unit take, beside the bytes that the unit states.
 BYTES_A_UNIT: Final = 1024
 # A slice ends with the unit that is made after this long: others wait for the thread.
-SLICE_S: Final = 0.05
+SLICE_S: Final = 0.025
 # Characters: while nothing runs, the device's own thread prepares a text that is no longer with its instruction and
 # labels, if the model's last one was quick. Waking another thread takes as long.
 SHORT: Final = 4096
@@ -76,6 +76,7 @@ class SlicedFlight(Flight):
         self._batch_cost = model.resolved.profile.max_batch_cost or preparing.batch_cost
         self._units: Iterator[Unit | None] | None = None
         self._first = True  # whether no slice of it has been prepared
+        self._quick = False
         # Guards what follows. Between two slices the flight waits for a thread, by `_work`, or for room.
         self._stage = threading.Lock()
         self._work: Work | None = None
@@ -87,7 +88,8 @@ class SlicedFlight(Flight):
         Raises:
             InferenceError: The queue takes no request of so few items; refused here, it wakes no thread.
         """
-        if self._is_quick() and self._with.queue.call_if_idle(self._step):
+        self._quick = self._is_quick()
+        if self._quick and not self._with.threads.waiting and self._with.queue.call_if_idle(self._step):
             return
         if len(self.request.items) <= FEW:
             self._judge()
@@ -97,7 +99,7 @@ class SlicedFlight(Flight):
         """Have a thread prepare the next slice; from any thread."""
         with self._stage:
             if not self._ended:
-                self._work = self._with.threads.submit(self._step)
+                self._work = self._with.threads.submit(self._step, quick=self._quick)
 
     def close(self) -> None:
         """Prepare no more, and count nothing of it as held; the flight is settled."""
@@ -120,7 +122,7 @@ class SlicedFlight(Flight):
 
     def _is_quick(self) -> bool:
         request = self.request
-        if self.model.prepare_s > QUICK_S or len(request.items) != 1 or self._with.threads.waiting:
+        if self.model.prepare_s > QUICK_S or len(request.items) != 1:
             return False
         if request.query is not None or request.output_schema is not None:
             return False

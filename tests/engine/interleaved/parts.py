@@ -62,7 +62,7 @@ class Threads:
     def __init__(self) -> None:
         self.waiting: list[Work] = []
 
-    def submit(self, call: Any, *arguments: Any) -> Work:
+    def submit(self, call: Any, *arguments: Any, quick: bool = False) -> Work:
         self.waiting.append(Work(call, arguments))
         return self.waiting[-1]
 

@@ -96,6 +96,24 @@ async def test_short_requests_are_taken_while_a_request_larger_than_the_queue_is
     assert [len(reply.items) for reply in await bounded(asyncio.gather(bulk, *short))] == [MANY, 1, 1]
 
 
+async def test_a_short_text_is_prepared_before_the_large_requests_that_came_earlier(engines):
+    hold = engines.hold()
+    model, other = engines.model("model", prepare_hold=str(hold)), engines.model("other")
+    engine = await engines.start(load=[model, other], preprocessor_workers=1)
+    await bounded(engine.infer(request(other, "first")))
+    prepared, waiting = [], []
+    at_work = asyncio.create_task(engine.infer(request(model, "w", "w")))
+    await until(lambda: engine.status().stages["prepare"].at_work == 1)
+    for name, items in (("large", texts(MANY)), ("another", texts(MANY)), ("short", ["short"])):
+        task = asyncio.create_task(engine.infer(request(other, *items)))
+        task.add_done_callback(lambda _, name=name: prepared.append(name))
+        await until(lambda: engine.status().stages["prepare"].waiting >= len(waiting) + 1)
+        waiting.append(task)
+    hold.off()
+    await bounded(asyncio.gather(at_work, *waiting))
+    assert prepared[0] == "short"
+
+
 @pytest.mark.parametrize("at", ["waits for room", "waits for a thread"])
 async def test_a_large_request_that_is_cancelled_is_prepared_no_further(engines, at):
     hold = engines.hold()
