@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sie_core.cluster.subjects import DEFAULT_RESOURCE_POOL
+from sie_core.cluster.subjects import ANY_PROFILE, DEFAULT_RESOURCE_POOL
 from sie_core.contracts import PoolSpec, PoolState, PoolWorker
+
+DEFAULT_BUNDLE = "default"
+"""That of a worker whose settings name none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +70,22 @@ class Pools:
 def gpus_of(workers: list[PoolWorker], profile: str) -> int:
     """Count the GPUs of a machine profile."""
     return sum(worker.gpus for worker in workers if worker.profile == profile)
+
+
+def wanting(pools: Pools, now: float) -> Counter[tuple[str, str]]:
+    """Count the GPUs that pools lack, by machine profile and bundle: where nobody sends a request before its pool is
+    active, nothing else tells a scaler that workers are wanted.
+
+    A pool that names no bundle waits for workers of the default one, and a worker that it wants beside those of its
+    machine profiles for one GPU of any.
+    """
+    lacking: Counter[tuple[str, str]] = Counter()
+    for pool in pools.pools.values():
+        if now >= pool.until:
+            continue
+        own, spec = [each.worker for each in pools.workers.values() if each.pool == pool.name], pool.spec
+        bundle = DEFAULT_BUNDLE if spec.bundle is None else spec.bundle
+        missing = {profile: max(0, count - gpus_of(own, profile)) for profile, count in spec.gpus.items()}
+        lacking.update({(profile, bundle): count for profile, count in missing.items()})
+        lacking[ANY_PROFILE, bundle] += max(0, spec.least_workers - len(own) - sum(missing.values()))
+    return +lacking

@@ -90,6 +90,24 @@ async def test_whoever_is_there_sweeps_a_lease_that_ended():
         assert cluster.events == {"created": 1, "assigned": 1, "renewed": 1, "released": 1, "expired": 1}
 
 
+async def test_a_pool_that_waits_is_told_to_a_scaler_although_nobody_asks_it_for_anything():
+    async with fleet("waiting") as cluster:
+        (keeper,) = cluster.keepers
+        await keeper.change(made("p", PoolSpec({"l4": 2, "a100": 1}, bundle="gliner")))
+        await keeper.change(made("q", PoolSpec(minimum_worker_count=2)))
+        assert keeper.leased_gpus() == {("l4", "gliner"): 2, ("a100", "gliner"): 1, ("any", "default"): 2}
+        await keeper.change(lambda pools, now: delete(pools, "p"))
+        await cluster.beat("w")
+        await keeper.change(lambda pools, now: pools)
+        assert keeper.leased_gpus() == {("l4", "default"): 1, ("any", "default"): 1}
+        await keeper.change(made("q", PoolSpec({"l4": 3})))
+        assert keeper.leased_gpus() == {("l4", "default"): 3}
+        cluster.now += LEASE_S
+        assert keeper.leased_gpus() == {("l4", "default"): 1}, "until the lease is swept"
+        await keeper.change(lambda pools, now: pools)
+        assert keeper.leased_gpus() == {}
+
+
 async def test_a_pool_is_active_once_its_worker_says_that_it_serves_it_alone():
     async with fleet("active") as cluster:
         (keeper,) = cluster.keepers

@@ -29,7 +29,8 @@ ABOUT: Final = {
     "queued_cost": "Bytes of the items that are in the queue or at work. Over gateways: sum.",
     "worker_queue_depth": "Slices that workers hold, by their own machine profile. Every gateway hears all of them. "
     "Over gateways: max.",
-    "active_lease_gpus": "GPUs that resource pools lease. Every gateway knows all of them. Over gateways: max.",
+    "active_lease_gpus": "GPUs that resource pools lease or wait for. Every gateway knows all of them. "
+    "Over gateways: max.",
     "provisioning_responses": "Requests told that no worker is there yet, by 202 or 503. Over gateways: sum.",
     "rejected_requests": "Requests refused before they were sent, by reason: provisioning (no worker yet), queue_full, "
     "profile (there is none of that name), places (SIE_GATEWAY_MAX_CONCURRENT_REQUESTS). Over gateways: sum.",

@@ -6,14 +6,13 @@ import asyncio
 import logging
 import random
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 
 from sie_core.cluster.gateway.pools.events import events
 from sie_core.cluster.health.workers import Workers
 from sie_core.cluster.pools.changes import assign, not_found, sweep, too_many
 from sie_core.cluster.pools.document import KEY, MOST_BYTES, LaterVersion, decode_pools, encode_pools
-from sie_core.cluster.pools.pools import Pool, Pools
+from sie_core.cluster.pools.pools import Pool, Pools, wanting
 from sie_core.cluster.subjects import DEFAULT_RESOURCE_POOL, POOLS
 from sie_core.contracts import Entry, InferenceError, KeyValue, PoolState, PoolWorker, QueueError, QueueTransport
 
@@ -73,8 +72,8 @@ class PoolKeeper:
         }
 
     def leased_gpus(self) -> Mapping[tuple[str, str], int]:
-        """Count the GPUs that pools have, by machine profile and bundle; every gateway tells the same."""
-        counted: Counter[tuple[str, str]] = Counter()
+        """Count the GPUs that pools have or wait for, by machine profile and bundle; every gateway tells the same."""
+        counted = wanting(self.pools, self._clock())
         for each in self.pools.workers.values():
             counted[each.worker.profile, each.worker.bundle] += each.worker.gpus
         return counted

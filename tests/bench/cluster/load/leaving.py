@@ -37,7 +37,7 @@ def main() -> None:
                 }
                 needed += len(had) - len(others)
                 running.end(leaves, signal.SIGTERM)
-                until(lambda had=had: all(map(running.anywhere, had)), "what it had loaded elsewhere")  # type: ignore[misc]
+                until(lambda had=had: all(map(running.anywhere, had)), "what it had loaded elsewhere")
             runs = sum(event.kind == "run" for event in running.events())
         print(f"requests that failed, of those that made {runs} runs    {len(failed)} {sorted(set(failed))}")
         print(f"loads at the start / models                     {first} / {len(MODELS)}")
