@@ -28,7 +28,7 @@ SLICE_BYTES: Final = 4 * MIB
 BATCHES_AHEAD: Final = 4
 # What the engine's own objects for a unit take, beside the bytes that the unit states.
 BYTES_A_UNIT: Final = 1024
-# A slice ends with the unit that is made after this long: others wait for the thread.
+# A slice ends with the unit that is made after this long, unless it is of the last item: others wait for the thread.
 SLICE_S: Final = 0.025
 # Characters: while nothing runs, the device's own thread prepares a text that is no longer with its instruction and
 # labels, if the model's last one was quick. Waking another thread takes as long.
@@ -193,7 +193,9 @@ class SlicedFlight(Flight):
                 queued.append(self._queued(unit))
                 cost, nbytes = cost + unit.cost, nbytes + held_bytes(queued[-1])
             full = SLICES_A_BATCH * cost >= self._batch_cost or nbytes >= SLICE_BYTES
-            if full or self.settled or self._with.clock() - started >= SLICE_S:
+            # What follows the units of the last item is its end as a rule, which must not wait for room behind others.
+            last = unit is not None and unit.item + 1 >= len(self.request.items)
+            if full or self.settled or (not last and self._with.clock() - started >= SLICE_S):
                 return queued, cost, nbytes, False
         return queued, cost, nbytes, True
 

@@ -1,14 +1,21 @@
 """A large request goes through the engine in slices: bounded in memory, in nobody's way, and answered as if whole."""
 
 import asyncio
+import itertools
 from dataclasses import replace
+from random import Random
 
 import pytest
 from sie_fake.adapter import FakeAdapter
 from sie_fake.record import RECORD
 
-from sie_core.contracts import InferenceError, Item
+from sie_core.concurrency.room import Bounds, Room
+from sie_core.contracts import InferenceError, InferenceRequest, Item, Task
+from sie_core.engine.pipeline import slices
+from sie_core.postprocess import OUTPUT_DTYPES
+from sie_core.postprocess.plan import OutputPlan
 from tests.engine.conftest import bounded, request, sample, told, until
+from tests.engine.interleaved import parts
 
 MIB = 2**20
 MANY = 600
@@ -112,6 +119,24 @@ async def test_a_short_text_is_prepared_before_the_large_requests_that_came_earl
     hold.off()
     await bounded(asyncio.gather(at_work, *waiting))
     assert prepared[0] == "short"
+
+
+@pytest.mark.parametrize(("items", "steps"), [(1, 1), (3, 3)])
+async def test_the_end_of_a_request_is_found_with_its_last_item_however_long_that_took(items, steps):
+    loaded, threads, now = parts.model(), parts.Threads(), itertools.count()
+    queue, room = parts.Queue(Random(1), loaded), Room(Bounds(sliced_cost=100))
+    preparing = slices.Preparing(threads, room, queue, 100, lambda: float(next(now)))
+    unit = {"cost": 1, "tokens": 1, "number": 1}
+    asked = InferenceRequest("m", "score", [Item(text="w", metadata={"units": [unit]})] * items, "r")
+    flight = slices.SlicedFlight(asked, loaded, Task("score"), OutputPlan(OUTPUT_DTYPES[0]), 0.0, preparing)
+    flight.start()
+    made = 0
+    while threads.waiting:
+        work = threads.waiting.pop()
+        work.call(*work.arguments)
+        made += 1
+    assert made == steps
+    assert len(queue.units) == items
 
 
 @pytest.mark.parametrize("at", ["waits for room", "waits for a thread"])
