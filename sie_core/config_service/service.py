@@ -251,7 +251,12 @@ class ConfigService:
         self._snapshots.look()
         with self._writing:
             newest, self._untold = self._untold, None
-            if newest is not None and (change := change_of(newest, self._held)) is not None:
+            # What was written here since then was told, and leads followers past it.
+            if (
+                newest is not None
+                and newest.epoch == self._held.epoch
+                and (change := change_of(newest, self._held)) is not None
+            ):
                 tell(self._publish, change)
 
     def _led(self) -> tuple[int, State] | None:

@@ -286,3 +286,39 @@ def test_a_config_of_the_base_that_json_cannot_say_is_told_and_not_served(start:
     service.rebase(base(SHIPPED, f"{{sie_id: org/large, hf_id: org/large, profiles: {number}}}"))
     assert set(exported(service)) == {"org/shipped"}
     assert "beyond 64 bits" in service.registry.catalog.problems[0].message
+
+
+def test_code_of_others_runs_with_the_weights_alone_that_the_base_allows_it_for(start: Start) -> None:
+    commit = "1" * 40
+    allowed = f"hf_id: org/a, hf_revision: '{commit}', trust_remote_code: true"
+    trusted = f"{{sie_id: org/a, {allowed}, profiles: {{default: {{adapter_path: quick}}}}}}"
+    service = start()
+    service.rebase(base(trusted))
+    service.create(b"{sie_id: org/a, trust_remote_code: true, profiles: {more: {extends: default}}}")
+    assert service.put("org/a", post("org/a", hf_revision=commit, trust_remote_code=True, license="x")).body["replaced"]
+    for evil in ({"hf_id": "evil/b"}, {"hf_revision": None}, {"hf_id": None, "weights_path": "/tmp/evil"}):
+        body = orjson.loads(post("org/a", hf_revision=commit, trust_remote_code=True)) | evil
+        assert error_of(lambda body=body: service.put("org/a", orjson.dumps(body))) == "validation_error"
+    service.rebase(base())
+    assert error_of(lambda: service.put("org/a", post("org/a", trust_remote_code=True))) == "validation_error"
+
+
+def test_true_and_one_are_two_values(service: ConfigService) -> None:
+    def body(value: object) -> bytes:
+        return post("org/a", {"default": profile(adapter_options={"runtime": {"normalize": value}})})
+
+    service.create(body(True))
+    assert error_of(lambda: service.create(body(1))) == "content_conflict"
+    assert service.put("org/a", body(1)).body["replaced"]
+    assert service.put("org/a", body(1.0)).body["unchanged"]
+
+
+def test_who_takes_over_tells_no_older_change_after_one_of_its_own(start: Start, store: FolderStore) -> None:
+    first = start()
+    first.create(post("org/a"))
+    first.stop()
+    told = Told()
+    second = start(owner="two", publish=told)
+    second.create(post("org/b"))
+    second.look()
+    assert [(each.epoch, each.model_id) for each in told] == [(2, "org/b")]

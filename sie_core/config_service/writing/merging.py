@@ -71,6 +71,15 @@ def write_yaml(content: Mapping[str, Any]) -> str:
     return text
 
 
+def same(one: object, other: object) -> bool:
+    """Whether two values of configs say the same: equal numbers do, and `true` is no number."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(same(value, other[name]) for name, value in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
 def _refuse_conflicts(
     model_id: str,
     existing: Mapping[str, Any],
@@ -107,7 +116,7 @@ def _effective(config: ModelFile, field: str) -> object:
 
 
 def _differs(given: object, present: ProfileFile) -> bool:
-    return ProfileFile.model_validate(given) != present
+    return not same(ProfileFile.model_validate(given).model_dump(), present.model_dump())
 
 
 def _validated(content: Mapping[str, Any]) -> ModelFile:

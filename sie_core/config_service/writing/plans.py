@@ -10,14 +10,17 @@ from sie_core.catalog.bundles.placement import Placement
 from sie_core.catalog.bundles.registry import Registry
 from sie_core.catalog.configs.reading import ConfigError
 from sie_core.catalog.configs.snapshot import profiles_of
-from sie_core.catalog.sources.export import bundles_by_profile
+from sie_core.catalog.sources.export import bundles_by_profile, exported_content
 from sie_core.config_service.held import Held, config_of_model
 from sie_core.config_service.history.records import Commit, KeptAnswer, StoredModel
 from sie_core.config_service.refusals import refusal, validation_error
 from sie_core.config_service.results import Answer, Change
 from sie_core.config_service.writing.bodies import Body, check_fields, check_id
-from sie_core.config_service.writing.merging import merge, write_yaml
+from sie_core.config_service.writing.merging import merge, same, write_yaml
 from sie_core.contracts import InferenceError, ModelConfig
+
+_CODE_FROM = ("hf_id", "hf_revision", "weights_path", "hf_tokenizer_dependencies")
+"""The fields that name where weights, and the code that comes with them, are from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,8 @@ def plan_create(held: Held, placement: Placement, body: Body) -> Plan:
     model_id = check_id(body.model_id)
     check_fields(body.content, whole=False)
     existing = held.content(model_id)
-    _refuse_privileges(body.content, existing)
+    if existing is None or not existing.get("trust_remote_code"):
+        _refuse_privileges(held, model_id, body.content)
     merged = merge(model_id, existing, body)
     told: dict[str, Any] = {"model_id": model_id, "created_profiles": list(merged.created)}
     told["existing_profiles_skipped"] = list(merged.skipped)
@@ -106,9 +110,9 @@ def plan_put(held: Held, placement: Placement, model_id: str, body: Body) -> Pla
     content = body.content if body.model_id is not None else {"sie_id": model_id, **body.content}
     check_fields(content, whole=True)
     existing = held.content(model_id)
-    if existing == content:
+    if existing is not None and same(existing, content):
         return Plan(Answer(200, _replaced(model_id, False, ())), model_id)
-    _refuse_privileges(content, existing)
+    _refuse_privileges(held, model_id, content)
     text = body.text if content is body.content else write_yaml(content)
     model = StoredModel(text=text, content=dict(content))
     config = _config(held, model_id, model)
@@ -173,13 +177,16 @@ def _refuse_taken(registry: Registry, config: ModelConfig) -> None:
         raise refusal("CONTENT_CONFLICT", "content_conflict", told, conflicting_profiles=list(taken))
 
 
-def _refuse_privileges(content: Mapping[str, Any], existing: Mapping[str, Any] | None) -> None:
-    """Refuse what lets code of others run in workers, unless the base's config has it."""
-    if content.get("trust_remote_code") and not (existing or {}).get("trust_remote_code"):
+def _refuse_privileges(held: Held, model_id: str, content: Mapping[str, Any]) -> None:
+    """Refuse what lets code of others run in workers, unless the base's config allows it for the same weights."""
+    base = held.base.configs.get(model_id)
+    allowed: Mapping[str, Any] = {} if base is None else exported_content(base)
+    other = [name for name in _CODE_FROM if content.get(name) != allowed.get(name)]
+    if content.get("trust_remote_code") and (other or not allowed.get("trust_remote_code")):
         told = (
             "trust_remote_code: true: code that comes with weights is allowed by a file in SIE_MODELS_DIR of the "
             "config service alone"
-        )
+        ) + (f", and for the weights it names: {', '.join(other)} would be others" if other else "")
         raise validation_error([("trust_remote_code", told)])
 
 
