@@ -28,11 +28,22 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
+class Capacity:
+    """What a server answers without deadlines."""
+
+    per_s: float
+    sending_cores: float
+    """Cores that this process took meanwhile, of those that the server has too."""
+
+
+@dataclass(frozen=True, slots=True)
 class Goodput:
     """What became of the requests of a time: shares, and the median of refusals in milliseconds."""
 
     share: float
     """Answers in time a second, of what the server answers without deadlines."""
+    sending_cores: float
+    """Cores that this process took to send them, several times as many as the server can answer."""
     refusal_ms: float | None
     late: float
     """Requests answered 504, of those sent."""
@@ -41,10 +52,12 @@ class Goodput:
     returned: int
 
 
-async def capacity(port: int, requests: Sequence[bytes], seconds: float) -> float:
+async def capacity(port: int, requests: Sequence[bytes], seconds: float) -> Capacity:
     """Measure how many requests a second a server answers to `CLIENTS` clients that send one after the other."""
+    before = time.process_time()
     found = await drive(HOST, port, Round(requests, 1, seconds), CLIENTS, LIMIT_S)
-    return sum(answer.status == 200 for answer in found.answers) / (found.ended - found.started)
+    took_s, cpu_s = found.ended - found.started, time.process_time() - before
+    return Capacity(sum(answer.status == 200 for answer in found.answers) / took_s, cpu_s / took_s)
 
 
 async def measure(port: int, requests: Sequence[bytes], most: float, times: float, seconds: float) -> Goodput:
@@ -68,18 +81,20 @@ async def measure(port: int, requests: Sequence[bytes], most: float, times: floa
             await asyncio.sleep(reply.retry_after_s)
             again.append(await _send(port, request))
 
-    began = time.perf_counter()
+    began, before = time.perf_counter(), time.process_time()
     due = began
     while (due := due + draw.expovariate(times * most)) < began + seconds:
         await asyncio.sleep(max(0.0, due - time.perf_counter()))
         tasks.append(asyncio.create_task(one(requests[sent % len(requests)])))
         sent += 1
+    cpu_s = time.process_time() - before
     async with asyncio.timeout(LIMIT_S):
         await asyncio.gather(*tasks)
     good = sum(reply.status == 200 and reply.ended <= began + seconds for reply in first + again)
     refused = [reply.seconds for reply in first if reply.status == 503]
     return Goodput(
         share=good / seconds / most,
+        sending_cores=cpu_s / seconds,
         refusal_ms=1000 * median(refused) if refused else None,
         late=sum(reply.status == 504 for reply in first + again) / len(first + again),
         kept=sum(reply.status == 200 for reply in again) / len(again) if again else None,
