@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import re
@@ -132,12 +133,18 @@ def run_server(
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build gliner's environment once, before tests that need it: pip takes longer than a test may."""
+    """Build gliner's environment once, before tests that need it: pip takes longer than a test may.
+
+    What is there by now stays to the end, and no collection of garbage looks at it again.
+    """
     trained = any("trained" in getattr(item, "fixturenames", ()) for item in session.items)
     if (trained or "tests.gliner.library" in sys.modules) and session.items and not session.config.option.collectonly:
         from tests.gliner.library import fault
 
         fault()
+    # The engine collects garbage when memory is short: it need not look at a million objects of imports and tests.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
