@@ -1,12 +1,14 @@
 """`python -m tests.bench.cluster.load.floods`: what floods of others, or one bulk request, cost an honest client.
 
-Prints the p95 of its calls beside each attack over that without, of the rounds before and after.
+Prints the p95 of its calls beside each attack over that without, of the rounds before and after. A word as argument has
+those attacks alone whose names have it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Coroutine
@@ -85,7 +87,8 @@ def main() -> None:
         }
         asyncio.run(p95_ms(running.url))
         before, _ = asyncio.run(p95_ms(running.url))
-        for name, attack in attacks.items():
+        chosen = sys.argv[1] if len(sys.argv) > 1 else ""
+        for name, attack in ((name, attack) for name, attack in attacks.items() if chosen in name):
             beside, refused = asyncio.run(p95_ms(running.url, attack))
             after, _ = asyncio.run(p95_ms(running.url))
             alone, before = (before + after) / 2, after
