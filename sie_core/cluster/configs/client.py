@@ -16,6 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sie_core.settings import Settings
 
 CONNECT_S, EPOCH_S, EXPORT_S = 2.0, 5.0, 60.0
+KEPT_S = 60.0
+"""How long a connection is kept for the next look, within what the service keeps it."""
 MOST_EPOCH_BYTES = 1 << 16
 MOST_EXPORT_BYTES = 1 << 28
 """Ten thousand models take about 15 MB."""
@@ -53,6 +55,7 @@ class ConfigClient:
             base_url=url,
             headers=headers,
             timeout=httpx.Timeout(EXPORT_S, connect=CONNECT_S),
+            limits=httpx.Limits(keepalive_expiry=KEPT_S),
             verify=ssl.create_default_context(),
             trust_env=False,
             follow_redirects=False,

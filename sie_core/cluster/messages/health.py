@@ -86,6 +86,13 @@ class WorkerReport:
     beat_s: float = 5.0
     """Seconds between two heartbeats at most."""
 
+    @property
+    def news(self) -> tuple[object, ...]:
+        """What peers go by at once; the rest is measured anew with each heartbeat."""
+        models = {name: (model.state, model.loras) for name, model in self.models.items()}
+        state = self.up, self.draining, self.saturated, self.resource_pool
+        return *state, self.config_hash, self.config_epoch, models, dict(self.pulled), self.behind
+
 
 @dataclass(frozen=True, slots=True)
 class Vitals:

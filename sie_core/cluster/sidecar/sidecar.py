@@ -92,7 +92,7 @@ class Sidecar:
         self._own = own_report(settings, worker)
         self._heartbeat = Heartbeat(transport, self.report, lambda: self.link.status_frame if self._open else b"")
         self.load = Load(batch_bytes(settings), most_cost(settings), self._heartbeat.soon)
-        self.workers = Workers(lambda before, now: self._pulls.place_soon())
+        self.workers = Workers(self._heard)
         """All that are heard of, this one too."""
         connections = settings.ipc_pool_size or settings.max_concurrent_batches
         ping_s = settings.worker_ping_interval_ms / 1000
@@ -195,6 +195,11 @@ class Sidecar:
         self._pulls.moved()
         self._hand_back([held for held in self._not_begun() if held.head.resource_pool != pool])
         self._heartbeat.soon()
+
+    def _heard(self, before: WorkerReport | None, now: WorkerReport) -> None:
+        """Take a heartbeat; most tell nothing new, and what is pulled is decided from time to time in any case."""
+        if before is None or before.news != now.news:
+            self._pulls.place_soon()
 
     def _told(self) -> None:
         self._heartbeat.soon()

@@ -51,7 +51,7 @@ class Heartbeat:
         while True:
             self._changed.clear()
             report, now = self._report(), time.monotonic()
-            news, falls = _news(report), told_up and not report.up
+            news, falls = report.news, told_up and not report.up
             if falls or now >= (may_at if self._wanted or news != told else due_at):
                 is_told = await self._beat(report)
                 told, told_up = (news, report.up) if is_told else (None, told_up)
@@ -92,10 +92,3 @@ class Heartbeat:
             self._is_cut = True
             return await self._send(report, 0, None)
         return True
-
-
-def _news(report: WorkerReport) -> tuple[object, ...]:
-    """Give what peers go by at once."""
-    models = {name: (model.state, model.loras) for name, model in report.models.items()}
-    state = report.up, report.draining, report.saturated, report.resource_pool
-    return *state, report.config_hash, report.config_epoch, models, dict(report.pulled), report.behind
