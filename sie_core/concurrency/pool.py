@@ -70,6 +70,11 @@ class CpuPool:
         """Threads that are at a call."""
         return sum(work is not None for work in self._at_work)
 
+    @property
+    def busy(self) -> bool:
+        """Whether every thread is at a call."""
+        return None not in self._at_work
+
     def submit(self, call: Callable[..., None], *arguments: Any, quick: bool = False) -> Work:
         """Queue a call. It must handle its own errors: what it raises is only logged.
 

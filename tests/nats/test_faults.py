@@ -191,6 +191,24 @@ async def test_callbacks_that_raise_do_not_keep_it_from_coming_back(own_broker: 
     await one.close()
 
 
+async def test_a_client_whose_sending_task_ended_is_connected_anew(broker: Broker):
+    """nats-py ends it on what it did not foresee, and its own round trip calls that well."""
+    one = transport(broker.url)
+    await one.open()
+    client = one._connection.client
+    client._flusher_task.cancel()
+    states: asyncio.Queue[str] = asyncio.Queue()
+    one._on_state = states.put_nowait
+    async with asyncio.timeout(WAIT_S):
+        assert [await states.get(), await states.get()] == ["reconnecting", "connected"]
+    came: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+    await one.subscribe("told", came.set_result)
+    await one.send("told", b"anew")
+    async with asyncio.timeout(WAIT_S):
+        assert (await came).payload == b"anew"
+    await one.close()
+
+
 async def test_a_broker_that_stands_still_does_not_hold_up_the_end(own_broker: Broker, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sie_nats.pulling.CLOSE_S", 0.05)
     monkeypatch.setattr("sie_nats.connection.CLOSE_S", 0.05)

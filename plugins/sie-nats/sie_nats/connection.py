@@ -253,8 +253,8 @@ class Connection:
                     await self._client._process_op_err(errors.StaleConnectionError())
 
     async def _round_trip(self) -> bool:
-        reading = self._client._reading_task
-        if reading is None or reading.done():
+        # Without the task that sends, nats-py's own round trip is none: it asks nothing, and says that all is well.
+        if any(task is None or task.done() for task in (self._client._reading_task, self._client._flusher_task)):
             return False
         asked = asyncio.create_task(self._client.flush(ANSWER_S))
         try:

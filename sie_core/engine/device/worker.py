@@ -133,9 +133,10 @@ class DeviceWorker:
             self._die(f"the thread of device {self.device} has died ({type(error).__name__})", error)
 
     def _finishes_here(self, run: Run) -> bool:
-        # While nothing waits for this thread, it finishes the outputs of one unit sooner than another thread wakes up.
+        # While nothing waits for this thread, it finishes the outputs of one unit sooner than another thread wakes up,
+        # and much sooner where all of those are at outputs of megabytes.
         quick = len(run.units) == 1 and run.model.finish_s <= QUICK_S
-        return quick and not self.device.asynchronous and not self.queue.queued()[0]
+        return quick and not self.device.asynchronous and (self._finishing.busy or not self.queue.queued()[0])
 
     def _finish(self, run: Run, raw: Any) -> None:
         since = run.at_work_since = self._clock()  # before, it waited for a thread, for long where many runs do

@@ -19,8 +19,14 @@ class Delivered:
 
 
 def slice_of(
-    number: int, key: bytes = b"k", *, alone: bool = False, offer: Mapping[str, Any] | None = None, cost: int = 10
+    number: int,
+    key: bytes = b"k",
+    *,
+    alone: bool = False,
+    offer: Mapping[str, Any] | None = None,
+    cost: int = 10,
+    attempt: int = 1,
 ) -> Slice:
     """A slice of a request of its own."""
     head = WorkHead("r", 0, 1, 1, "encode", "m", key, 0, 1, cost, f"_INBOX.gateway.{number}", alone=alone, offer=offer)
-    return Slice(number, head, cast("Delivery", Delivered()), cast("Pull", None))
+    return Slice(number, head, cast("Delivery", Delivered(attempt)), cast("Pull", None))

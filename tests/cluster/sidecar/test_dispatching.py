@@ -69,3 +69,19 @@ def test_a_key_of_which_the_adapter_process_has_nothing_waits_for_no_backlog_of_
     dispatch.take(alone)
     dispatch.take(behind)
     assert sent == [flood[0], *others]
+
+
+def test_slices_that_are_delivered_again_while_they_wait_here_need_not_run_alone() -> None:
+    """Nothing of them was at work, so none of them can have ended a process."""
+    sent: list[Slice] = []
+    dispatch = Dispatch(Settings(), sent.append)
+    dispatch.take(first := slice_of(1))
+    dispatch.queued(1, 9.0)
+    waiting = [slice_of(number) for number in (2, 3)]
+    for each in waiting:
+        dispatch.take(each)
+        each.delivery = slice_of(0, attempt=2).delivery
+    dispatch.queued(1, 0.0)
+    assert sent == [first, *waiting]
+    dispatch.take(later := slice_of(4))
+    assert sent[-1] is later

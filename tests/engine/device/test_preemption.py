@@ -119,7 +119,7 @@ class Layers(Model):
 def layers():
     """Give a device's worker without a thread, in virtual time, and a model that knows how long its runs take."""
     device = DeviceTime()
-    at_once = SimpleNamespace(submit=lambda call, *arguments: call(*arguments))
+    at_once = SimpleNamespace(submit=lambda call, *arguments: call(*arguments), busy=False)
     settle = lambda run, outputs: [setattr(unit.request, "settled", True) for unit in run.units]  # noqa: E731
     worker = DeviceWorker(
         Device("cpu"), device.scheduler, at_once, settle, None, lambda lost: None, stall_s=1.0, clock=lambda: device.now
@@ -179,3 +179,13 @@ def test_finishing_the_outputs_of_a_run_that_preempts_another_is_not_preempted(l
     device.ask(model, [2000, 2000])
     worker.step()
     assert [(each.settled, each.error) for each in asked] == [(True, None)] * 3
+
+
+@pytest.mark.parametrize(("busy", "settled"), [(True, [True, False]), (False, [False, False])])
+def test_short_outputs_wait_for_no_thread_that_is_at_large_ones(layers, busy, settled):
+    device, worker, model = layers
+    model.finish_s = 0.0
+    worker._finishing = SimpleNamespace(submit=lambda call, *arguments: None, busy=busy)
+    asked = [device.ask(model, [10], key=key) for key in ("first", "second")]
+    worker.step()  # the second waits for the device
+    assert [each.settled for each in asked] == settled

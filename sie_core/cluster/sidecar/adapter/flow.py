@@ -75,12 +75,12 @@ class Turns:
     @property
     def next_is_alone(self) -> bool:
         """Whether the next slice shares the adapter process with no other."""
-        return next(iter(next(iter(self._of_key.values())))).alone
+        return self._is_alone(next(iter(self._of_key)))
 
     def pass_over_alone(self) -> bool:
         """Have those that run alone wait behind the others; False where there are no others."""
-        for key, of_key in list(self._of_key.items()):
-            if not next(iter(of_key)).alone:
+        for key in list(self._of_key):
+            if not self._is_alone(key):
                 return True
             self._of_key[key] = self._of_key.pop(key)
         return False
@@ -88,7 +88,7 @@ class Turns:
     def prefer(self, is_wanted: Callable[[object], bool]) -> bool:
         """Have the first key that is wanted leave next; False where there is none before one that runs alone."""
         for key, of_key in self._of_key.items():
-            if next(iter(of_key)).alone:
+            if self._is_alone(key):
                 return False
             if is_wanted(key):
                 self._of_key = {key: of_key, **self._of_key}
@@ -112,3 +112,7 @@ class Turns:
         if key in self._of_key:
             self._of_key[key] = self._of_key.pop(key)
         return taken
+
+    def _is_alone(self, key: object) -> bool:
+        """Whether a turn is that of one slice: what was so at first, though it is delivered again while it waits."""
+        return isinstance(key, Slice)
