@@ -87,7 +87,7 @@ async def test_the_worker_is_sent_no_more_than_the_batches_it_may_have_ahead(two
     sidecar, intake = two.cluster.sidecar, two.cluster.intake
     await two.cluster.until(lambda: sidecar.in_flight == CREDIT)
     # Each is a batch: one runs, and two are ahead of it.
-    await two.cluster.until(lambda: intake.in_flight == 3 and sidecar.dispatch.batches_ahead == 2.0)
+    await two.cluster.until(lambda: intake.in_flight == 3 and sidecar.slices.dispatch.batches_ahead == 2.0)
     assert sidecar.in_flight == CREDIT
     two.run.unlink()
     assert {reply.status_code for reply in await asyncio.gather(*asked)} == {200}

@@ -24,7 +24,8 @@ from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
 from sie_nats.reading import MessageReader
 
 PRIVATE = ("_sid", "_status", "_transport", "_pending", "_pending_data_size", "_flush_queue", "_flusher_task",
-           "_reading_task", "_pongs", "_ps", "_read_loop", "_process_msg", "_process_op_err", "_remove_sub")  # fmt: skip
+           "_reading_task", "_pongs", "_ps",
+           "_read_loop", "_process_msg", "_process_op_err", "_remove_sub")  # fmt: skip
 """Of the client, what is used here and by the watchdog of the connection."""
 _PROBE = b"MSG probe 7 back 4\r\nwork\r\nHMSG probe 7 12 16\r\nNATS/1.0\r\n\r\nmore\r\n"
 _BLANK = re.compile(r"[ \t\r\n]")
