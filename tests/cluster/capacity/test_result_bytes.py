@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sie_core.cluster.gateway import dispatcher
+from sie_core.cluster.gateway import arriving
 from tests.cluster.in_process import Cluster, running
 
 ENCODE, NOW = "/v1/encode/sie-fake/embedder", {"Prefer": "wait=30", "Accept": "application/msgpack"}
@@ -22,12 +22,12 @@ async def test_a_reply_that_is_too_large_in_all_is_refused_although_no_slice_is(
     async with running(tmp_path, max_reply_bytes=20_000) as cluster:
         assert await status(cluster, 32) == (200, None)
         assert await status(cluster, 320) == (413, "REPLY_TOO_LARGE")
-        assert cluster.dispatcher._result_bytes == 0
+        assert cluster.dispatcher.arriving.bytes == 0
 
 
 async def test_the_oldest_request_is_answered_beyond_the_bytes_of_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatcher, "RESULT_BYTES", 1)
+    monkeypatch.setattr(arriving, "RESULT_BYTES", 1)
     async with running(tmp_path) as cluster:
         assert await status(cluster, 320) == (200, None)
