@@ -7,20 +7,19 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
 
 from sie_core.api.http.waiting import WaitingPlaces
-from sie_core.cluster.ipc.framing import FrameStream, Kind, pack_queued, read_pins
+from sie_core.cluster.ipc.framing import FrameStream, Kind, read_pins
 from sie_core.cluster.ipc.listening import is_own_user
 from sie_core.cluster.messages.configs import write_config_state
 from sie_core.cluster.messages.frames import FrameError, Pieces
 from sie_core.cluster.messages.health import Vitals, encode_vitals
-from sie_core.cluster.messages.wishes import decode_wish
 from sie_core.cluster.messages.work import WorkHead
 from sie_core.cluster.worker.answering import WorkerBackend, answer
 from sie_core.cluster.worker.configs import Configs
+from sie_core.cluster.worker.loads import Loads
 from sie_core.cluster.worker.orphans import AtWork, Orphans
-from sie_core.contracts import InferenceError
+from sie_core.cluster.worker.queued import QueuedReports
 
 log = logging.getLogger(__name__)
 
@@ -29,17 +28,6 @@ DRAIN_S = 5.0
 """How long a sidecar may take to say that it sends no more."""
 TELL_S = 0.02
 """From the end of a load until the sidecar is told: others may end with it."""
-REPORT_S, REPORTS_A_BATCH = 0.002, 4
-"""How soon a sidecar is told what is queued, and by what part of a batch it has changed then."""
-
-
-class Came(NamedTuple):
-    """What a sidecar has sent since it connected."""
-
-    slices: int = 0
-    bytes: int = 0
-    ended: int = 0
-    """Of the slices."""
 
 
 class Intake:
@@ -77,17 +65,13 @@ class Intake:
         self.worker: str | None = None
         """What its sidecar calls this worker; None before there is one."""
         self._backend, self._status, self._on_close = backend, status, on_close
-        self._queued, self._batch_bytes = queued, batch_bytes
         self._places = WaitingPlaces(most_waiting)
-        self._came = Came()
-        self._reported = Came()
-        self._reported_batches = 0.0
-        self._reporting: asyncio.TimerHandle | None = None
         self._telling: asyncio.TimerHandle | None = None
         self._at_work: dict[tuple[FrameStream, int], AtWork] = {}
         self._orphans = Orphans()
-        self._loads: dict[bytes, asyncio.Task[None]] = {}
+        self._loads = Loads(backend, self.tell)
         self._streams: dict[FrameStream, asyncio.Event] = {}
+        self._reports = QueuedReports(queued, batch_bytes, lambda: next(iter(self._streams), None))
         self._idle = asyncio.Event()
         self._idle.set()
         self._open = True
@@ -119,7 +103,7 @@ class Intake:
             if vitals != self._told_vitals:
                 stream.send(Kind.VITALS, 0, vitals)  # behind the status, which peers are told with them
         self._told, self._told_vitals = status, vitals
-        self._report_soon()
+        self._reports.soon()
 
     def tell_configs(self) -> None:
         """Tell every sidecar which configs are in force, and the status."""
@@ -170,7 +154,7 @@ class Intake:
         if not self._open:
             stream.send(Kind.DRAIN, 0)
         if len(self._streams) == 1:
-            self._came, self._reported, self._reported_batches = Came(), Came(), 0.0
+            self._reports.begin()
             self._orphans.tell_all(stream)
 
     def _frame(self, stream: FrameStream, kind: Kind, number: int, payload: bytes) -> None:
@@ -187,34 +171,16 @@ class Intake:
         elif kind is Kind.PINS:
             self._pin(read_pins(payload))
         elif kind is Kind.LOAD:
-            self._load_once(payload)
+            self._loads.take(payload)
         elif kind is Kind.DRAIN:
             self._streams[stream].set()
-
-    def _load_once(self, payload: bytes) -> None:
-        if payload not in self._loads:
-            task = self._loads[payload] = asyncio.get_running_loop().create_task(self._load(payload))
-            task.add_done_callback(lambda _: self._loads.pop(payload))
-
-    async def _load(self, payload: bytes) -> None:
-        """Load a model before work for it comes; sidecars are told that it is on its way, and how it ended."""
-        try:
-            wish = decode_wish(payload)
-            loading = asyncio.create_task(self._backend.load(wish.model, wish.lora))
-            await asyncio.sleep(0)
-            self.tell()
-            await loading
-        except (FrameError, InferenceError) as error:
-            log.warning("what the sidecar wanted loaded is not: %s", error)
-        self.tell()
 
     def _config_state(self) -> bytes:
         return b"" if self._configs is None else write_config_state(self._configs.state)
 
     def _take(self, stream: FrameStream, number: int, frame: bytes) -> None:
         """Have a slice answered; one that is computed already, for a sidecar that has gone, is not begun again."""
-        self._came = Came(self._came.slices + 1, self._came.bytes + len(frame), self._came.ended)
-        self._report_soon()
+        self._reports.came(len(frame))
         work = self._orphans.take(frame) if self._orphans else None
         if work is None:
             work = AtWork(frame, None)
@@ -246,8 +212,7 @@ class Intake:
             self._orphans.finish(work, result, next(iter(self._streams), None))
             return
         stream, number = work.to
-        self._came = self._came._replace(ended=self._came.ended + 1)
-        self._report_soon()
+        self._reports.ended()
         if result is not None:
             stream.send(Kind.RESULT, number, *result)
         self._remove(work.to)
@@ -269,32 +234,6 @@ class Intake:
         """Tell the sidecar before long that a model is loaded, or is not."""
         if self._telling is None:
             self._telling = asyncio.get_running_loop().call_later(TELL_S, self.tell)
-
-    def _report_soon(self) -> None:
-        """Tell the sidecar before long what is queued."""
-        if self._reporting is None:
-            self._reporting = asyncio.get_running_loop().call_later(REPORT_S, self._report, self._came)
-
-    def _report(self, came: Came) -> None:
-        """Tell the sidecar what is queued, where that has changed by much.
-
-        What is being prepared is not queued yet. Until nothing waits for that, the sidecar goes by the bytes of all
-        that is not answered.
-
-        Args:
-            came: What had come a moment ago, and is queued by now if it does not wait to be prepared.
-        """
-        self._reporting = None
-        batches, all_prepared = self._queued()
-        slices = came.slices if all_prepared else max(self._reported.slices, self._came.ended)
-        stream, least = next(iter(self._streams), None), 1 / REPORTS_A_BATCH
-        changed = abs(batches - self._reported_batches) >= least or (batches == 0 < self._reported_batches)
-        many = slices > self._reported.slices and came.bytes - self._reported.bytes >= least * self._batch_bytes
-        if stream is not None and (changed or many):
-            self._reported, self._reported_batches = Came(slices, came.bytes), batches
-            stream.send(Kind.QUEUED, slices, pack_queued(batches))
-        if self._came.slices > slices:
-            self._report_soon()
 
     def _remove(self, place: tuple[FrameStream, int]) -> None:
         del self._at_work[place]
