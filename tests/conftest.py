@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
 import pytest
+from filelock import FileLock
 
 os.environ.setdefault("SIE_RUNNER", "priority")  # which of two runners is faster on a tiny model is chance
 START_S = 90.0
@@ -192,6 +194,20 @@ def cluster_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a cluster of two workers over a real broker, with the models of sie-fake loaded."""
     with run_cluster(tmp_path_factory.mktemp("cluster"), "--workers", "2", "--preload", ",".join(FAKES)) as server:
         yield server.url
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """Give the folder that one of pytest's workers makes for all of them; tests must not write to it."""
+    home = factory.getbasetemp()
+    home = home.parent if "PYTEST_XDIST_WORKER" in os.environ else home
+    folder, done = home / f"shared-{name}", home / f"shared-{name}.done"
+    with FileLock(home / f"shared-{name}.lock"):
+        if not done.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # of a worker that failed
+            folder.mkdir()
+            make(folder)
+            done.touch()
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -7,15 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import made_once
 from tests.plugins.outside import DATA, SIE, environment, pip, run
 
 
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the wheel of every test package, built as an index would hold it."""
-    folder = tmp_path_factory.mktemp("wheels")
-    pip("wheel", "--no-build-isolation", "--wheel-dir", folder, *sorted(DATA.iterdir()))
-    return folder
+
+    def make(folder: Path) -> None:
+        pip("wheel", "--no-build-isolation", "--wheel-dir", folder, *sorted(DATA.iterdir()))
+
+    return made_once(tmp_path_factory, "wheels", make)
 
 
 @pytest.fixture(scope="session")
