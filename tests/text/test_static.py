@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from model2vec import StaticModel
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from sentence_transformers import SentenceTransformer
@@ -17,10 +19,12 @@ from sie_text.plugin import sie_model_families
 from sie_text.recipe.static import claim_static
 from sie_text.static.encoder import load
 from sie_text.static.preview import preview_static
+from tokenizers import Tokenizer
+from tokenizers.normalizers import BertNormalizer
 
 from sie_core.catalog import read_card
 from sie_core.contracts import Adapter, InvalidInput, Item, LoadContext, ModelConfig, ModelLoadError, Truncation
-from tests.pytorch.encoders import Answer, ask, context, deviation
+from tests.pytorch.encoders import Answer, ask, context, deviation, reference
 from tests.text.tables import DIMS, TEXTS, WORDS, table, write_model2vec, write_static_embedding
 
 BOUND = 1e-6
@@ -110,6 +114,24 @@ def test_long_texts_are_cut_at_either_end_and_the_prompt_never(tmp_path: Path) -
     assert deviation(asked, mean("find d e f")[None]) <= BOUND
     with pytest.raises(InvalidInput, match="takes 4"):
         vectors(encoder, ["a b c d e f"], truncate="error")
+
+
+@pytest.mark.parametrize("model2vec", [False, True])
+def test_files_beside_the_tokenizer_change_no_token_and_it_cuts_where_it_was_saved_to(
+    model2vec: bool, tmp_path: Path
+) -> None:
+    folder = write_model2vec(tmp_path, max_length=None) if model2vec else write_static_embedding(tmp_path)
+    own = folder if model2vec else folder / "0_StaticEmbedding"
+    tokenizer = Tokenizer.from_file(str(own / "tokenizer.json"))
+    tokenizer.normalizer = BertNormalizer(lowercase=False)
+    tokenizer.enable_truncation(4, direction="left")
+    tokenizer.save(str(own / "tokenizer.json"))
+    config = {"do_lower_case": True, "unk_token": "the", "truncation_side": "right", "model_max_length": 3}
+    (own / "tokenizer_config.json").write_text(json.dumps(config))
+    texts = ["THE a b", "the unknown word", "a b c d e f"]
+    library: Any = StaticModel.from_pretrained(str(folder)) if model2vec else reference(folder)
+    expected = np.stack([library.encode([text])[0] for text in texts])
+    assert deviation(vectors(serve(folder), texts), expected) <= BOUND
 
 
 def ask_task(truncate: Any) -> Any:

@@ -52,7 +52,8 @@ class StaticEmbeddings(Vectors):
         """
         length = words_of(task).max_length or self._length
         if length is not None:
-            self._library[0].tokenizer.enable_truncation(length)
+            tokenizer = self._library[0].tokenizer
+            tokenizer.enable_truncation(length, direction=(tokenizer.truncation or {}).get("direction", "right"))
         kept = {name: value for name, value in task.options.items() if name not in LENGTHS}
         return super().answer(items, replace(task, options=kept))
 

@@ -21,6 +21,7 @@ from sie_text.sequences import TokenSequence
 from sie_text.static.lookup import LookupEncoder
 from sie_text.static.tables import Table, read_tables
 from sie_text.tokenizer import TextTokenizer, load_tokenizer
+from sie_text.tokenizer.files import TOKENIZER
 
 KEY = "static"
 """The inference key: all texts share a batch."""
@@ -74,11 +75,15 @@ class StaticEncoder(HostAdapter):
                 there is no tokenizer.
         """
         card, config, stages = needed_card(context), context.model.config, Stages(context)
-        tokenizer = load_tokenizer(recipe.card, bare=True)
+        # As both libraries read it: what other files say of a tokenizer does not count.
+        tokenizer = load_tokenizer(replace(recipe.card, files=(TOKENIZER,)), bare=True)
+        saved = tokenizer.saved_length
+        if recipe.drops_unknown:
+            tokenizer, saved = replace(tokenizer, cuts_start=False), None
         stages.done("tokenizer")
         table = _read_table(recipe, tokenizer)
         stages.done("weights")
-        limit = config.max_sequence_length or recipe.length or tokenizer.saved_length
+        limit = config.max_sequence_length or recipe.length or saved
         preparation = TextPreparation.bare(context, tokenizer, limit)
         encoder = cls(preparation, table, recipe, tokenizer.unknown if recipe.drops_unknown else None)
         dims = warm_up(encoder, context)["dense"]

@@ -65,8 +65,8 @@ def read_files(
         special_ids=frozenset(number for number in (*ids.values(), *more) if number is not None),
         unweighted=frozenset(number for number in silent if number is not None),
         max_length=int(limit) if isinstance(limit, int | float) and 0 < limit < UNLIMITED else None,
-        cuts_start=config.get("truncation_side") == "left",
-        pads_start=config.get("padding_side") == "left",
+        cuts_start=_side(config, "truncation_side", core.truncation) == "left",
+        pads_start=_side(config, "padding_side", core.padding) == "left",
         inputs=_inputs(config),
         pad=ids["pad"],
         unknown=ids["unk"],
@@ -106,6 +106,11 @@ def _add_tokens(core: Tokenizer, config: Mapping[str, Any]) -> None:
             continue
         flags = {name: bool(token[name]) for name in ("lstrip", "rstrip", "normalized", "single_word") if name in token}
         core.add_tokens([AddedToken(text, special=bool(token.get("special", True)), **flags)])
+
+
+def _side(config: Mapping[str, Any], name: str, saved: Mapping[str, Any] | None) -> str:
+    """Find the end at which texts are cut or padded: as the config says, or else as `tokenizer.json` was saved."""
+    return str(config.get(name) or (saved or {}).get("direction") or "right").lower()
 
 
 def _unknown(core: Tokenizer) -> int | None:
