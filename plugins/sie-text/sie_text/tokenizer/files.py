@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,9 @@ SPECIAL_TOKENS = "special_tokens_map.json"
 ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 UNTYPED = ("Roberta", "XLMRoberta", "Camembert", "DistilBert", "MPNet", "T5", "Llama", "Gemma", "GPT2", "Qwen2", "Bart")
 """Classes of transformers, without `Tokenizer`, that give no token types unless their files name them."""
+
+GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
+"""Classes of transformers that take `tokenizer.json` as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +53,17 @@ def read_files(
     core = Tokenizer.from_file(str(card.path / TOKENIZER))
     config = {**_read(card, TOKENIZER_CONFIG), **dict(settings.tokenizer_kwargs)}
     named = {**_read(card, SPECIAL_TOKENS), **config}
-    _add_tokens(core, config)
+    others = _others(named)
+    _add_tokens(
+        core, config.get("added_tokens_decoder") or {}, [*(named.get(f"{role}_token") for role in ROLES), *others]
+    )
+    core.encode_special_tokens = bool(config.get("split_special_tokens"))
     tokens = {role: _content(named.get(f"{role}_token")) for role in ROLES}
     ids = {role: None if token is None else core.token_to_id(token) for role, token in tokens.items()}
     ids["unk"] = _unknown(core) if ids["unk"] is None else ids["unk"]
     _set_case(core, config)
     if not bare:
         _require_framing(core, config, ids)
-    others = named.get("additional_special_tokens") or named.get("extra_special_tokens") or ()
     more = [core.token_to_id(_content(each) or "") for each in others]
     limit = settings.max_seq_length or config.get("model_max_length")
     silent = (ids["cls"], ids["eos"], ids["pad"], ids["unk"])
@@ -96,16 +102,21 @@ def _content(token: Any) -> str | None:
     return content if isinstance(content, str) else None
 
 
-def _add_tokens(core: Tokenizer, config: Mapping[str, Any]) -> None:
-    """Add the tokens that the config alone names, in the order of their ids."""
-    declared = config.get("added_tokens_decoder") or {}
-    for number in sorted(declared, key=int):
-        token = declared[number]
+def _others(named: Mapping[str, Any]) -> list[Any]:
+    """List the special tokens that have no role; version 5 of transformers may name each, in a map."""
+    extra, additional = named.get("extra_special_tokens") or [], named.get("additional_special_tokens") or []
+    return [*additional, *extra.values()] if isinstance(extra, dict) else list(extra or additional)
+
+
+def _add_tokens(core: Tokenizer, declared: Mapping[str, Any], special: Sequence[Any]) -> None:
+    """Add the tokens that files beside `tokenizer.json` alone name: by their ids, and then the special ones."""
+    for token in (*(declared[number] for number in sorted(declared, key=int)), *special):
         text = _content(token)
         if text is None or core.token_to_id(text) is not None:
             continue
-        flags = {name: bool(token[name]) for name in ("lstrip", "rstrip", "normalized", "single_word") if name in token}
-        core.add_tokens([AddedToken(text, special=bool(token.get("special", True)), **flags)])
+        said = token if isinstance(token, dict) else {}
+        flags = {name: bool(said[name]) for name in ("lstrip", "rstrip", "normalized", "single_word") if name in said}
+        core.add_tokens([AddedToken(text, special=bool(said.get("special", True)), **flags)])
 
 
 def _side(config: Mapping[str, Any], name: str, saved: Mapping[str, Any] | None) -> str:
@@ -123,8 +134,10 @@ def _unknown(core: Tokenizer) -> int | None:
 
 
 def _set_case(core: Tokenizer, config: Mapping[str, Any]) -> None:
-    """Follow `do_lower_case`, which counts more than the normalizer of BERT's that was saved."""
+    """Follow `do_lower_case`, which to BERT's classes counts more than the normalizer that was saved."""
     lower, normalizer = config.get("do_lower_case"), core.normalizer
+    if config.get("tokenizer_class") in GENERIC:
+        return
     if isinstance(lower, bool) and isinstance(normalizer, BertNormalizer) and normalizer.lowercase != lower:
         core.normalizer = BertNormalizer(
             clean_text=normalizer.clean_text,
