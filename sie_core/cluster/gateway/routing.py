@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sie_core.catalog import Catalog
 from sie_core.catalog.bundles.registry import DEFAULT_QUEUE_POOL, Registry, registry_of_one_bundle
@@ -18,8 +18,7 @@ RETRY_S = 5.0
 ANY_WORKERS = PoolSpec()
 
 
-@dataclass(frozen=True, slots=True)
-class Destination:
+class Destination(NamedTuple):
     """Where the work of a model goes."""
 
     model: ResolvedModel
