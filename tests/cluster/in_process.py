@@ -20,7 +20,7 @@ from sie_core.catalog.sources.export import Export
 from sie_core.cluster.broker import transport_maker
 from sie_core.cluster.gateway.backend import QueueBackend
 from sie_core.cluster.gateway.capacity.profiles import Profiles
-from sie_core.cluster.gateway.dispatcher import Dispatcher
+from sie_core.cluster.gateway.flights.dispatcher import Dispatcher
 from sie_core.cluster.gateway.metrics import GatewayMetrics
 from sie_core.cluster.gateway.pools.keeping import PoolKeeper
 from sie_core.cluster.gateway.pools.leasing import Leasing

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from sie_core.cluster.gateway.flight import MOST_ATTEMPTS, MOST_QUEUED, Flight, Part
-from sie_core.cluster.gateway.slicing import Packed, cut
+from sie_core.cluster.gateway.flights.flight import MOST_ATTEMPTS, MOST_QUEUED, Flight, Part
+from sie_core.cluster.gateway.flights.slicing import Packed, cut
 from sie_core.cluster.messages.errors import WORKER_LOST
 from sie_core.cluster.messages.work import MOST_ITEMS, ResultHead
 from sie_core.contracts import InferenceError

@@ -18,15 +18,15 @@ from sie_core.catalog.info import describe
 from sie_core.cluster.configs.follower import Follower
 from sie_core.cluster.gateway.capacity.admission import Admission
 from sie_core.cluster.gateway.capacity.provisioning import Provisioning
-from sie_core.cluster.gateway.dispatcher import Dispatcher
 from sie_core.cluster.gateway.facts.facts import facts_of, with_facts
 from sie_core.cluster.gateway.facts.keeping import KnownFacts
-from sie_core.cluster.gateway.flight import MOST_QUEUED, Flight
+from sie_core.cluster.gateway.flights.dispatcher import Dispatcher
+from sie_core.cluster.gateway.flights.flight import MOST_QUEUED, Flight
+from sie_core.cluster.gateway.flights.slicing import Packed, pack_items
 from sie_core.cluster.gateway.pools.keeping import PoolKeeper, is_leased
 from sie_core.cluster.gateway.routing import ANY_WORKERS, NO_CATALOG, Destination, Router
 from sie_core.cluster.gateway.sight.dialled import DialledWorkers
 from sie_core.cluster.gateway.sight.heard import held_models, worker_info
-from sie_core.cluster.gateway.slicing import Packed, pack_items
 from sie_core.cluster.health.workers import Workers, comes_up
 from sie_core.cluster.messages.frames import size_of
 from sie_core.cluster.messages.health import WorkerReport

@@ -23,7 +23,7 @@ from sie_core.cluster.gateway.backend import QueueBackend
 from sie_core.cluster.gateway.capacity.counting import count_queues
 from sie_core.cluster.gateway.capacity.numbers import CapacityNumbers
 from sie_core.cluster.gateway.capacity.profiles import Profiles
-from sie_core.cluster.gateway.dispatcher import Dispatcher
+from sie_core.cluster.gateway.flights.dispatcher import Dispatcher
 from sie_core.cluster.gateway.keys import Keys
 from sie_core.cluster.gateway.metrics import GatewayMetrics
 from sie_core.cluster.gateway.pools.keeping import PoolKeeper

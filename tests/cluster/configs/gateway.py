@@ -17,7 +17,7 @@ from sie_core.cluster.configs.follower import Follower
 from sie_core.cluster.configs.metrics import FollowerMetrics
 from sie_core.cluster.configs.snapshot import write_snapshot
 from sie_core.cluster.gateway.backend import QueueBackend
-from sie_core.cluster.gateway.dispatcher import Dispatcher
+from sie_core.cluster.gateway.flights.dispatcher import Dispatcher
 from sie_core.cluster.gateway.metrics import GatewayMetrics
 from sie_core.cluster.gateway.routing import Router
 from sie_core.cluster.health.workers import Workers

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 
-from sie_core.cluster.gateway.flight import Flight, Part
+from sie_core.cluster.gateway.flights.flight import Flight, Part
 from sie_core.cluster.subjects import work_queue
 from sie_core.contracts import QueueError, QueueTransport
 

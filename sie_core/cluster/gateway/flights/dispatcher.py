@@ -8,13 +8,13 @@ import math
 import time
 
 from sie_core.cluster.broker import Make, ensure_queue, open_transport
-from sie_core.cluster.gateway.arriving import Arriving
-from sie_core.cluster.gateway.dead_letters import bury
-from sie_core.cluster.gateway.flight import Flight, Part, queue_error
-from sie_core.cluster.gateway.looking_up import LookUps
+from sie_core.cluster.gateway.flights.arriving import Arriving
+from sie_core.cluster.gateway.flights.dead_letters import bury
+from sie_core.cluster.gateway.flights.flight import Flight, Part, queue_error
+from sie_core.cluster.gateway.flights.looking_up import LookUps
+from sie_core.cluster.gateway.flights.slicing import Packed
+from sie_core.cluster.gateway.flights.telling import Telling
 from sie_core.cluster.gateway.metrics import GatewayMetrics
-from sie_core.cluster.gateway.slicing import Packed
-from sie_core.cluster.gateway.telling import Telling
 from sie_core.cluster.messages.frames import Pieces, size_of
 from sie_core.cluster.messages.work import (
     batch_bytes,

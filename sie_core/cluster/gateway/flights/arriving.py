@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from sie_core.cluster.gateway.flight import Flight, unreadable
+from sie_core.cluster.gateway.flights.flight import Flight, unreadable
 from sie_core.cluster.gateway.metrics import GatewayMetrics
 from sie_core.cluster.messages.frames import FrameError, decode
 from sie_core.cluster.messages.work import MOST_RESULT_BYTES, ResultHead, decode_result, read_result

@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Protocol
 
-from sie_core.cluster.gateway.slicing import Packed, cut
+from sie_core.cluster.gateway.flights.slicing import Packed, cut
 from sie_core.cluster.messages.errors import GIVEN_TOO_OFTEN, WORKER_LOST, error_from_map
 from sie_core.cluster.messages.frames import Pieces
 from sie_core.cluster.messages.work import ResultHead, WorkHead, work_key, work_pieces
