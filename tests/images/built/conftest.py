@@ -1,4 +1,4 @@
-"""Images built once a session. The gateway's always, where tools are; that of `default` where SIE_TEST_IMAGES=all."""
+"""Images built once a session: those without PyTorch where tools are, the others where SIE_TEST_IMAGES=all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from sie_core.cli.bundle import command
 from tests.images.built import tools
-from tests.images.built.tools import BASE, ROOT
+from tests.images.built.tools import BASE, ROOT, VERSION
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -54,14 +54,19 @@ def gateway_locks(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 @pytest.fixture(scope="session")
 def gateway_image(gateway_locks: Path) -> str:
     """The image without PyTorch."""
-    build(ROOT / "images/gateway", gateway_locks, "--program", "gateway", "--tag", "localhost/sie-gateway:test")
-    return "localhost/sie-gateway:test"
+    build(ROOT / "images/gateway", gateway_locks, "--program", "gateway", "--tag", f"localhost/sie-gateway:{VERSION}")
+    return f"localhost/sie-gateway:{VERSION}"
 
 
 @pytest.fixture(scope="session")
-def default_locks(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def all_images() -> None:
+    """Images with PyTorch are wanted; else a skip."""
     if os.environ.get("SIE_TEST_IMAGES") != "all":
-        pytest.skip("the image of `default` takes minutes: `make images` builds and runs it")
+        pytest.skip("images with PyTorch take minutes each: SIE_TEST_IMAGES=all builds and runs them")
+
+
+@pytest.fixture(scope="session")
+def default_locks(all_images: None, wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("default-locks")
     asked = ["torch==2.13.0+cpu", "sie-pytorch[minilm]", "sie-cpu", "sie-sentence-transformers"]
     asked += ["sie-objectstore", "sie-nats"]
@@ -72,5 +77,5 @@ def default_locks(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 @pytest.fixture(scope="session")
 def default_image(default_locks: Path) -> str:
     """The CPU image of the bundle `default`."""
-    build(ROOT / "bundles/default", default_locks, "--tag", "localhost/sie-server:test")
-    return "localhost/sie-server:test"
+    build(ROOT / "bundles/default", default_locks, "--tag", f"localhost/sie-server:{VERSION}-cpu-default")
+    return f"localhost/sie-server:{VERSION}-cpu-default"

@@ -12,7 +12,7 @@ from sie_core.bundling.images.plan import DATE
 from sie_core.bundling.locks.lock import read_lock
 from tests.images.built.bill import check_bill, leftovers
 from tests.images.built.conftest import build
-from tests.images.built.tools import ROOT, check_size, compressed, container, files_of, inspect
+from tests.images.built.tools import ROOT, VERSION, check_size, compressed, container, files_of, inspect
 
 pytestmark = pytest.mark.timeout(1500)  # base, wheels and image are made on first use
 LARGEST = 120_000_000
@@ -49,7 +49,7 @@ def test_its_bill_of_materials_is_what_is_in_it(files: Path, gateway_locks: Path
 def test_a_second_build_elsewhere_gives_the_same_digest(
     gateway_image: str, gateway_locks: Path, tmp_path: Path
 ) -> None:
-    again, context = "localhost/sie-gateway:again", tmp_path / "elsewhere"
+    again, context = f"localhost/sie-server:{VERSION}-again", tmp_path / "elsewhere"
     build(ROOT / "images/gateway", gateway_locks, "--program", "gateway", "--context", str(context))
     find_builder("buildah").build(context, again, DATE, ["--no-cache"])
     assert inspect(again)["Digest"] == inspect(gateway_image)["Digest"]

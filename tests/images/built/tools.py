@@ -22,7 +22,13 @@ from tests.images.conftest import locked
 
 ROOT = Path(__file__).parents[3]
 BASE = "localhost/sie-test-base:bookworm"
-TAGS = ("sie-gateway:test", "sie-gateway:again", "sie-server:test", "sie-server:1.0.0-cpu-acme")
+VERSION = f"test-{os.getpid()}"
+"""Of the images of this session: another beside it has its own."""
+TAGS = (
+    f"sie-gateway:{VERSION}",
+    *(f"sie-server:{VERSION}-{each}" for each in ("again", "cpu-default", "gliner")),
+    "sie-server:1.0.0-cpu-acme",
+)
 PACKAGES = "python3-minimal,libpython3-stdlib,libstdc++6,ca-certificates,netbase"
 NEEDED = ("buildah", "podman", "mmdebstrap", "runc", "zstd")
 SIZES: dict[str, tuple[int, int]] = json.loads((Path(__file__).parent / "sizes.json").read_text())
