@@ -29,7 +29,6 @@ ROUND_S, PAUSE_S, A_SECOND = 12.0, 0.02, 60.0
 CONFIG = f"""\
 sie_id: {QUEUED}
 package_backed: true
-pool: {QUEUE_POOL}
 tasks: {{encode: {{dense: {{dim: 8}}}}}}
 profiles:
   default:
@@ -40,11 +39,18 @@ Attack = Callable[[str, float], Coroutine[Any, Any, None]]
 
 
 async def flood(call: bytes, url: str, end: float) -> None:
-    """Send more calls than the workers that are meant can take."""
+    """Send more calls than the workers that are meant can take.
+
+    Raises:
+        RuntimeError: None was answered: it was no flood of workers.
+    """
+    seen = Seen()
     async with asyncio.TaskGroup() as calls:
         while time.monotonic() < end:
-            calls.create_task(Seen().ask(url, call))
+            calls.create_task(seen.ask(url, call))
             await asyncio.sleep(1 / A_SECOND)
+    if seen.refused() == len(seen.answers):
+        raise RuntimeError(f"no call of the flood was answered: {seen.answers[:3]}")
 
 
 async def bulk(url: str, end: float) -> None:
@@ -68,21 +74,33 @@ def prepare(running: Fleet) -> None:
     """Run two workers that all share, one that is leased, and one of another queue pool."""
     (running.folder / "models/queued.yaml").write_text(CONFIG)
     running.add("leased", SIE_PRELOAD_MODELS=MODEL)
-    httpx.post(f"{running.url}/v1/pools", json={"name": "leased"}).raise_for_status()
-    until(lambda: httpx.get(f"{running.url}/v1/pools/leased").json()["status"]["state"] == "active", "the pool")
+    lease(running, {"name": "leased"})
     running.add("w1", "w2", SIE_PRELOAD_MODELS=f"{MODEL},{HONEST_MODEL}")
     running.add("batch", SIE_POOL=QUEUE_POOL, SIE_PRELOAD_MODELS=QUEUED)
+    # A gateway without a config service sends to another queue what is asked for in a pool with workers of that.
+    lease(running, {"name": QUEUE_POOL, "queue_pool": QUEUE_POOL})
+
+
+def lease(running: Fleet, body: dict[str, str]) -> None:
+    """Make a resource pool, and wait until its worker serves it alone."""
+    httpx.post(f"{running.url}/v1/pools", json=body).raise_for_status()
+    where = f"{running.url}/v1/pools/{body['name']}"
+    until(lambda: httpx.get(where).json()["status"]["state"] == "active", f"the pool {body['name']}")
+
+
+def in_pool(model: str, pool: str) -> bytes:
+    """Write a call for the workers of a pool."""
+    return request(model, BODY).replace(b"Connection:", f"X-SIE-Pool: {pool}\r\nConnection:".encode())
 
 
 def main() -> None:
     """Run it."""
     with tempfile.TemporaryDirectory() as name, fleet(Path(name)) as running:
         prepare(running)
-        in_pool = request(MODEL, BODY).replace(b"Connection:", b"X-SIE-Pool: leased\r\nConnection:")
         attacks: dict[str, Attack] = {
             "a flood of another model": partial(flood, request(MODEL, BODY)),
-            "a flood of a resource pool": partial(flood, in_pool),
-            "a flood of a queue pool": partial(flood, request(QUEUED, BODY)),
+            "a flood of a resource pool": partial(flood, in_pool(MODEL, "leased")),
+            "a flood of a queue pool": partial(flood, in_pool(QUEUED, QUEUE_POOL)),
             "a bulk request": bulk,
         }
         asyncio.run(p95_ms(running.url))
