@@ -11,6 +11,7 @@ import orjson
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from sie_core.api.http.errors import error_response
 from sie_core.auth import Auth
 from sie_core.contracts import InferenceError
 
@@ -34,8 +35,11 @@ def feed_route(path: str, period_s: float, describe: Callable[[], Mapping[str, A
     async def watch(websocket: WebSocket) -> None:
         try:
             auth.check(path, websocket.headers.getlist("authorization"))
-        except InferenceError:
-            await websocket.close(POLICY_VIOLATION)
+        except InferenceError as error:
+            if "websocket.http.response" in websocket.scope.get("extensions", ()):
+                await websocket.send_denial_response(error_response(error, websocket.scope))
+            else:
+                await websocket.close(POLICY_VIOLATION)
             return
         await feed.serve(websocket)
 

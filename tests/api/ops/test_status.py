@@ -2,7 +2,8 @@
 
 import pytest
 from prometheus_client import CollectorRegistry
-from starlette.testclient import TestClient
+from starlette.applications import Starlette
+from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 
 from sie_core.api import Browsers, create_app
@@ -139,3 +140,13 @@ def test_a_server_is_the_machine_that_it_is_told_or_that_its_gpu_says(settings, 
 def test_a_gpu_is_called_as_autoscalers_call_it(name, gpu_type) -> None:
     assert Device("cuda", name=name).gpu_type == gpu_type
     assert Device("cpu", name=name).gpu_type is None
+
+
+def test_a_socket_that_nothing_guards_refuses_as_a_guarded_one_does() -> None:
+    app = Starlette(routes=[feed.feed_route("/ws/status", 0.2, dict, Auth(["right"]))])
+    with pytest.raises(WebSocketDenialResponse) as refused, TestClient(app).websocket_connect("/ws/status"):
+        pass
+    assert refused.value.status_code == 401
+    assert refused.value.headers["www-authenticate"] == "Bearer"
+    with TestClient(app).websocket_connect("/ws/status", headers={"Authorization": "Bearer right"}) as socket:
+        assert socket.receive_json() == {}
