@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import httpx
 import pytest
 import yaml
@@ -13,6 +15,13 @@ from tests.soak.faults.cluster import until
 
 MODEL = "test/killed"
 pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def removed(running: Running) -> Iterator[None]:
+    """Leave the cluster without the model."""
+    yield
+    assert running.write("DELETE", f"/models/{MODEL}").status_code == 200
 
 
 def answered(running: Running, key: str, dim: int) -> httpx.Response:
