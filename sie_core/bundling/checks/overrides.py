@@ -20,6 +20,7 @@ from sie_core.bundling.locks.requirements import CORE, OURS, Asked, asked_of
 from sie_core.bundling.locks.solving import Sources, solve
 from sie_core.bundling.locks.targets import Target
 from sie_core.bundling.locks.wheels import Wheel, read_wheel
+from sie_core.catalog.bundles.names import LEFT_OUT
 from sie_core.catalog.bundles.reading import BundleFile
 from sie_core.catalog.bundles.schema import Override
 
@@ -60,17 +61,20 @@ def _of_one(file: BundleFile, asked: Asked, sources: Sources) -> Iterator[Findin
     names = {package.name for package in lock.packages}
     of_overrides = [*path, "overrides"] if asked.environment else ["overrides"]
     for index, override in enumerate(asked.overrides):
-        where = file.at(*of_overrides, index)
-        if canonicalize_name(override.package) not in names:
+        where, name = file.at(*of_overrides, index), canonicalize_name(override.package)
+        is_asked, is_left_out = name in names, override.spec == LEFT_OUT
+        if is_asked or is_left_out:
+            others = tuple(each for each in asked.overrides if each is not override)
+            try:
+                without = solve(replace(asked, overrides=others), sources, where)
+            except Unsolvable:
+                continue
+            is_asked = name in {package.name for package in without.packages}
+        if not is_asked:
             yield Finding(where, f"nothing on {asked.platform} asks for {override.package}: leave the override out")
-            continue
-        others = tuple(each for each in asked.overrides if each is not override)
-        try:
-            solve(replace(asked, overrides=others), sources, where)
-        except Unsolvable:
-            continue
-        told = f"the override of {override.package} is no longer needed on {asked.platform}: all is solvable without it"
-        yield Finding(where, f"{told}; leave it out")
+        elif not is_left_out:
+            told = f"the override of {override.package} is no longer needed on {asked.platform}"
+            yield Finding(where, f"{told}: all is solvable without it; leave it out")
 
 
 def _finding(error: BundlingError, file: BundleFile) -> Finding:

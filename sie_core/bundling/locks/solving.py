@@ -22,6 +22,8 @@ from sie_core.bundling.locks.lock import Lock, LockedPackage, LockedWheel, write
 from sie_core.bundling.locks.requirements import OURS, Asked
 from sie_core.bundling.locks.wheels import Wheel
 from sie_core.bundling.tools import run, uv
+from sie_core.catalog.bundles.names import LEFT_OUT
+from sie_core.catalog.bundles.schema import Override
 
 NO_INDEX = "none"
 """In place of a platform's index: torch comes from where everything does."""
@@ -85,8 +87,7 @@ def _compile(asked: Asked, sources: Sources, folder: Path, where: str, keep: Loc
     (folder / "pyproject.toml").write_text(_project(asked, sources), encoding="utf-8")
     constraints = [_by_file(wheel) for name, wheel in sorted(sources.wheels.items()) if name not in asked.wheels]
     (folder / "constraints.txt").write_text("\n".join(constraints), encoding="utf-8")
-    overrides = [f"{each.package}{_spec(each.spec)}" for each in asked.overrides]
-    (folder / "overrides.txt").write_text("\n".join(overrides), encoding="utf-8")
+    (folder / "overrides.txt").write_text("\n".join(map(_overriding, asked.overrides)), encoding="utf-8")
     output = folder / "pylock.toml"
     if keep is not None:
         output.write_text(write_lock(keep), encoding="utf-8")
@@ -158,8 +159,10 @@ def _by_file(wheel: Wheel, extras: Sequence[str] | frozenset[str] = ()) -> str:
     return f"{wheel.name}{named} @ {wheel.file.absolute().as_uri()}"
 
 
-def _spec(spec: str) -> str:
-    return spec if spec[0] in "<>=!~" else f"=={spec}"
+def _overriding(override: Override) -> str:
+    if override.spec == LEFT_OUT:
+        return f'{override.package} ; python_version < "3"'  # a marker that holds nowhere
+    return f"{override.package}{override.spec if override.spec[0] in '<>=!~' else f'=={override.spec}'}"
 
 
 def _packages(data: Mapping[str, Any], asked: Asked, sources: Sources, where: str) -> Iterator[LockedPackage]:

@@ -3,6 +3,8 @@
 FILE = "bundle.yaml"
 EVERY_MODEL = "*"
 """In `models`: every model whose config names no family."""
+LEFT_OUT = "none"
+"""The `spec` of an override whose package is not installed."""
 DEFAULT_PRIORITY = 100
 DERIVED = ("adapters", "engine")
 """Fields of bundles that were written for another server."""

@@ -12,7 +12,7 @@ from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from sie_core.catalog.bundles.names import DEFAULT_PRIORITY, DERIVED, EVERY_MODEL
+from sie_core.catalog.bundles.names import DEFAULT_PRIORITY, DERIVED, EVERY_MODEL, LEFT_OUT
 from sie_core.catalog.configs.ids import ID_RULE, is_model_id
 from sie_core.catalog.configs.schema import Strict
 from sie_core.catalog.wording import short
@@ -43,6 +43,10 @@ def _range(value: str) -> str:
     except InvalidSpecifier:
         raise _refuse(f"{short(value)} is no range of versions; write one as '>=1.2,<2' or '==1.2.3'") from None
     return value
+
+
+def _override_spec(value: str) -> str:
+    return value if value == LEFT_OUT else _range(value)
 
 
 def _requirement(value: str) -> str:
@@ -136,10 +140,11 @@ class ModelEntry(Strict):
 
 
 class Override(Strict):
-    """A requirement of other distributions that is put aside: `package` is resolved by `spec` alone."""
+    """A requirement of other distributions that is put aside: `package` is resolved by `spec` alone, or left out."""
 
     package: Annotated[str, AfterValidator(_distribution)]
-    spec: Annotated[str, Field(min_length=1), AfterValidator(_range)]
+    spec: Annotated[str, Field(min_length=1), AfterValidator(_override_spec)]
+    """A range of versions, or `none`: the package is not installed."""
     reason: Annotated[str, Field(min_length=10)]
     """Why, for those who read it a year later."""
     until: date | None = None

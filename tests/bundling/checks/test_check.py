@@ -279,3 +279,7 @@ def test_versions_that_cannot_be_had_together_are_told_and_an_override_that_is_n
     assert found.startswith("/bundle.yaml:4: the override of numbers is no longer needed on cpu")
     (found,) = versions(bundle("plugins:\n  - acme-plugin\n" + override), ours, others)
     assert found.startswith("/bundle.yaml:4: nothing on cpu asks for numbers")
+    left_out = "overrides:\n  - {package: numbers, spec: none, reason: nothing that is served imports it}\n"
+    assert versions(bundle("plugins:\n  - acme-library\n" + left_out), ours, others) == []
+    (found,) = versions(bundle("plugins:\n  - acme-plugin\n" + left_out), ours, others)
+    assert found.startswith("/bundle.yaml:4: nothing on cpu asks for numbers")

@@ -112,6 +112,21 @@ def test_a_conflict_is_told_in_five_lines_that_name_both_sides_and_an_override_s
     assert "old-reader" in {each.name for each in read_lock(folder / "pylock.cpu.toml").packages}
 
 
+def test_an_override_leaves_a_library_out_and_what_it_alone_needs(
+    sie_bundle: Run, bundle: Write, ours: Path, others: Path
+) -> None:
+    make_wheel(others, "weights-package", "1.0", ["heavy-library"])
+    make_wheel(others, "heavy-library", "1.0", ["heavy-part"])
+    make_wheel(others, "heavy-part", "1.0")
+    override = "overrides: [{package: heavy-library, spec: none, reason: the files of its weights alone are read}]\n"
+    folder = bundle(f"plugins:\n  - weights-package\n{override}")
+    done = sie_bundle("lock", folder, *folders(ours, others))
+    assert done.exit_code == 0, done.output
+    locked = {each.name for each in read_lock(folder / "pylock.cpu.toml").packages}
+    assert locked == {"sie-core", "sie-sdk", "weights-package"}
+    assert sie_bundle("lock", folder, *folders(ours, others), "--check").exit_code == 0
+
+
 def test_a_wheel_of_ours_outside_the_bundles_range_is_refused(
     sie_bundle: Run, bundle: Write, ours: Path, others: Path
 ) -> None:

@@ -68,9 +68,7 @@ def all_images() -> None:
 @pytest.fixture(scope="session")
 def default_locks(all_images: None, wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("default-locks")
-    asked = ["torch==2.13.0+cpu", "sie-pytorch[minilm]", "sie-cpu", "sie-sentence-transformers"]
-    asked += ["sie-objectstore", "sie-nats"]
-    tools.make_lock("default", asked, folder, wheels)
+    tools.lock_default(folder, wheels)
     return folder
 
 

@@ -15,13 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner
+
 from sie_core.bundling.building import build_wheels
 from sie_core.bundling.images.plan import DATE
 from sie_core.bundling.locks.lock import Lock, write_lock
+from sie_core.cli.bundle import command as sie_bundle
 from tests.images.conftest import locked
 
 ROOT = Path(__file__).parents[3]
 BASE = "localhost/sie-test-base:bookworm"
+TORCH = "2.13.0+cpu"
 VERSION = f"test-{os.getpid()}"
 """Of the images of this session: another beside it has its own."""
 TAGS = (
@@ -92,6 +96,15 @@ def make_lock(name: str, asked: Sequence[str | Path], folder: Path, wheels: Path
     run(*command, "-d", found, *ours)
     packages = [locked(file, registry=not file.name.startswith("sie_")) for file in sorted(found.glob("*.whl"))]
     (folder / "pylock.cpu.toml").write_text(write_lock(Lock(name, "cpu", "3.11", tuple(packages))))
+
+
+def lock_default(folder: Path, wheels: Path) -> None:
+    """Lock the bundle `default` by its own command, with PyTorch's CPU build as pip finds it here."""
+    shutil.copytree(wheels, found := folder / "wheels")
+    run(sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", found, f"torch=={TORCH}")
+    options = ["--platform", "cpu", "--wheels", wheels, "--index", "none", "--find-links", found, "--out", folder]
+    done = CliRunner().invoke(sie_bundle, ["lock", *map(str, [ROOT / "bundles/default", *options])])
+    assert done.exit_code == 0, f"{done.output}\n{done.exception!r}"
 
 
 def _version(wheels: Path, requirement: str | Path) -> str:
