@@ -18,6 +18,8 @@ Answers = Mapping[str, NDArray[Any]]
 FAR = {"float32": 0.01}
 FAR_IN_HALF = 0.3
 """Numbers further apart than this share of the reference's own deviation are wrong, by the precision of ours."""
+PROBABILITY_IN_HALF = 0.01
+"""So far apart may probabilities of an entity be in half precision, however little those above the threshold spread."""
 FEW = {"float32": 0.05}
 FEW_IN_HALF = 0.4
 """The share of entities that one side alone may find, by the precision of ours: those on the threshold. Random weights
@@ -36,10 +38,14 @@ class Deviation:
     """Standard deviation of the reference's numbers."""
     unequal: int = 0
     """Entities that one side alone found."""
+    of_entities: bool = False
+    """Whether the numbers are probabilities of entities."""
 
     def is_wrong(self, precision: str) -> bool:
         """Tell whether one of the two must be wrong, where ours were computed in `precision`."""
         far = FAR.get(precision, FAR_IN_HALF) * self.scale
+        if self.of_entities and precision not in FAR:
+            far = max(far, PROBABILITY_IN_HALF)
         few = FEW.get(precision, FEW_IN_HALF)
         return not self.largest <= far or self.unequal > few * self.compared
 
@@ -77,7 +83,8 @@ def _of_entities(ours: Answers, theirs: Answers) -> Deviation:
     both = found.keys() & expected.keys()
     largest = max((abs(found[place] - expected[place]) for place in both), default=0.0)
     scale = float(np.std(list(expected.values()))) if expected else 0.0
-    return Deviation(len(found.keys() | expected.keys()), largest, scale, len(found.keys() ^ expected.keys()))
+    unequal = len(found.keys() ^ expected.keys())
+    return Deviation(len(found.keys() | expected.keys()), largest, scale, unequal, of_entities=True)
 
 
 def _by_place(answers: Answers) -> dict[tuple[int, ...], float]:

@@ -55,6 +55,14 @@ def test_entities_are_compared_by_their_places() -> None:
     assert (found.compared, found.unequal, found.is_wrong("float32")) == (4, 2, True)
 
 
+@pytest.mark.parametrize(("apart", "wrong"), [(0.008, False), (0.012, True)])
+def test_probabilities_close_to_a_threshold_may_differ_by_a_hundredth_in_half_precision(apart, wrong) -> None:
+    spans, scores = np.array([[0, 0, 4, 1], [0, 5, 9, 0]]), np.array([0.81, 0.82])
+    found = deviation({"spans": spans, "scores": scores + apart}, {"spans": spans, "scores": scores})
+    assert found.is_wrong("bfloat16") == wrong
+    assert found.is_wrong("float32")
+
+
 @pytest.mark.slow
 def test_every_operation_answers_as_its_library_and_has_a_row_and_a_verdict(tmp_path: Path) -> None:
     build()
