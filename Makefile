@@ -64,10 +64,11 @@ RULES := $(addprefix tests/,$(addprefix docs/,test_generated.py test_architectur
   $(addprefix plugins/,test_broker_names.py test_public_modules.py test_import_closure.py) cli/test_import_closure.py \
   concurrency/test_loop.py images/test_context.py test_settings.py test_logs.py)
 # Honest clients' waits are measured, and images built: one by one. All else runs two at a time, a file each, long ones first.
+# The engine's tests look at threads and memory of their whole process: none of others' runs in it.
 ALONE := tests/soak/attacks tests/images/built
-LONG := $(addprefix tests/,verification soak cluster clients pytorch plugins gliner cpu packaging text engine fuzz nats objectstore \
+LONG := $(addprefix tests/,verification soak cluster clients pytorch plugins gliner cpu packaging text fuzz nats objectstore \
   server bench config_service)
-OTHERS := $(filter-out $(LONG) $(RULES) tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)) $(wildcard tests/test_*.py))
+OTHERS := $(filter-out $(LONG) $(RULES) tests/engine tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)) $(wildcard tests/test_*.py))
 
 test: .venv/.kernels ## everything: the checks, then every test (TESTS="tests/engine -k drain")
 ifdef TESTS
@@ -76,6 +77,7 @@ ifdef TESTS
 else
 	$(MAKE) -j 2 check environments
 	$(BIN)/python -m pytest $(RULES)
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/engine
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(RULES) $(ALONE)) $(LONG) $(OTHERS)
 	$(BIN)/python -m pytest $(ALONE)
 endif

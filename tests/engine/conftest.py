@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -124,6 +125,12 @@ class Engines:
     holds: list[Hold] = field(default_factory=list)
     hurried: bool = False
     """Whether models may go at once, and need not stay for a while after their load."""
+    others: frozenset[threading.Thread] = field(default_factory=lambda: frozenset(threading.enumerate()))
+    """Threads that were there before: of engines that other tests share, too."""
+
+    def threads(self, name: str = "") -> list[threading.Thread]:
+        """List the threads of these engines whose names begin so."""
+        return [each for each in threading.enumerate() if each not in self.others and each.name.startswith(name)]
 
     def hold(self) -> Hold:
         """Make a hold that is on."""

@@ -50,14 +50,10 @@ async def test_a_batch_that_is_slow_as_predicted_is_no_hang(engines):
     assert problems <= {None}
 
 
-def device_thread():
-    (thread,) = [each for each in threading.enumerate() if each.name.startswith("sie-device")]
-    return thread
-
-
-async def kill_device_thread(engine, model):
+async def kill_device_thread(engines, engine, model):
     """Raise in the idle thread, outside any batch; it notices when it is woken."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(device_thread().ident), ctypes.py_object(SystemExit))
+    (thread,) = engines.threads("sie-device")
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit))
     with pytest.raises(InferenceError) as caught:
         await bounded(engine.infer(request(model, "wakes it")))
     return caught.value
@@ -66,9 +62,9 @@ async def kill_device_thread(engine, model):
 async def test_a_dead_device_thread_turns_liveness_red_and_every_request_is_answered(engines):
     model = engines.model("plain")
     engine = await engines.start(load=[model])
-    error = await kill_device_thread(engine, model)
+    error = await kill_device_thread(engines, engine, model)
     assert error.code == "QUEUE_UNAVAILABLE"
-    await until(lambda: not any(thread.name.startswith("sie-device") for thread in threading.enumerate()))
+    await until(lambda: not engines.threads("sie-device"))
     assert "died" in engine.health().live_problem
     assert "died" in engine.health().ready_problem
     for number in range(3):
@@ -94,7 +90,7 @@ async def test_a_dead_device_thread_answers_what_was_queued(engines):
     hold = engines.hold()
     model = engines.model("held", run_hold=str(hold))
     engine = await engines.start(load=[model], clock=(clock := BreakingClock()))
-    ident = device_thread().ident
+    (thread,) = engines.threads("sie-device")
     tasks = [asyncio.create_task(engine.infer(request(model, "running")))]
     await until(lambda: RECORD.runs(model))
     tasks += [asyncio.create_task(engine.infer(request(model, f"queued {number}"))) for number in range(8)]
@@ -105,16 +101,15 @@ async def test_a_dead_device_thread_answers_what_was_queued(engines):
     assert {reply.code for reply in replies if isinstance(reply, InferenceError)} == {"QUEUE_UNAVAILABLE"}
     assert sum(isinstance(reply, InferenceError) for reply in replies) >= 8
     assert "SystemExit" in engine.health().live_problem
-    await until(lambda: ident not in {thread.ident for thread in threading.enumerate()})
+    await until(lambda: not thread.is_alive())
 
 
 async def test_a_healthy_engine_has_no_problem_and_closing_joins_its_threads(engines):
-    before = {thread.ident for thread in threading.enumerate()}
     model = engines.model("plain")
     engine = await engines.start(load=[model])
     await bounded(engine.infer(request(model, "text")))
     assert (engine.health().live_problem, engine.health().ready_problem) == (None, None)
     await bounded(engine.close())
-    await until(lambda: not [each for each in threading.enumerate() if each.ident not in before])
+    await until(lambda: not engines.threads())
     assert "closed" in engine.health().ready_problem
     assert engine.health().live_problem is None

@@ -97,7 +97,7 @@ async def test_a_request_whose_model_or_adapter_arrives_during_the_close_is_answ
     waiting = asyncio.create_task(engine.infer(request(base, "text", options={"lora": "a"})))
     await until(lambda: loads_at_work(engine))
     closing = asyncio.create_task(engine.close())
-    await until(lambda: not any(thread.name.startswith("sie-prepare") for thread in threading.enumerate()))
+    await until(lambda: not engines.threads("sie-prepare"))
     arriving.off()
     with pytest.raises(InferenceError) as caught:
         await bounded(waiting)

@@ -1,7 +1,6 @@
 """Requests with images: they prepare on threads of their own, so that no text waits behind a picture."""
 
 import asyncio
-import threading
 from dataclasses import replace
 
 import pytest
@@ -44,14 +43,10 @@ async def test_an_image_among_texts_or_in_a_query_makes_a_request_one_with_image
         await bounded(task)
 
 
-async def test_threads_for_images_end_with_the_engine(held):
+async def test_threads_for_images_end_with_the_engine(engines, held):
     engine, model, hold = held
     hold.off()
     await bounded(engine.infer(request(model, items=[IMAGE])))
-    assert image_threads()
+    assert engines.threads("sie-image")
     await bounded(engine.close())
-    assert not image_threads()
-
-
-def image_threads():
-    return [thread for thread in threading.enumerate() if thread.name.startswith("sie-image")]
+    assert not engines.threads("sie-image")

@@ -17,7 +17,8 @@ MOST_FILES = 9
 class Way:
     """The files of the engine whose functions run, on any thread, from `Lifecycle.acquire` until the model is READY.
 
-    `engine.py` is none of them: the request waits there.
+    `engine.py` is none of them: the request waits there. Nor are those of the device's thread, which wakes up meanwhile and
+    finds no work.
     """
 
     def __init__(self):
@@ -28,7 +29,8 @@ class Way:
         code = frame.f_code
         if self.armed and event == "call" and code is Lifecycle.acquire.__code__:
             self.armed, self.open = False, True
-        if self.open and code.co_filename.startswith(str(ROOT)):
+        on_device = threading.current_thread().name.startswith("sie-device")
+        if self.open and not on_device and code.co_filename.startswith(str(ROOT)):
             self.files.add(str(Path(code.co_filename).relative_to(ROOT)))
         if event == "return" and code is ModelRecord.move.__code__ and frame.f_locals["to"] is State.READY:
             self.open = False
