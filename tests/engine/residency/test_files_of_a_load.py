@@ -17,8 +17,8 @@ MOST_FILES = 9
 class Way:
     """The files of the engine whose functions run, on any thread, from `Lifecycle.acquire` until the model is READY.
 
-    `engine.py` is none of them: the request waits there. Nor are those of the device's thread, which wakes up meanwhile and
-    finds no work.
+    `engine.py` is none of them: the request waits there. Nor are those of the device's thread, which wakes up
+    meanwhile and finds no work.
     """
 
     def __init__(self):
