@@ -48,5 +48,6 @@ def test_it_has_the_same_ids_special_tokens_and_sides(said: dict[str, Any], tmp_
     core.no_truncation()
     for text, ids in zip(TEXTS, expected.content(TEXTS), strict=True):
         assert core.encode(text, add_special_tokens=False).ids == ids.tolist()
+        assert expected.content([text])[0].tolist() == ids.tolist()
     assert facts.special_ids == expected.special_ids
     assert (facts.cuts_start, facts.pads_start) == (expected.cuts_start, expected.pads_start)
