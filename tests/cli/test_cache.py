@@ -29,6 +29,8 @@ def sie(hub: FakeHub, tmp_path: Path) -> Sie:
     """Run `sie cache` with a cache and a Hub of the test's own."""
     bare = {name: value for name, value in os.environ.items() if not name.startswith(("SIE_", "HF_"))}
     environ = {**bare, "HF_ENDPOINT": hub.url, "SIE_LOCAL_CACHE": str(tmp_path / "cache")}
+    # The disk of the machine that tests may be nearly full: a pull would then remove what another has just pulled.
+    environ["SIE_DISK_PRESSURE_THRESHOLD_PERCENT"] = "100"
 
     def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", "from sie_core.cli import main; main(prog_name='sie')", "cache", *arguments]
