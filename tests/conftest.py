@@ -135,10 +135,7 @@ def run_server(
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build gliner's environment once, before tests that need it: pip takes longer than a test may.
-
-    What is there by now stays to the end, and no collection of garbage looks at it again.
-    """
+    """Build gliner's environment, as pip takes longer than a test may, and freeze the heap."""
     trained = any("trained" in getattr(item, "fixturenames", ()) for item in session.items)
     if (trained or "tests.gliner.library" in sys.modules) and session.items and not session.config.option.collectonly:
         from tests.gliner.library import fault

@@ -60,7 +60,7 @@ class Newcomer:
 
 @pytest.fixture(scope="module")
 def newcomer(tmp_path_factory: pytest.TempPathFactory, registry: None, wheels: Path) -> Newcomer:
-    """Somebody who has written the plugin of the page about plugins."""
+    """A folder and a shell of a third party, with the plugin that docs/writing-a-plugin.md writes."""
     folder = tmp_path_factory.mktemp("newcomer")
     for block in blocks():
         if block.file is not None:
