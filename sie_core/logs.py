@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Final, TextIO
 
 import orjson
 
 FIELDS = ("model", "request_id", "trace_id", "latency_ms")
 """What a line may carry beside its message, by `extra=` or from the request it was logged in."""
+
+TOGETHER_S: Final = 0.05
+"""Lines of requests that are answered within so many seconds are written together: writing gives up the interpreter's
+lock, and under load the event loop waits for it longer than the system call takes."""
 
 
 @dataclass(slots=True)
@@ -44,13 +53,61 @@ def configure_logging(level: str = "INFO", *, as_json: bool = False) -> None:
 
     Libraries that log requests or progress of their own are held at WARNING.
     """
-    handler = logging.StreamHandler(sys.stderr)
+    handler = LineHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if as_json else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
     for library in ("uvicorn", "httpx", "httpx2", "httpcore", "urllib3", "filelock", "asyncio"):
         logging.getLogger(library).setLevel(max(logging.WARNING, root.level))
+
+
+class LineHandler(logging.StreamHandler[TextIO]):
+    """Writes a line at once, but those of answered requests, which have a `latency_ms`, by `TOGETHER_S`.
+
+    Lines stay in order: one that is written at once takes along those that wait. A process that is killed loses the
+    lines of its last `TOGETHER_S`.
+    """
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(stream)
+        self._clock = clock
+        self._waiting: list[str] = []
+        self._written = -TOGETHER_S
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write `record`, now or with those that follow."""
+        try:
+            self._waiting.append(self.format(record) + self.terminator)
+            if not self._may_wait(record):
+                self.flush()
+            elif len(self._waiting) == 1:
+                asyncio.get_running_loop().call_later(TOGETHER_S, self.flush)
+        except Exception:
+            self.handleError(record)
+
+    def flush(self) -> None:
+        """Write the lines that wait."""
+        with self.lock or nullcontext():
+            lines, self._waiting = self._waiting, []
+            if lines:
+                self._written = self._clock()
+                self.stream.write("".join(lines))
+                self.stream.flush()
+
+    def _may_wait(self, record: logging.LogRecord) -> bool:
+        # Only while the last write is so recent: the next line then takes along what a loop left that has stopped.
+        if record.levelno > logging.INFO or not hasattr(record, "latency_ms"):
+            return False
+        return self._clock() - self._written < TOGETHER_S and _has_loop()
+
+
+def _has_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 class JsonFormatter(logging.Formatter):

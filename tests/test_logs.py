@@ -1,9 +1,13 @@
+import asyncio
+import io
 import json
 import logging
+import subprocess
+import sys
 
 import pytest
 
-from sie_core.logs import RequestFields, configure_logging, current_request
+from sie_core.logs import LineHandler, RequestFields, configure_logging, current_request
 
 
 def test_a_json_line_holds_what_is_known_of_its_request(capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,3 +62,65 @@ def test_a_field_cannot_write_a_line_of_its_own(capsys: pytest.CaptureFixture[st
     configure_logging()
     logging.getLogger("a").info("asked", extra={"model": "org/m\nERROR forged"})
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_lines_of_answered_requests_in_quick_succession_are_written_together_and_in_order() -> None:
+    stream = Writes()
+    handler = LineHandler(stream, clock=lambda: 0.0)
+
+    async def answer_requests() -> None:
+        handler.handle(answered("0"))
+        for number in range(1, 4):
+            handler.handle(answered(str(number)))
+        assert stream.writes == ["0\n"]
+        async with asyncio.timeout(10):
+            await stream.written(2)
+        for number in range(4, 6):
+            handler.handle(answered(str(number)))
+        handler.handle(logging.LogRecord("a", logging.WARNING, "", 0, "odd", (), None))
+
+    asyncio.run(answer_requests())
+    assert stream.writes == ["0\n", "1\n2\n3\n", "4\n5\nodd\n"]
+
+
+def test_a_line_that_waits_is_written_when_the_process_ends() -> None:
+    code = (
+        "import asyncio, logging; from sie_core.logs import configure_logging; configure_logging()\n"
+        "async def main():\n for n in range(3): logging.info('line %d', n, extra={'latency_ms': 1})\n"
+        "asyncio.run(main())"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert [line.split(": ")[1][:6] for line in ran.stderr.splitlines()] == ["line 0", "line 1", "line 2"]
+
+
+def test_a_thread_without_an_event_loop_writes_its_lines_at_once() -> None:
+    stream = Writes()
+    handler = LineHandler(stream, clock=lambda: 0.0)
+    for number in range(3):
+        handler.handle(answered(str(number)))
+    assert len(stream.writes) == 3
+
+
+def answered(message: str) -> logging.LogRecord:
+    record = logging.LogRecord("a", logging.INFO, "", 0, message, (), None)
+    record.latency_ms = 1.0
+    return record
+
+
+class Writes(io.StringIO):
+    """A stream that knows how it was written to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[str] = []
+        self._more = asyncio.Event()
+
+    def write(self, text: str) -> int:
+        self.writes.append(text)
+        self._more.set()
+        return len(text)
+
+    async def written(self, times: int) -> None:
+        while len(self.writes) < times:
+            self._more.clear()
+            await self._more.wait()
