@@ -6,11 +6,9 @@ import re
 from pathlib import Path
 
 from sie_core.bundling.errors import BundlingError
-from sie_core.catalog.bundles.names import FILE
+from sie_core.catalog.bundles.names import FILE, NAME
 from sie_core.catalog.bundles.reading import BundleFile, shipped_bundles
 from sie_core.catalog.wording import did_you_mean, short
-
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 
 
 def find_bundle(name: str, folder: Path) -> Path:
@@ -31,7 +29,7 @@ def find_bundle(name: str, folder: Path) -> Path:
             raise BundlingError(f"{file}: there is no bundle; begin one with `sie bundle init {path}`")
         return file
     there = names_in(folder)
-    if not _NAME.match(name) or name not in there:
+    if not re.fullmatch(NAME, name) or name not in there:
         raise BundlingError(
             f"{short(name)}: {folder} holds no such bundle.{did_you_mean(name, there)} There are {', '.join(there)}; "
             "name the folder of one that lies elsewhere with its path, as ./acme"

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sie_core.bundling.errors import BundlingError
-from sie_core.catalog.bundles.names import FILE
+from sie_core.catalog.bundles.names import FILE, NAME
 from sie_core.catalog.bundles.reading import BundleError, BundleFile, shipped_bundles
 from sie_core.catalog.wording import short
 
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 _TEXT = """\
 # What is installed together in one image, and what its workers serve. `sie bundle check` says what is wrong with it.
 name: {name}
@@ -41,7 +40,7 @@ def begin_bundle(folder: Path, plugins: Sequence[str], models: Sequence[str], pr
         BundlingError: The folder's name is none of a bundle, it holds a bundle already, or a value is wrong.
     """
     name, file = folder.absolute().name, folder / FILE
-    if not _NAME.match(name):
+    if not re.fullmatch(NAME, name):
         raise BundlingError(f"{short(name)} is no name of a bundle: letters, digits, _ and -, at most 64")
     if file.exists():
         raise BundlingError(f"{file}: exists already; change it, or name another folder")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import unquote, urlparse
 
@@ -143,13 +144,18 @@ def _tree_entry(name: str, data: bytes) -> dict[str, Any]:
     return entry
 
 
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Return the files of a folder as those of a repository."""
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
 @contextmanager
-def run_hub() -> Iterator[FakeHub]:
-    """Serve a Hub on a local port that has the repository `org/m`."""
+def run_hub(address: str = "127.0.0.1") -> Iterator[FakeHub]:
+    """Serve a Hub on a port of this machine that has the repository `org/m`."""
     served = FakeHub(files={"org/m": dict(FILES)})
     handler = type("Handler", (_Handler,), {"hub": served})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        served.url = f"http://127.0.0.1:{server.server_port}"
+    with ThreadingHTTPServer((address, 0), handler) as server:
+        served.url = f"http://{address}:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield served

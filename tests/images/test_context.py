@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -150,6 +151,21 @@ def test_docker_builds_where_its_daemon_answers(
     monkeypatch.setenv("PATH", str(tmp_path))
     assert find_builder().name == found
     assert find_builder("docker").name == "docker"
+
+
+def test_docker_is_told_the_file_that_it_does_not_look_for(
+    acme: Path, build: Build, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "docker"
+    # Its own name for the file is Dockerfile.
+    program.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in build*--file*/Containerfile*) ;; build*) exit 1 ;; create*) echo name ;; cp*) touch $3 ;; esac\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    done = build(acme, "--builder", "docker", "--out", tmp_path)
+    assert done.exit_code == 0, done.output
 
 
 def test_large_wheels_and_data_have_layers_of_their_own_and_the_app_is_last() -> None:

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from sie_core.bundling.checks.findings import Finding
 from sie_core.catalog.bundles.reading import BundleFile
-from sie_core.catalog.bundles.schema import SettingValue
+from sie_core.catalog.bundles.schema import variable_text
 from sie_core.catalog.wording import did_you_mean, short
 from sie_core.contracts import PluginSetting
 from sie_core.settings import PREFIX, Settings, core_variables
@@ -28,13 +28,6 @@ def check_settings(file: BundleFile, of_plugins: Iterable[PluginSetting]) -> Ite
             )
         elif (problem := _problem(name, text)) is not None:
             yield Finding(where, problem)
-
-
-def variable_text(value: SettingValue) -> str:
-    """Write a value as an environment variable has it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(value) if isinstance(value, list) else str(value)
 
 
 def _of_plugin(setting: PluginSetting, name: str, text: str, where: str) -> Iterator[Finding]:

@@ -32,21 +32,21 @@ class Builder:
         Raises:
             BundlingError: The builder failed.
         """
-        command = [*self.command(tag, epoch), *arguments, str(context)]
-        variables = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch)}
+        command = [*self._command(context, tag, epoch), *arguments, str(context)]
+        variables = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch), "BUILDX_NO_DEFAULT_ATTESTATIONS": "1"}
         done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, stdout=2, env=variables)
         if done.returncode:
             raise BundlingError(
                 f"{self.name} ended with {done.returncode} and said why above; the command was: {' '.join(command)}"
             )
 
-    def command(self, tag: str, epoch: int) -> list[str]:
+    def _command(self, context: Path, tag: str, epoch: int) -> list[str]:
         """Begin the command line that builds; options of the user and the context follow."""
+        command = [self.program, "build", "--file", str(context / "Containerfile"), "--tag", tag]
         if self.name == "docker":
-            output = f"type=docker,name={tag},rewrite-timestamp=true"
-            return [self.program, "buildx", "build", "--provenance=false", "--output", output]
+            return command
         # Their other format has room for the health check, and for names drawn at random: no two builds were equal.
-        return [self.program, "build", "--format", "oci", "--layers", "--timestamp", str(epoch), "--tag", tag]
+        return [*command, "--format", "oci", "--layers", "--timestamp", str(epoch)]
 
     def copy_out(self, tag: str, source: str, target: Path) -> None:
         """Copy a file of an image to this machine.

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from sie_core.bundling.images.plan import LAYERS, OWN_PREFIX, Image
 from sie_core.bundling.locks.lock import write_lock
+from sie_core.catalog.bundles.schema import variable_text
 
 USER = "10001:10001"
 PYTHON = f"{OWN_PREFIX}/bin/python"
@@ -78,11 +79,7 @@ def _variables(image: Image) -> Iterator[tuple[str, str]]:
     if image.program == "serve":
         yield "SIE_BUNDLE", image.bundle.name
     for name, value in sorted(image.bundle.settings.items()):
-        yield name, ",".join(value) if isinstance(value, list) else _text(value)
-
-
-def _text(value: str | float) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+        yield name, variable_text(value)
 
 
 def _labels(image: Image) -> Iterator[tuple[str, str]]:

@@ -5,6 +5,8 @@ EVERY_MODEL = "*"
 """In `models`: every model whose config names no family."""
 LEFT_OUT = "none"
 """The `spec` of an override whose package is not installed."""
+NAME = "[A-Za-z0-9_-]{1,64}"
+"""What names of bundles match."""
 DEFAULT_PRIORITY = 100
 DERIVED = ("adapters", "engine")
 """Fields of bundles that were written for another server."""

@@ -12,7 +12,7 @@ from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from sie_core.catalog.bundles.names import DEFAULT_PRIORITY, DERIVED, EVERY_MODEL, LEFT_OUT
+from sie_core.catalog.bundles.names import DEFAULT_PRIORITY, DERIVED, EVERY_MODEL, LEFT_OUT, NAME
 from sie_core.catalog.configs.ids import ID_RULE, is_model_id
 from sie_core.catalog.configs.schema import Strict
 from sie_core.catalog.wording import short
@@ -25,6 +25,13 @@ _BASE = re.compile(r"[a-z0-9]([a-z0-9._/:-]*[a-z0-9])?@sha256:[0-9a-f]{64}\Z")
 _INDEX = re.compile(r"(https?|file)://[^\s@?#]+\Z")
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 _PYTHON = re.compile(r"3\.(1[1-9]|[2-9][0-9])\Z")
+
+
+def variable_text(value: SettingValue) -> str:
+    """Write the value of a setting as an environment variable has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(value) if isinstance(value, list) else str(value)
 
 
 def _refuse(message: str, **context: str) -> PydanticCustomError:
@@ -183,7 +190,7 @@ def _cpu_alone() -> dict[PlatformName, Platform]:
 class WholeBundle(Strict):
     """A bundle as its file states it."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    name: Annotated[str, Field(pattern=f"^{NAME}$")]
     priority: int = DEFAULT_PRIORITY
     default: bool = False
     """Whether `sie bundle` means it where no name is given; of a folder's bundles at most one."""

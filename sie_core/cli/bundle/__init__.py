@@ -13,7 +13,7 @@ from sie_core.cli.bundle.starting import init
 
 @click.group("bundle")
 def command() -> None:
-    """Declare, check, lock and show bundles: what is installed together in one image."""
+    """Begin, check, lock, show and build bundles: what is installed together in one image."""
 
 
 command.add_command(build)

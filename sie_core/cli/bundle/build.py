@@ -18,13 +18,13 @@ from sie_core.bundling.locks.lock import Lock, read_lock
 from sie_core.bundling.locks.requirements import lock_name
 from sie_core.catalog.bundles.reading import BundleFile
 from sie_core.catalog.bundles.schema import PlatformName
-from sie_core.cli.bundle.opening import BUILT, FIND_LINKS, open_bundle, told
+from sie_core.cli.bundle.opening import BUILT, FIND_LINKS, NAME, open_bundle, told
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
 @click.command("build")
-@click.argument("name", metavar="NAME")
+@NAME
 @click.option("--platform", default="cpu", show_default=True, help="One of the bundle's platforms.")
 @click.option("--context", type=FOLDER, help="Write the build's context into this folder, and build nothing.")
 @click.option("--builder", type=click.Choice(BUILDERS), help="What builds; unset: the first of these that is there.")
@@ -36,7 +36,7 @@ FOLDER = click.Path(file_okay=False, path_type=Path)
 @click.option("--wheels", type=FOLDER, help=f"Folder of the wheels that no registry is asked for; unset: {BUILT}.")
 @FIND_LINKS
 def build(
-    name: str,
+    name: str | None,
     platform: str,
     context: Path | None,
     builder: str | None,

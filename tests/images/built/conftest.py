@@ -3,30 +3,43 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from filelock import FileLock
 
-from sie_core.cli.bundle import command
-from tests.images.built import tools
-from tests.images.built.tools import BASE, ROOT, VERSION
+from tests.cache import fake_hub
+from tests.clients.conftest import openai_clients, published_sdk
+from tests.gliner.library import library
+from tests.images.built import programs, tools
+from tests.images.built.tools import GATEWAY, ROOT, SERVER, build
+
+__all__ = ["openai_clients", "published_sdk"]
+LONGEST_SESSION_S = 1200
+GLINER = "urchade/gliner_small-v2.1"
 
 
 @pytest.fixture(scope="session", autouse=True)
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A machine that builds and runs images; else a skip that says what is missing."""
-    if missing := tools.lacking():
+    """A machine that builds and runs images, for this session alone; else a skip that says what is missing."""
+    if missing := programs.lacking():
         pytest.skip(f"images are not built here: {missing}")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CONTAINERS_CONF", str(tools.containers_conf(tmp_path_factory.mktemp("podman"))))
+    with (
+        FileLock(Path(tempfile.gettempdir(), "sie-test-images.lock"), timeout=LONGEST_SESSION_S),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("CONTAINERS_CONF", str(programs.containers_conf(tmp_path_factory.mktemp("podman"))))
         patch.setenv("BUILDAH_ISOLATION", "chroot")
         patch.delenv("SOURCE_DATE_EPOCH", raising=False)
-        tools.make_base(tmp_path_factory.mktemp("base"))
+        programs.make_base(tmp_path_factory.mktemp("base"))
+        before = programs.unused()
         yield
-        # The base stays for the next session, and so do the stages' layers, which builders take again.
+        # The base stays for the next session.
         tools.remove_what_was_built()
+        programs.remove_unused(before)
 
 
 @pytest.fixture(scope="session")
@@ -36,12 +49,6 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("built") / "wheels"
     tools.make_wheels(folder)
     return folder
-
-
-def build(bundle: Path, locks: Path, *options: str) -> None:
-    arguments = ["build", str(bundle), "--builder", "buildah", "--base", BASE, "--locks", str(locks), *options]
-    done = CliRunner().invoke(command, arguments)
-    assert done.exit_code == 0, f"{done.output}\n{done.exception!r}"
 
 
 @pytest.fixture(scope="session")
@@ -54,8 +61,8 @@ def gateway_locks(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 @pytest.fixture(scope="session")
 def gateway_image(gateway_locks: Path) -> str:
     """The image without PyTorch."""
-    build(ROOT / "images/gateway", gateway_locks, "--program", "gateway", "--tag", f"localhost/sie-gateway:{VERSION}")
-    return f"localhost/sie-gateway:{VERSION}"
+    build(ROOT / "images/gateway", gateway_locks, "--program", "gateway", "--tag", GATEWAY)
+    return GATEWAY
 
 
 @pytest.fixture(scope="session")
@@ -75,5 +82,27 @@ def default_locks(all_images: None, wheels: Path, tmp_path_factory: pytest.TempP
 @pytest.fixture(scope="session")
 def default_image(default_locks: Path) -> str:
     """The CPU image of the bundle `default`."""
-    build(ROOT / "bundles/default", default_locks, "--tag", f"localhost/sie-server:{VERSION}-cpu-default")
-    return f"localhost/sie-server:{VERSION}-cpu-default"
+    build(ROOT / "bundles/default", default_locks, "--tag", f"{SERVER}-cpu-default")
+    return f"{SERVER}-cpu-default"
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny checkpoint of gliner."""
+    return library().write(tmp_path_factory.mktemp("checkpoint"), "span")
+
+
+@pytest.fixture(scope="session")
+def gliner_image(all_images: None, checkpoint: Path, wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The CPU image of the bundle `gliner` with the tiny checkpoint baked, in the place of a model that it serves."""
+    folder, tag = tmp_path_factory.mktemp("bundle") / "gliner", f"{SERVER}-cpu-gliner"
+    shutil.copytree(ROOT / "bundles/gliner", folder)
+    with (folder / "bundle.yaml").open("a") as file:
+        file.write(f"models:\n  - {{id: {GLINER}, revision: {fake_hub.COMMIT}, bake: true}}\n")
+    tools.make_lock("gliner", [f"torch=={tools.TORCH}", "sie-gliner", "sie-cpu", "sie-objectstore"], folder, wheels)
+    with fake_hub.run_hub() as hub, pytest.MonkeyPatch.context() as patch:
+        hub.files[GLINER] = fake_hub.files_of(checkpoint)
+        for name, value in {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "SIE_HF_FALLBACK": "true"}.items():
+            patch.setenv(name, value)
+        build(folder, folder, "--tag", tag)
+    return tag

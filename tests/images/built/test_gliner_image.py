@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.cache import fake_hub
 from tests.gliner.library import library
-from tests.images.built.conftest import build
-from tests.images.built.tools import ROOT, VERSION, check_size, compressed, container, files_of, inspect, make_lock
+from tests.images.built.conftest import GLINER
+from tests.images.built.programs import container, files_of, inspect
+from tests.images.built.tools import check_size, compressed
 
 pytestmark = pytest.mark.timeout(3000)  # base, wheels and image are made on first use
-MODEL = "urchade/gliner_small-v2.1"
 TEXT, LABELS = "the old note of a new river in the city with food", ["person", "city", "food"]
 THRESHOLD = 0.3
 ASK = f"""
 import json, sys, time, urllib.request
 body = {{"items": [{{"text": {TEXT!r}}}], "params": {{"labels": {LABELS!r}, "options": {{"threshold": {THRESHOLD}}}}}}}
-request = urllib.request.Request("http://127.0.0.1:8080/v1/extract/{MODEL}", json.dumps(body).encode(),
+request = urllib.request.Request("http://127.0.0.1:8080/v1/extract/{GLINER}", json.dumps(body).encode(),
     {{"Content-Type": "application/json"}})
 end = time.monotonic() + 300
 while True:
@@ -37,32 +35,9 @@ while True:
 """
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return library().write(tmp_path_factory.mktemp("checkpoint"), "span")
-
-
-@pytest.fixture(scope="module")
-def image(all_images: None, checkpoint: Path, wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The image of the bundle `gliner` with the tiny checkpoint in the place of a model that it serves."""
-    folder = tmp_path_factory.mktemp("bundle") / "gliner"
-    shutil.copytree(ROOT / "bundles/gliner", folder)
-    with (folder / "bundle.yaml").open("a") as file:
-        file.write(f"models:\n  - {{id: {MODEL}, revision: {fake_hub.COMMIT}, bake: true}}\n")
-    make_lock("gliner", ["torch==2.13.0+cpu", "sie-gliner", "sie-cpu", "sie-objectstore"], folder, wheels)
-    with fake_hub.run_hub() as hub, pytest.MonkeyPatch.context() as patch:
-        hub.files[MODEL] = {
-            str(file.relative_to(checkpoint)): file.read_bytes() for file in checkpoint.rglob("*") if file.is_file()
-        }
-        for name, value in {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "SIE_HF_FALLBACK": "true"}.items():
-            patch.setenv(name, value)
-        build(folder, folder, "--tag", f"localhost/sie-server:{VERSION}-gliner")
-    return f"localhost/sie-server:{VERSION}-gliner"
-
-
-def test_it_extracts_what_gliner_does_and_ends_by_sigterm(image: str, checkpoint: Path, tmp_path: Path) -> None:
+def test_it_extracts_what_gliner_does_and_ends_by_sigterm(gliner_image: str, checkpoint: Path, tmp_path: Path) -> None:
     options = ("--memory", "1g", "--volume", "/cache", "--env", "SIE_DEFAULT_COMPUTE_PRECISION=float32")
-    with container(image, tmp_path / "log", *options) as one:
+    with container(gliner_image, tmp_path / "log", *options) as one:
         found = json.loads(one.python(ASK))["items"][0]["entities"]
         wanted = library().entities(checkpoint, TEXT, LABELS, threshold=THRESHOLD)
         assert wanted
@@ -73,5 +48,6 @@ def test_it_extracts_what_gliner_does_and_ends_by_sigterm(image: str, checkpoint
         assert one.stop() == 0
 
 
-def test_its_size_is_that_of_its_libraries(image: str) -> None:
-    check_size("gliner", compressed(files_of(image)[1]), inspect(image)["Size"])
+def test_its_size_is_that_of_its_libraries(gliner_image: str) -> None:
+    with files_of(gliner_image) as files:
+        check_size("gliner", compressed(files), inspect(gliner_image)["Size"])

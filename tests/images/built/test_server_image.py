@@ -12,7 +12,8 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.images.built.bill import check_bill, leftovers
-from tests.images.built.tools import Container, check_size, compressed, container, files_of, inspect
+from tests.images.built.programs import Container, container, files_of, inspect
+from tests.images.built.tools import check_size, compressed
 from tests.pytorch.bare import minilm
 from tests.pytorch.encoders import reference
 
@@ -61,8 +62,9 @@ def golden() -> NDArray[np.float32]:
 
 
 @pytest.fixture(scope="module")
-def files(default_image: str) -> Path:
-    return files_of(default_image)[1]
+def files(default_image: str) -> Iterator[Path]:
+    with files_of(default_image) as folder:
+        yield folder
 
 
 @pytest.fixture(scope="module")

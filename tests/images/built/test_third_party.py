@@ -6,7 +6,7 @@ import itertools
 import json
 import os
 import re
-import socket
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,13 +16,12 @@ import pytest
 
 from sie_core.bundling.locks.requirements import OURS
 from tests.cache import fake_hub
-from tests.images.built import tools
-from tests.images.built.tools import BASE, ROOT, inspect
+from tests.images.built.programs import BASE, BUILDER, RUNNER, inspect, layers, remove, run
+from tests.images.built.tools import ACME, ROOT, free_port, unpacked
 from tests.plugins.outside import environment
 from tests.plugins.test_writing_a_plugin import blocks
 
 pytestmark = [pytest.mark.usefixtures("registry"), pytest.mark.timeout(1500)]
-TAG = "sie-server:1.0.0-cpu-acme"
 CANARY = "canary-of-a-password-4711"
 SECRETS = dict.fromkeys(("HTTPS_PROXY_NOTE", "HF_TOKEN", "SIE_AUTH_TOKEN"), f"https://me:{CANARY}@registry.example")
 WEIGHTS, APP = -4, -1
@@ -39,7 +38,7 @@ def commands(title: str) -> list[str]:
 
 @dataclass
 class Newcomer:
-    """Follows the page in a folder of their own, with podman where it says docker."""
+    """Follows the page in a folder of their own, with podman where it says docker and docker is not there."""
 
     folder: Path
     wheels: Path
@@ -49,13 +48,13 @@ class Newcomer:
     def follow(self, commands: str) -> str:
         for old, new in {
             "~/sie/dist/wheels": str(self.wheels),
-            "sie bundle build ./acme": f"sie bundle build ./acme --builder buildah --base {BASE}",
-            "docker run": "podman run --no-healthcheck",
-            "docker": "podman",
+            "sie bundle build ./acme": f"sie bundle build ./acme --builder {BUILDER} --base {BASE}",
+            "docker run": f"{RUNNER} run --no-healthcheck",
+            "docker": RUNNER,
             "127.0.0.1:8080": f"127.0.0.1:{self.port}",
         }.items():
             commands = commands.replace(old, new)
-        return tools.run("bash", "-ec", commands, folder=self.folder, variables=self.variables)
+        return run("bash", "-ec", commands, folder=self.folder, variables=self.variables)
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +74,7 @@ def newcomer(tmp_path_factory: pytest.TempPathFactory, registry: None, wheels: P
         PIP_NO_BUILD_ISOLATION="0",  # pip reads this variable as the option's value: 0 switches isolation off
         **SECRETS,
     )
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return Newcomer(folder, wheels, variables, probe.getsockname()[1])
+    return Newcomer(folder, wheels, variables, free_port())
 
 
 @pytest.fixture(scope="module")
@@ -89,16 +86,16 @@ def built(newcomer: Newcomer) -> str:
 @pytest.fixture
 def stopped(newcomer: Newcomer) -> Iterator[None]:
     yield
-    tools.run("podman", "rm", "--force", "--ignore", "--time", "0", "acme")
+    remove("acme")
 
 
 def test_the_page_leads_from_a_plugin_to_an_image(built: str, newcomer: Newcomer) -> None:
     assert "acme: nothing to mend" in built
-    assert f"{TAG}: built by buildah" in built
+    assert f"{ACME}: built by {BUILDER}" in built
     lock = (newcomer.folder / "acme" / "pylock.cpu.toml").read_text()
     assert 'path = "wheels/sie_vowels-0.1.0-py3-none-any.whl"' in lock
     assert {name for name in OURS if f'name = "{name}"\n' in lock} == {"sie-core", "sie-sdk"}
-    assert inspect(TAG)["Size"] < 345_000_000
+    assert inspect(ACME)["Size"] < 345_000_000
 
 
 @pytest.mark.usefixtures("built", "stopped")
@@ -111,17 +108,19 @@ def test_the_container_of_the_page_answers_and_ends(newcomer: Newcomer) -> None:
 @pytest.mark.usefixtures("built")
 def test_no_secret_of_who_built_is_in_any_layer_or_in_the_history(newcomer: Newcomer, tmp_path: Path) -> None:
     assert newcomer.variables["HF_TOKEN"].endswith(f"{CANARY}@registry.example")
-    tools.run("buildah", "push", "-q", TAG, f"dir:{tmp_path}/image")
-    files = list((tmp_path / "image").iterdir())
+    run(RUNNER, "save", "--output", tmp_path / "image.tar", ACME)
+    shutil.unpack_archive(tmp_path / "image.tar", tmp_path / "image")
+    files = [file for file in (tmp_path / "image").rglob("*") if file.is_file()]
     assert len(files) > 5
-    assert [file.name for file in files if CANARY.encode() in tools.unpacked(file)] == []
+    assert [file.name for file in files if CANARY.encode() in unpacked(file)] == []
 
 
+@pytest.mark.skipif(BUILDER == "docker", reason="docker dates the folders of layers by the clock: none are equal")
 def test_a_pin_and_a_readme_change_one_layer_each_and_nothing_below(
     built: str, newcomer: Newcomer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, page = newcomer.folder / "acme" / "bundle.yaml", commands("From a plugin to a container")[0].splitlines()
-    text, layers = file.read_text(), [inspect(TAG)["RootFS"]["Layers"]]
+    text, images = file.read_text(), [layers(ACME)]
     wheel, lock, build = (next(line for line in page if each in line) for each in ("pip wheel", " lock ", " build "))
     with fake_hub.run_hub() as hub:
         newcomer.variables |= {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "SIE_HF_FALLBACK": "true"}
@@ -129,12 +128,12 @@ def test_a_pin_and_a_readme_change_one_layer_each_and_nothing_below(
             monkeypatch.setattr(fake_hub, "COMMIT", pin)
             file.write_text(text.replace("models:", f"models:\n  - {{id: org/m, revision: '{pin}', bake: true}}"))
             newcomer.follow("\n".join([*more, build]))
-            layers.append(inspect(TAG)["RootFS"]["Layers"])
+            images.append(layers(ACME))
             (newcomer.folder / "sie-vowels" / "README.md").write_text("# Vowels\n")
             project = newcomer.folder / "sie-vowels" / "pyproject.toml"
             project.write_text(project.read_text().replace("[project]", '[project]\nreadme = "README.md"'))
     changed = [
         [number - len(after) for number, layer in enumerate(before) if layer != after[number]]
-        for before, after in itertools.pairwise(layers)
+        for before, after in itertools.pairwise(images)
     ]
     assert changed == [[WEIGHTS], [WEIGHTS, APP]]
