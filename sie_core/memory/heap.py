@@ -20,12 +20,17 @@ from typing import Any, Final
 
 log = logging.getLogger(__name__)
 
-_ARENA_MAX = -8  # of malloc.h
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of malloc.h
 BOUNDS: Final = {
     "MALLOC_ARENA_MAX": (_ARENA_MAX, 4),
+    "MALLOC_MMAP_THRESHOLD_": (_MMAP_THRESHOLD, 64 * 2**20),
+    "MALLOC_TRIM_THRESHOLD_": (_TRIM_THRESHOLD, 128 * 2**20),
 }
-"""The options that are set, by the variable with which an operator sets them: the heaps there are. Blocks of megabytes
-stay on the heap: returned as soon as they are freed, they cost PyTorch's batches of 32 texts a sixth of their pace."""
+"""The options that are set, by the variable with which an operator sets them: the heaps there are, from which size on a
+block is returned as soon as it is freed, and how much may be free at a heap's end.
+
+Blocks of megabytes stay on the heap: returned at once, they cost PyTorch's batches of 32 texts a sixth of their pace.
+Large answers stay too, which glibc returns from 32 MB on: each costs 5 to 30 ms of page faults to have again."""
 LOOK_S: Final = 2.0
 """Between two looks whether there is something to return."""
 WORTH: Final = 32 * 2**20

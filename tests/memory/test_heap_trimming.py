@@ -3,6 +3,8 @@
 import asyncio
 import os
 import platform
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -66,3 +68,24 @@ async def test_trimming_goes_on_after_a_time_without_memory_for_a_thread(monkeyp
     assert not keeping.done()
     keeping.cancel()
     assert len(blocks) == BLOCKS
+
+
+FAULTS = """
+import resource
+from sie_core.memory.heap import bound_heap
+bound_heap()
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    block = bytearray(40 << 20)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+print(faults(), faults())
+"""
+
+
+def test_the_block_of_a_large_answer_is_there_for_the_next_one() -> None:
+    names = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
+    variables = {name: value for name, value in os.environ.items() if name not in names}
+    done = subprocess.run([sys.executable, "-c", FAULTS], env=variables, capture_output=True, timeout=60, check=True)
+    first, second = map(int, done.stdout.split())
+    assert first > 5000
+    assert second < 100

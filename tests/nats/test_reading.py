@@ -82,6 +82,18 @@ def test_what_is_taken_does_not_pass_through_the_parser_of_nats_py() -> None:
     assert (taken, left) == ([b"hello", bytes(300)], [LINES[0][:9]])
 
 
+def test_what_comes_in_parts_is_handed_over_with_its_last_byte_and_passes_through_no_parser() -> None:
+    left: list[bytes] = []
+    taken: list[bytes] = []
+    reader = MessageReader(left.append, lambda: True, {1}, lambda *message: taken.append(message[3]))
+    first, *middle, last = itertools.pairwise((0, 20, 100, 250, len(LINES[-1]) - 1, len(LINES[-1])))
+    for start, stop in (first, *middle):
+        reader.feed(LINES[-1][start:stop])
+    assert taken == []
+    reader.feed(LINES[-1][slice(*last)] + LINES[0])
+    assert (taken, left) == ([bytes(300), b"hello"], [])
+
+
 def test_lines_that_are_no_messages_are_left_to_the_parser() -> None:
     for line in (b"MSG a 1\r\n", b"MSG a x 1\r\n", b"HMSG a 1 9 3\r\n", b"MSG a 1 b c 3\r\n", b"\r\n", b"-ERR 'x'\r\n"):
         left: list[bytes] = []
@@ -106,10 +118,8 @@ async def test_messages_of_a_real_connection_are_taken_as_their_bytes_come(
     came: asyncio.Queue[Message] = asyncio.Queue()
     inbox = await connected.inbox(came.put_nowait)
     async with asyncio.timeout(30.0):
-        await connected.send(inbox.subject, bytes(900_000))  # of many parts
-        assert (await came.get()).payload == bytes(900_000)
         parsed.clear()
-        for payload in (b"small", b""):
+        for payload in (bytes(900_000), b"small", b""):  # the first comes in many parts
             await connected.send(inbox.subject, payload)
             assert (await came.get()).payload == payload
     await connected.close()

@@ -32,6 +32,7 @@ from sie_core.cluster.gateway.routing import Router, own_registry
 from sie_core.cluster.gateway.sight.dialled import dialled_workers
 from sie_core.cluster.health.workers import Workers
 from sie_core.cluster.payloads.store import open_payload_store
+from sie_core.memory.heap import bound_heap, keep_trimmed
 from sie_core.plugins import PluginSet
 from sie_core.serving.draining import Drain
 from sie_core.serving.garbage import collect_seldom
@@ -60,6 +61,7 @@ def run_gateway(settings: Settings, plugins: PluginSet, on_ready: OnReady = lamb
         QueueError: The broker refuses this user.
     """
     collect_seldom()
+    bound_heap()
     make = transport_maker(settings, plugins)
     with contextlib.closing(listen(settings.http_host, settings.http_port)) as listener:
         run_loop(_serve(settings, plugins, make, listener, on_ready))
@@ -111,7 +113,8 @@ async def _serve(
     server = HttpServer(app, partial(error_response, scope={"path": "/v1/"}), SOCKETS)
     Drain(gate, settings.drain_timeout_s, server.stop).install()
     configs = _watch(settings, plugins, backend) if follower is None else follower.run()
-    beside = [configs, keeper.run(), count_queues(backend.admission, lambda: dispatcher.transport)]
+    trimming = keep_trimmed(lambda: dispatcher.arriving.bytes > 0)
+    beside = [configs, trimming, keeper.run(), count_queues(backend.admission, lambda: dispatcher.transport)]
     if store is not None:
         beside.append(store.keep_clean())
     if dialled is not None:
