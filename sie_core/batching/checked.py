@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
+from inspect import signature
 from math import isfinite
 
 from sie_core.batching.sharing.shares import Claims
@@ -51,6 +52,7 @@ class CheckedPolicy:
     def __init__(self, policy: BatchPolicy, report: Callable[[BaseException], object] = lambda error: None) -> None:
         self._policy = policy
         self._report = report
+        self._preempts = "preempting" in signature(policy.take).parameters
         self._waiting: dict[Hashable, set[QueuedUnit]] = {}
         """The queued units of each request."""
         self.queued_units = self.queued_cost = 0
@@ -88,7 +90,8 @@ class CheckedPolicy:
             BrokenPolicy: The batch holds units that do not wait, or mixes keys; units wait and an idle device gets
                 no batch; or the policy has lost units.
         """
-        # Only a policy that calls batches large is asked to preempt one; `take` of others may lack the parameter.
+        if preempting and not self._preempts:
+            return None
         more = {"preempting": True} if preempting else {}
         batch = self._policy.take(now, device_busy, most_s, **more)
         if batch is None:

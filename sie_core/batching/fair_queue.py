@@ -68,7 +68,7 @@ class FairQueue:
             self._next_ticket += 1
         self.units += len(units)
         for flow, new in touched.items():
-            flow.largest = max(flow.largest, flow.cost)
+            flow.largest = max(flow.largest, flow.cost * flow.slices)
             if new:
                 flow.begin_turn(quantum)
             self._put(flow)
@@ -156,7 +156,7 @@ class FairQueue:
         if not client.flows:
             self.time.enter(client.weight)
             self._unserved[client] = queued.enqueued_at
-        flow = Flow(self._next_ticket, queued.request, client, finish=self.time.now)
+        flow = Flow(self._next_ticket, queued.request, client, slices=queued.slices, finish=self.time.now)
         self.flows[queued.request] = flow
         client.flows[flow] = None
         return flow

@@ -33,7 +33,9 @@ class Flow:
     # The units and their tickets (their number in order of arrival), by inference key.
     units: dict[Hashable, deque[tuple[int, QueuedUnit]]] = field(default_factory=dict)
     cost: int = 0
-    # The most it ever had queued at once, and whether that was several units.
+    # In how many requests like it the client's one was cut.
+    slices: int = 1
+    # The most it ever had queued at once, with as much of each other slice, and whether that was several units.
     largest: int = 0
     several: bool = False
     deadline: float | None = None

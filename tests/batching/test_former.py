@@ -316,6 +316,15 @@ def test_a_request_of_several_batches_runs_in_short_ones_while_it_would_hold_up_
     assert len(batches.take(0.0, False, most_s=0.065).units) == 5  # to its end
 
 
+def test_slices_of_a_request_of_several_batches_run_in_batches_as_short_as_of_a_whole_one():
+    taken = []
+    for slices in (1, 6):
+        batches = measured_former()
+        batches.add([queued(cost=10, request="slice", slices=slices) for _ in range(20)])
+        taken.append(len(batches.take(0.0, False, most_s=0.015).units))
+    assert taken == [7, 2]  # 80 ms as it fits into a batch; 30 ms, as one unit takes 20 of which a half is overhead
+
+
 def test_batches_of_requests_of_one_unit_are_full_whoever_waits():
     batches = measured_former()
     batches.add([queued(cost=200, request=request) for request in range(5)])

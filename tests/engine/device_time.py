@@ -66,6 +66,8 @@ class DeviceTime:
     max_queued_cost: int = 10**6
     layers: int = 1
     """Of a forward pass: between two of them another batch may preempt it."""
+    ahead: int = 1
+    """Batches that it is given at once."""
     now: float = 0.0
     busy_s: float = 0.0
     """Seconds the device was at work."""
@@ -77,7 +79,7 @@ class DeviceTime:
     def __post_init__(self) -> None:
         self.scheduler = Scheduler(self.max_queued_cost)
         clock = lambda: self.now  # noqa: E731
-        self.queue = DeviceQueue(self.scheduler, DeviceHealth(60.0, clock), lambda model: None, clock)
+        self.queue = DeviceQueue(self.scheduler, DeviceHealth(60.0, clock), lambda model: None, clock, self.ahead)
 
     def add(self, model: Model) -> Model:
         """Serve a model."""
@@ -95,6 +97,12 @@ class DeviceTime:
             call()
             self._start()
         self.now = max(self.now, until)
+
+    def run_all(self) -> None:
+        """Let time pass until nothing waits."""
+        self._start()
+        while self._events:
+            self.run(self._events[0][0])
 
     def ask(
         self,
@@ -144,7 +152,7 @@ class DeviceTime:
                 self._running = False
                 self._end(chosen)
                 return
-            short = queue.preempting(chosen) if chosen.batch.large and left < self.layers else None
+            short = queue.preempting(chosen) if chosen.preemptible and left < self.layers else None
             if short is None:
                 self._after(layer_s, lambda: layers(left - 1))
                 return

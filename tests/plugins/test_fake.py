@@ -32,6 +32,7 @@ from sie_core.contracts import (
     ResolvedModel,
     Task,
     Truncation,
+    preempted_by,
 )
 from sie_core.testing.comparing import answer_alone, answer_shared
 
@@ -237,15 +238,26 @@ def test_a_held_run_waits_until_it_is_let_go(tmp_path):
         assert len(running.result(timeout=30)) == 1
 
 
-def test_the_emulated_accelerator_returns_before_it_is_done_and_keeps_the_order():
-    adapter = load(device=Device("fake", asynchronous=True))
+def test_a_slow_run_may_be_preempted_between_two_layers():
+    adapter, layers = load(), []
+    units = list(adapter.prepare([Item(text="a")], Task("encode", ("dense",), options={"latency_ms": 12.0})))
+    with preempted_by(lambda: layers.append(time.monotonic())):
+        adapter.run(units)
+    assert len(layers) == 12
+    assert layers[-1] - layers[0] >= 0.011
+
+
+@pytest.mark.parametrize("models", [1, 2])
+def test_the_emulated_accelerator_returns_before_it_is_done_and_keeps_the_order(models):
+    adapter, other = (load(name, Device("fake", asynchronous=True)) for name in ("test/fake", "test/other"))
+    other = adapter if models == 1 else other
     slow = list(adapter.prepare([Item(text="slow")], Task("encode", ("dense",), options={"latency_ms": 200.0})))
     fast = list(adapter.prepare([Item(text="fast")], DENSE))
 
-    first, second = adapter.run(slow), adapter.run(fast)
+    first, second = adapter.run(slow), other.run(fast)
 
     assert not first.done()
-    assert np.array_equal(adapter.finish(fast, second)[0].dense, encode(load(), "fast")[0])
+    assert np.array_equal(other.finish(fast, second)[0].dense, encode(load(), "fast")[0])
     assert first.done()
     adapter.unload()
 

@@ -7,7 +7,7 @@ what any family does.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from sie_core.contracts import (
     Token,
     Unit,
 )
+from sie_fake.device import stream
 from sie_fake.faults import LoadFaults, RunFaults, crash, exhaust, poison, wait_while_held
 from sie_fake.inputs.rows import Reader, Row, show_words
 from sie_fake.loras import FakeFactors, load_lora
@@ -55,7 +56,7 @@ class FakeAdapter(Adapter):
         length = context.model.config.max_sequence_length or DEFAULT_LENGTH
         chunk = options.get("audio_chunk", DEFAULT_CHUNK)
         self._reader = Reader(self._model, length, chunk, options.get("image_hold"))
-        self._stream = ThreadPoolExecutor(1, "fake-device") if context.device.asynchronous else None
+        self._stream = stream() if context.device.asynchronous else None
         self.facts = _facts(context, length)
         self._device = context.device
         self._loras: WeakSet[FakeFactors] = WeakSet()
@@ -148,9 +149,7 @@ class FakeAdapter(Adapter):
         return [show_words(text, most) for text in texts]
 
     def unload(self) -> None:
-        """Stop the emulated accelerator, and give back the memory, that of LoRA adapters too."""
-        if self._stream is not None:
-            self._stream.shutdown()
+        """Give back the memory, that of LoRA adapters too."""
         for held in (self._memory, *self._loras):
             held.free()
         self._note("unload")

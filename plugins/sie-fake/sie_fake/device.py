@@ -1,6 +1,9 @@
-"""An emulated accelerator: it runs batches in order on a stream of its own, as CUDA does."""
+"""An emulated accelerator: it runs the batches of all models in order on a stream of its own, as CUDA does."""
 
 from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 from sie_core.contracts import Device, DeviceMemory
 from sie_fake.memory import MEMORY
@@ -22,3 +25,9 @@ class FakeProbe:
 
     def free_caches(self, device: Device) -> None:
         """Do nothing: it keeps no memory that nobody uses."""
+
+
+@cache
+def stream() -> ThreadPoolExecutor:
+    """Return the stream of the emulated accelerator, which ends with the process."""
+    return ThreadPoolExecutor(1, "fake-device")

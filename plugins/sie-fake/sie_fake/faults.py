@@ -19,9 +19,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sie_core.contracts import DeviceLost, ItemOutput, LoadContext, LoadFailure, ModelLoadError, OutOfDeviceMemory
+from sie_core.contracts import (
+    DeviceLost,
+    ItemOutput,
+    LoadContext,
+    LoadFailure,
+    ModelLoadError,
+    OutOfDeviceMemory,
+    preemption_point,
+)
 
 HOLD_LIMIT_S = 60.0
+LAYERS = 12
+"""Of a slow run, as of a small encoder."""
 EXIT_STATUS = 70
 
 _failed_loads: Counter[str] = Counter()
@@ -122,10 +132,15 @@ class RunFaults:
             crash(text, options.get("crash_text"), "run")
 
     def linger(self, cost: int, options: Mapping[str, Any]) -> None:
-        """Take the time a run of `cost` takes, and leak as asked for."""
+        """Take the time a run of `cost` takes, and leak as asked for; between two layers it may be preempted."""
         if self.leak_bytes:
             self._leaked.append(np.ones(self.leak_bytes, dtype=np.uint8))
-        time.sleep((options.get("latency_ms", 0.0) + cost * options.get("latency_ms_per_cost", 0.0)) / 1000)
+        seconds = (options.get("latency_ms", 0.0) + cost * options.get("latency_ms_per_cost", 0.0)) / 1000
+        point = preemption_point()
+        for _ in range(1 if point is None else LAYERS):
+            time.sleep(seconds / (1 if point is None else LAYERS))
+            if point is not None:
+                point()
 
 
 def crash(text: str, marker: str | None, stage: str) -> None:

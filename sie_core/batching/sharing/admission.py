@@ -52,6 +52,8 @@ class QueueAdmission:
         self._inflow = Inflow()
         # When a short request came last, and how long the shortest of those took that came one after another.
         self._short_at: float | None = None
+        # By the queue, when one came to it last.
+        self._short_to: dict[Queue, float] = {}
         self._short_s = 0.0
 
     def record(self, queue: Queue, batch: Batch, waited_s: float) -> None:
@@ -61,6 +63,7 @@ class QueueAdmission:
     def forget(self, queue: Queue) -> None:
         """Forget a queue that is not served any more."""
         self._drains.pop(queue, None)
+        self._short_to.pop(queue, None)
 
     def left_s(self, queue: Queue, batch: Batch, since: float, now: float) -> float:
         """Predict for how long a batch still runs that runs since `since`."""
@@ -70,6 +73,14 @@ class QueueAdmission:
     def longest_s(self, now: float) -> float | None:
         """Return how long requests run that are not large beside those that come; None where no short ones do."""
         return LARGE_TIMES * self._short_s if self._shorts_come(now) else None
+
+    def waiting_s(self, queue: Queue) -> float:
+        """Predict how long all that waits in a queue runs; 0 before the first measurement."""
+        return self._drains[queue].seconds(queue.policy.queued_cost)
+
+    def shorts_of_others_come(self, queue: Queue, now: float) -> bool:
+        """Whether short requests come to other queues just now."""
+        return any(now - at <= SHORT_AGAIN_S for other, at in self._short_to.items() if other is not queue)
 
     def admit(self, queue: Queue, queues: Sequence[Queue], demand: Demand, now: float, ahead_s: float) -> None:
         """Raise `QUEUE_FULL` for a request that finds no room, or would be answered after its deadline.
@@ -85,7 +96,7 @@ class QueueAdmission:
         if 0 < seconds <= SHORT_S:
             alone_s = self._drains[queue].alone_s(demand.whole_cost)
             self._short_s = min(self._short_s, alone_s) if self._shorts_come(now) else alone_s
-            self._short_at = now
+            self._short_at = self._short_to[queue] = now
         demand.promised = demand.promised or self._promises.keep(demand.token, now)
         queued, limit = sum(each.policy.queued_cost for each in queues), self._max_queued_cost
         if not self._has_room(queue, queues, demand, queued):

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Generic, TypeVar
 
-from sie_core.batching.sharing.admission import Queue, QueueAdmission
+from sie_core.batching.sharing.admission import SHORT_S, Queue, QueueAdmission
 from sie_core.batching.sharing.demand import Demand
 from sie_core.batching.sharing.shares import DeviceShares
 from sie_core.contracts import Batch, QueuedUnit
@@ -70,13 +70,16 @@ class Scheduler(Generic[Model]):
         """Raise `QUEUE_FULL` as `QueueAdmission.admit` does."""
         self.admission.admit(model, self._models, demand, now, ahead_s)
 
-    def next(self, now: float, device_busy: bool, *, preempting: bool = False) -> tuple[Model, Batch] | None:
+    def next(
+        self, now: float, device_busy: bool, *, preempting: bool = False, others_than: Model | None = None
+    ) -> tuple[Model, Batch] | None:
         """Form the ready batch of the model whose turn it is first; None where there is none.
 
         Args:
             now: Seconds.
             device_busy: Whether the device has a batch already.
-            preempting: Whether it would run in the middle of a large batch, as only one of short requests may.
+            preempting: Whether it would run in the middle of a long batch, as only one of short requests may.
+            others_than: The model of that batch, where only others may preempt it of which little waits.
         """
         waiting = {}
         for model in self._models:
@@ -85,11 +88,17 @@ class Scheduler(Generic[Model]):
                 waiting[model] = model.policy.claims.weight, oldest
         longest_s = self.admission.longest_s(now)
         for model in self._shares.order(waiting, now):
+            if others_than is not None and (model is others_than or self.admission.waiting_s(model) > SHORT_S):
+                continue
             batch = _ask(model, model.policy.take, now, device_busy, longest_s, preempting)
             if batch is not None:
                 self._shares.take(model, batch.predicted_s or 0.0, now)
                 return model, batch
         return None
+
+    def holds_up_others(self, model: Model, batch: Batch, now: float) -> bool:
+        """Whether short requests of other models come just now and would wait long for the end of a batch."""
+        return (batch.predicted_s or 0.0) > SHORT_S and self.admission.shorts_of_others_come(model, now)
 
     def ready_at(self, now: float) -> float | None:
         """When a busy device will get a batch if nothing else comes; None where nothing waits."""

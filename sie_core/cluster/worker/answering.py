@@ -38,7 +38,7 @@ from sie_core.logs import RequestFields, current_request
 NO_USAGE = Usage()
 MOST_ERROR_BYTES, MOST_MESSAGE = 1 << 15, 2_000
 """Of an error in a result's head, and characters of its message where that is cut."""
-ASKED = ("model", "operation", "request_id", "client", "priority", "left_s")
+ASKED = ("model", "operation", "request_id", "client", "priority", "slices", "left_s")
 """Of a head, what the request is made of."""
 
 Places = Callable[[WorkHead], AbstractContextManager[bool]]
@@ -109,6 +109,8 @@ async def _run(
         told: Any = unpack(shared)
         return None, await _ask_tokenizer(backend, head, told, [unpack(item) for item in items], place)
     told = {name: getattr(head, name) for name in ASKED}
+    if head.client is None and head.slices > 1:
+        told["client"] = head.reply  # slices of one request weigh as much together as the request would whole
     reply = await backend.infer(read_request(told, shared, items, query, place))
     return reply, reply.items
 

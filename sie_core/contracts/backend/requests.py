@@ -151,6 +151,8 @@ class InferenceRequest:
     reply: ReplyForm = ANY_REPLY
     client: str | None = None
     """What tells its sender from others: all that wait for a model and have the same share one weight."""
+    slices: int = 1
+    """In how many requests like this one it came here, where a gateway cut it."""
     priority: Priority | None = None
     """Its weight beside others; None is between the two."""
     machine_profile: str | None = None

@@ -25,6 +25,8 @@ class QueuedUnit:
     """Whoever sent the request, where that is known: all requests of a client have one weight together."""
     weight: float = 1.0
     """The share of its request, or of its client, beside others."""
+    slices: int = 1
+    """In how many requests like its own the client's one was cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +88,8 @@ class BatchPolicy(Protocol):
             device_busy: Whether the device has a batch already.
             most_s: The predicted run time beyond which a request is large beside the short ones that come just now, and
                 would hold them up; None where none come.
-            preempting: Whether the batch would preempt one that the policy called large: None unless the next request
-                in turn is short. A policy that calls none large is never asked.
+            preempting: Whether the batch would preempt a long one, of this model or another: None unless the next
+                request in turn is short. The requests of a policy without this parameter preempt nothing.
         """
         ...
 

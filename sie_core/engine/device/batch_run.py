@@ -14,6 +14,8 @@ from sie_core.engine.requests.inflight import Flight, FlightUnit
 
 # A batch that takes longer than this many times its prediction counts as hung.
 STALL_FACTOR = 10.0
+# The part of its predicted time for which short requests of other models may preempt a batch that is not large.
+LENT = 0.25
 
 
 @dataclass(slots=True, eq=False)
@@ -25,6 +27,8 @@ class Run:
     lease: Lease | None = None
     # Its units lacked memory before, and somebody tried to free some.
     after_freeing: bool = False
+    # While it runs, short requests of other models are likely to come.
+    holds_up_others: bool = False
     started: float = 0.0
     ended: float = 0.0
     # The run that it preempted; for how long it was preempted itself, and until when the last time.
@@ -38,6 +42,16 @@ class Run:
     def units(self) -> tuple[FlightUnit, ...]:
         """The units, cheapest first."""
         return cast("tuple[FlightUnit, ...]", self.batch.units)
+
+    @property
+    def preemptible(self) -> bool:
+        """Whether short requests may run in the middle of it: of any model where it is large, else of other models."""
+        return self.batch.large or self.holds_up_others
+
+    @property
+    def was_preempted_for_long(self) -> bool:
+        """Whether others had much of its time: no more of them go before requests that are as short."""
+        return self.preempted_s > LENT * (self.batch.predicted_s or 0.0)
 
     def flights(self) -> list[Flight]:
         """List the distinct requests with units in the batch."""

@@ -29,8 +29,11 @@ class OnDevice:
         """Whether the device takes another run; `retries` wait for it."""
         if not self._runs:
             return True
+        # Behind a run that holds up short requests nothing is launched ahead: they would wait for that too.
+        if len(self._runs) >= self.most or any(run.preemptible for run in self._runs):
+            return False
         # A batch that lacked memory runs with none beside it.
-        return len(self._runs) < self.most and not any(run.after_freeing for run in (*self._runs, *retries))
+        return not any(run.after_freeing for run in (*self._runs, *retries))
 
     def left_s(self, left_s: Callable[[LoadedModel, Batch, float, float], float], now: float) -> float:
         """Add up what is left of the runs, as `QueueAdmission.left_s` tells."""

@@ -215,11 +215,15 @@ class DeviceQueue:
 
     def _form(self, now: float, within: Run | None = None) -> Run | None:
         busy = within is None and len(self._on_device) > 0
-        chosen = self._scheduler.next(now, busy, preempting=within is not None)
+        others_than = None if within is None or within.batch.large else within.model
+        if within is not None and others_than is not None and within.was_preempted_for_long:
+            return None
+        chosen = self._scheduler.next(now, busy, preempting=within is not None, others_than=others_than)
         if chosen is None:
             return None
         self._health.policy_worked()
-        return Run(*chosen, lease=chosen[0].leases.acquire(), within=within)
+        holds_up_others = within is None and self._scheduler.holds_up_others(*chosen, now)
+        return Run(*chosen, chosen[0].leases.acquire(), within=within, holds_up_others=holds_up_others)
 
     def _longest_wait(self, now: float) -> float | None:
         # With the device full `device_done` wakes the worker, with nothing queued `submit` does.

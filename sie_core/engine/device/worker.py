@@ -105,7 +105,7 @@ class DeviceWorker:
             return
         forward, units = run.model.adapter.run, [unit.made for unit in run.units]
         # A batch that lacked memory runs with none beside it.
-        if run.batch.large and not run.after_freeing and not self.device.asynchronous:
+        if run.preemptible and not run.after_freeing and not self.device.asynchronous:
             with preempted_by(partial(self._preempt, run)):
                 raw, failure = _attempt(forward, units)
         else:

@@ -211,6 +211,7 @@ class SlicedFlight(Flight):
             self.request.deadline,
             self.request.client,
             WEIGHTS[self.request.priority],
+            self.request.slices,
             index=place,
             made=made,
             parts=parts,

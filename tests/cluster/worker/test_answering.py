@@ -60,3 +60,20 @@ async def test_a_result_beyond_what_the_queue_takes_is_refused_by_type(monkeypat
     error = await answered(lambda _: reply(bytes(1000)))
     assert error["code"] == "REPLY_TOO_LARGE"
     assert "ask for fewer items" in error["message"]
+
+
+async def test_slices_of_one_request_share_one_weight_and_tell_how_many_they_are() -> None:
+    asked: list[InferenceRequest] = []
+
+    class Backend:
+        async def infer(self, request: InferenceRequest) -> InferenceReply:
+            asked.append(request)
+            return reply(b"")
+
+    item = Item(text="a text")
+    shared, items = pack_shared(InferenceRequest("m", "encode", [item], "r")), [pack_item(item)]
+    heads = [HEAD, *(HEAD._replace(slice=number, slices=2) for number in range(2)), HEAD._replace(slices=2, client="c")]
+    for head in heads:
+        await answer(cast("WorkerBackend", Backend()), encode_work(head, shared, items))
+    told = [(request.client, request.slices) for request in asked]
+    assert told == [(None, 1), ("_INBOX.gateway.1", 2), ("_INBOX.gateway.1", 2), ("c", 2)]

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from sie_core.batching import BatchFormer
-from sie_core.contracts import Batch, InferenceError, QueuedUnit, Unit
+from sie_core.batching.checked import CheckedPolicy
+from sie_core.contracts import Batch, BatchLimits, InferenceError, QueuedUnit, Unit
 from sie_core.engine.timeouts import Timeouts
 from tests.engine.conftest import Engines, bounded, request, until
 
@@ -56,6 +57,13 @@ class Wrong(BatchFormer):
 
     def expire(self, now: float) -> Any:
         return None if self.fault == "expires None" else super().expire(now)
+
+
+def test_requests_of_a_policy_that_knows_no_preemption_preempt_nothing():
+    policy = CheckedPolicy(Wrong(BatchLimits(64, 4, None, 0.01)))
+    policy.add([QueuedUnit(Unit(0, 1, "k", None), "request", 0.0)])
+    assert policy.take(0.0, False, 0.1, preempting=True) is None
+    assert policy.queued_units == 1
 
 
 FAULTS = (

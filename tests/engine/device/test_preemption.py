@@ -189,3 +189,51 @@ def test_short_outputs_wait_for_no_thread_that_is_at_large_ones(layers, busy, se
     asked = [device.ask(model, [10], key=key) for key in ("first", "second")]
     worker.step()  # the second waits for the device
     assert [each.settled for each in asked] == settled
+
+
+def longest_wait_s(device, quiet, flooded, costs):
+    """Keep a model at full batches for a while, and give the longest wait of short requests to another one."""
+    asked = []
+    for number in range(40):
+        device.at(0.1 * number, lambda: asked.append(device.ask(quiet, [10])))
+    for number in range(600):
+        device.at(0.003 * number, lambda: device.ask(flooded, costs))
+    device.run(3.0)
+    assert max(run.batch.cost for run in device.batches) > 3000  # as full as without the other model
+    return max(each.ended - each.arrived for each in asked[3:30])
+
+
+def test_a_flood_of_single_texts_holds_up_another_model_for_a_layer_and_not_for_a_batch():
+    device = DeviceTime(layers=12)
+    waited = longest_wait_s(device, device.add(Model("quiet")), device.add(Model("flooded")), [100])
+    assert waited < 0.25 / 4  # two layers and what runs in them, not 0.25 s and more
+
+
+def test_models_that_are_both_flooded_take_turns_and_do_not_preempt_one_another():
+    device = DeviceTime(layers=12)
+    models = [device.add(Model(name)) for name in ("first", "second")]
+    for number in range(400):
+        for model in models:
+            device.at(0.003 * number, lambda model=model: device.ask(model, [100]))
+    device.run(3.0)
+    long = [run for run in device.batches if run.batch.cost > 3000]
+    assert {run.model for run in long} == set(models)
+    assert all(run.preempted_s == 0.0 for run in long)
+
+
+@pytest.mark.parametrize("costs", [[2000, 2000], [100]])
+def test_nothing_is_launched_ahead_behind_a_batch_that_holds_up_short_requests(costs):
+    device = DeviceTime(ahead=2)
+    quiet, flooded = device.add(Model("quiet")), device.add(Model("flooded"))
+    for _ in range(3):
+        device.ask(quiet, [10])
+        device.ask(flooded, costs)
+        device.run_all()
+    for _ in range(100):
+        device.ask(flooded, costs)
+    running, _ = device.queue.take()
+    assert running.model is flooded
+    assert device.queue.take() == (None, None)
+    device.ask(quiet, [10])
+    device.queue.device_done(running)
+    assert device.queue.take()[0].model is quiet
