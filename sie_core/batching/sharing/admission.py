@@ -52,6 +52,8 @@ class QueueAdmission:
         self._inflow = Inflow()
         # When a short request came last, and how long the shortest of those took that came one after another.
         self._short_at: float | None = None
+        # When a batch began last.
+        self._began_at = 0.0
         # By the queue, when one came to it last.
         self._short_to: dict[Queue, float] = {}
         self._short_s = 0.0
@@ -80,7 +82,7 @@ class QueueAdmission:
 
     def shorts_of_others_come(self, queue: Queue, now: float) -> bool:
         """Whether short requests come to other queues just now."""
-        return any(now - at <= SHORT_AGAIN_S for other, at in self._short_to.items() if other is not queue)
+        return any(self._is_recent(at, now) for other, at in self._short_to.items() if other is not queue)
 
     def admit(self, queue: Queue, queues: Sequence[Queue], demand: Demand, now: float, ahead_s: float) -> None:
         """Raise `QUEUE_FULL` for a request that finds no room, or would be answered after its deadline.
@@ -94,9 +96,7 @@ class QueueAdmission:
         """
         seconds = self._drains[queue].seconds(demand.whole_cost)
         if 0 < seconds <= SHORT_S:
-            alone_s = self._drains[queue].alone_s(demand.whole_cost)
-            self._short_s = min(self._short_s, alone_s) if self._shorts_come(now) else alone_s
-            self._short_at = self._short_to[queue] = now
+            self._short_comes(queue, self._drains[queue].alone_s(demand.whole_cost), now)
         demand.promised = demand.promised or self._promises.keep(demand.token, now)
         queued, limit = sum(each.policy.queued_cost for each in queues), self._max_queued_cost
         if not self._has_room(queue, queues, demand, queued):
@@ -112,8 +112,22 @@ class QueueAdmission:
         if demand.prepared and seconds:
             self._inflow.record(seconds, now)
 
+    def begun(self, queue: Queue, batch: Batch, now: float) -> None:
+        """Note that a batch begins: a client of short requests that waited long for its turn comes again as likely."""
+        self._began_at = now
+        if not batch.large and 0 < (batch.predicted_s or 0.0) <= SHORT_S:
+            self._short_comes(queue, batch.predicted_s or 0.0, now)
+
+    def _short_comes(self, queue: Queue, alone_s: float, now: float) -> None:
+        self._short_s = min(self._short_s, alone_s) if self._shorts_come(now) else alone_s
+        self._short_at = self._short_to[queue] = now
+
     def _shorts_come(self, now: float) -> bool:
-        return self._short_at is not None and now - self._short_at <= SHORT_AGAIN_S
+        return self._short_at is not None and self._is_recent(self._short_at, now)
+
+    def _is_recent(self, at: float, now: float) -> bool:
+        # Who came while the last batch ran may wait still, however long that took.
+        return now - at <= SHORT_AGAIN_S or at >= self._began_at
 
     def _check_deadline(
         self, queue: Queue, queues: Sequence[Queue], demand: Demand, deadline: float, now: float, ahead_s: float

@@ -93,6 +93,7 @@ class Scheduler(Generic[Model]):
             batch = _ask(model, model.policy.take, now, device_busy, longest_s, preempting)
             if batch is not None:
                 self._shares.take(model, batch.predicted_s or 0.0, now)
+                self.admission.begun(model, batch, now)
                 return model, batch
         return None
 

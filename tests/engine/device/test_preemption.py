@@ -209,6 +209,31 @@ def test_a_flood_of_single_texts_holds_up_another_model_for_a_layer_and_not_for_
     assert waited < 0.25 / 4  # two layers and what runs in them, not 0.25 s and more
 
 
+@pytest.mark.parametrize("same", [False, True])
+def test_a_client_of_short_requests_that_waited_for_a_long_batch_waits_for_no_second_one(same):
+    device = DeviceTime()
+    flooded = device.add(Model("flooded", run_s=None, price_s=0.0002))
+    quiet = flooded if same else device.add(Model("quiet"))
+    for costs in ([10], [500] * 32, [10], [500] * 64):
+        device.ask(flooded, costs)
+        device.run_all()
+    device.ask(quiet, [10])
+    device.run_all()
+    began, asked = device.now, []
+
+    def look() -> None:
+        if not asked or asked[-1].settled:
+            asked.append(device.ask(quiet, [10]))
+
+    for number in range(1200):
+        device.at(began + 0.01 * number, lambda: device.ask(flooded, [500] * 32))
+        device.at(began + 5.0 + 0.01 * number, look)
+    device.run(began + 16.0)
+    waited = [each.ended - each.arrived for each in asked if each.ended]
+    assert max(waited[:2]) > 1.0
+    assert max(waited[2:]) < 0.5
+
+
 def test_models_that_are_both_flooded_take_turns_and_do_not_preempt_one_another():
     device = DeviceTime(layers=12)
     models = [device.add(Model(name)) for name in ("first", "second")]

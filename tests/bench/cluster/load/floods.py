@@ -1,7 +1,10 @@
 """`python -m tests.bench.cluster.load.floods`: what floods of others, or one bulk request, cost an honest client.
 
-Prints the p95 of its calls beside each attack over that without, of the rounds before and after. A word as argument has
-those attacks alone whose names have it.
+Prints the p95 of its calls beside each attack over that without, of the rounds before and after, for workers on a CPU,
+where short requests run between two layers of a long batch, and on an accelerator, where they wait for its end. A word
+as argument has those attacks alone whose names have it.
+
+Runs sleep, so that workers that share two cores take no time from one another, as workers on machines of their own.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,8 +27,15 @@ from tests.soak.faults.cluster import until
 
 HONEST_MODEL, QUEUED, QUEUE_POOL = "sie-fake/dense", "bench/queued", "batch"
 HONEST = request(HONEST_MODEL, json.dumps({"items": [{"text": "a short text"}]}))
+SINGLE = request(MODEL, json.dumps({"items": [{"text": "word " * 400}]}))
 BULK = request(MODEL, json.dumps({"items": [{"text": "a short text"}] * 16_384}))
 ROUND_S, PAUSE_S, A_SECOND = 12.0, 0.02, 60.0
+"""Floods are three times what both workers can take; of single texts half as much."""
+DEVICES = {
+    "on CPUs": {"SIE_DEVICE": "cpu"},
+    # The emulated one has a CPU's speed, at which a full batch takes 1.7 s.
+    "on accelerators, batches of 100 ms": {"SIE_DEVICE": "fake", "SIE_MAX_BATCH_MS": "100"},
+}
 CONFIG = f"""\
 sie_id: {QUEUED}
 package_backed: true
@@ -70,13 +80,13 @@ async def p95_ms(url: str, beside: Attack | None = None) -> tuple[float, int]:
     return seen.p95_ms(lambda said: said == "200"), sum(said != "200" for said, _, _ in seen.answers)
 
 
-def prepare(running: Fleet) -> None:
+def prepare(running: Fleet, device: Mapping[str, str]) -> None:
     """Run two workers that all share, one that is leased, and one of another queue pool."""
     (running.folder / "models/queued.yaml").write_text(CONFIG)
-    running.add("leased", SIE_PRELOAD_MODELS=MODEL)
+    running.add("leased", SIE_PRELOAD_MODELS=MODEL, **device)
     lease(running, {"name": "leased"})
-    running.add("w1", "w2", SIE_PRELOAD_MODELS=f"{MODEL},{HONEST_MODEL}")
-    running.add("batch", SIE_POOL=QUEUE_POOL, SIE_PRELOAD_MODELS=QUEUED)
+    running.add("w1", "w2", SIE_PRELOAD_MODELS=f"{MODEL},{HONEST_MODEL}", **device)
+    running.add("batch", SIE_POOL=QUEUE_POOL, SIE_PRELOAD_MODELS=QUEUED, **device)
     # A gateway without a config service sends to another queue what is asked for in a pool with workers of that.
     lease(running, {"name": QUEUE_POOL, "queue_pool": QUEUE_POOL})
 
@@ -93,25 +103,32 @@ def in_pool(model: str, pool: str) -> bytes:
     return request(model, BODY).replace(b"Connection:", f"X-SIE-Pool: {pool}\r\nConnection:".encode())
 
 
-def main() -> None:
-    """Run it."""
+def measure(chosen: str, device: Mapping[str, str]) -> None:
+    """Print a row for each attack."""
+    attacks: dict[str, Attack] = {
+        "a flood of another model": partial(flood, request(MODEL, BODY)),
+        "a flood of single texts": partial(flood, SINGLE),
+        "a flood of a resource pool": partial(flood, in_pool(MODEL, "leased")),
+        "a flood of a queue pool": partial(flood, in_pool(QUEUED, QUEUE_POOL)),
+        "a bulk request": bulk,
+    }
     with tempfile.TemporaryDirectory() as name, fleet(Path(name)) as running:
-        prepare(running)
-        attacks: dict[str, Attack] = {
-            "a flood of another model": partial(flood, request(MODEL, BODY)),
-            "a flood of a resource pool": partial(flood, in_pool(MODEL, "leased")),
-            "a flood of a queue pool": partial(flood, in_pool(QUEUED, QUEUE_POOL)),
-            "a bulk request": bulk,
-        }
+        prepare(running, device)
         asyncio.run(p95_ms(running.url))
         before, _ = asyncio.run(p95_ms(running.url))
-        chosen = sys.argv[1] if len(sys.argv) > 1 else ""
         for name, attack in ((name, attack) for name, attack in attacks.items() if chosen in name):
             beside, refused = asyncio.run(p95_ms(running.url, attack))
             after, _ = asyncio.run(p95_ms(running.url))
             alone, before = (before + after) / 2, after
             told = f"{beside / alone:.2f} ({beside:.0f} ms beside, {alone:.0f} ms alone, {refused} refused)"
             print(f"{name:<30} p95 / alone: {told}", flush=True)
+
+
+def main() -> None:
+    """Run it."""
+    for name, device in DEVICES.items():
+        print(f"workers {name}", flush=True)
+        measure(sys.argv[1] if len(sys.argv) > 1 else "", device)
 
 
 if __name__ == "__main__":
