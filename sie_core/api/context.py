@@ -12,7 +12,7 @@ from sie_core.api.http.browsers import Browsers
 from sie_core.api.http.gate import Gate
 from sie_core.api.http.offload import BodyThreads
 from sie_core.auth import Auth
-from sie_core.contracts import InferenceBackend
+from sie_core.contracts import Health, InferenceBackend
 from sie_core.settings import Settings
 
 
@@ -38,3 +38,8 @@ class Api:
     """A random id of this process."""
     started_at: float = field(default_factory=time.time)
     """Unix seconds."""
+
+
+def ready_problem(api: Api, health: Health) -> str | None:
+    """Return why new requests are not welcome; None where they are."""
+    return health.ready_problem if api.gate.is_open else "draining"

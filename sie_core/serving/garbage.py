@@ -14,7 +14,7 @@ objects alone cost a gateway an eighth of its CPU. Reference counts free what re
 
 
 def collect_seldom() -> None:
-    """Set the thresholds; before models are loaded and requests come."""
+    """Set the thresholds; before anything large is imported, models are loaded and requests come."""
     gc.set_threshold(*COLLECT_EVERY)
 
 

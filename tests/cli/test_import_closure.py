@@ -54,6 +54,16 @@ def test_plugins_are_listed_without_a_model_library() -> None:
     assert run(f"{code}\n{LOADED.format(names=('torch', 'transformers', 'fastapi'))}") == ""
 
 
+def test_an_adapter_process_loads_no_routes_and_no_model_library_before_a_model() -> None:
+    code = "import sie_core.cluster.worker.serving"
+    assert run(f"{code}\n{LOADED.format(names=('torch', 'transformers', 'fastapi', 'sie_core.api.app'))}") == ""
+
+
+def test_a_gateway_that_dials_no_workers_loads_no_client() -> None:
+    code = "import sie_core.cluster.gateway.run"
+    assert run(f"{code}\n{LOADED.format(names=('sie_sdk.client', 'sie_sdk.async_client'))}") == ""
+
+
 @pytest.mark.parametrize("program", ["gateway", "sidecar"])
 def test_gateway_and_sidecar_load_no_engine_and_no_model_library(program: str) -> None:
     code = (

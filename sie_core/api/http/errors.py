@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
-from fastapi import APIRouter
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,6 +15,9 @@ from starlette.types import Scope
 from sie_core.api.body.negotiation import JSON_TYPE
 from sie_core.api.http.envelopes import envelope_of
 from sie_core.contracts import InferenceError
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
 
 _HTTP_CODES: Final = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
 

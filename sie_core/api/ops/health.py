@@ -13,9 +13,9 @@ from starlette.responses import PlainTextResponse, Response
 
 from sie_core import __version__
 from sie_core.api.body.negotiation import JSON_TYPE
-from sie_core.api.context import Api
+from sie_core.api.context import Api, ready_problem
 from sie_core.api.openapi.descriptions import lookup, probe
-from sie_core.contracts import FleetBackend, Health, InferenceError, ModelInfo, WatchableBackend
+from sie_core.contracts import FleetBackend, InferenceError, ModelInfo, WatchableBackend
 
 NO_GPU = "cpu"
 """The `gpu` of workers that have none and no machine profile."""
@@ -135,11 +135,6 @@ def _models(api: Api) -> list[ModelInfo]:
         return api.backend.models()
     except InferenceError:
         return []
-
-
-def ready_problem(api: Api, health: Health) -> str | None:
-    """Return why new requests are not welcome; None where they are."""
-    return health.ready_problem if api.gate.is_open else "draining"
 
 
 def _verdict(problem: str | None) -> Response:

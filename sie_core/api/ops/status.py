@@ -14,9 +14,8 @@ from typing import Any, Final
 from starlette.routing import WebSocketRoute
 
 from sie_core import __version__
-from sie_core.api.context import Api
+from sie_core.api.context import Api, ready_problem
 from sie_core.api.ops.feed import feed_route
-from sie_core.api.ops.health import ready_problem
 from sie_core.auth import Auth
 from sie_core.contracts import EngineStatus, ModelInfo, WatchableBackend
 from sie_core.settings import Settings

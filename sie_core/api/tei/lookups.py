@@ -9,12 +9,11 @@ from starlette.responses import PlainTextResponse, Response
 
 from sie_core import __version__
 from sie_core.api.body.negotiation import JSON_TYPE
-from sie_core.api.context import Api
+from sie_core.api.context import Api, ready_problem
 from sie_core.api.http.envelopes import TEI_PREFIX
 from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS
 from sie_core.api.http.model_id import ModelId, check_model_id
 from sie_core.api.openapi.descriptions import lookup, probe
-from sie_core.api.ops.health import ready_problem
 from sie_core.contracts import InferenceError, ModelInfo
 
 NAMES = ("info", "health")

@@ -12,6 +12,7 @@ import click
 from sie_core.cli.composition.compose import BadSettings, find_plugins, read_settings, warn_of_unknown_variables
 from sie_core.cpu_budget import cpu_budget, set_thread_environment
 from sie_core.logs import configure_logging
+from sie_core.serving.garbage import collect_seldom
 
 if TYPE_CHECKING:
     from sie_core.plugins import PluginSet
@@ -34,6 +35,7 @@ def program(*errors: type[Exception], computes: bool = False, **options: Any) ->
         BadSettings: A setting or the set of plugins cannot be used.
         ClickException: What is told of any other of these errors.
     """
+    collect_seldom()  # first: imports alone would start dozens of passes
     settings = read_settings(**options)
     configure_logging(settings.log_level, as_json=settings.log_json)
     if computes:

@@ -92,7 +92,7 @@ class Follower:
     async def hear(self, transport: QueueTransport) -> None:
         """Take deltas from now on; called once the broker is reached."""
         await transport.subscribe(ALL_MODELS, self._arrived)
-        self._poll.transport = transport
+        self._poll.reach(transport)
         self.look_soon()  # for what changed before
 
     def look_soon(self) -> None:

@@ -52,13 +52,20 @@ class Poll:
     ) -> None:
         self._settings, self._plugins, self._metrics = settings, plugins, metrics
         self._state, self._client = state, client
-        self.transport: QueueTransport | None = None
-        """Whose store keeps the snapshot; None before the broker is reached."""
-        self._look_now = asyncio.Event()
+        self._transport: QueueTransport | None = None
+        self._reached, self._look_now = asyncio.Event(), asyncio.Event()
         self._export_wanted = False
         self._whole_at, self._snapshot_at = 0.0, 0.0
         self._read: tuple[Held, int] | None = None
         """What the last export was made into, and its hash: a service gives the same bytes as long as it can."""
+
+    def reach(self, transport: QueueTransport) -> None:
+        """Take the transport whose store keeps the snapshot, once the broker is reached.
+
+        Where nothing is known yet, the next look comes at once: the one before found no store.
+        """
+        self._transport = transport
+        self._reached.set()
 
     def ask(self, *, export: bool) -> None:
         """Have the service asked soon, for its export in any case or only where its epoch is another."""
@@ -69,6 +76,7 @@ class Poll:
         """Look again and again until cancelled."""
         while True:
             self._look_now.clear()
+            self._reached.clear()
             began = time.monotonic()
             try:
                 await self._look()
@@ -84,14 +92,13 @@ class Poll:
     async def _pause(self, rest_s: float) -> None:
         """Wait for the next look: for an interval, or until something asks for one and `rest_s` have passed."""
         interval_s = self._settings.worker_config_poll_interval_ms / 1000
-        least_s = AGAIN_S if self._state.held is None else min(interval_s, max(AGAIN_S, rest_s))
-        await asyncio.sleep(least_s * random.uniform(1 - JITTER, 1))
         if self._state.held is None:
+            await _within(AGAIN_S * random.uniform(1 - JITTER, 1), self._reached)
             return
+        least_s = min(interval_s, max(AGAIN_S, rest_s))
+        await asyncio.sleep(least_s * random.uniform(1 - JITTER, 1))
         left_s = interval_s * random.uniform(1 - JITTER, 1 + JITTER) - least_s
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, left_s)):
-                await self._look_now.wait()
+        await _within(max(0.0, left_s), self._look_now)
 
     async def _look(self) -> None:
         """Ask for the epoch, and for the export where it is not the one in force."""
@@ -155,12 +162,12 @@ class Poll:
             log.warning("the config service is not followed: %s", problem)
         state.problem = problem
         self._metrics.reached.set(0)
-        if state.held is not None or self.transport is None or time.monotonic() < self._snapshot_at:
+        if state.held is not None or self._transport is None or time.monotonic() < self._snapshot_at:
             return
         self._snapshot_at = time.monotonic() + SNAPSHOT_AGAIN_S
         try:
             async with asyncio.timeout(SNAPSHOT_S):
-                raw = await read_snapshot(self.transport)
+                raw = await read_snapshot(self._transport)
             if raw is None:
                 return
             held = await on_thread("sie-configs", lambda: apply_export(raw, self._settings, self._plugins, None))
@@ -174,3 +181,10 @@ class Poll:
         log.warning(
             "model configs are those of the kept snapshot, of epoch %d, until the service answers", held.told.epoch
         )
+
+
+async def _within(seconds: float, event: asyncio.Event) -> None:
+    """Wait for an event, so long at most."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

@@ -66,7 +66,7 @@ async def answer_slices(
         PluginError: Something chosen by a setting is not installed.
         SettingsError: As for the standalone server.
     """
-    auth = Auth.of(settings)
+    auth, url = Auth.of(settings), url_of(listener)
     folder = None if settings.config_service_url else open_folder(settings, plugins)
     first = build_catalog(settings, plugins, folder=folder, export=None if folder else Export(0))
     engine = build_engine(settings, plugins, first, gated=True)
@@ -85,7 +85,7 @@ async def answer_slices(
         batch_bytes=batch_bytes(settings),
         pin=engine.pin,
         configs=configs,
-        vitals=lambda: encode_vitals(vitals_of(engine.status(), url_of(listener), preloaded)),
+        vitals=lambda: encode_vitals(vitals_of(engine.status(), url, preloaded)),
     )
     watched = _watched(settings, engine, configs, intake)
     app = probes(

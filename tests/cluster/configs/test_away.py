@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from sie_core.cluster.configs import polling
 from sie_core.cluster.configs.snapshot import SnapshotKeeper, write_snapshot
 from tests.cluster.configs.conftest import connected, following, settings_of
 from tests.cluster.configs.registries import text_of
@@ -31,6 +32,18 @@ async def test_who_starts_while_the_service_is_away_takes_the_kept_snapshot_and_
             assert one.told[-1].config_hashes == service.registry.config_hashes
             assert (one.follower.source, one.follower.ready_problem) == ("kept snapshot", None)
             assert "kept snapshot, of epoch 5" in (one.follower.note or "")
+
+
+async def test_the_kept_snapshot_is_taken_as_soon_as_the_broker_is_reached(
+    service: SmallService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(polling, "AGAIN_S", 3600.0)
+    settings = settings_of(DOWN)
+    async with connected(settings) as transport, following(settings) as one:
+        await write_snapshot(transport, service.export())
+        await one.until(lambda: "cannot be reached" in (one.follower.ready_problem or ""))
+        await one.follower.hear(transport)
+        await one.until(lambda: one.epoch == 5)
 
 
 async def test_deltas_of_a_service_that_cannot_be_asked_are_applied_upon_the_snapshot(service: SmallService) -> None:

@@ -14,7 +14,7 @@ from typing import NoReturn
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, ValidationError
-from sie_sdk import SIEAsyncClient, SIEError
+from sie_sdk.errors import SIEError
 
 from sie_core.api.ops.health import NO_GPU
 from sie_core.auth import client_token
@@ -78,6 +78,8 @@ class DialledWorkers:
             self._watches[url] = asyncio.create_task(self._watch(url))
 
     async def _watch(self, url: str) -> None:
+        from sie_sdk import SIEAsyncClient  # a tenth of all that a gateway imports, and most dial nobody
+
         said = ""
         async with SIEAsyncClient(url, api_key=self._token, read_timeout_s=SILENT_S) as client:
             while True:
