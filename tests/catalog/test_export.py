@@ -44,7 +44,7 @@ def export_of(*texts: str, epoch: int = 7, **changed: Any) -> Export:
         "models": models,
         **changed,
     }
-    return read_export(json.loads(json.dumps(told)))
+    return read_export(json.dumps(told).encode())
 
 
 A = "sie_id: org/a  # the first\nhf_id: org/a\npool: L4\n"

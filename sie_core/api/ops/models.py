@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Annotated, Any, Final
 
 import orjson
 from fastapi import APIRouter, Query
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from sie_core.api.body.negotiation import JSON_TYPE
 from sie_core.api.context import Api
@@ -14,6 +16,10 @@ from sie_core.api.http.model_id import ModelId, check_model_id
 from sie_core.api.openapi.descriptions import lookup
 from sie_core.api.ops.models_schema import MergedModel, ModelsReply
 from sie_core.contracts import InvalidInput, ModelInfo
+
+PART: Final = 200
+"""Models that are described at a time. Those of a longer listing are sent as they are written: to write twenty thousand
+at once takes half a second, in which no other request is answered, and ten times the memory."""
 
 Available = Annotated[
     str | None,
@@ -33,12 +39,10 @@ def router(api: Api) -> APIRouter:
         """List every served model, those first whose weights are here."""
         wanted = None if available is None else _truth(available)
         models = [model for model in api.backend.models() if wanted in (None, model.available)]
-        content = {
-            "object": "list",
-            "data": [openai_model(model, api) for model in models],
-            "models": [model_body(model, api) for model in models],
-        }
-        return Response(orjson.dumps(content), media_type=JSON_TYPE)
+        parts = _listing(models, api)
+        if len(models) <= PART:
+            return Response(b"".join(parts), media_type=JSON_TYPE)
+        return StreamingResponse(_sent(parts), media_type=JSON_TYPE)
 
     @routes.get("/v1/models/{model:path}", **lookup(MergedModel, 400, 404))
     async def get_model(model: ModelId) -> Response:
@@ -47,6 +51,27 @@ def router(api: Api) -> APIRouter:
         return Response(orjson.dumps(openai_model(info, api) | model_body(info, api)), media_type=JSON_TYPE)
 
     return routes
+
+
+def _listing(models: Sequence[ModelInfo], api: Api) -> Iterator[bytes]:
+    """Write the reply of `GET /v1/models`."""
+    yield b'{"object":"list","data":['
+    yield from _rows(models, lambda model: openai_model(model, api))
+    yield b'],"models":['
+    yield from _rows(models, lambda model: model_body(model, api))
+    yield b"]}"
+
+
+def _rows(models: Sequence[ModelInfo], described: Callable[[ModelInfo], dict[str, Any]]) -> Iterator[bytes]:
+    for start in range(0, len(models), PART):
+        rows = orjson.dumps([described(model) for model in models[start : start + PART]])[1:-1]
+        yield b"," + rows if start else rows
+
+
+async def _sent(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
+        await asyncio.sleep(0)  # for other requests
 
 
 def openai_model(model: ModelInfo, api: Api) -> dict[str, Any]:

@@ -170,7 +170,8 @@ def queue_pool(config: ModelConfig) -> str:
 
 def any_case(catalog: Catalog) -> Mapping[str, str]:
     """Map the ids of a catalog in lower case to what they are listed under; the first of several counts."""
-    return {name.lower(): name for name in reversed(list(catalog.entries))}
+    names = reversed(list(catalog.entries))
+    return {name if name.islower() else name.lower(): name for name in names}
 
 
 def _parsed(name: str) -> tuple[str | None, str]:

@@ -61,30 +61,21 @@ class Export:
         return lambda model: bundles.get(model.config.id, {}).get(model.profile.name, ())
 
 
-def read_export(data: object) -> Export:
-    """Check what `GET /v1/configs/export` answered, parsed as JSON, and turn it into an `Export`.
+def read_export(raw: bytes) -> Export:
+    """Check what `GET /v1/configs/export` answered, and turn it into an `Export`.
 
     Unknown fields are left aside: a newer service may tell more.
 
     Raises:
-        ConfigError: A field is missing or wrong; every wrong one is named, a line each.
+        ConfigError: It is no JSON, or a field is missing or wrong; every wrong one is named, a line each.
     """
     try:
-        read = _Snapshot.model_validate(data)
+        read = _Snapshot.model_validate(orjson.loads(raw))
+    except orjson.JSONDecodeError as error:
+        raise ConfigError(f"{SOURCE}: export: it is no JSON: {error.msg[:100]}") from None
     except ValidationError as error:
-        raise ConfigError("\n".join(f"{SOURCE}: export: {line}" for line in describe_problems(error))) from None
-    shared: dict[bytes, Any] = {}
-    models = (
-        ExportedModel(
-            each.model_id,
-            {name: _shared(value, shared) for name, value in each.model_config_.items()},
-            each.raw_yaml,
-            each.bundles_by_profile,
-            each.source,
-            each.epoch,
-        )
-        for each in read.models
-    )
+        raise _wrong(describe_problems(error)) from None
+    models = _models(read.models)
     bundles = (
         BundleView(each.bundle_id, each.priority, tuple(read.bundle_adapters.get(each.bundle_id, ())), each.engine)
         for each in read.bundles
@@ -92,6 +83,33 @@ def read_export(data: object) -> Export:
     return Export(
         read.epoch, tuple(sorted(models, key=lambda each: each.id)), tuple(bundles), read.bundle_config_hashes
     )
+
+
+def _models(rows: list[Any]) -> list[ExportedModel]:
+    """Check the models of an export and empty the list: what is read of one takes the place of what it was read from.
+
+    Thousands of models parsed, checked and made at the same time leave a process at several times what it keeps.
+    """
+    models: list[ExportedModel] = []
+    problems: list[str] = []
+    shared: dict[bytes, Any] = {}
+    rows.reverse()
+    for number in range(len(rows)):
+        try:
+            read = _Model.model_validate(rows.pop())
+        except ValidationError as error:
+            problems += (f"models.{number}.{line}" for line in describe_problems(error))
+            continue
+        content = {name: _shared(value, shared) for name, value in read.model_config_.items()}
+        bundles = _shared(read.bundles_by_profile, shared)
+        models.append(ExportedModel(read.model_id, content, read.raw_yaml, bundles, read.source, read.epoch))
+    if problems:
+        raise _wrong(problems)
+    return models
+
+
+def _wrong(problems: Sequence[str]) -> ConfigError:
+    return ConfigError("\n".join(f"{SOURCE}: export: {line}" for line in problems))
 
 
 def _shared(value: Any, known: dict[bytes, Any]) -> Any:
@@ -196,7 +214,7 @@ class _Snapshot(BaseModel):
     bundles: list[_Bundle]
     bundle_adapters: dict[str, list[str]]
     bundle_config_hashes: dict[str, str]
-    models: list[_Model]
+    models: list[Any]
 
 
 def _read(model: ExportedModel, known: ModelConfig | None) -> ModelConfig:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import orjson
-
 from sie_core.catalog import ConfigError, build_catalog
 from sie_core.catalog.bundles.changing import changed_registry
 from sie_core.catalog.bundles.hashes import config_hashes_hash
@@ -44,10 +42,7 @@ def apply_export(raw: bytes, settings: Settings, plugins: PluginSet, before: Hel
         ConfigError: It cannot be read.
         SettingsError: A setting stands against it.
     """
-    try:
-        export = read_export(orjson.loads(raw))
-    except orjson.JSONDecodeError as error:
-        raise ConfigError(f"{SOURCE}: export: it is no JSON: {error.msg[:100]}") from None
+    export = read_export(raw)
     catalog = build_catalog(settings, plugins, export=export, before=before.registry.catalog if before else None)
     epochs = {model.id: model.epoch for model in export.models if model.epoch}
     registry = make_registry(catalog, export.bundles, export.placement(), epochs)

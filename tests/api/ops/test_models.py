@@ -3,6 +3,7 @@ from dataclasses import replace
 import httpx
 import pytest
 
+from sie_core.api.ops import models
 from sie_core.contracts import ModelInfo
 from tests.api.conftest import TellTaleBackend
 
@@ -73,8 +74,20 @@ async def test_a_size_that_nobody_knows_is_left_out(
     client: httpx.AsyncClient, backend: TellTaleBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backend, "models", lambda: [HERE, ELSEWHERE])
-    models = (await client.get("/v1/models")).json()["models"]
-    assert [model["dims"] for model in models] == [{"dense": 4}, {}]
+    listed = (await client.get("/v1/models")).json()["models"]
+    assert [model["dims"] for model in listed] == [{"dense": 4}, {}]
+
+
+async def test_a_long_listing_is_sent_in_parts_and_says_the_same(
+    client: httpx.AsyncClient, backend: TellTaleBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "models", lambda: [replace(HERE, id=f"org/{number}") for number in range(5)])
+    whole = await client.get("/v1/models")
+    monkeypatch.setattr(models, "PART", 2)
+    parts = await client.get("/v1/models")
+    assert parts.json() == whole.json()
+    assert [reply.headers.get("content-length") for reply in (whole, parts)] == [str(len(whole.content)), None]
+    assert parts.headers["content-type"] == "application/json"
 
 
 async def test_another_word_for_available_is_refused_by_name(client: httpx.AsyncClient) -> None:

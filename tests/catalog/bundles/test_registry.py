@@ -126,8 +126,8 @@ def test_a_config_counts_once_for_each_bundle_of_any_of_its_profiles_and_for_its
 
 
 def test_a_filter_takes_routes_away_and_leaves_the_hashes(registry: Registry) -> None:
-    told = json.loads(json.dumps(write_export(registry, dict.fromkeys(registry.catalog.configs, "api"), "now")))
-    export = read_export(told)
+    told = write_export(registry, dict.fromkeys(registry.catalog.configs, "api"), "now")
+    export = read_export(json.dumps(told).encode())
     filtered = build_catalog(Settings(model_filter=("org/b",)), PluginSet(), export=export)
     follower = make_registry(filtered, export.bundles, export.placement())
     assert list(follower.routes) == ["org/b"]
@@ -159,7 +159,7 @@ def test_an_export_carries_bundles_pools_and_hashes_to_a_follower_without_plugin
         "epoch",
     }
 
-    export = read_export(json.loads(json.dumps(told)))
+    export = read_export(json.dumps(told).encode())
     assert {each.id: each.epoch for each in export.models if each.epoch} == epochs
     catalog = build_catalog(settings, PluginSet(), export=export)
     follower = make_registry(catalog, export.bundles, export.placement())

@@ -49,7 +49,7 @@ def held(service: ConfigService) -> dict[str, Any]:
 
 def check_followers(service: ConfigService) -> None:
     """A follower makes the same of the export as the service did of its store."""
-    export = read_export(orjson.loads(service.export()))
+    export = read_export(service.export())
     catalog = build_catalog(Settings(), PluginSet(), export=export)
     follower = make_registry(
         catalog, export.bundles, export.placement(), {each.id: each.epoch for each in export.models if each.epoch}
