@@ -57,8 +57,8 @@ class Load:
         """Count a slice no more, as it was answered or not."""
         self._count_time()
         if answered and self._is_busy:
-            self._done += head.cost
             self._measure()
+            self._done += head.cost
         self._add(head, -1)
 
     def waits_for_load(self, head: WorkHead, *, waits: bool) -> None:
@@ -88,8 +88,11 @@ class Load:
         self._since = now
 
     def _measure(self) -> None:
-        if self._busy_s >= LEAST_S:
+        """Measure from one answer to another. A batch's answers come together: its time is that of all of them."""
+        if self._done and self._busy_s < LEAST_S:
+            return
+        if self._done:
             rate = self._done / self._busy_s
             before = rate if self.cost_per_s is None else self.cost_per_s
             self.cost_per_s = before + SMOOTHING * (rate - before)
-            self._busy_s = self._done = 0.0
+        self._busy_s = self._done = 0.0

@@ -51,6 +51,21 @@ def test_the_rate_is_that_of_a_worker_with_more_than_it_can_run() -> None:
     assert load.cost_per_s == pytest.approx(100.0)
 
 
+def test_the_rate_of_a_batch_of_many_is_that_of_all_of_them_from_the_first_measurement_on() -> None:
+    clock = Clock()
+    load = Load(50, 1000, lambda: None, clock)
+    for _ in range(40):
+        load.take(HEAD)
+    rates = []
+    for _ in range(4):
+        clock.now += 2.0
+        for _ in range(20):
+            load.leave(HEAD, answered=True)
+            load.take(HEAD)
+            rates.append(load.cost_per_s)
+    assert rates == pytest.approx([None] * 20 + [100.0] * 60)
+
+
 def test_work_that_waits_for_a_load_or_is_handed_back_is_no_part_of_the_rate() -> None:
     clock = Clock()
     load = Load(50, 1000, lambda: None, clock)
