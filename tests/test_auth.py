@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from starlette.testclient import TestClient
 
 from sie_core.auth import Auth, TokenSet, given_tokens
-from sie_core.cluster.probes import probes
+from sie_core.cluster.programs.probes import probes
 from sie_core.contracts import InferenceError
 from sie_core.settings import Settings, SettingsError, load_settings
 

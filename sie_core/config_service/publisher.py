@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from sie_core.cluster.access import queues
-from sie_core.cluster.broker import Make, open_transport
 from sie_core.cluster.configs.delta import write_deltas
 from sie_core.cluster.configs.snapshot import SnapshotKeeper
+from sie_core.cluster.queue.access import queues
+from sie_core.cluster.queue.broker import Make, open_transport
 from sie_core.config_service.results import Change
 from sie_core.config_service.service import ConfigService
 from sie_core.contracts import ConnectionState, InferenceError, QueueError, QueueTransport

@@ -22,7 +22,7 @@ from sie_core.catalog.bundles.watching import BundlesWatch, stamp_of
 from sie_core.catalog.configs.reading import LARGEST_CONFIG
 from sie_core.catalog.sources.folder import ModelsFolder
 from sie_core.catalog.sources.watcher import CatalogWatch
-from sie_core.cluster.broker import Make, transport_maker
+from sie_core.cluster.queue.broker import Make, transport_maker
 from sie_core.concurrency.threads import on_thread
 from sie_core.config_service.api.app import PREFIX, create_app
 from sie_core.config_service.api.context import ConfigApi

@@ -69,7 +69,7 @@ def test_gateway_and_sidecar_load_no_engine_and_no_model_library(program: str) -
     code = (
         "from sie_core.settings import Settings; from sie_core.plugins import discover;"
         f"from sie_core.defaults import BUILTINS; import sie_core.cluster.{program}.run as run;"
-        "from sie_core.cluster.broker import transport_maker;"
+        "from sie_core.cluster.queue.broker import transport_maker;"
         "settings = Settings(nats_url='memory://x'); transport_maker(settings, discover(settings, BUILTINS))"
     )
     assert run(f"{code}\n{LOADED.format(names=('torch', 'transformers', 'sie_core.engine'))}") == ""

@@ -17,7 +17,8 @@ from sie_core.api import create_app
 from sie_core.catalog import build_catalog
 from sie_core.catalog.bundles.registry import Registry, make_registry
 from sie_core.catalog.sources.export import Export
-from sie_core.cluster.broker import transport_maker
+from sie_core.cluster.fleet.health.workers import Workers
+from sie_core.cluster.fleet.pools.reading import pools_reader
 from sie_core.cluster.gateway.backend import QueueBackend
 from sie_core.cluster.gateway.capacity.profiles import Profiles
 from sie_core.cluster.gateway.flights.dispatcher import Dispatcher
@@ -25,16 +26,15 @@ from sie_core.cluster.gateway.metrics import GatewayMetrics
 from sie_core.cluster.gateway.pools.keeping import PoolKeeper
 from sie_core.cluster.gateway.pools.leasing import Leasing
 from sie_core.cluster.gateway.routing import Router, own_registry
-from sie_core.cluster.health.workers import Workers
 from sie_core.cluster.ipc.listening import listen_on
 from sie_core.cluster.messages.health import WorkerReport, encode_beat, encode_vitals
 from sie_core.cluster.messages.status import WorkerStatus, encode_status
 from sie_core.cluster.messages.work import batch_bytes
-from sie_core.cluster.payloads.store import open_payload_store
-from sie_core.cluster.pools.reading import pools_reader
+from sie_core.cluster.queue.broker import transport_maker
+from sie_core.cluster.queue.payloads.store import open_payload_store
+from sie_core.cluster.queue.subjects import health_subject
 from sie_core.cluster.sidecar.metrics import SidecarMetrics
 from sie_core.cluster.sidecar.sidecar import Sidecar
-from sie_core.cluster.subjects import health_subject
 from sie_core.cluster.worker.configs import Configs
 from sie_core.cluster.worker.intake import Intake
 from sie_core.cluster.worker.vitals import vitals_of

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 from pydantic import SecretStr
 
-from sie_core.cluster import broker
-from sie_core.cluster.broker import declare_queues, ensure_queue, transport_maker
-from sie_core.cluster.subjects import work_queue
+from sie_core.cluster.queue import broker
+from sie_core.cluster.queue.broker import declare_queues, ensure_queue, transport_maker
+from sie_core.cluster.queue.subjects import work_queue
 from sie_core.contracts import PluginError, QueueError, QueueFailure, QueueSettings, QueueTransport
 from sie_core.defaults import BUILTINS
 from sie_core.defaults.in_process_queue import sie_queue_transports

@@ -21,7 +21,7 @@ from sie_core.cluster.ipc.listening import listen_on
 from sie_core.cluster.messages.frames import decode
 from sie_core.cluster.messages.requests import pack_item, pack_shared
 from sie_core.cluster.messages.work import WorkHead, decode_result, decode_work, encode_work
-from sie_core.cluster.subjects import dead_queue, needed_subject, work_subject
+from sie_core.cluster.queue.subjects import dead_queue, needed_subject, work_subject
 from sie_core.contracts import ConsumerSettings, Delivery, InferenceRequest, Item, Message, Work
 from sie_core.serving.listening import ListenError
 from tests.cluster.in_process import Cluster, running

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from sie_core.cluster.messages.frames import FrameError, encode
-from sie_core.cluster.payloads import holding
-from sie_core.cluster.payloads.fetching import TRIES, WINDOW, Fetcher
-from sie_core.cluster.payloads.holding import Holder
-from sie_core.cluster.payloads.offers import FRAME_BYTES, Offer
-from sie_core.cluster.payloads.room import Room
-from sie_core.cluster.payloads.store import PayloadStore, open_payload_store
+from sie_core.cluster.queue.payloads import holding
+from sie_core.cluster.queue.payloads.fetching import TRIES, WINDOW, Fetcher
+from sie_core.cluster.queue.payloads.holding import Holder
+from sie_core.cluster.queue.payloads.offers import FRAME_BYTES, Offer
+from sie_core.cluster.queue.payloads.room import Room
+from sie_core.cluster.queue.payloads.store import PayloadStore, open_payload_store
 from sie_core.contracts import Message, PluginError, QueueError, QueueTransport
 from sie_core.defaults.in_process_queue import sie_queue_transports
 from sie_core.plugins import PluginSet

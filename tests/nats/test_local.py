@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sie_nats.broker.local import local_broker
 
-from sie_core.cluster.access import accesses
+from sie_core.cluster.queue.access import accesses
 
 USERS = {"gateway", "worker.worker-1", "worker.worker-2", "config"}
 

@@ -15,9 +15,9 @@ import pytest
 from click.testing import CliRunner
 
 from sie_core.cli import main
-from sie_core.cluster.broker import ensure_queue
 from sie_core.cluster.configs.snapshot import read_snapshot, write_snapshot
-from sie_core.cluster.subjects import cancel_subject, work_consumer, work_queue, work_subject
+from sie_core.cluster.queue.broker import ensure_queue
+from sie_core.cluster.queue.subjects import cancel_subject, work_consumer, work_queue, work_subject
 from sie_core.contracts import Message, QueueError, QueueTransport, Work
 from tests.nats.conftest import Broker, transport
 

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 import pytest
 from sie_objectstore.store import BucketStore
 
-from sie_core.cluster.payloads.fetching import Fetcher
-from sie_core.cluster.payloads.holding import Holder
-from sie_core.cluster.payloads.store import PayloadStore
+from sie_core.cluster.queue.payloads.fetching import Fetcher
+from sie_core.cluster.queue.payloads.holding import Holder
+from sie_core.cluster.queue.payloads.store import PayloadStore
 from sie_core.contracts import QueueError, QueueTransport
 from sie_core.defaults.in_process_queue import sie_queue_transports
 from tests.objectstore.conftest import Impatient

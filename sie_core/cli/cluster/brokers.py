@@ -64,7 +64,7 @@ def _command(scheme: str, configure: Callable[[BrokerPlan], str]) -> click.Comma
         """
         import re
 
-        from sie_core.cluster.access import accesses
+        from sie_core.cluster.queue.access import accesses
         from sie_core.contracts import BrokerPlan
 
         pool = read_settings(pool=pool).pool

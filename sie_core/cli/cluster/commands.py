@@ -42,8 +42,8 @@ def queues(pools: tuple[str, ...]) -> None:
     with program() as (settings, plugins):
         import asyncio
 
-        from sie_core.cluster.access import queues as queues_of
-        from sie_core.cluster.broker import declare_queues, transport_maker
+        from sie_core.cluster.queue.access import queues as queues_of
+        from sie_core.cluster.queue.broker import declare_queues, transport_maker
 
         described = queues_of(pools or (settings.pool,))
         asyncio.run(declare_queues(transport_maker(settings, plugins), described))

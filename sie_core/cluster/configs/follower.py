@@ -19,7 +19,7 @@ from sie_core.cluster.configs.polling import Poll
 from sie_core.cluster.configs.seldom import Seldom
 from sie_core.cluster.configs.state import Source, State
 from sie_core.cluster.configs.waiting import Waiting
-from sie_core.cluster.subjects import ALL_MODELS
+from sie_core.cluster.queue.subjects import ALL_MODELS
 from sie_core.concurrency.threads import on_thread
 from sie_core.contracts import Message, QueueTransport
 from sie_core.plugins import PluginSet

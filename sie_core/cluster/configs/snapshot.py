@@ -18,7 +18,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sie_core.cluster.configs.client import MOST_EXPORT_BYTES
-from sie_core.cluster.subjects import SNAPSHOTS
+from sie_core.cluster.queue.subjects import SNAPSHOTS
 from sie_core.concurrency.loop import call_soon
 from sie_core.concurrency.threads import on_thread
 from sie_core.contracts import InferenceError, QueueError, QueueTransport

@@ -16,6 +16,8 @@ from sie_core.catalog import Catalog
 from sie_core.catalog.bundles.registry import Registry
 from sie_core.catalog.info import describe
 from sie_core.cluster.configs.follower import Follower
+from sie_core.cluster.fleet.health.workers import Workers, comes_up
+from sie_core.cluster.fleet.pools.changes import not_found
 from sie_core.cluster.gateway.capacity.admission import Admission
 from sie_core.cluster.gateway.capacity.provisioning import Provisioning
 from sie_core.cluster.gateway.facts.facts import facts_of, with_facts
@@ -27,12 +29,10 @@ from sie_core.cluster.gateway.pools.keeping import PoolKeeper, is_leased
 from sie_core.cluster.gateway.routing import ANY_WORKERS, NO_CATALOG, Destination, Router
 from sie_core.cluster.gateway.sight.dialled import DialledWorkers
 from sie_core.cluster.gateway.sight.heard import held_models, worker_info
-from sie_core.cluster.health.workers import Workers, comes_up
 from sie_core.cluster.messages.frames import size_of
 from sie_core.cluster.messages.health import WorkerReport
 from sie_core.cluster.messages.requests import load_wait_row, pack_shared
 from sie_core.cluster.messages.work import MOST_ITEMS, WorkOperation
-from sie_core.cluster.pools.changes import not_found
 from sie_core.contracts import (
     DecodeRequest,
     FleetModel,

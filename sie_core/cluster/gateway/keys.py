@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable
 
-from sie_core.cluster.subjects import KEY_IDLE_S, MOST_KEYS, shared_subject, work_queue
+from sie_core.cluster.queue.subjects import KEY_IDLE_S, MOST_KEYS, shared_subject, work_queue
 
 LOOK_S = 1.0
 """Between two looks at what is pulled."""

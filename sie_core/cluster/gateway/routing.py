@@ -9,7 +9,7 @@ from sie_core.catalog.bundles.registry import DEFAULT_QUEUE_POOL, Registry, regi
 from sie_core.cluster.gateway.capacity.lanes import Lane
 from sie_core.cluster.gateway.capacity.profiles import Profiles
 from sie_core.cluster.gateway.keys import Keys
-from sie_core.cluster.subjects import ANY_PROFILE, DEFAULT_RESOURCE_POOL, has_own_bucket, work_subject
+from sie_core.cluster.queue.subjects import ANY_PROFILE, DEFAULT_RESOURCE_POOL, has_own_bucket, work_subject
 from sie_core.contracts import InferenceError, PoolSpec, ResolvedModel
 from sie_core.settings import Settings
 

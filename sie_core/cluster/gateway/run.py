@@ -16,9 +16,9 @@ from sie_core.api import SOCKETS, Browsers, Gate, allowed_hosts, create_app, err
 from sie_core.api.http.limits import MOST_BODIES
 from sie_core.catalog import build_catalog, open_folder, require_one_source
 from sie_core.catalog.sources.watcher import CatalogWatch
-from sie_core.cluster.broker import Make, transport_maker
 from sie_core.cluster.configs.follower import Follower
 from sie_core.cluster.configs.metrics import FollowerMetrics
+from sie_core.cluster.fleet.health.workers import Workers
 from sie_core.cluster.gateway.backend import QueueBackend
 from sie_core.cluster.gateway.capacity.counting import count_queues
 from sie_core.cluster.gateway.capacity.numbers import CapacityNumbers
@@ -30,8 +30,8 @@ from sie_core.cluster.gateway.pools.keeping import PoolKeeper
 from sie_core.cluster.gateway.pools.leasing import Leasing
 from sie_core.cluster.gateway.routing import Router, own_registry
 from sie_core.cluster.gateway.sight.dialled import dialled_workers
-from sie_core.cluster.health.workers import Workers
-from sie_core.cluster.payloads.store import open_payload_store
+from sie_core.cluster.queue.broker import Make, transport_maker
+from sie_core.cluster.queue.payloads.store import open_payload_store
 from sie_core.memory.heap import bound_heap, keep_trimmed
 from sie_core.plugins import PluginSet
 from sie_core.serving.draining import Drain

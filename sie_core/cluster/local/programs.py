@@ -14,10 +14,10 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from sie_core.cluster.access import CONFIG, accesses, queues, user_name
-from sie_core.cluster.broker import declare_queues, transport_maker
 from sie_core.cluster.local.bundles import LocalBundles
-from sie_core.cluster.processes import Program, sie
+from sie_core.cluster.programs.processes import Program, sie
+from sie_core.cluster.queue.access import CONFIG, accesses, queues, user_name
+from sie_core.cluster.queue.broker import declare_queues, transport_maker
 from sie_core.contracts import Access, LocalBroker, PluginError
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings, queue_variables, variable, with_broker

@@ -10,7 +10,7 @@ import psutil
 
 from sie_core.cluster.local.asking import ask
 from sie_core.cluster.local.programs import Programs
-from sie_core.cluster.processes import Program
+from sie_core.cluster.programs.processes import Program
 
 ANSWERED = "sie_http_requests_total{"
 WAITING = "sie_gateway_requests_queued"

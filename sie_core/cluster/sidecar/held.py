@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from sie_core.cluster.messages.work import WorkHead
-from sie_core.cluster.payloads.offers import Offer
+from sie_core.cluster.queue.payloads.offers import Offer
 from sie_core.contracts import Delivery, Pull
 
 REMEMBERED = 4096

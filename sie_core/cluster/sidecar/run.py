@@ -13,12 +13,12 @@ from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 
 from sie_core.auth import Auth
 from sie_core.catalog import require_one_source
-from sie_core.cluster.broker import Make, open_transport, transport_maker
 from sie_core.cluster.configs.follower import Follower
 from sie_core.cluster.configs.metrics import FollowerMetrics
-from sie_core.cluster.payloads.store import PayloadStore, open_payload_store
-from sie_core.cluster.pools.reading import pools_reader
-from sie_core.cluster.probes import probes, refusal
+from sie_core.cluster.fleet.pools.reading import pools_reader
+from sie_core.cluster.programs.probes import probes, refusal
+from sie_core.cluster.queue.broker import Make, open_transport, transport_maker
+from sie_core.cluster.queue.payloads.store import PayloadStore, open_payload_store
 from sie_core.cluster.sidecar.metrics import SidecarMetrics
 from sie_core.cluster.sidecar.sidecar import Sidecar
 from sie_core.contracts import QueueTransport

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from sie_core.cluster.health.workers import Workers
+from sie_core.cluster.fleet.health.workers import Workers
+from sie_core.cluster.fleet.pools.assignments import ReadAssignments, ReadPools, no_pools
 from sie_core.cluster.messages.frames import FrameError
 from sie_core.cluster.messages.health import WorkerReport
 from sie_core.cluster.messages.work import WorkHead
-from sie_core.cluster.payloads.store import PayloadStore
-from sie_core.cluster.pools.assignments import ReadAssignments, ReadPools, no_pools
+from sie_core.cluster.queue.payloads.store import PayloadStore
+from sie_core.cluster.queue.subjects import cancel_subject, gateways_subject, is_inbox
 from sie_core.cluster.sidecar.adapter.configs import ConfigFeed
 from sie_core.cluster.sidecar.adapter.link import Link
 from sie_core.cluster.sidecar.held import Recent
@@ -26,7 +27,6 @@ from sie_core.cluster.sidecar.queue.pulling import Pulls
 from sie_core.cluster.sidecar.queue.takeover import Takeover
 from sie_core.cluster.sidecar.reporting import full_report, own_report
 from sie_core.cluster.sidecar.slices import Slices
-from sie_core.cluster.subjects import cancel_subject, gateways_subject, is_inbox
 from sie_core.contracts import Delivery, Message, Pull, QueueTransport
 from sie_core.settings import Settings
 

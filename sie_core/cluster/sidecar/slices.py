@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 
 from sie_core.cluster.messages.errors import GIVEN_TOO_OFTEN, WORKER_LOST
 from sie_core.cluster.messages.work import WorkHead, batch_bytes
-from sie_core.cluster.payloads.fetching import Fetcher
-from sie_core.cluster.payloads.holding import Holder
-from sie_core.cluster.payloads.store import PayloadStore
+from sie_core.cluster.queue.payloads.fetching import Fetcher
+from sie_core.cluster.queue.payloads.holding import Holder
+from sie_core.cluster.queue.payloads.store import PayloadStore
 from sie_core.cluster.sidecar.adapter.forwarding import Forwarding
 from sie_core.cluster.sidecar.adapter.link import Link
 from sie_core.cluster.sidecar.held import Held, Slice

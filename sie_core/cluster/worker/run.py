@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable
 
 from sie_core.cluster.ipc.listening import listen_on
-from sie_core.cluster.processes import Program, sie
+from sie_core.cluster.programs.processes import Program, sie
 from sie_core.plugins import PluginSet
 from sie_core.serving.garbage import collect_seldom
 from sie_core.serving.http_server import run_loop

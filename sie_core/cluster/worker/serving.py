@@ -20,8 +20,8 @@ from sie_core.catalog.sources.watcher import CatalogWatch
 from sie_core.cluster.messages.health import encode_vitals
 from sie_core.cluster.messages.status import WorkerStatus, encode_status
 from sie_core.cluster.messages.work import batch_bytes
-from sie_core.cluster.probes import probes, refusal
-from sie_core.cluster.processes import Program
+from sie_core.cluster.programs.probes import probes, refusal
+from sie_core.cluster.programs.processes import Program
 from sie_core.cluster.worker.configs import Configs
 from sie_core.cluster.worker.intake import Intake
 from sie_core.cluster.worker.vitals import vitals_of

@@ -9,7 +9,7 @@ from starlette.websockets import WebSocketDisconnect
 from sie_core.api import Browsers, create_app
 from sie_core.api.ops import feed, status
 from sie_core.auth import Auth
-from sie_core.cluster.probes import probes
+from sie_core.cluster.programs.probes import probes
 from sie_core.contracts import Device, DeviceMemory, EngineStatus, Health
 from sie_core.settings import Settings
 

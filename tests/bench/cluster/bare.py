@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from sie_core.cluster.subjects import work_consumer, work_queue, work_subject
+from sie_core.cluster.queue.subjects import work_consumer, work_queue, work_subject
 from sie_core.contracts import Delivery, Message, QueueTransport, Work
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover

@@ -14,8 +14,8 @@ from sie_core.catalog.configs.reading import config_of
 from sie_core.catalog.configs.snapshot import make_catalog
 from sie_core.cluster.gateway.capacity.profiles import Profiles
 from sie_core.cluster.gateway.routing import Router
+from sie_core.cluster.queue.subjects import needed_subject, work_queue, work_subject
 from sie_core.cluster.sidecar.queue.pulling import Pulls
-from sie_core.cluster.subjects import needed_subject, work_queue, work_subject
 from sie_core.contracts import Delivery, InferenceError, Work
 from sie_core.defaults.in_process_queue import sie_queue_transports
 from sie_core.settings import Settings

@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
 
 from sie_core.catalog.bundles.registry import Registry
-from sie_core.cluster.broker import transport_maker
 from sie_core.cluster.configs.follower import Follower
 from sie_core.cluster.configs.metrics import FollowerMetrics
+from sie_core.cluster.queue.broker import transport_maker
 from sie_core.contracts import QueueTransport
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover

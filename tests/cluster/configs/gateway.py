@@ -12,17 +12,17 @@ from typing import Any
 import httpx
 
 from sie_core.api import create_app
-from sie_core.cluster.broker import transport_maker
 from sie_core.cluster.configs.follower import Follower
 from sie_core.cluster.configs.metrics import FollowerMetrics
 from sie_core.cluster.configs.snapshot import write_snapshot
+from sie_core.cluster.fleet.health.workers import Workers
 from sie_core.cluster.gateway.backend import QueueBackend
 from sie_core.cluster.gateway.flights.dispatcher import Dispatcher
 from sie_core.cluster.gateway.metrics import GatewayMetrics
 from sie_core.cluster.gateway.routing import Router
-from sie_core.cluster.health.workers import Workers
 from sie_core.cluster.messages.health import WorkerReport, encode_beat
-from sie_core.cluster.subjects import health_subject
+from sie_core.cluster.queue.broker import transport_maker
+from sie_core.cluster.queue.subjects import health_subject
 from sie_core.contracts import QueueTransport
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover

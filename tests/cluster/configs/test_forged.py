@@ -12,7 +12,7 @@ import pytest
 from sie_core.cluster.configs.delta import LARGEST_TOLD
 from sie_core.cluster.configs.polling import AGAIN_S, JITTER
 from sie_core.cluster.configs.seldom import Seldom
-from sie_core.cluster.subjects import ALL_MODELS
+from sie_core.cluster.queue.subjects import ALL_MODELS
 from tests.cluster.configs.conftest import connected, following, settings_of
 from tests.cluster.configs.registries import text_of
 from tests.cluster.configs.service import SmallService, some_models

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from sie_core.cluster.access import CONFIG, GATEWAY, accesses
-from sie_core.cluster.broker import open_transport, transport_maker
 from sie_core.cluster.configs.snapshot import read_snapshot
+from sie_core.cluster.queue.access import CONFIG, GATEWAY, accesses
+from sie_core.cluster.queue.broker import open_transport, transport_maker
 from sie_core.contracts import LocalBroker
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from sie_core.cluster.configs.snapshot import HEAD, PART_BYTES, read_snapshot, write_snapshot
-from sie_core.cluster.subjects import SNAPSHOTS
+from sie_core.cluster.queue.subjects import SNAPSHOTS
 from sie_core.contracts import KeyValue, QueueError, QueueTransport
 
 LARGE = random.Random(1).randbytes(3 * PART_BYTES)

@@ -27,8 +27,8 @@ from sie_core.cluster.messages.work import (
     encode_work,
     read_work_head,
 )
-from sie_core.cluster.payloads.offers import Offer
-from sie_core.cluster.subjects import work_subject
+from sie_core.cluster.queue.payloads.offers import Offer
+from sie_core.cluster.queue.subjects import work_subject
 from sie_core.contracts import Work
 from tests.cluster.in_process import Cluster
 

@@ -10,7 +10,7 @@ from sie_core.cluster.local.asking import ask
 from sie_core.cluster.local.programs import Programs
 from sie_core.cluster.local.table import Table
 from sie_core.cluster.local.up import workers_up
-from sie_core.cluster.processes import Program
+from sie_core.cluster.programs.processes import Program
 
 CUT = {
     "nothing": b"",

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from sie_core.cluster.fleet.health.workers import Workers
 from sie_core.cluster.gateway.pools.keeping import PoolKeeper
-from sie_core.cluster.health.workers import Workers
 from sie_core.cluster.messages.health import WorkerReport, encode_beat
-from sie_core.cluster.subjects import health_subject
+from sie_core.cluster.queue.subjects import health_subject
 from sie_core.contracts import QueueTransport
 from sie_core.defaults.in_process_queue import sie_queue_transports
 

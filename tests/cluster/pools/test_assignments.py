@@ -7,12 +7,12 @@ import json
 import pytest
 from pydantic import SecretStr
 
-from sie_core.cluster.pools.assignments import PoolsAway, ReadAssignments
-from sie_core.cluster.pools.changes import assign, create
-from sie_core.cluster.pools.document import KEY, LaterVersion, decode_pools, encode_pools
-from sie_core.cluster.pools.pools import Pools
-from sie_core.cluster.pools.reading import StoredPools, pools_reader
-from sie_core.cluster.subjects import POOLS
+from sie_core.cluster.fleet.pools.assignments import PoolsAway, ReadAssignments
+from sie_core.cluster.fleet.pools.changes import assign, create
+from sie_core.cluster.fleet.pools.document import KEY, LaterVersion, decode_pools, encode_pools
+from sie_core.cluster.fleet.pools.pools import Pools
+from sie_core.cluster.fleet.pools.reading import StoredPools, pools_reader
+from sie_core.cluster.queue.subjects import POOLS
 from sie_core.contracts import PoolSpec, PoolWorker, QueueError
 from sie_core.defaults.in_process_queue import sie_queue_transports
 from sie_core.settings import Settings

@@ -10,11 +10,11 @@ from dataclasses import replace
 import orjson
 import pytest
 
+from sie_core.cluster.fleet.pools.changes import create, delete, renew
+from sie_core.cluster.fleet.pools.document import KEY, decode_pools
+from sie_core.cluster.fleet.pools.pools import Pools
 from sie_core.cluster.gateway.pools.keeping import PoolKeeper
-from sie_core.cluster.pools.changes import create, delete, renew
-from sie_core.cluster.pools.document import KEY, decode_pools
-from sie_core.cluster.pools.pools import Pools
-from sie_core.cluster.subjects import POOLS
+from sie_core.cluster.queue.subjects import POOLS
 from sie_core.contracts import InferenceError, PoolSpec
 from sie_core.defaults.in_process_queue import sie_queue_transports
 from tests.cluster.pools.fleet import fleet

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sie_core.cluster.health.workers import Workers
+from sie_core.cluster.fleet.health.workers import Workers
 from sie_core.cluster.messages.health import WorkerReport
 from sie_core.cluster.sidecar.queue.placing import Placing
 from sie_core.cluster.sidecar.queue.pulling import Pulls

@@ -11,9 +11,9 @@ import pytest
 from sie_core.cluster.messages.frames import FrameError
 from sie_core.cluster.messages.requests import pack_item, pack_shared
 from sie_core.cluster.messages.work import encode_work
-from sie_core.cluster.payloads.fetching import Fetcher
-from sie_core.cluster.payloads.holding import Holder
-from sie_core.cluster.payloads.offers import FRAME_BYTES
+from sie_core.cluster.queue.payloads.fetching import Fetcher
+from sie_core.cluster.queue.payloads.holding import Holder
+from sie_core.cluster.queue.payloads.offers import FRAME_BYTES
 from sie_core.cluster.sidecar.held import Slice
 from sie_core.cluster.sidecar.queue import large_slices
 from sie_core.cluster.sidecar.queue.large_slices import LargeSlices

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sie_core.cluster.health.workers import Workers
+from sie_core.cluster.fleet.health.workers import Workers
 from sie_core.cluster.messages.health import ModelReport, WorkerReport, encode_beat
+from sie_core.cluster.queue.subjects import health_subject, work_subject
 from sie_core.cluster.sidecar.queue.placing import Placing
-from sie_core.cluster.subjects import health_subject, work_subject
 from sie_core.contracts import Message
 from sie_core.settings import Settings
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from sie_core.cluster.queue.subjects import needed_subject, work_queue, work_subject
 from sie_core.cluster.sidecar.queue import pulling
-from sie_core.cluster.subjects import needed_subject, work_queue, work_subject
 from sie_core.contracts import Delivery, Work
 from sie_core.defaults.in_process_queue import sie_queue_transports
 from sie_core.settings import Settings

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sie_core.cluster.messages.frames import decode
-from sie_core.cluster.payloads.fetching import Fetcher
-from sie_core.cluster.payloads.offers import Offer
+from sie_core.cluster.queue.payloads.fetching import Fetcher
+from sie_core.cluster.queue.payloads.offers import Offer
 from sie_core.cluster.sidecar.queue import results
 from sie_core.contracts import QueueError
 from tests.cluster.in_process import Cluster, running

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from sie_core.cluster.health.workers import Workers
+from sie_core.cluster.fleet.health.workers import Workers
 from sie_core.cluster.messages.frames import encode
 from sie_core.cluster.messages.health import Beat, ModelReport, WorkerReport, decode_beat
 from sie_core.cluster.messages.status import WorkerStatus, encode_status
+from sie_core.cluster.queue.subjects import EVERY_HEALTH, HEALTH_WANTED
 from sie_core.cluster.sidecar.queue import gateways
 from sie_core.cluster.sidecar.queue.gateways import Gateways
 from sie_core.cluster.sidecar.queue.heartbeat import Heartbeat
-from sie_core.cluster.subjects import EVERY_HEALTH, HEALTH_WANTED
 from sie_core.contracts import Message, ModelInfo, QueueTransport
 from sie_core.defaults.in_process_queue import sie_queue_transports
 from sie_core.settings import Settings

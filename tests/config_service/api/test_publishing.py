@@ -14,10 +14,10 @@ import pytest
 from pydantic import SecretStr
 
 from sie_core.catalog.sources.export import read_export
-from sie_core.cluster.broker import transport_maker
 from sie_core.cluster.configs.delta import read_delta
 from sie_core.cluster.configs.snapshot import read_snapshot
-from sie_core.cluster.subjects import ALL_MODELS, EVERY_CONFIG, config_subject, dead_queue, work_queue
+from sie_core.cluster.queue.broker import transport_maker
+from sie_core.cluster.queue.subjects import ALL_MODELS, EVERY_CONFIG, config_subject, dead_queue, work_queue
 from sie_core.config_service import publisher as publishing
 from sie_core.config_service.publisher import Publisher
 from sie_core.contracts import Message, QueueError, QueueFailure, QueueTransport

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import httpx
 
-from sie_core.cluster.access import CONFIG, GATEWAY, accesses
-from sie_core.cluster.broker import ensure_queue, open_transport, transport_maker
 from sie_core.cluster.configs.delta import read_delta
-from sie_core.cluster.subjects import ALL_MODELS, EVERY_CONFIG, work_queue
+from sie_core.cluster.queue.access import CONFIG, GATEWAY, accesses
+from sie_core.cluster.queue.broker import ensure_queue, open_transport, transport_maker
+from sie_core.cluster.queue.subjects import ALL_MODELS, EVERY_CONFIG, work_queue
 from sie_core.contracts import LocalBroker, Message, QueueTransport
 from sie_core.settings import Settings, queue_variables, with_broker
 from tests.config_service.api.serving import plugins

@@ -21,7 +21,7 @@ import psutil
 from sie_fake.record import read_journal
 from sie_nats.plugin import sie_queue_transports
 
-from sie_core.cluster.subjects import dead_queue, work_queue
+from sie_core.cluster.queue.subjects import dead_queue, work_queue
 from tests.conftest import Server, run_cluster
 
 MODEL, DIMS = "test/journal", 32

@@ -13,7 +13,7 @@ from math import exp
 
 from sie_core.batching.sharing.promises import Promises
 from sie_core.cluster.gateway.capacity.lanes import Labels, Lane
-from sie_core.cluster.subjects import MOST_OF_POOL, MOST_OF_SUBJECT
+from sie_core.cluster.queue.subjects import MOST_OF_POOL, MOST_OF_SUBJECT
 from sie_core.contracts import InferenceError
 
 MOST_WAIT_S = 30.0

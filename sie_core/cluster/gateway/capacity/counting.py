@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from sie_core.cluster.gateway.capacity.admission import Admission
-from sie_core.cluster.subjects import work_queue
+from sie_core.cluster.queue.subjects import work_queue
 from sie_core.contracts import InferenceError, QueueError, QueueTransport
 
 EVERY_S = 0.5

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from sie_core.cluster.messages.health import WorkerReport
-from sie_core.cluster.subjects import ANY_PROFILE
+from sie_core.cluster.queue.subjects import ANY_PROFILE
 
 RESTART_S = 15.0
 """An adapter process that is started again is back by then, and so are heartbeats that a broker, or a gateway that

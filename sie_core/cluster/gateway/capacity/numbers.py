@@ -17,7 +17,7 @@ from sie_core.cluster.gateway.capacity.admission import Admission
 from sie_core.cluster.gateway.capacity.lanes import Labels, Lane
 from sie_core.cluster.gateway.capacity.provisioning import Provisioning
 from sie_core.cluster.messages.health import WorkerReport
-from sie_core.cluster.subjects import ANY_PROFILE
+from sie_core.cluster.queue.subjects import ANY_PROFILE
 
 Refusal = tuple[str, str, str]
 """Machine profile, bundle and reason."""

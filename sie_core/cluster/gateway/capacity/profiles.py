@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
-from sie_core.cluster.subjects import ANY_PROFILE
+from sie_core.cluster.queue.subjects import ANY_PROFILE
 from sie_core.contracts import InferenceError
 
 SPOT = "-spot"

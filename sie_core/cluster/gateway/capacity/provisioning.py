@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from sie_core.cluster.gateway.capacity.demand import Demand
 from sie_core.cluster.gateway.capacity.lanes import Labels, Lane, Lanes
 from sie_core.cluster.messages.health import WorkerReport
-from sie_core.cluster.subjects import ANY_PROFILE, DEFAULT_RESOURCE_POOL
+from sie_core.cluster.queue.subjects import ANY_PROFILE, DEFAULT_RESOURCE_POOL
 from sie_core.contracts import InferenceError, LoadWait
 
 UNSURE_S = 1.0

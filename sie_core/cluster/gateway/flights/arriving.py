@@ -9,10 +9,10 @@ from sie_core.cluster.gateway.flights.flight import Flight, unreadable
 from sie_core.cluster.gateway.metrics import GatewayMetrics
 from sie_core.cluster.messages.frames import FrameError, decode
 from sie_core.cluster.messages.work import MOST_RESULT_BYTES, ResultHead, decode_result, read_result
-from sie_core.cluster.payloads.fetching import Fetcher
-from sie_core.cluster.payloads.offers import Offer
-from sie_core.cluster.payloads.room import Room
-from sie_core.cluster.subjects import is_inbox
+from sie_core.cluster.queue.payloads.fetching import Fetcher
+from sie_core.cluster.queue.payloads.offers import Offer
+from sie_core.cluster.queue.payloads.room import Room
+from sie_core.cluster.queue.subjects import is_inbox
 from sie_core.concurrency.tasks import Tasks
 from sie_core.contracts import InferenceError, Message, QueueError
 

@@ -6,7 +6,7 @@ import logging
 
 from sie_core.cluster.messages.frames import encode
 from sie_core.cluster.messages.work import WorkHead
-from sie_core.cluster.subjects import dead_queue, dead_subject
+from sie_core.cluster.queue.subjects import dead_queue, dead_subject
 from sie_core.contracts import QueueError, QueueSettings, QueueTransport, Work
 
 ROOM = 4096

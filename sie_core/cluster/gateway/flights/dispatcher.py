@@ -7,7 +7,6 @@ import logging
 import math
 import time
 
-from sie_core.cluster.broker import Make, ensure_queue, open_transport
 from sie_core.cluster.gateway.flights.arriving import Arriving
 from sie_core.cluster.gateway.flights.dead_letters import bury
 from sie_core.cluster.gateway.flights.flight import Flight, Part, queue_error
@@ -20,10 +19,11 @@ from sie_core.cluster.messages.work import (
     batch_bytes,
     encode_offered,
 )
-from sie_core.cluster.payloads.fetching import Fetcher
-from sie_core.cluster.payloads.holding import Holder
-from sie_core.cluster.payloads.store import PayloadStore
-from sie_core.cluster.subjects import (
+from sie_core.cluster.queue.broker import Make, ensure_queue, open_transport
+from sie_core.cluster.queue.payloads.fetching import Fetcher
+from sie_core.cluster.queue.payloads.holding import Holder
+from sie_core.cluster.queue.payloads.store import PayloadStore
+from sie_core.cluster.queue.subjects import (
     cancel_subject,
     work_queue,
 )

@@ -13,7 +13,7 @@ from sie_core.cluster.gateway.flights.slicing import Packed, cut
 from sie_core.cluster.messages.errors import GIVEN_TOO_OFTEN, WORKER_LOST, error_from_map
 from sie_core.cluster.messages.frames import Pieces
 from sie_core.cluster.messages.work import ResultHead, WorkHead, work_key, work_pieces
-from sie_core.cluster.payloads.offers import Offer
+from sie_core.cluster.queue.payloads.offers import Offer
 from sie_core.contracts import InferenceError, QueueError
 
 MOST_QUEUED = 16

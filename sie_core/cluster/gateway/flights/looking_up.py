@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from sie_core.cluster.gateway.flights.flight import Flight, Part
-from sie_core.cluster.subjects import work_queue
+from sie_core.cluster.queue.subjects import work_queue
 from sie_core.contracts import QueueError, QueueTransport
 
 LOOK_S, UNANSWERED_S, GONE_S = 0.5, 2.0, 0.25

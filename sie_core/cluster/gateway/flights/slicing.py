@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sie_core.cluster.messages.frames import LARGE_BYTES
 from sie_core.cluster.messages.requests import media_bytes, pack_large_items, pack_small_items
 from sie_core.cluster.messages.work import MOST_ITEMS, WorkOperation
-from sie_core.cluster.subjects import ANY_PROFILE, DEFAULT_RESOURCE_POOL
+from sie_core.cluster.queue.subjects import ANY_PROFILE, DEFAULT_RESOURCE_POOL
 from sie_core.contracts import Item
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from sie_core.cluster.messages.frames import encode
-from sie_core.cluster.subjects import HEALTH_WANTED, gateways_subject, needed_subject
+from sie_core.cluster.queue.subjects import HEALTH_WANTED, gateways_subject, needed_subject
 from sie_core.contracts import QueueError, QueueTransport
 
 NEEDED_S = 30.0

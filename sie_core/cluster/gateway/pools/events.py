@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from sie_core.cluster.pools.pools import Pool, Pools
+from sie_core.cluster.fleet.pools.pools import Pool, Pools
 
 
 def events(before: Pools, after: Pools, now: float) -> Counter[str]:

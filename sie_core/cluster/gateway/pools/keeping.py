@@ -8,12 +8,12 @@ import random
 import time
 from collections.abc import Callable, Mapping
 
+from sie_core.cluster.fleet.health.workers import Workers
+from sie_core.cluster.fleet.pools.changes import assign, not_found, sweep, too_many
+from sie_core.cluster.fleet.pools.document import KEY, MOST_BYTES, LaterVersion, decode_pools, encode_pools
+from sie_core.cluster.fleet.pools.pools import Pool, Pools, wanting
 from sie_core.cluster.gateway.pools.events import events
-from sie_core.cluster.health.workers import Workers
-from sie_core.cluster.pools.changes import assign, not_found, sweep, too_many
-from sie_core.cluster.pools.document import KEY, MOST_BYTES, LaterVersion, decode_pools, encode_pools
-from sie_core.cluster.pools.pools import Pool, Pools, wanting
-from sie_core.cluster.subjects import DEFAULT_RESOURCE_POOL, POOLS
+from sie_core.cluster.queue.subjects import DEFAULT_RESOURCE_POOL, POOLS
 from sie_core.contracts import Entry, InferenceError, KeyValue, PoolState, PoolWorker, QueueError, QueueTransport
 
 LOOK_S = 1.0

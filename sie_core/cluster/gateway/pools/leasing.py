@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sie_core.catalog.bundles.registry import DEFAULT_QUEUE_POOL
+from sie_core.cluster.fleet.pools.changes import create, delete, not_found, refuse_default, renew
+from sie_core.cluster.fleet.pools.pools import Pools
 from sie_core.cluster.gateway.capacity.profiles import Profiles
 from sie_core.cluster.gateway.pools.keeping import PoolKeeper
 from sie_core.cluster.gateway.routing import Router
-from sie_core.cluster.pools.changes import create, delete, not_found, refuse_default, renew
-from sie_core.cluster.pools.pools import Pools
-from sie_core.cluster.subjects import DEFAULT_RESOURCE_POOL
+from sie_core.cluster.queue.subjects import DEFAULT_RESOURCE_POOL
 from sie_core.contracts import InferenceError, InvalidInput, PoolSpec, PoolView
 from sie_core.contracts.model.config import DEFAULT_POOL
 from sie_core.settings import Settings

@@ -8,7 +8,7 @@ from typing import Literal
 from sie_core.api.ops.health import NO_GPU
 from sie_core.cluster.gateway.sight.models import fleet_models
 from sie_core.cluster.messages.health import WorkerReport
-from sie_core.cluster.subjects import ANY_PROFILE
+from sie_core.cluster.queue.subjects import ANY_PROFILE
 from sie_core.contracts import FleetModel, WorkerInfo
 
 Standing = Literal["ready", "saturated", "draining", "away"]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from sie_core.cluster.messages.frames import FrameError
-from sie_core.cluster.payloads.fetching import Fetcher
+from sie_core.cluster.queue.payloads.fetching import Fetcher
 from sie_core.cluster.sidecar.adapter.awaiting_config import AwaitingConfig, pause_s
 from sie_core.cluster.sidecar.adapter.dispatching import Dispatch
 from sie_core.cluster.sidecar.adapter.link import Link

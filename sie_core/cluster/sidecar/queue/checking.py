@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sie_core.cluster.messages.frames import FrameError
 from sie_core.cluster.messages.work import WorkHead, read_work_head
-from sie_core.cluster.subjects import is_inbox, shared_subject, work_subject
+from sie_core.cluster.queue.subjects import is_inbox, shared_subject, work_subject
 from sie_core.contracts import Delivery
 
 

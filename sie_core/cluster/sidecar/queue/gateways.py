@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sie_core.cluster.messages.frames import FrameError, read_head
+from sie_core.cluster.queue.subjects import is_inbox
 from sie_core.cluster.sidecar.held import Recent
-from sie_core.cluster.subjects import is_inbox
 from sie_core.contracts import Message, QueueTransport
 from sie_core.settings import Settings
 

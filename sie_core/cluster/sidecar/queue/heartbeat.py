@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from sie_core.cluster.messages.health import WorkerReport, encode_beat
-from sie_core.cluster.subjects import HEALTH_WANTED, health_subject
+from sie_core.cluster.queue.subjects import HEALTH_WANTED, health_subject
 from sie_core.contracts import Message, QueueError, QueueTransport
 
 GAP_S = 0.1

@@ -9,9 +9,9 @@ from typing import cast
 
 from sie_core.cluster.messages.frames import FrameError
 from sie_core.cluster.messages.work import read_work_head
-from sie_core.cluster.payloads.fetching import Fetcher
-from sie_core.cluster.payloads.offers import Offer
-from sie_core.cluster.payloads.room import Room
+from sie_core.cluster.queue.payloads.fetching import Fetcher
+from sie_core.cluster.queue.payloads.offers import Offer
+from sie_core.cluster.queue.payloads.room import Room
 from sie_core.cluster.sidecar.held import Slice
 from sie_core.contracts import QueueError
 

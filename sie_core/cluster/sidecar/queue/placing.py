@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from sie_core.cluster.health.workers import Worker, Workers
+from sie_core.cluster.fleet.health.workers import Worker, Workers
+from sie_core.cluster.fleet.placement.keys import Key, key_of
+from sie_core.cluster.fleet.placement.peers import ASKED_BEATS, QUIET_BEATS, Peer
+from sie_core.cluster.fleet.placement.placement import Placement
+from sie_core.cluster.fleet.placement.waiting import Behind, Seen
 from sie_core.cluster.messages.health import WorkerReport
 from sie_core.cluster.messages.wishes import Wish
 from sie_core.cluster.messages.work import batch_bytes
-from sie_core.cluster.placement.keys import Key, key_of
-from sie_core.cluster.placement.peers import ASKED_BEATS, QUIET_BEATS, Peer
-from sie_core.cluster.placement.placement import Placement
-from sie_core.cluster.placement.waiting import Behind, Seen
 from sie_core.settings import Settings
 
 

@@ -8,11 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 
-from sie_core.cluster.broker import ensure_queue
-from sie_core.cluster.placement.keys import key_of, token
-from sie_core.cluster.sidecar.queue.credit import credit_of_pull
-from sie_core.cluster.sidecar.queue.placing import Placing
-from sie_core.cluster.subjects import (
+from sie_core.cluster.fleet.placement.keys import key_of, token
+from sie_core.cluster.queue.broker import ensure_queue
+from sie_core.cluster.queue.subjects import (
     HEALTH_WANTED,
     KEY_IDLE_S,
     MOST_SUBJECT,
@@ -20,6 +18,8 @@ from sie_core.cluster.subjects import (
     work_consumer,
     work_queue,
 )
+from sie_core.cluster.sidecar.queue.credit import credit_of_pull
+from sie_core.cluster.sidecar.queue.placing import Placing
 from sie_core.concurrency.tasks import Tasks
 from sie_core.contracts import Delivery, Message, Pull, QueueError, QueueTransport
 from sie_core.settings import Settings

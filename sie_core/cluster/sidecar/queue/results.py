@@ -11,7 +11,7 @@ from contextlib import suppress
 from sie_core.cluster.messages.errors import error_to_map
 from sie_core.cluster.messages.frames import encode
 from sie_core.cluster.messages.work import ResultHead, WorkHead, encode_result
-from sie_core.cluster.payloads.holding import Holder
+from sie_core.cluster.queue.payloads.holding import Holder
 from sie_core.cluster.sidecar.held import Slice
 from sie_core.concurrency.tasks import Tasks
 from sie_core.contracts import InferenceError, QueueError, QueueTransport

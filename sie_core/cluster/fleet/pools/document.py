@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import orjson
 
-from sie_core.cluster.pools.pools import Assignment, Pool, Pools
+from sie_core.cluster.fleet.pools.pools import Assignment, Pool, Pools
 from sie_core.contracts import PoolSpec, PoolWorker
 
 KEY: Final = "pools"

@@ -12,7 +12,7 @@ from functools import cached_property
 from sie_core.cluster.messages.frames import FrameError
 from sie_core.cluster.messages.health import Beat, WorkerReport, decode_beat
 from sie_core.cluster.messages.status import decode_status
-from sie_core.cluster.subjects import EVERY_HEALTH, HEALTH_WANTED, health_subject
+from sie_core.cluster.queue.subjects import EVERY_HEALTH, HEALTH_WANTED, health_subject
 from sie_core.concurrency.tasks import Tasks
 from sie_core.contracts import Message, ModelInfo, QueueError, QueueTransport
 

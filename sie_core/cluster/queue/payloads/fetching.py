@@ -7,8 +7,8 @@ import logging
 from dataclasses import dataclass, field
 
 from sie_core.cluster.messages.frames import FrameError, decode, room_for
-from sie_core.cluster.payloads.offers import FRAME_BYTES, Offer
-from sie_core.cluster.payloads.store import PayloadStore
+from sie_core.cluster.queue.payloads.offers import FRAME_BYTES, Offer
+from sie_core.cluster.queue.payloads.store import PayloadStore
 from sie_core.contracts import Message, QueueError, QueueTransport, Subscription
 
 WINDOW = 4

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sie_core.cluster.subjects import ANY_PROFILE, DEFAULT_RESOURCE_POOL
+from sie_core.cluster.queue.subjects import ANY_PROFILE, DEFAULT_RESOURCE_POOL
 from sie_core.contracts import PoolSpec, PoolState, PoolWorker
 
 DEFAULT_BUNDLE = "default"

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from statistics import mean
 
-from sie_core.cluster.placement.keys import NO_LORA, Key, weight
-from sie_core.cluster.placement.peers import HAD, Peer
+from sie_core.cluster.fleet.placement.keys import NO_LORA, Key, weight
+from sie_core.cluster.fleet.placement.peers import HAD, Peer
 
 
 class Choice:

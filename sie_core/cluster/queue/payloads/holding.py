@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sie_core.cluster.messages.frames import Pieces, cut_pieces, encode, encode_pieces, size_of
-from sie_core.cluster.payloads.offers import FRAME_BYTES, Offer
-from sie_core.cluster.payloads.store import PayloadStore
-from sie_core.cluster.subjects import is_inbox
+from sie_core.cluster.queue.payloads.offers import FRAME_BYTES, Offer
+from sie_core.cluster.queue.payloads.store import PayloadStore
+from sie_core.cluster.queue.subjects import is_inbox
 from sie_core.concurrency.tasks import Tasks
 from sie_core.contracts import Message, QueueError, QueueTransport, Subscription
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from sie_core.cluster.fleet.placement.keys import NO_LORA, Key, token
 from sie_core.cluster.messages.health import ModelReport, WorkerReport
-from sie_core.cluster.placement.keys import NO_LORA, Key, token
 
 HAD = frozenset({"loaded", "loading"})
 ASKED_BEATS, QUIET_BEATS = 1.1, 1.5

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+from sie_core.cluster.fleet.placement.choosing import Choice
+from sie_core.cluster.fleet.placement.keys import NO_LORA, Key, key_of, weight
+from sie_core.cluster.fleet.placement.peers import Peer
 from sie_core.cluster.messages.wishes import Wish
-from sie_core.cluster.placement.choosing import Choice
-from sie_core.cluster.placement.keys import NO_LORA, Key, key_of, weight
-from sie_core.cluster.placement.peers import Peer
 
 BEST = 0
 """The priority of pulls."""

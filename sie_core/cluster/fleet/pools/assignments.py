@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from sie_core.cluster.pools.pools import Pools
+from sie_core.cluster.fleet.pools.pools import Pools
 
 LOOK_S = 1.0
 """Between two looks: a worker goes on with its former pool's work for so long at most."""

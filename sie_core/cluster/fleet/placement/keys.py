@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from sie_core.cluster.messages.work import subject
-from sie_core.cluster.subjects import ANY_PROFILE, SHARED, bucket_of
+from sie_core.cluster.queue.subjects import ANY_PROFILE, SHARED, bucket_of
 
 NO_LORA = "0"
 _TOKENS = 8

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from sie_core.cluster.pools.pools import Assignment, Pool, Pools, gpus_of
-from sie_core.cluster.subjects import DEFAULT_RESOURCE_POOL
+from sie_core.cluster.fleet.pools.pools import Assignment, Pool, Pools, gpus_of
+from sie_core.cluster.queue.subjects import DEFAULT_RESOURCE_POOL
 from sie_core.contracts import InferenceError, PoolSpec, PoolWorker
 
 MOST_POOLS: Final = 256

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sie_core.cluster.subjects import (
+from sie_core.cluster.queue.subjects import (
     EVERY_CONFIG,
     EVERY_HEALTH,
     FACTS,

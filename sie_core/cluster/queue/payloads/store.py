@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar, cast
 
 from sie_core.cluster.messages.frames import Pieces
-from sie_core.cluster.payloads.offers import KEY
-from sie_core.cluster.subjects import MOST_AGE_S
+from sie_core.cluster.queue.payloads.offers import KEY
+from sie_core.cluster.queue.subjects import MOST_AGE_S
 from sie_core.contracts import ObjectStore, ObjectStoreError, QueueError
 from sie_core.plugins import PluginSet
 from sie_core.plugins.object_stores import open_store_or_folder

@@ -10,10 +10,10 @@ import httpx
 import orjson
 
 from sie_core.auth import client_token
-from sie_core.cluster.pools.assignments import PoolsAway, ReadPools, no_pools
-from sie_core.cluster.pools.document import KEY, LaterVersion, decode_pools
-from sie_core.cluster.pools.pools import Assignment, Pool, Pools
-from sie_core.cluster.subjects import DEFAULT_RESOURCE_POOL, POOLS
+from sie_core.cluster.fleet.pools.assignments import PoolsAway, ReadPools, no_pools
+from sie_core.cluster.fleet.pools.document import KEY, LaterVersion, decode_pools
+from sie_core.cluster.fleet.pools.pools import Assignment, Pool, Pools
+from sie_core.cluster.queue.subjects import DEFAULT_RESOURCE_POOL, POOLS
 from sie_core.contracts import KeyValue, PoolSpec, PoolWorker, QueueError, QueueTransport
 from sie_core.settings import Settings
 
