@@ -1,4 +1,4 @@
-"""Gateways and a config service as their users start them, at a broker where each has a user of its own."""
+"""Gateways, a worker and a config service as their users start them, at a broker where each has a user of its own."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from anyio.from_thread import start_blocking_portal
+from sie_sdk import SIEClient
 
 from sie_core.cluster.configs.snapshot import read_snapshot
-from sie_core.cluster.queue.access import CONFIG, GATEWAY, accesses
+from sie_core.cluster.queue.access import CONFIG, GATEWAY, WORKER, accesses
 from sie_core.cluster.queue.broker import open_transport, transport_maker
 from sie_core.contracts import LocalBroker
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover
 from sie_core.settings import Settings, queue_variables, with_broker
+from tests.cluster.configs.test_cut import line_to
 from tests.conftest import Server, run_server
 
 BOUND_S = 30.0
@@ -76,10 +79,24 @@ def kept_epoch(broker: LocalBroker) -> int | None:
     return None if export is None else int(json.loads(export)["epoch"])
 
 
-@pytest.mark.timeout(300)  # four programs start, one after the other
-def test_gateways_follow_a_service_start_while_it_is_away_and_follow_an_older_store_down(
+def held_hash(worker: Server) -> str:
+    """The hash of the configs that an adapter process has; its sidecar tells a URL of its own."""
+    with SIEClient(worker.wait_for_log(r"sie_core\.worker: listening on (http\S+)").group(1)) as client:
+        return str(next(iter(client.watch(mode="worker")))["bundle_config_hash"])
+
+
+@pytest.mark.timeout(300)  # five programs start, one after the other
+def test_gateways_and_workers_follow_start_while_the_service_is_away_and_follow_an_older_store_down(
     tmp_path: Path, broker: LocalBroker
 ) -> None:
+    def followed(url: str) -> dict[str, str | None]:
+        return {
+            "SIE_CONFIG_SERVICE_URL": url,
+            "SIE_CONFIG_READ_TOKEN": "the-follower",
+            "SIE_WORKER_CONFIG_POLL_INTERVAL_MS": POLL_MS,
+            "SIE_MODELS_DIR": None,
+        }
+
     def service(store: str, port: int = 0) -> AbstractContextManager[Server]:
         env = {
             **TOKENS,
@@ -89,14 +106,18 @@ def test_gateways_follow_a_service_start_while_it_is_away_and_follow_an_older_st
         return run_server(tmp_path / "config", env, ("--port", str(port)), command=("config", "serve"))
 
     def gateway(name: str, url: str) -> AbstractContextManager[Server]:
-        env = {
-            **queue_variables(broker.url, broker.logins[GATEWAY]),
-            "SIE_CONFIG_SERVICE_URL": url,
-            "SIE_CONFIG_READ_TOKEN": "the-follower",
-            "SIE_WORKER_CONFIG_POLL_INTERVAL_MS": POLL_MS,
-            "SIE_MODELS_DIR": None,
-        }
+        env = {**queue_variables(broker.url, broker.logins[GATEWAY]), **followed(url)}
         return run_server(tmp_path / name, env, command=("gateway",))
+
+    def worker(url: str, broker_port: int) -> AbstractContextManager[Server]:
+        env = {
+            **queue_variables(f"nats://127.0.0.1:{broker_port}", broker.logins[WORKER]),
+            **followed(url),
+            "SIE_PLUGINS": "fake,nats",
+            "SIE_IPC_SOCKET_PATH": str(tmp_path / "ipc"),
+            "SIE_WORKER_METRICS_PORT": "0",
+        }
+        return run_server(tmp_path / "worker", env, ("--with-sidecar",), command=("worker",))
 
     with ExitStack() as stack:
         config = stack.enter_context(service("store"))
@@ -110,6 +131,20 @@ def test_gateways_follow_a_service_start_while_it_is_away_and_follow_an_older_st
             assert (status["source"], status["bundles"][0]["total_eligible_workers"]) == ("api", 0)
             assert 'outcome="applied"} 1.0' in get(first, "/metrics").text
             until(lambda: kept_epoch(broker) == 1)
+            port = urlsplit(broker.url).port or 0
+            with (
+                start_blocking_portal() as portal,
+                portal.wrap_async_context_manager(line_to(port)) as line,
+                worker(config.url, line.port) as cut_off,
+            ):
+                portal.call(line.open.clear)
+                added = {**MODEL, "profiles": {"default": {}, "q": {"extends": "default"}}}
+                assert client.post("/models", json=added).json()["warnings"] == []
+                hash_ = client.get("/export").json()["bundle_config_hashes"]["default"]
+                took = until(lambda: held_hash(cut_off) == hash_)
+                print(f"a worker that hears of nothing follows after {took:.2f} s")
+                portal.call(line.open.set)
+            until(lambda: kept_epoch(broker) == 2)
         config.process.kill()
         config.process.wait()
         assert get(first, "/v1/models/acme/encoder").status_code == 200
