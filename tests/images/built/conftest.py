@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from sie_core.bundling.building import build_wheels
 from tests.cache import fake_hub
 from tests.clients.conftest import openai_clients, published_sdk
 from tests.gliner.library import library
@@ -47,7 +48,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if given := os.environ.get("SIE_TEST_WHEELS"):
         return Path(given)
     folder = tmp_path_factory.mktemp("built") / "wheels"
-    tools.make_wheels(folder)
+    build_wheels(ROOT, folder)
     return folder
 
 

@@ -16,7 +16,7 @@ from sie_sdk import SIEClient
 
 from tests.cache import fake_hub
 from tests.images.built.programs import EXTRA_HOSTS, HOST, Container, container, run
-from tests.images.built.tools import free_port, wait_until_it_listens
+from tests.images.built.tools import free_port, wait_until_it_answers
 from tests.pytorch.bare import minilm
 
 pytestmark = pytest.mark.timeout(3000)  # base, wheels and image are made on first use
@@ -64,7 +64,8 @@ def server(image: str, folder: Path, *options: str) -> Iterator[Server]:
         options += tuple(f"--env={name}={value}" for name, value in variables.items())
         published = f"--publish=127.0.0.1:{port}:8080"
         with container(image, folder / "log", published, *hosts, *options, network="bridge") as one:
-            wait_until_it_listens(url := f"http://127.0.0.1:{port}")
+            url = f"http://127.0.0.1:{port}"
+            wait_until_it_answers(f"{url}/readyz")
             yield Server(url, one, folder / "log")
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from sie_core.bundling.building import build_wheels
 from sie_core.bundling.locks.lock import Lock, write_lock
 from sie_core.cli.bundle import command as sie_bundle
 from tests.images.built.programs import BASE, BUILDER, RUNNER, run
@@ -49,15 +48,12 @@ def remove_what_was_built() -> None:
     subprocess.run([RUNNER, "rmi", "--force", *tags], check=False, capture_output=True)
 
 
-def make_wheels(out: Path) -> None:
-    build_wheels(ROOT, out)
-
-
 def make_lock(name: str, asked: Sequence[str | Path], folder: Path, wheels: Path) -> None:
     """Lock what pip finds for `asked`: wheels of ours from `wheels`, others from the registry that pip asks here."""
     found = folder / "wheels"
     ours: list[str | Path] = [f"{part}=={_version(wheels, part)}" if "[" in str(part) else part for part in asked]
-    command = [sys.executable, "-m", "pip", "download", "-q", "--only-binary", ":all:", "--find-links", wheels]
+    command: list[str | Path] = [sys.executable, "-m", "pip", "download", "-q"]
+    command += ["--only-binary", ":all:", "--find-links", wheels]
     run(*command, "-d", found, *ours)
     packages = [locked(file, registry=not file.name.startswith("sie_")) for file in sorted(found.glob("*.whl"))]
     (folder / "pylock.cpu.toml").write_text(write_lock(Lock(name, "cpu", "3.11", tuple(packages))))
@@ -118,6 +114,6 @@ def wait_until(holds: Callable[[], bool], what: str) -> None:
         time.sleep(0.1)
 
 
-def wait_until_it_listens(url: str) -> None:
-    asked = ["curl", "-sf", f"{url}/livez"]
-    wait_until(lambda: subprocess.run(asked, check=False, capture_output=True).returncode == 0, f"{url} listens")
+def wait_until_it_answers(url: str) -> None:
+    asked = ["curl", "-sf", url]
+    wait_until(lambda: subprocess.run(asked, check=False, capture_output=True).returncode == 0, f"{url} answers")

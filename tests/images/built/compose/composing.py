@@ -84,11 +84,12 @@ def composed(*files: Path, profiles: Sequence[str] = (), **variables: str) -> It
 def vectors_by_all_clients(url: str, model: str, published: ClientEnvironment, openai: ClientEnvironment) -> Vectors:
     """Have a text embedded by both SDKs, by OpenAI's client and by curl; return a vector a row."""
     text, body = "hello world", json.dumps({"model": model, "input": "hello world"})
+    ours = encode(url, model)  # waits for the model to be loaded
     told = published.run("published_sdk.py", url=url, model=model, texts=[text])["one"]["dense"]
     (answer,) = openai.run("openai_embeddings.py", url=url, calls=[{"model": model, "input": text}])["answers"]
     written = run("curl", "-sf", f"{url}/v1/embeddings", "-H", "Content-Type: application/json", "-d", body)
     (row,) = json.loads(written)["data"]
-    return np.array([encode(url, model), told, answer["vectors"][0], row["embedding"]], np.float32)
+    return np.array([ours, told, answer["vectors"][0], row["embedding"]], np.float32)
 
 
 def encode(url: str, model: str) -> Vectors:

@@ -20,7 +20,7 @@ from tests.images.built.compose.composing import (
     vectors_by_all_clients,
 )
 from tests.images.built.programs import BASE, RUNNER, run
-from tests.images.built.tools import ROOT, wait_until_it_listens
+from tests.images.built.tools import ROOT, wait_until_it_answers
 
 pytestmark = pytest.mark.timeout(3000)  # base, wheels and images are made on first use
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
@@ -51,7 +51,7 @@ def test_both_gateways_answer_every_client_alike(
     published_sdk: ClientEnvironment, openai_clients: ClientEnvironment
 ) -> None:
     for url in URLS:
-        wait_until_it_listens(url)
+        wait_until_it_answers(f"{url}/livez")
     found = np.concatenate([vectors_by_all_clients(url, MODEL, published_sdk, openai_clients) for url in URLS])
     assert np.ptp(found, axis=0).max() < 1e-6
 
@@ -62,7 +62,7 @@ def test_what_is_killed_comes_back_while_the_rest_serves(cluster: Composed, serv
     cluster.kill(service)
     assert encode(URLS[1], MODEL).shape == (384,)
     cluster.wait_for_restart(service)
-    wait_until_it_listens(URLS[0])
+    wait_until_it_answers(f"{URLS[0]}/livez")
     assert encode(URLS[0], MODEL).shape == (384,)
 
 

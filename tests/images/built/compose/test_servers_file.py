@@ -23,7 +23,7 @@ from tests.images.built.compose.composing import (
     vectors_by_all_clients,
 )
 from tests.images.built.programs import EXTRA_HOSTS, HOST
-from tests.images.built.tools import ROOT, wait_until, wait_until_it_listens
+from tests.images.built.tools import ROOT, wait_until, wait_until_it_answers
 from tests.pytorch.bare import minilm
 
 pytestmark = pytest.mark.timeout(3000)  # base, wheels and images are made on first use
@@ -45,7 +45,7 @@ def hub() -> Iterator[FakeHub]:
 def servers(
     default_image: str, gliner_image: str, hub: FakeHub, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Composed]:
-    """Both profiles, up and listening."""
+    """Both profiles, up and ready."""
     more = tmp_path_factory.mktemp("compose") / "hosts.yaml"
     more.write_text(
         "services:\n" + "".join(f"  {name}: {{extra_hosts: {json.dumps(EXTRA_HOSTS)}}}\n" for name in BUNDLES)
@@ -54,7 +54,7 @@ def servers(
     limits = {"MEMORY_LIMIT": "1g", "CPU_LIMIT": "1"}
     with composed(ROOT / "compose.yaml", more, profiles=list(BUNDLES), HF_ENDPOINT=address, **limits) as made:
         for url in BUNDLES.values():
-            wait_until_it_listens(url)
+            wait_until_it_answers(f"{url}/readyz")
         yield made
 
 
@@ -80,7 +80,7 @@ def test_a_server_that_is_killed_comes_back_and_takes_weights_from_the_cache(ser
     servers.kill("default")
     assert encode(BUNDLES["gliner"], MODEL).shape == (384,)
     servers.wait_for_restart("default")
-    wait_until_it_listens(BUNDLES["default"])
+    wait_until_it_answers(f"{BUNDLES['default']}/readyz")
     assert encode(BUNDLES["default"], MODEL).shape == (384,)
     assert len(hub.parts) == before
 
