@@ -119,7 +119,8 @@ class QueueAdmission:
             self._short_comes(queue, batch.predicted_s or 0.0, now)
 
     def _short_comes(self, queue: Queue, alone_s: float, now: float) -> None:
-        self._short_s = min(self._short_s, alone_s) if self._shorts_come(now) else alone_s
+        one_after_another = self._short_at is not None and now - self._short_at <= SHORT_AGAIN_S
+        self._short_s = min(self._short_s, alone_s) if one_after_another else alone_s
         self._short_at = self._short_to[queue] = now
 
     def _shorts_come(self, now: float) -> bool:
