@@ -1,8 +1,8 @@
 """`python -m tests.bench.cluster.load.floods`: what floods of others, or one bulk request, cost an honest client.
 
-Prints the p95 of its calls beside each attack over that without, of the rounds before and after, for workers on a CPU,
-where short requests run between two layers of a long batch, and on an accelerator, where they wait for its end. A word
-as argument has those attacks alone whose names have it.
+Prints the p95 of its calls beside each attack over that without, measured in turns, for workers on a CPU, where short
+requests run between two layers of a long batch, and on an accelerator, where they wait for its end. A word as argument
+has those attacks alone whose names have it.
 
 Runs sleep, so that workers that share two cores take no time from one another, as workers on machines of their own.
 """
@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
+from statistics import quantiles
 from typing import Any
 
 import httpx
@@ -29,7 +30,7 @@ HONEST_MODEL, QUEUED, QUEUE_POOL = "sie-fake/dense", "bench/queued", "batch"
 HONEST = request(HONEST_MODEL, json.dumps({"items": [{"text": "a short text"}]}))
 SINGLE = request(MODEL, json.dumps({"items": [{"text": "word " * 400}]}))
 BULK = request(MODEL, json.dumps({"items": [{"text": "a short text"}] * 16_384}))
-ROUND_S, PAUSE_S, A_SECOND = 12.0, 0.02, 60.0
+TURNS, ROUND_S, REST_S, PAUSE_S, A_SECOND = 4, 6.0, 1.0, 0.02, 60.0
 """Floods are three times what both workers can take; of single texts half as much."""
 DEVICES = {
     "on CPUs": {"SIE_DEVICE": "cpu"},
@@ -45,39 +46,55 @@ profiles:
     adapter_path: fake
     adapter_options: {{runtime: {{latency_ms: 20.0, latency_ms_per_cost: 0.1}}}}
 """
-Attack = Callable[[str, float], Coroutine[Any, Any, None]]
+Attack = Callable[[str, Seen], Coroutine[Any, Any, None]]
 
 
-async def flood(call: bytes, url: str, end: float) -> None:
-    """Send more calls than the workers that are meant can take.
-
-    Raises:
-        RuntimeError: None was answered: it was no flood of workers.
-    """
-    seen = Seen()
+async def flood(call: bytes, url: str, seen: Seen) -> None:
+    """Send more calls than the workers that are meant can take, until cancelled; their clients leave then."""
     async with asyncio.TaskGroup() as calls:
-        while time.monotonic() < end:
+        while True:
             calls.create_task(seen.ask(url, call))
             await asyncio.sleep(1 / A_SECOND)
-    if seen.refused() == len(seen.answers):
-        raise RuntimeError(f"no call of the flood was answered: {seen.answers[:3]}")
 
 
-async def bulk(url: str, end: float) -> None:
-    """Send one request of 16 384 items."""
-    await Seen().ask(url, BULK)
+async def bulk(url: str, seen: Seen) -> None:
+    """Send requests of 16 384 items, one after the other, until cancelled."""
+    while True:
+        await seen.ask(url, BULK)
 
 
-async def p95_ms(url: str, beside: Attack | None = None) -> tuple[float, int]:
-    """Measure the honest client, and count what it was refused."""
-    seen, end = Seen(), time.monotonic() + ROUND_S
-    attack = None if beside is None else asyncio.create_task(beside(url, end))
+async def honest(url: str, seen: Seen) -> None:
+    """Have the honest client ask for a round's time."""
+    end = time.monotonic() + ROUND_S
     while time.monotonic() < end:
         await seen.ask(url, HONEST)
         await asyncio.sleep(PAUSE_S)
-    if attack is not None:
-        await attack
-    return seen.p95_ms(lambda said: said == "200"), sum(said != "200" for said, _, _ in seen.answers)
+
+
+async def beside(url: str, attack: Attack) -> str:
+    """Measure the honest client alone and beside an attack in turns, and tell how its calls compare.
+
+    Raises:
+        RuntimeError: All calls of the attack were refused: it was none of workers.
+    """
+    alone, attacked, attackers = Seen(), Seen(), Seen()
+    for _ in range(TURNS):
+        await honest(url, alone)
+        running = asyncio.create_task(attack(url, attackers))
+        await honest(url, attacked)
+        running.cancel()
+        await asyncio.wait([running])
+        await asyncio.sleep(REST_S)  # what its clients left is removed
+    if attackers.answers and attackers.refused() == len(attackers.answers):
+        raise RuntimeError(f"all calls of the attack were refused: {attackers.answers[:3]}")
+    (p50, p95), (p50_alone, p95_alone) = _percentiles(attacked), _percentiles(alone)
+    told = f"p95 / alone {p95 / p95_alone:5.2f} ({p95_alone:.0f} → {p95:.0f} ms), p50 {p50_alone:.0f} → {p50:.0f} ms"
+    return f"{told}, {attacked.refused()} refused"
+
+
+def _percentiles(seen: Seen) -> tuple[float, float]:
+    took = quantiles([1000 * seconds for said, seconds, _ in seen.answers if said == "200"], n=20)
+    return took[9], took[-1]
 
 
 def prepare(running: Fleet, device: Mapping[str, str]) -> None:
@@ -114,14 +131,9 @@ def measure(chosen: str, device: Mapping[str, str]) -> None:
     }
     with tempfile.TemporaryDirectory() as name, fleet(Path(name)) as running:
         prepare(running, device)
-        asyncio.run(p95_ms(running.url))
-        before, _ = asyncio.run(p95_ms(running.url))
+        asyncio.run(honest(running.url, Seen()))
         for name, attack in ((name, attack) for name, attack in attacks.items() if chosen in name):
-            beside, refused = asyncio.run(p95_ms(running.url, attack))
-            after, _ = asyncio.run(p95_ms(running.url))
-            alone, before = (before + after) / 2, after
-            told = f"{beside / alone:.2f} ({beside:.0f} ms beside, {alone:.0f} ms alone, {refused} refused)"
-            print(f"{name:<30} p95 / alone: {told}", flush=True)
+            print(f"{name:<28} {asyncio.run(beside(running.url, attack))}", flush=True)
 
 
 def main() -> None:

@@ -49,9 +49,11 @@ class Seen:
         began, host = time.monotonic(), urlsplit(url)
         try:
             reader, writer = await asyncio.open_connection(host.hostname, host.port)
-            writer.write(call)
-            reply = await reader.read()
-            writer.close()
+            try:
+                writer.write(call)
+                reply = await reader.read()
+            finally:
+                writer.close()
         except OSError as error:
             said = type(error).__name__
         else:
