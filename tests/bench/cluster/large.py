@@ -74,8 +74,8 @@ def _beside_singles(
     alone = _singles(port, LEAST_SINGLES)
     with _peaks(processes) as peaks:
         context = multiprocessing.get_context("spawn")
-        begun, enough = context.Event(), context.Event()
-        child = context.Process(target=_large_apart, args=(port, dims, picture, begun, enough))
+        begun, enough, rounds = context.Event(), context.Event(), context.Value("i", 0)
+        child = context.Process(target=_large_apart, args=(port, dims, picture, begun, enough, rounds))
         child.start()
         if not begun.wait(LIMIT_S):
             raise RuntimeError("the clients of large answers did not begin")
@@ -92,6 +92,7 @@ def _beside_singles(
         "beside_p95_ms": _p95(beside),
         "singles": len(beside),
         "seconds": seconds,
+        "large_mb_s": rounds.value * (AT_ONCE * WORDS * dims * 4 + picture) / 1e6 / seconds,
         "right": child.exitcode == 0,
         "peak_mb": peaks,
     }
@@ -112,12 +113,11 @@ def _singles(port: int, requests: int) -> list[float]:
     return [answer.seconds for answer in seen.answers]
 
 
-def _large_apart(port: int, dims: int, picture: int, begun: Event, enough: Event) -> None:
+def _large_apart(port: int, dims: int, picture: int, begun: Event, enough: Event, rounds: Any) -> None:
     begun.set()
-    rounds = 0
-    while rounds < ROUNDS or not enough.is_set():
+    while rounds.value < ROUNDS or not enough.is_set():
         _large(port, dims, picture, AT_ONCE)
-        rounds += 1
+        rounds.value += 1
 
 
 def _large(port: int, dims: int, picture: int, at_once: int) -> None:

@@ -10,7 +10,7 @@ LATENCY_HEAD = ("one client, one text", "p50 ms", "over the server ms")
 CPU_HEAD = ("CPU µs", "gateway", "sidecar", "worker", "broker", "requests/s")
 PARTS_HEAD = ("process", "named", "parts of its CPU, 32 clients and one text a request")
 LARGE_HEAD = (
-    *("by", "singles' p95 alone, ms", "beside", "ratio", "answers", "cut off"),
+    *("by", "singles' p95 alone, ms", "beside", "ratio", "answers", "cut off", "MB/s of large ones"),
     *("most MB more: gateway", "sidecar", "worker", "broker"),
 )
 PROCESSES = ("gateway", "sidecar", "worker", "broker")
@@ -54,6 +54,6 @@ def large(found: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
     """Write what eight answers of 33 MB at once and a picture of 20 MB do to single texts and to the memory."""
     for way, of in found.get("large", {}).items():
         alone, beside, peaks = of["alone_p95_ms"], of["beside_p95_ms"], of["peak_mb"]
-        right = "right" if of["right"] else "wrong"
+        right, pace = "right" if of["right"] else "wrong", f"{of['large_mb_s']:.0f}"
         memory = (f"{peaks[each]:.0f}" for each in PROCESSES)
-        yield way, f"{alone:.1f}", f"{beside:.1f}", f"{beside / alone:.2f}", right, of["cut_off"], *memory
+        yield way, f"{alone:.1f}", f"{beside:.1f}", f"{beside / alone:.2f}", right, of["cut_off"], pace, *memory
