@@ -22,12 +22,13 @@ log = logging.getLogger(__name__)
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of malloc.h
 BOUNDS: Final = {
-    "MALLOC_ARENA_MAX": (_ARENA_MAX, 4),
-    "MALLOC_MMAP_THRESHOLD_": (_MMAP_THRESHOLD, 64 * 2**20),
-    "MALLOC_TRIM_THRESHOLD_": (_TRIM_THRESHOLD, 128 * 2**20),
+    "MALLOC_ARENA_MAX": (_ARENA_MAX, (4,)),
+    "MALLOC_MMAP_THRESHOLD_": (_MMAP_THRESHOLD, (64 * 2**20, 32 * 2**20)),
+    "MALLOC_TRIM_THRESHOLD_": (_TRIM_THRESHOLD, (128 * 2**20,)),
 }
 """The options that are set, by the variable with which an operator sets them: the heaps there are, from which size on a
-block is returned as soon as it is freed, and how much may be free at a heap's end.
+block is returned as soon as it is freed, and how much may be free at a heap's end. Of several values the first counts
+that glibc takes: before 2.35 it refuses more than 32 MB.
 
 Blocks of megabytes stay on the heap: returned at once, they cost PyTorch's batches of 32 texts a sixth of their pace.
 Large answers stay too, which glibc returns from 32 MB on: each costs 5 to 30 ms of page faults to have again."""
@@ -40,9 +41,9 @@ WORTH: Final = 32 * 2**20
 def bound_heap() -> None:
     """Set `BOUNDS`, except what the operator has set; call it before threads are started."""
     library = _library()
-    for variable, (option, value) in BOUNDS.items():
+    for variable, (option, values) in BOUNDS.items():
         if library is not None and variable not in os.environ:
-            library.mallopt(option, value)
+            any(library.mallopt(option, value) for value in values)
 
 
 def trim_heap() -> None:

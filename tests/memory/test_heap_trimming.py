@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sie_core.memory import heap
 from sie_core.memory.heap import keep_trimmed, trim_heap
 
 BLOCK, BLOCKS = 65_536, 2_000
@@ -82,6 +83,28 @@ print(faults(), faults())
 """
 
 
+LARGEST_OF_OLD = 32 * 2**20
+
+
+def test_a_glibc_that_refuses_so_large_blocks_keeps_those_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: dict[int, int] = {}
+
+    class Old:
+        def mallopt(self, option: int, value: int) -> int:
+            if option == heap._MMAP_THRESHOLD and value > LARGEST_OF_OLD:
+                return 0
+            kept[option] = value
+            return 1
+
+    monkeypatch.setattr(heap, "_library", Old)
+    for name in heap.BOUNDS:
+        monkeypatch.delenv(name, raising=False)
+    heap.bound_heap()
+    assert kept[heap._MMAP_THRESHOLD] == LARGEST_OF_OLD
+    assert len(kept) == len(heap.BOUNDS)
+
+
+@pytest.mark.skipif(platform.libc_ver() < ("glibc", "2.35"), reason="glibc returns blocks of over 32 MB")
 def test_the_block_of_a_large_answer_is_there_for_the_next_one() -> None:
     names = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
     variables = {name: value for name, value in os.environ.items() if name not in names}
