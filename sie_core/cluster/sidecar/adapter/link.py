@@ -16,6 +16,8 @@ from sie_core.cluster.messages.health import Vitals, decode_vitals
 from sie_core.cluster.messages.wishes import Wish, encode_wish
 
 AGAIN_S = 0.2
+SILENT_S = 5.0
+"""How long connecting may fail before the log says so; an adapter process takes seconds to import its engine."""
 TOGETHER_BYTES = 1 << 16
 """Of slices that leave by one connection although others are free."""
 
@@ -100,14 +102,20 @@ class Link:
     async def run(self) -> None:
         """Keep connected until cancelled."""
         loop = asyncio.get_running_loop()
+        since = loop.time()
         try:
             while True:
                 self._ended.clear()
-                with contextlib.suppress(OSError):
+                try:
                     for _ in range(self._connections):
                         await loop.create_unix_connection(self._stream, str(self._path))
                     self._on_connected()
                     await self._until_ended()
+                    since = loop.time()
+                except OSError as error:
+                    if loop.time() - since >= SILENT_S:
+                        log.warning("no connection to the adapter process at %s: %s", self._path, error)
+                        since = loop.time()
                 self._give_up()
                 await asyncio.sleep(AGAIN_S)
         finally:
