@@ -12,7 +12,7 @@ import click
 from sie_core import __version__
 
 COMMANDS = {
-    "bundle": "Declare, check, lock and show bundles: what is installed together in one image.",
+    "bundle": "Begin, check, lock, show and build bundles: what is installed together in one image.",
     "cache": "List, pull, verify and remove the weights of the local cache.",
     "cluster": "Run a whole cluster on this machine, or write the configuration of its broker.",
     "config": "Run the config service, the one writer of a cluster's model configs.",
