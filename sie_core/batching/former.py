@@ -28,7 +28,7 @@ _HELD_S = 0.02
 
 # The batch of a large request that fits into one may take this many times as long as one of a request of many batches:
 # it is over soon, and where several of them come in a row, batches of a few units would cost what all are waiting for.
-_FITTING = 4.0
+_FITTING = 2.25
 
 # With a time limit, a batch of several units may cost this many times the largest measured one. The very first run is
 # slow at any cost, and the runs after it then make cost look free.

@@ -322,7 +322,7 @@ def test_slices_of_a_request_of_several_batches_run_in_batches_as_short_as_of_a_
         batches = measured_former()
         batches.add([queued(cost=10, request="slice", slices=slices) for _ in range(20)])
         taken.append(len(batches.take(0.0, False, most_s=0.015).units))
-    assert taken == [7, 2]  # 80 ms as it fits into a batch; 30 ms, as one unit takes 20 of which a half is overhead
+    assert taken == [3, 2]  # 45 ms as it fits into a batch; 30 ms, as one unit takes 20 of which a half is overhead
 
 
 def test_batches_of_requests_of_one_unit_are_full_whoever_waits():
