@@ -21,27 +21,34 @@ from typing import Any, Final
 log = logging.getLogger(__name__)
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of malloc.h
-BOUNDS: Final = {
-    "MALLOC_ARENA_MAX": (_ARENA_MAX, (4,)),
+BOUNDS: Final = {"MALLOC_ARENA_MAX": (_ARENA_MAX, (4,))}
+"""The options that are set, by the variable with which an operator sets them, each with its values: the heaps there
+are. Blocks of megabytes stay on the heap: returned as soon as they are freed, they cost PyTorch's batches of 32 texts a
+sixth of their pace."""
+KEEPING: Final = {
     "MALLOC_MMAP_THRESHOLD_": (_MMAP_THRESHOLD, (64 * 2**20, 32 * 2**20)),
     "MALLOC_TRIM_THRESHOLD_": (_TRIM_THRESHOLD, (128 * 2**20,)),
 }
-"""The options that are set, by the variable with which an operator sets them: the heaps there are, from which size on a
-block is returned as soon as it is freed, and how much may be free at a heap's end. Of several values the first counts
-that glibc takes: before 2.35 it refuses more than 32 MB.
+"""What a program that passes large answers on sets besides: from which size on a block is returned as soon as it is
+freed, and how much may be free at a heap's end. Each answer beyond 32 MB would cost 5 to 30 ms of page faults to have
+its memory again. An engine does not set it: `malloc_trim` leaves the ends of its threads' heaps as they are, up to 64
+MB each.
 
-Blocks of megabytes stay on the heap: returned at once, they cost PyTorch's batches of 32 texts a sixth of their pace.
-Large answers stay too, which glibc returns from 32 MB on: each costs 5 to 30 ms of page faults to have again."""
+Of several values the first counts that glibc takes: before 2.35 it refuses more than 32 MB."""
 LOOK_S: Final = 2.0
 """Between two looks whether there is something to return."""
 WORTH: Final = 32 * 2**20
 """Bytes that the process has grown since the last time; less is not worth the walk through the heap."""
 
 
-def bound_heap() -> None:
-    """Set `BOUNDS`, except what the operator has set; call it before threads are started."""
+def bound_heap(*, keeps_large: bool = False) -> None:
+    """Set `BOUNDS`, except what the operator has set; call it before threads are started.
+
+    Args:
+        keeps_large: Whether to set `KEEPING`, too.
+    """
     library = _library()
-    for variable, (option, values) in BOUNDS.items():
+    for variable, (option, values) in {**BOUNDS, **(KEEPING if keeps_large else {})}.items():
         if library is not None and variable not in os.environ:
             any(library.mallopt(option, value) for value in values)
 

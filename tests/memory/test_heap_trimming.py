@@ -74,7 +74,7 @@ async def test_trimming_goes_on_after_a_time_without_memory_for_a_thread(monkeyp
 FAULTS = """
 import resource
 from sie_core.memory.heap import bound_heap
-bound_heap()
+bound_heap(keeps_large=True)
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     block = bytearray(40 << 20)
@@ -97,11 +97,11 @@ def test_a_glibc_that_refuses_so_large_blocks_keeps_those_that_it_takes(monkeypa
             return 1
 
     monkeypatch.setattr(heap, "_library", Old)
-    for name in heap.BOUNDS:
+    for name in {**heap.BOUNDS, **heap.KEEPING}:
         monkeypatch.delenv(name, raising=False)
-    heap.bound_heap()
+    heap.bound_heap(keeps_large=True)
     assert kept[heap._MMAP_THRESHOLD] == LARGEST_OF_OLD
-    assert len(kept) == len(heap.BOUNDS)
+    assert len(kept) == len(heap.BOUNDS) + len(heap.KEEPING)
 
 
 @pytest.mark.skipif(platform.libc_ver() < ("glibc", "2.35"), reason="glibc returns blocks of over 32 MB")

@@ -61,7 +61,7 @@ def run_gateway(settings: Settings, plugins: PluginSet, on_ready: OnReady = lamb
         QueueError: The broker refuses this user.
     """
     collect_seldom()
-    bound_heap()
+    bound_heap(keeps_large=True)
     make = transport_maker(settings, plugins)
     with contextlib.closing(listen(settings.http_host, settings.http_port)) as listener:
         run_loop(_serve(settings, plugins, make, listener, on_ready))

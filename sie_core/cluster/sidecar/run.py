@@ -44,7 +44,7 @@ def run_sidecar(settings: Settings, plugins: PluginSet) -> None:
         QueueError: The broker refuses this user.
     """
     collect_seldom()
-    bound_heap()
+    bound_heap(keeps_large=True)
     if settings.config_service_url is not None:
         require_one_source(settings)
     make, store = transport_maker(settings, plugins), open_payload_store(settings, plugins)
