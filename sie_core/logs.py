@@ -96,7 +96,8 @@ class LineHandler(logging.StreamHandler[TextIO]):
                 self.stream.flush()
 
     def _may_wait(self, record: logging.LogRecord) -> bool:
-        # Only while the last write is so recent: the next line then takes along what a loop left that has stopped.
+        # A line waits only shortly after the last write. Where the event loop stops before it writes what waits, the
+        # next line does.
         if record.levelno > logging.INFO or not hasattr(record, "latency_ms"):
             return False
         return self._clock() - self._written < TOGETHER_S and _has_loop()

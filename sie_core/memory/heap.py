@@ -29,7 +29,7 @@ KEEPING: Final = {
     "MALLOC_MMAP_THRESHOLD_": (_MMAP_THRESHOLD, (64 * 2**20, 32 * 2**20)),
     "MALLOC_TRIM_THRESHOLD_": (_TRIM_THRESHOLD, (128 * 2**20,)),
 }
-"""What a program that passes large answers on sets besides: from which size on a block is returned as soon as it is
+"""What is also set by a program that passes large answers on: from which size on a block is returned as soon as it is
 freed, and how much may be free at a heap's end. Each answer beyond 32 MB would cost 5 to 30 ms of page faults to have
 its memory again. An engine does not set it: `malloc_trim` leaves the ends of its threads' heaps as they are, up to 64
 MB each.

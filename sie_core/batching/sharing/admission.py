@@ -50,12 +50,12 @@ class QueueAdmission:
         self._drains: defaultdict[Queue, Drain] = defaultdict(Drain)
         self._promises = Promises()
         self._inflow = Inflow()
-        # When a short request came last, and how long the shortest of those took that came one after another.
-        self._short_at: float | None = None
         # When a batch began last.
         self._began_at = 0.0
-        # By the queue, when one came to it last.
+        # When a short request came last, and when to each queue.
+        self._short_at: float | None = None
         self._short_to: dict[Queue, float] = {}
+        # How long the shortest of those took that came one after another.
         self._short_s = 0.0
 
     def record(self, queue: Queue, batch: Batch, waited_s: float) -> None:
