@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from typing import Final
 
+# Times the predicted seconds, where an answer must be there by a deadline: runs vary by some percent, and their outputs
+# are finished and encoded afterwards.
+MARGIN: Final = 1.1
 # Factor on a sample's weight for each later one. About twenty samples count, so that a change of speed is noticed.
 _MEMORY = 0.95
 # Prior: the share of a batch's time that grows with its cost; the rest is overhead.

@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from operator import attrgetter
 
-from sie_core.batching.cost_model import CostModel
+from sie_core.batching.cost_model import MARGIN, CostModel
 from sie_core.batching.fair_queue import FairQueue, Lane
 from sie_core.batching.flow import Flow
 from sie_core.contracts import Batch, BatchLimits, QueuedUnit
@@ -94,8 +94,7 @@ class BatchFormer:
             whole: float = flow.cost
             if not flow.started and flow.cost > self._quantum():
                 whole = min(self._queue.cost, flow.cost * self._queue.time.weight * flow.pace)
-            predicted = self._cost_model.predict(whole) or 0.0
-            if flow.deadline is None or now + predicted <= flow.deadline:
+            if flow.deadline is None or self._end(whole, now) <= flow.deadline:
                 break
             self._drop(flow, expired)
         self._tidy()
@@ -166,8 +165,8 @@ class BatchFormer:
         # The cost that a turn may take.
         return max(1.0, _TURN * self._full())
 
-    def _end(self, cost: int, now: float) -> float:
-        return now + (self._cost_model.predict(cost) or 0.0)
+    def _end(self, cost: float, now: float) -> float:
+        return now + MARGIN * (self._cost_model.predict(cost) or 0.0)
 
     def _fits(self, cost: int, requests: int, first: int, most_s: float | None) -> bool:
         return (

@@ -282,6 +282,20 @@ def test_company_does_not_make_a_request_late():
     assert [batch.requests for batch in drain(batches)] == [2]
 
 
+def test_no_batch_is_filled_to_the_very_deadline_of_a_request_in_it():
+    batches = measured_former()
+    batches.add([queued(cost=50, request="urgent", deadline=0.105), queued(cost=40, request="bulk")])
+    assert [batch.requests for batch in drain(batches)] == [1, 1]  # 0.1 s are predicted for both
+    batches.add([queued(cost=50, request="patient", deadline=0.115), queued(cost=40, request="bulk")])
+    assert [batch.requests for batch in drain(batches)] == [2]
+
+
+def test_a_run_that_is_predicted_to_end_just_before_the_deadline_is_not_begun():
+    batches = measured_former()
+    batches.add([queued(cost=90, request="late", deadline=0.105), queued(cost=90, request="early", deadline=0.115)])
+    assert batches.expire(0.0) == {"late"}
+
+
 def test_what_a_request_has_queued_beyond_the_batch_makes_nobody_in_it_late():
     batches = former(max_cost=5)
     batches.add([queued(cost=1, request="first")])

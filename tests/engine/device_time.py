@@ -30,6 +30,8 @@ class Model:
 
     def __init__(self, name: str = "test/model", run_s: float | None = 0.25, price_s: float = PRICE_S) -> None:
         self.id, self.price_s = name, price_s
+        self.pace: Callable[[], float] = lambda: 1.0
+        """Times what a run takes; asked before each."""
         self.policy = CheckedPolicy(BatchFormer(BatchLimits(16384, 64, run_s, 0.01)))
         self.leases = Leases(lambda: 0.0)
         self.metrics = SimpleNamespace(ran=lambda *told: None, dropped=lambda *told: None)
@@ -182,4 +184,4 @@ class DeviceTime:
 
 def _seconds(run: Run) -> float:
     model: Any = run.model
-    return float(OVERHEAD_S + model.price_s * run.batch.cost)
+    return float(OVERHEAD_S + model.price_s * run.batch.cost) * float(model.pace())

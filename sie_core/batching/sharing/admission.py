@@ -7,6 +7,7 @@ from collections.abc import Hashable, Sequence
 from typing import Final, Protocol
 
 from sie_core.batching.checked import CheckedPolicy
+from sie_core.batching.cost_model import MARGIN
 from sie_core.batching.sharing.demand import Demand
 from sie_core.batching.sharing.inflow import Inflow
 from sie_core.batching.sharing.promises import Promises
@@ -20,8 +21,6 @@ SHORT_S: Final = 0.02
 SHORT_AGAIN_S: Final = 1.0
 # A request is large that runs for this many times as long as the shortest one that comes.
 LARGE_TIMES: Final = 4.0
-# Times what is expected on the device: outputs are finished and encoded, and an answer must be there by its deadline.
-MARGIN: Final = 1.1
 # Room that was promised to requests told to come back is not kept free where a request would be answered within so
 # many seconds: they may not come, and the device must not idle for them.
 FREE_S: Final = 0.1

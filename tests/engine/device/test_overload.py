@@ -24,10 +24,14 @@ def capacity(model: Model) -> float:
 
 
 def overload(
-    times: float, timeout_s: float, sizes: dict[int, float] = EQUAL, *, obey: bool = False
+    times: float, timeout_s: float, sizes: dict[int, float] = EQUAL, *, obey: bool = False, varying: float = 0.0
 ) -> tuple[float, list[Asked], list[Asked]]:
-    """Ask at so many times the capacity; return it, all that was asked, and what was asked again as told."""
-    time, model, draw = DeviceTime(), Model(), Random(1)
+    """Ask at so many times the capacity; return it, all that was asked, and what was asked again as told.
+
+    `varying` is the standard deviation of what runs take, as a part of what they take.
+    """
+    time, model, draw, runs = DeviceTime(), Model(), Random(1), Random(2)
+    model.pace = lambda: runs.lognormvariate(0.0, varying)
     time.add(model)
     first: list[Asked] = []
     again: list[Asked] = []
@@ -71,6 +75,14 @@ def test_requests_of_many_sizes_are_answered_in_time_as_well(times: float, timeo
     assert sum(each.size for each in while_asked) >= 0.9 * most * SECONDS
     late = [each for each in asked if each.error is not None and each.error.code == "DEADLINE_EXCEEDED"]
     assert len(late) <= 0.02 * len(asked)
+
+
+@pytest.mark.parametrize("times", [2, 3])
+def test_no_run_is_in_vain_although_runs_vary_and_outputs_are_finished_after_them(times: float) -> None:
+    finish_s = 0.006
+    most, asked, again = overload(times, 0.5, obey=True, varying=0.05)
+    vain = [each for each in asked + again if each.ended is not None and each.ended + finish_s > (each.deadline or 0.0)]
+    assert sum(each.size for each in vain) <= 0.005 * most * SECONDS
 
 
 @pytest.mark.parametrize("sizes", [EQUAL, MIXED], ids=["equal", "mixed"])
