@@ -139,6 +139,11 @@ class Settings(BaseSettings):
         description="Cost units queued at once; where others fill it, a model still has an equal share. Unset: 64 "
         "batches.",
     )
+    priority_stream: bool = Field(
+        False,
+        description="Whether a GPU gets short requests beside a long batch of another model, on a stream of higher "
+        "priority.",
+    )
     preprocessor_workers: int | None = Field(
         None, ge=1, description="Threads for tokenisation and postprocessing; unset: min(4, CPU quota)."
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from sie_core.batching.checked import make_policy
@@ -61,6 +62,8 @@ def build_engine(
     """
     faulty_probe = partial(plugins.faulty, "sie_device_probes")
     device = choose_device(settings.device, plugins.device_probes, faulty_probe)
+    if not settings.priority_stream:
+        device = replace(device, priority_stream=None)
     require_attention_backend(settings.attention_backend, plugins.runners, device)
     require_runner(settings.runner, plugins.runners)
     plugins.batch_policy(settings.batch_policy)  # one that is not there stops the start, not the first load

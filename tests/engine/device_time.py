@@ -17,6 +17,7 @@ from sie_core.concurrency.leases import Leases
 from sie_core.contracts import BatchLimits, InferenceError, Unit
 from sie_core.engine.device.batch_run import Run
 from sie_core.engine.device.health import DeviceHealth
+from sie_core.engine.device.on_device import OnDevice
 from sie_core.engine.device.queue import DeviceQueue
 from sie_core.engine.requests.inflight import FlightUnit
 
@@ -70,6 +71,8 @@ class DeviceTime:
     """Of a forward pass: between two of them another batch may preempt it."""
     ahead: int = 1
     """Batches that it is given at once."""
+    beside: bool = False
+    """Whether it is given short ones beside a long one."""
     now: float = 0.0
     busy_s: float = 0.0
     """Seconds the device was at work."""
@@ -81,7 +84,9 @@ class DeviceTime:
     def __post_init__(self) -> None:
         self.scheduler = Scheduler(self.max_queued_cost)
         clock = lambda: self.now  # noqa: E731
-        self.queue = DeviceQueue(self.scheduler, DeviceHealth(60.0, clock), lambda model: None, clock, self.ahead)
+        health = DeviceHealth(60.0, clock)
+        on_device = OnDevice(self.ahead, health.unfinished, self.beside)
+        self.queue = DeviceQueue(self.scheduler, health, lambda model: None, clock, on_device)
 
     def add(self, model: Model) -> Model:
         """Serve a model."""

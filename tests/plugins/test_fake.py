@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+import threading
 import time
 import tracemalloc
 import wave
@@ -17,6 +18,7 @@ import pytest
 from sie_fake import RECORD
 from sie_fake.adapter import FakeAdapter
 from sie_fake.adapter import load as load_fake
+from sie_fake.device import FakeProbe, streams
 from sie_fake.record import read_journal
 
 from sie_core.contracts import (
@@ -238,13 +240,15 @@ def test_a_held_run_waits_until_it_is_let_go(tmp_path):
         assert len(running.result(timeout=30)) == 1
 
 
-def test_a_slow_run_may_be_preempted_between_two_layers():
-    adapter, layers = load(), []
-    units = list(adapter.prepare([Item(text="a")], Task("encode", ("dense",), options={"latency_ms": 12.0})))
-    with preempted_by(lambda: layers.append(time.monotonic())):
+@pytest.mark.parametrize(("latency_ms", "parts"), [(12.0, 12), (60.0, 20)])
+def test_a_slow_run_may_be_preempted_between_two_layers_and_in_the_middle_of_long_ones(latency_ms, parts):
+    adapter, at = load(), []
+    units = list(adapter.prepare([Item(text="a")], Task("encode", ("dense",), options={"latency_ms": latency_ms})))
+    began = time.monotonic()
+    with preempted_by(lambda: at.append(time.monotonic())):
         adapter.run(units)
-    assert len(layers) == 12
-    assert layers[-1] - layers[0] >= 0.011
+    assert len(at) == parts
+    assert at[-1] - began >= latency_ms / 1000
 
 
 @pytest.mark.parametrize("models", [1, 2])
@@ -260,6 +264,21 @@ def test_the_emulated_accelerator_returns_before_it_is_done_and_keeps_the_order(
     assert np.array_equal(other.finish(fast, second)[0].dense, encode(load(), "fast")[0])
     assert first.done()
     adapter.unload()
+
+
+def test_a_run_launched_with_priority_ends_while_the_usual_stream_of_the_accelerator_stands_still():
+    (device,) = FakeProbe().devices()
+    adapter, other = load("test/fake", device), load("test/other", device)
+    units = list(adapter.prepare([Item(text="a")], Task("encode", ("dense",), options={"latency_ms": 1.0})))
+    go_on = threading.Event()
+    with device.priority_stream():
+        holding, first = streams().current.submit(go_on.wait, 30), other.run(units)
+    usual = adapter.run(units)
+    with pytest.raises(TimeoutError):
+        usual.result(timeout=0.05)
+    go_on.set()
+    assert holding.result(timeout=30)
+    assert np.array_equal(usual.result(timeout=30)[0].dense, first.result(timeout=30)[0].dense)
 
 
 def test_the_record_tells_every_run_with_its_texts_in_order(tmp_path):

@@ -6,7 +6,8 @@ what any family does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +30,7 @@ from sie_core.contracts import (
     Token,
     Unit,
 )
-from sie_fake.device import stream
+from sie_fake.device import streams
 from sie_fake.faults import LoadFaults, RunFaults, crash, exhaust, poison, wait_while_held
 from sie_fake.inputs.rows import Reader, Row, show_words
 from sie_fake.loras import FakeFactors, load_lora
@@ -56,7 +57,6 @@ class FakeAdapter(Adapter):
         length = context.model.config.max_sequence_length or DEFAULT_LENGTH
         chunk = options.get("audio_chunk", DEFAULT_CHUNK)
         self._reader = Reader(self._model, length, chunk, options.get("image_hold"))
-        self._stream = stream() if context.device.asynchronous else None
         self.facts = _facts(context, length)
         self._device = context.device
         self._loras: WeakSet[FakeFactors] = WeakSet()
@@ -89,9 +89,10 @@ class FakeAdapter(Adapter):
         self._note("run", tuple(row.text for row in rows), cost)
         self._faults.strike([row.text for row in rows], cost, rows[0].task.options)
         working = allocate(cost * self._bytes_per_cost, self._device)
-        if self._stream is None:
+        if not self._device.asynchronous:
             return self._compute(rows, cost, working)
-        return self._stream.submit(self._compute, rows, cost, working)
+        stream = streams().current
+        return stream.submit(self._compute, rows, cost, working, stream.pause)
 
     def await_device(self, units: Sequence[Unit], raw: Any) -> bool:
         """Wait for the emulated accelerator."""
@@ -168,9 +169,11 @@ class FakeAdapter(Adapter):
         units[0].truncated = truncated
         return units
 
-    def _compute(self, rows: Sequence[Row], cost: int, working: Held) -> list[ItemOutput]:
+    def _compute(
+        self, rows: Sequence[Row], cost: int, working: Held, pause: Callable[[float], None] = time.sleep
+    ) -> list[ItemOutput]:
         try:
-            self._faults.linger(cost, rows[0].task.options)
+            self._faults.linger(cost, rows[0].task.options, pause)
             return [self._output(row, rows[0].task.lora) for row in rows]
         finally:
             working.free()

@@ -9,7 +9,7 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -32,6 +32,8 @@ from sie_core.contracts import (
 HOLD_LIMIT_S = 60.0
 LAYERS = 12
 """Of a slow run, as of a small encoder."""
+PART_S = 0.003
+"""Of a layer between two points where a run may be preempted, as in the kernels of `sie-cpu`."""
 EXIT_STATUS = 70
 
 _failed_loads: Counter[str] = Counter()
@@ -131,16 +133,21 @@ class RunFaults:
                 raise DeviceLost("a text asks for it")
             crash(text, options.get("crash_text"), "run")
 
-    def linger(self, cost: int, options: Mapping[str, Any]) -> None:
-        """Take the time a run of `cost` takes, and leak as asked for; between two layers it may be preempted."""
+    def linger(self, cost: int, options: Mapping[str, Any], pause: Callable[[float], None] = time.sleep) -> None:
+        """Take the time a run of `cost` takes, and leak as asked for; between two parts of it it may be preempted."""
         if self.leak_bytes:
             self._leaked.append(np.ones(self.leak_bytes, dtype=np.uint8))
         seconds = (options.get("latency_ms", 0.0) + cost * options.get("latency_ms_per_cost", 0.0)) / 1000
         point = preemption_point()
-        for _ in range(1 if point is None else LAYERS):
-            time.sleep(seconds / (1 if point is None else LAYERS))
-            if point is not None:
-                point()
+        if point is None:
+            pause(seconds)
+            return
+        parts, late = max(LAYERS, math.ceil(seconds / PART_S)), 0.0
+        for _ in range(parts):
+            began = time.monotonic()
+            pause(max(0.0, seconds / parts - late))
+            late += time.monotonic() - began - seconds / parts  # so that many short parts take as long as few
+            point()
 
 
 def crash(text: str, marker: str | None, stage: str) -> None:

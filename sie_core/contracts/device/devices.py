@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Protocol
 
 _PASSED_OVER = re.compile(r"nvidia|tesla|geforce|amd|instinct|sxm\d*|pcie|nvl|hbm\d*e?|oam")
@@ -23,6 +25,10 @@ class Device:
     """What it is called, e.g. `NVIDIA L4`."""
     asynchronous: bool = False
     """Whether `run` may return before the device is done, as on CUDA."""
+    priority_stream: Callable[[], AbstractContextManager[object]] | None = field(default=None, compare=False)
+    """Of an asynchronous device: what a thread launches within this context goes before what the device has, and
+    nothing of that is waited for, as on a CUDA stream of higher priority. None where there is no such stream. What a
+    load or `load_lora` launched must be done when it returns."""
 
     @property
     def gpu_type(self) -> str | None:

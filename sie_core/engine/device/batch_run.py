@@ -31,7 +31,8 @@ class Run:
     holds_up_others: bool = False
     started: float = 0.0
     ended: float = 0.0
-    # The run that it preempted; for how long it was preempted itself, and until when the last time.
+    # The run that it preempted, or was launched beside; for how long it was preempted itself, and until when the last
+    # time.
     within: Run | None = None
     preempted_s: float = 0.0
     preempted_until: float = 0.0
@@ -90,6 +91,8 @@ def after_failure(run: Run, error: BaseException, tried: int) -> Sequence[Run] |
         return [Run(run.model, run.batch, after_freeing=run.after_freeing)]
     if not isinstance(error, OUT_OF_MEMORY):
         return _halves_by_request(run)
+    if run.within is not None:  # that one has memory of its own, and is over soon
+        return [Run(run.model, run.batch)]
     return _halves_by_unit(run) if run.after_freeing else None
 
 

@@ -33,7 +33,7 @@ class DeviceQueue:
         health: DeviceHealth,
         lost: Callable[[LoadedModel], None],
         clock: Callable[[], float],
-        ahead: int = 1,
+        on_device: OnDevice,
     ) -> None:
         self._scheduler = scheduler  # only ever touched under the lock
         self._health = health
@@ -42,7 +42,7 @@ class DeviceQueue:
         self._lock = threading.RLock()
         self._wake = threading.Condition(self._lock)
         self._retries: deque[Run] = deque()
-        self._on_device = OnDevice(ahead, health.unfinished)
+        self._on_device = on_device
         # Whether the worker waits, and nothing is queued or on the device.
         self._idle = False
         # What it is to call then, on its own thread.
@@ -199,7 +199,7 @@ class DeviceQueue:
         """Note that a run's outputs are finished, or that it failed."""
         with self._lock:
             self._on_device.unfinished.discard(run)
-            if self._on_device.remove(run):  # else `device_done` has woken the worker
+            if self._on_device.remove(run, self._clock()):  # else `device_done` has woken the worker
                 self._wake.notify()
 
     def _choose(self, now: float) -> Run | None:
@@ -208,15 +208,16 @@ class DeviceQueue:
             for flight in flights:
                 cast("Flight", flight).fail(deadline_exceeded())
         if not self._on_device.may_begin(self._retries):
-            return None
+            long = self._on_device.held_up_by(self._retries)
+            return long and self._form(now, within=long)
         if self._retries:  # before anything that waits: their requests have waited longest
             return self._retries.popleft()
         return self._form(now)
 
     def _form(self, now: float, within: Run | None = None) -> Run | None:
         busy = within is None and len(self._on_device) > 0
-        others_than = None if within is None or within.batch.large else within.model
-        if within is not None and others_than is not None and within.was_preempted_for_long:
+        others_than = self._on_device.only_others_than(within)
+        if within and others_than and within.was_preempted_for_long:
             return None
         chosen = self._scheduler.next(now, busy, preempting=within is not None, others_than=others_than)
         if chosen is None:

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ from sie_core.concurrency.pool import CpuPool
 from sie_core.contracts import Device, DeviceLost, InferenceError, ItemOutput, preempted_by
 from sie_core.engine.device.batch_run import Run, after_failure, after_freeing
 from sie_core.engine.device.health import DeviceHealth
+from sie_core.engine.device.on_device import OnDevice
 from sie_core.engine.device.queue import DeviceQueue
 from sie_core.engine.models.loaded import LoadedModel
 from sie_core.engine.requests.errors import OUT_OF_MEMORY, request_error
@@ -47,7 +49,9 @@ class DeviceWorker:
     ) -> None:
         self.device = device
         self.health = DeviceHealth(stall_s, clock)
-        self.queue = DeviceQueue(scheduler, self.health, lost, clock, LAUNCHED_AHEAD if device.asynchronous else 1)
+        ahead, beside = LAUNCHED_AHEAD if device.asynchronous else 1, device.priority_stream is not None
+        on_device = OnDevice(ahead, self.health.unfinished, beside)
+        self.queue = DeviceQueue(scheduler, self.health, lost, clock, on_device)
         self._finishing = finishing
         self._deliver = deliver  # gets a run and its outputs, one a unit
         self._out_of_memory = out_of_memory  # gets a run, returns at once; whoever freed memory calls `resume`
@@ -103,13 +107,7 @@ class DeviceWorker:
         if not run.leave_out_settled():
             self._end(run)
             return
-        forward, units = run.model.adapter.run, [unit.made for unit in run.units]
-        # A batch that lacked memory runs with none beside it.
-        if run.preemptible and not run.after_freeing and not self.device.asynchronous:
-            with preempted_by(partial(self._preempt, run)):
-                raw, failure = _attempt(forward, units)
-        else:
-            raw, failure = _attempt(forward, units)
+        raw, failure = _attempt(self._forward, run)
         if failure is None:
             if not self.device.asynchronous:
                 self.queue.device_done(run)
@@ -121,6 +119,18 @@ class DeviceWorker:
         else:
             self._failed(run, failure, "its forward pass")
             failure = None  # it and this frame would hold each other, and the requests
+
+    def _forward(self, run: Run) -> Any:
+        with self._surroundings(run):
+            return run.model.adapter.run([unit.made for unit in run.units])
+
+    def _surroundings(self, run: Run) -> AbstractContextManager[object]:
+        if self.device.asynchronous:
+            first = self.device.priority_stream
+            return nullcontext() if run.within is None or first is None else first()
+        # A batch that lacked memory runs with none beside it.
+        preemptible = run.preemptible and not run.after_freeing
+        return preempted_by(partial(self._preempt, run)) if preemptible else nullcontext()
 
     def _preempt(self, run: Run) -> None:
         try:

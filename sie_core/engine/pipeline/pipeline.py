@@ -70,7 +70,8 @@ class Pipeline:
         )  # fmt: skip
         # A flood of new requests cannot hold up answers, and no text waits behind the decoding of a picture.
         texts, images = CpuPool("sie-prepare", threads), CpuPool("sie-image", image_threads)
-        finishing = CpuPool("sie-finish", threads)
+        # What is launched beside a run is awaited beside it.
+        finishing = CpuPool("sie-finish", threads + (device.priority_stream is not None))
         self._pools = {"prepare": texts, "image": images, "finish": finishing}
         self._tokenizers = TokenizerTurns(clock)
         self._free_memory = free_memory

@@ -13,6 +13,7 @@ from sie_core.batching import BatchFormer
 from sie_core.batching.sharing.scheduler import Scheduler
 from sie_core.contracts import BatchLimits, InferenceError, Unit
 from sie_core.engine.device.health import DeviceHealth
+from sie_core.engine.device.on_device import OnDevice
 from sie_core.engine.device.queue import DeviceQueue
 from sie_core.engine.device.worker import QUICK_S
 from sie_core.engine.requests.inflight import FlightUnit
@@ -52,7 +53,9 @@ class Queue:
 def test_units_are_queued_at_times_that_do_not_decrease_whoever_was_prepared_first():
     limits = BatchLimits(max_cost=1, max_requests=1, max_run_s=None, max_wait_s=0.0)
     model = Queue("test/model", BatchFormer(limits))
-    queue = DeviceQueue(Scheduler(100), DeviceHealth(60.0, time.monotonic), lambda lost: None, time.monotonic)
+    health = DeviceHealth(60.0, time.monotonic)
+    on_device = OnDevice(1, health.unfinished)
+    queue = DeviceQueue(Scheduler(100), health, lambda lost: None, time.monotonic, on_device)
     queue.add_model(model)
     now = time.monotonic()
     for prepared in (now, now - 1.0, now - 0.5):

@@ -1,8 +1,8 @@
 """`python -m tests.bench.cluster.load.floods`: what floods of others, or one bulk request, cost an honest client.
 
 Prints the p95 of its calls beside each attack over that without, measured in turns, for workers on a CPU, where short
-requests run between two layers of a long batch, and on an accelerator, where they wait for its end. A word as argument
-has those attacks alone whose names have it.
+requests run between two parts of a long batch, and on an accelerator, where they wait for its end, or where it has a
+stream of higher priority run beside it. Words as arguments have those rows alone whose names have each of them.
 
 Runs sleep, so that workers that share two cores take no time from one another, as workers on machines of their own.
 """
@@ -14,7 +14,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import quantiles
@@ -36,6 +36,11 @@ DEVICES = {
     "on CPUs": {"SIE_DEVICE": "cpu"},
     # The emulated one has a CPU's speed, at which a full batch takes 1.7 s.
     "on accelerators, batches of 100 ms": {"SIE_DEVICE": "fake", "SIE_MAX_BATCH_MS": "100"},
+    "on accelerators with a priority stream": {
+        "SIE_DEVICE": "fake",
+        "SIE_MAX_BATCH_MS": "100",
+        "SIE_PRIORITY_STREAM": "true",
+    },
 }
 CONFIG = f"""\
 sie_id: {QUEUED}
@@ -120,7 +125,7 @@ def in_pool(model: str, pool: str) -> bytes:
     return request(model, BODY).replace(b"Connection:", f"X-SIE-Pool: {pool}\r\nConnection:".encode())
 
 
-def measure(chosen: str, device: Mapping[str, str]) -> None:
+def measure(words: Sequence[str], where: str, device: Mapping[str, str]) -> None:
     """Print a row for each attack."""
     attacks: dict[str, Attack] = {
         "a flood of another model": partial(flood, request(MODEL, BODY)),
@@ -129,18 +134,21 @@ def measure(chosen: str, device: Mapping[str, str]) -> None:
         "a flood of a queue pool": partial(flood, in_pool(QUEUED, QUEUE_POOL)),
         "a bulk request": bulk,
     }
-    with tempfile.TemporaryDirectory() as name, fleet(Path(name)) as running:
+    chosen = {name: attack for name, attack in attacks.items() if all(word in f"{where}: {name}" for word in words)}
+    if not chosen:
+        return
+    print(f"workers {where}", flush=True)
+    with tempfile.TemporaryDirectory() as folder, fleet(Path(folder)) as running:
         prepare(running, device)
         asyncio.run(honest(running.url, Seen()))
-        for name, attack in ((name, attack) for name, attack in attacks.items() if chosen in name):
+        for name, attack in chosen.items():
             print(f"{name:<28} {asyncio.run(beside(running.url, attack))}", flush=True)
 
 
 def main() -> None:
     """Run it."""
-    for name, device in DEVICES.items():
-        print(f"workers {name}", flush=True)
-        measure(sys.argv[1] if len(sys.argv) > 1 else "", device)
+    for where, device in DEVICES.items():
+        measure(sys.argv[1:], where, device)
 
 
 if __name__ == "__main__":

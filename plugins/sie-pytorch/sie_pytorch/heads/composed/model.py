@@ -113,7 +113,10 @@ class PackedModel(TextAdapter):
             OutOfDeviceMemory: The device has no room.
         """
         with device_errors():
-            return load_lora(name, folder, self._runner, self._device)
+            lora = load_lora(name, folder, self._runner, self._device)
+            if self._device.type == "cuda":  # a batch on another stream finds it complete
+                torch.cuda.current_stream(self._device).synchronize()
+            return lora
 
     def unload(self) -> None:
         """Free the weights now, and PyTorch's cache of them."""
