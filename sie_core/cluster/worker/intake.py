@@ -20,6 +20,7 @@ from sie_core.cluster.worker.configs import Configs
 from sie_core.cluster.worker.loads import Loads
 from sie_core.cluster.worker.orphans import AtWork, Orphans
 from sie_core.cluster.worker.queued import QueuedReports
+from sie_core.cluster.worker.vitals import ToldState
 
 log = logging.getLogger(__name__)
 
@@ -61,10 +62,11 @@ class Intake:
         configs: Configs | None = None,
         vitals: Callable[[], bytes] = lambda: encode_vitals(Vitals()),
     ) -> None:
-        self._configs, self._vitals, self._pin = configs, vitals, pin
+        self._configs, self._pin = configs, pin
+        self._state = ToldState(status, vitals)
         self.worker: str | None = None
         """What its sidecar calls this worker; None before there is one."""
-        self._backend, self._status, self._on_close = backend, status, on_close
+        self._backend, self._on_close = backend, on_close
         self._places = WaitingPlaces(most_waiting)
         self._telling: asyncio.TimerHandle | None = None
         self._at_work: dict[tuple[FrameStream, int], AtWork] = {}
@@ -75,7 +77,6 @@ class Intake:
         self._idle = asyncio.Event()
         self._idle.set()
         self._open = True
-        self._told = self._told_vitals = b""
 
     @property
     def in_flight(self) -> int:
@@ -92,18 +93,12 @@ class Intake:
         return FrameStream(self._opened, self._frame, self._closed)
 
     def tell(self) -> None:
-        """Tell every sidecar the status and the vitals, where they have changed."""
+        """Tell every sidecar the status and the vitals, where they have changed, and what is queued."""
         if self._telling is not None:
             self._telling.cancel()
             self._telling = None
-        status, vitals = self._status(), self._vitals()
-        for stream in self._streams:
-            if status != self._told:
-                stream.send(Kind.STATUS, 0, status)
-            if vitals != self._told_vitals:
-                stream.send(Kind.VITALS, 0, vitals)  # behind the status, which peers are told with them
-        self._told, self._told_vitals = status, vitals
-        self._reports.soon()
+        self._state.tell()
+        self._reports.look()
 
     def tell_configs(self) -> None:
         """Tell every sidecar which configs are in force, and the status."""
@@ -147,10 +142,7 @@ class Intake:
         if not is_own_user(stream.transport.get_extra_info("socket")):
             raise PermissionError("a process of another user connected to the socket of the adapter process")
         self._streams[stream] = asyncio.Event()
-        self._told, self._told_vitals = self._status(), self._vitals()
         stream.send(Kind.PING, 0, self._config_state())  # before work comes that may need later ones
-        stream.send(Kind.STATUS, 0, self._told)
-        stream.send(Kind.VITALS, 0, self._told_vitals)
         if not self._open:
             stream.send(Kind.DRAIN, 0)
         if len(self._streams) == 1:
@@ -165,6 +157,7 @@ class Intake:
                 _cancel(work)
         elif kind is Kind.PING:
             self.worker = payload.decode("utf-8", "replace")[:MOST_NAME] or None
+            self._state.tell_by(stream)
             stream.send(Kind.PING, number, self._config_state())
         elif kind is Kind.CONFIG and self._configs is not None:
             self._configs.take(stream, payload)
@@ -242,6 +235,7 @@ class Intake:
 
     def _closed(self, stream: FrameStream) -> None:
         """Keep what came by a connection that has ended for the sidecar that comes next; a drain waits for none."""
+        self._state.leave(stream)
         drained = self._streams.pop(stream, None)
         if drained is not None:
             drained.set()

@@ -58,6 +58,15 @@ class QueuedReports:
         if self._reporting is None:
             self._reporting = asyncio.get_running_loop().call_later(REPORT_S, self._report, self._came)
 
+    def look(self) -> None:
+        """Tell the sidecar before long what is queued, where that is no more what it was told."""
+        if self._has_changed(self._queued()[0]):
+            self.soon()
+
+    def _has_changed(self, batches: float) -> bool:
+        least = 1 / REPORTS_A_BATCH
+        return abs(batches - self._reported_batches) >= least or (batches == 0 < self._reported_batches)
+
     def _report(self, came: Came) -> None:
         """Tell the sidecar.
 
@@ -71,9 +80,8 @@ class QueuedReports:
         batches, all_prepared = self._queued()
         slices = came.slices if all_prepared else max(self._reported.slices, self._came.ended)
         stream, least = self._stream(), 1 / REPORTS_A_BATCH
-        changed = abs(batches - self._reported_batches) >= least or (batches == 0 < self._reported_batches)
         many = slices > self._reported.slices and came.bytes - self._reported.bytes >= least * self._batch_bytes
-        if stream is not None and (changed or many):
+        if stream is not None and (self._has_changed(batches) or many):
             self._reported, self._reported_batches = Came(slices, came.bytes), batches
             stream.send(Kind.QUEUED, slices, pack_queued(batches))
         if self._came.slices > slices:

@@ -24,7 +24,7 @@ from sie_core.cluster.programs.probes import probes, refusal
 from sie_core.cluster.programs.processes import Program
 from sie_core.cluster.worker.configs import Configs
 from sie_core.cluster.worker.intake import Intake
-from sie_core.cluster.worker.vitals import vitals_of
+from sie_core.cluster.worker.vitals import to_the_minute, vitals_of
 from sie_core.engine import Engine, build_engine
 from sie_core.memory.heap import keep_trimmed
 from sie_core.plugins import PluginSet
@@ -172,7 +172,7 @@ def _problem(engine: Engine, configs: Configs | None) -> str | None:
 
 def _status(engine: Engine, configs: Configs | None) -> WorkerStatus:
     problem = engine.health().live_problem or _problem(engine, configs)
-    return WorkerStatus(problem is None, problem, engine.known_models(MOST_TOLD))
+    return WorkerStatus(problem is None, problem, to_the_minute(engine.known_models(MOST_TOLD)))
 
 
 def _watched(settings: Settings, engine: Engine, configs: Configs | None, intake: Intake) -> Watched:
