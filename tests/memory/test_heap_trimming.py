@@ -71,6 +71,43 @@ async def test_trimming_goes_on_after_a_time_without_memory_for_a_thread(monkeyp
     assert len(blocks) == BLOCKS
 
 
+ENDS = """
+import threading
+from sie_core.memory.heap import _resident, bound_heap, trim_heap
+bound_heap()
+bytearray(31 << 20)  # glibc as it comes keeps blocks as large as one that it has returned
+rest, together = _resident(), threading.Barrier(6)
+def work():
+    blocks = [bytearray(2**20) for _ in range(40)]
+    together.wait()
+    blocks.clear()
+    together.wait()
+    together.wait()  # who ends leaves its heap to others
+for _ in range(5):
+    threading.Thread(target=work).start()
+together.wait()
+together.wait()
+freed = _resident() - rest
+trim_heap()
+print(freed, _resident() - rest)
+together.wait()
+"""
+MALLOC_VARIABLES = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_ARENA_MAX")
+
+
+def output_of(program: str) -> tuple[int, int]:
+    variables = {name: value for name, value in os.environ.items() if name not in MALLOC_VARIABLES}
+    done = subprocess.run([sys.executable, "-c", program], env=variables, capture_output=True, timeout=60, check=True)
+    first, second = map(int, done.stdout.split())
+    return first, second
+
+
+def test_what_is_free_at_the_ends_of_the_heaps_of_threads_goes_back() -> None:
+    freed, trimmed = output_of(ENDS)
+    assert freed > 100 * 2**20
+    assert trimmed < 10 * 2**20
+
+
 FAULTS = """
 import resource
 from sie_core.memory.heap import bound_heap
@@ -96,19 +133,23 @@ def test_a_glibc_that_refuses_so_large_blocks_keeps_those_that_it_takes(monkeypa
             kept[option] = value
             return 1
 
+        def malloc(self, size: int) -> int:
+            return 1
+
+        def realloc(self, block: int, size: int) -> int:
+            return block
+
     monkeypatch.setattr(heap, "_library", Old)
-    for name in {**heap.BOUNDS, **heap.KEEPING}:
+    monkeypatch.setattr(heap, "_ENDS", heap._Ends())
+    for name in heap.BOUNDS:
         monkeypatch.delenv(name, raising=False)
     heap.bound_heap(keeps_large=True)
     assert kept[heap._MMAP_THRESHOLD] == LARGEST_OF_OLD
-    assert len(kept) == len(heap.BOUNDS) + len(heap.KEEPING)
+    assert len(kept) == len(heap.BOUNDS)
 
 
 @pytest.mark.skipif(platform.libc_ver() < ("glibc", "2.35"), reason="glibc returns blocks of over 32 MB")
 def test_the_block_of_a_large_answer_is_there_for_the_next_one() -> None:
-    names = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
-    variables = {name: value for name, value in os.environ.items() if name not in names}
-    done = subprocess.run([sys.executable, "-c", FAULTS], env=variables, capture_output=True, timeout=60, check=True)
-    first, second = map(int, done.stdout.split())
+    first, second = output_of(FAULTS)
     assert first > 5000
     assert second < 100
