@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable
 from typing import Final
 
@@ -25,7 +26,7 @@ class Peer:
     __slots__ = ("_cycle", "_on_leave")
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
-        self._cycle = cycle
+        self._cycle = weakref.proxy(cycle)  # whose scope holds this object
         self._on_leave: Callable[[], None] | None = None
 
     def whole_body(self) -> bytes | None:
@@ -69,7 +70,8 @@ class ReplyTransport:
     __slots__ = ("_cycle", "_head", "_transport", "refused")
 
     def __init__(self, transport: asyncio.Transport, cycle: RequestResponseCycle) -> None:
-        self._transport, self._cycle = transport, cycle
+        self._transport = transport
+        self._cycle = weakref.proxy(cycle)  # which holds this object
         self.refused = False
         """Whether its status is an error."""
         self._head: bytes | None = None

@@ -1,6 +1,8 @@
 """What a request asks of its connection beside ASGI: its body if it is there, to be told of a client that leaves."""
 
 import asyncio
+import gc
+import weakref
 from functools import partial
 from typing import Any
 
@@ -75,6 +77,31 @@ async def served(app: Any, packet: bytes) -> Transport:
 
 def request(method: bytes = b"GET", body: bytes = b"", more: bytes = b"") -> bytes:
     return b"%s / HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %d\r\n\r\n%s" % (method, more, len(body), body)
+
+
+async def test_a_request_that_is_over_leaves_nothing_for_the_garbage_collector() -> None:
+    over: list[weakref.ref[object]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        over.append(weakref.ref(receive.__self__))
+        scope[PEER].on_leave(lambda: None)
+        await send(HEAD)
+        await send(BODY)
+
+    gc.disable()
+    try:
+        connection, _ = connected(app)
+        for _ in range(3):
+            connection.data_received(request())
+            await answered(connection)
+        await asyncio.sleep(0)  # the loop lets go of the last task
+        assert [each() for each in over] == [None, None, connection.cycle]
+        connection.connection_lost(None)
+        del connection
+        await asyncio.sleep(0)
+        assert over[2]() is None
+    finally:
+        gc.enable()
 
 
 async def test_head_and_body_of_a_reply_leave_together() -> None:
