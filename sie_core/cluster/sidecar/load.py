@@ -12,6 +12,9 @@ SATURATED_FROM, SATURATED_UNTIL = 0.9, 0.7
 """Shares of the cost that is taken at a time."""
 LEAST_S = 1.0
 """Of work with more waiting, from which on a rate is told."""
+TOGETHER_S = 0.02
+"""Answers that come closer may be of one batch, whose time is that of all of them. No rate is measured between them,
+and all count if there was more than could be run before the first."""
 SMOOTHING = 0.3
 """The weight of the last rate."""
 
@@ -37,6 +40,13 @@ class Load:
         self._clock = clock
         self._since = clock()
         self._busy_s = self._done = 0.0
+        """Seconds with more waiting than can be run, and the cost that was answered meanwhile and is not measured."""
+        self._answered_s = self._measured_s = 0.0
+        """Of the former, when the last of these answers came, and when a rate was measured."""
+        self._last_at = self._first_at = float("-inf")
+        """When the last answer came, and the first of those together with it."""
+        self._had_more = False
+        """Whether more was waiting then than could be run."""
         self._loading = 0
         self.of_model: Counter[str] = Counter()
         """The cost held of each model."""
@@ -56,9 +66,8 @@ class Load:
     def leave(self, head: WorkHead, *, answered: bool) -> None:
         """Count a slice no more, as it was answered or not."""
         self._count_time()
-        if answered and self._is_busy:
-            self._measure()
-            self._done += head.cost
+        if answered:
+            self._count_answer(head.cost)
         self._add(head, -1)
 
     def waits_for_load(self, head: WorkHead, *, waits: bool) -> None:
@@ -87,12 +96,23 @@ class Load:
             self._busy_s += now - self._since
         self._since = now
 
+    def _count_answer(self, cost: int) -> None:
+        now = self._since
+        if now - self._last_at >= TOGETHER_S or now - self._first_at >= LEAST_S:
+            self._measure()
+            self._first_at, self._had_more = now, self._is_busy
+        self._last_at = now
+        if self._had_more:
+            self._done += cost
+            self._answered_s = self._busy_s
+
     def _measure(self) -> None:
-        """Measure from one answer to another. A batch's answers come together: its time is that of all of them."""
-        if self._done and self._busy_s < LEAST_S:
+        """Measure up to the last answer."""
+        passed_s = self._answered_s - self._measured_s
+        if passed_s < LEAST_S:
             return
-        if self._done:
-            rate = self._done / self._busy_s
-            before = rate if self.cost_per_s is None else self.cost_per_s
-            self.cost_per_s = before + SMOOTHING * (rate - before)
-        self._busy_s = self._done = 0.0
+        rate = self._done / passed_s
+        before = rate if self.cost_per_s is None else self.cost_per_s
+        self.cost_per_s = before + SMOOTHING * (rate - before)
+        self._measured_s = self._answered_s
+        self._done = 0.0

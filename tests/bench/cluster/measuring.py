@@ -25,6 +25,8 @@ SLEEPING = f"{MODEL}:slow"
 CPU_OF = {"a request of 1 by 32 clients": (32, 1), "an item of 32 by 4 clients": (4, 32)}
 LIMIT_S = 300.0
 WARM_UP = 200
+EACH = 4
+"""Clients of a worker where each has the same load, however many there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class Plan:
 def measure(plan: Plan) -> dict[str, Any]:
     """Measure everything; times in milliseconds and microseconds."""
     found: dict[str, Any] = {"p50_ms": {"server": [], "cluster": [], "bare": []}, "cpu_us": {}, "sleeping_cpu_us": {}}
+    found["same_load_cpu_us"] = {}
     with tempfile.TemporaryDirectory(prefix="sie-bench-") as scratch:
         folder = Path(scratch)
         with standalone(folder / "serve") as server, cluster(folder / "one", 1) as (port, processes):
@@ -69,6 +72,8 @@ def measure(plan: Plan) -> dict[str, Any]:
             with cluster(folder / f"sleeping{workers}", workers, SLEEPING) as (port, processes):
                 used = _by_process(plan, port, processes, SLEEPING, 32, 32)
                 found["sleeping_cpu_us"][str(workers)] = used
+                used = _by_process(plan, port, processes, SLEEPING, EACH * workers, 32)
+                found["same_load_cpu_us"][str(workers)] = used
     return found
 
 
@@ -106,7 +111,7 @@ def _by_process(
     """Return microseconds of CPU an item, by process, the median of the repeats; and requests a second."""
     _ask(port, model, clients, items, 2 * clients)
     rounds: list[dict[str, float]] = []
-    requests = plan.requests if items == 1 else plan.requests // 4
+    requests = plan.requests if items == 1 else min(plan.requests // 4, 50 * clients)
     for _ in range(plan.repeats):
         before = _cpu(processes)
         asked = _ask(port, model, clients, items, requests)

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 LATENCY_HEAD = ("one client, one text", "p50 ms", "over the server ms")
-CPU_HEAD = ("CPU µs", "gateway", "sidecar", "worker", "broker", "requests/s")
+CPU_HEAD = ("CPU µs", "gateway", "sidecar", "worker", "broker", "together", "requests/s")
 PARTS_HEAD = ("process", "named", "parts of its CPU, 32 clients and one text a request")
 LARGE_HEAD = (
     *("by", "singles' p95 alone, ms", "beside", "ratio", "answers", "cut off", "MB/s of large ones"),
@@ -33,14 +33,20 @@ def latency(found: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
 def cpu(found: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
     """Write what each process uses."""
     for name, used in found.get("cpu_us", {}).items():
-        yield name, *(f"{used[each]:.0f}" for each in PROCESSES), f"{used['requests_s']:,.0f}"
-    for workers, used in found.get("sleeping_cpu_us", {}).items():
-        title = f"an item of 32 by 32 clients, {workers} sleeping workers"
-        yield title, *(f"{used[each]:.1f}" for each in PROCESSES), f"{used['requests_s']:,.0f}"
-    sleeping = list(found.get("sleeping_cpu_us", {}).values())
-    if len(sleeping) > 1:
-        spread = [max(each[name] for each in sleeping) / min(each[name] for each in sleeping) for name in PROCESSES]
-        yield "most over least of these", *(f"{each:.2f} ×" for each in spread), ""
+        yield name, *(f"{each:.0f}" for each in _parts_and_sum(used)), f"{used['requests_s']:,.0f}"
+    for key, clients in (("sleeping_cpu_us", "32 clients"), ("same_load_cpu_us", "4 clients a worker")):
+        sleeping = found.get(key, {})
+        for workers, used in sleeping.items():
+            title = f"an item of 32 by {clients}, {workers} sleeping workers"
+            yield title, *(f"{each:.1f}" for each in _parts_and_sum(used)), f"{used['requests_s']:,.0f}"
+        if len(sleeping) > 1:
+            columns = zip(*map(_parts_and_sum, sleeping.values()), strict=True)
+            yield "most over least of these", *(f"{max(each) / min(each):.2f} ×" for each in columns), ""
+
+
+def _parts_and_sum(used: Mapping[str, float]) -> list[float]:
+    each = [used[name] for name in PROCESSES]
+    return [*each, sum(each)]
 
 
 def parts(found: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:

@@ -66,6 +66,37 @@ def test_the_rate_of_a_batch_of_many_is_that_of_all_of_them_from_the_first_measu
     assert rates == pytest.approx([None] * 20 + [100.0] * 60)
 
 
+def test_a_small_batch_is_not_taken_for_what_the_large_one_after_it_was_worked_at() -> None:
+    """The first of 32 clients at once has a batch of its own, and the others the next one."""
+    clock = Clock()
+    load = Load(50, 1000, lambda: None, clock)
+    for _ in range(40):
+        load.take(HEAD)
+    rates = []
+    for batch, seconds in ((1, 0.1), (31, 3.1), (31, 3.1), (1, 0.1), (31, 3.1)):
+        clock.now += seconds
+        for _ in range(batch):
+            load.leave(HEAD, answered=True)
+            load.take(HEAD)
+            rates.append(load.cost_per_s)
+    assert rates == pytest.approx([None] * 32 + [100.0] * 63)
+
+
+def test_all_of_a_batch_counts_though_less_waits_once_it_is_answered() -> None:
+    clock = Clock()
+    load = Load(50, 1000, lambda: None, clock)
+    rates = []
+    for _ in range(5):
+        for _ in range(8):  # clients that ask again once they are answered
+            load.take(HEAD)
+        clock.now += 2.0
+        for _ in range(8):
+            load.leave(HEAD, answered=True)
+        rates.append(load.cost_per_s)
+        clock.now += 0.001
+    assert rates == pytest.approx([None, *[40.0] * 4])
+
+
 def test_work_that_waits_for_a_load_or_is_handed_back_is_no_part_of_the_rate() -> None:
     clock = Clock()
     load = Load(50, 1000, lambda: None, clock)
