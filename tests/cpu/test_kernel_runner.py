@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from sie_cpu import builds, kernels
+from sie_cpu import runner as kernel_runner
 from sie_cpu.builds import Build
 from sie_cpu.kernels import Kernels
 from sie_cpu.plugin import sie_runners
@@ -205,8 +206,8 @@ def test_a_lost_number_stays_lost(checkpoint: Callable[[str], Path], serve: Call
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_batch_that_is_preempted_between_layers_gets_the_same_numbers(
-    name: str, checkpoint: Callable[[str], Path], serve: Callable
+def test_a_batch_that_is_preempted_within_layers_gets_the_same_numbers(
+    name: str, checkpoint: Callable[[str], Path], serve: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runner, batch, meanwhile = serve(checkpoint(name)), batch_for(name), packed_batch((7, 2))
     expected, short = forward(runner, batch), forward(runner, meanwhile)
@@ -216,11 +217,32 @@ def test_a_batch_that_is_preempted_between_layers_gets_the_same_numbers(
         with preempted_by(None):
             nested.append(forward(runner, meanwhile))
 
-    with preempted_by(run_another):
-        states = forward(runner, batch)
-    assert torch.equal(states, expected)
-    assert all(torch.equal(each, short) for each in nested)
-    assert nested
+    times = []
+    for most in (kernel_runner.PRODUCTS_AT_ONCE, 0):
+        monkeypatch.setattr(kernel_runner, "PRODUCTS_AT_ONCE", most)
+        monkeypatch.setattr(kernel_runner, "LEAST_AT_ONCE", 10)
+        nested.clear()
+        with preempted_by(run_another):
+            states = forward(runner, batch)
+        assert torch.equal(states, expected)
+        assert all(torch.equal(each, short) for each in nested)
+        times.append(len(nested))
+    layers = times[0] + 1
+    sequences_apart = times[1] + 1
+    assert layers > 1
+    assert sequences_apart >= 4 * layers  # 20 tokens at once: the long ones alone, the short ones with their neighbours
+
+
+@pytest.mark.parametrize("name", ["bert", "modernbert"])
+def test_a_batch_that_is_preempted_within_layers_sees_the_same_tokens(
+    name: str, checkpoint: Callable[[str], Path], serve: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner, batch = serve(checkpoint(name), fills_up=True), filled_up(batch_for(name))
+    expected = forward(runner, batch)
+    monkeypatch.setattr(kernel_runner, "PRODUCTS_AT_ONCE", 0)
+    monkeypatch.setattr(kernel_runner, "LEAST_AT_ONCE", 1)
+    with preempted_by(lambda: None):
+        assert torch.equal(forward(runner, batch), expected)
 
 
 def test_many_callers_share_the_threads(checkpoint: Callable[[str], Path], serve: Callable) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from sie_pytorch.forward import Angles, EmbeddingTables, EncoderEntry, LowRank
 
-from sie_cpu.structures import Embeddings, Norm, Table
+from sie_cpu.structures import Embeddings, Norm, RotaryAngles, Table
 
 ENTERED_AT_ONCE = 1024
 """Tokens that PyTorch embeds together."""
+
+INTEGER = 8
+"""Bytes of an id, a type and a position."""
 
 NOTHING = (None, None, None, None)
 """In place of `Entered.tokens` where the states are there."""
@@ -30,6 +33,55 @@ class Entered:
     """Of each kind of layer, where positions are rotary."""
     kept: tuple[torch.Tensor | None, ...] = ()
     """What the addresses are of."""
+
+    def span(self, offsets: torch.Tensor, keys: torch.Tensor | None, first: int = 0, last: int | None = None) -> Span:
+        """Describe the sequences from `first` to `last`, exclusive, for the kernels.
+
+        Args:
+            offsets: Where each sequence of the batch begins and the last one ends, int64 `[sequences + 1]`.
+            keys: How many of its tokens are seen, int64 `[sequences]`; None for all.
+            first: The first sequence.
+            last: The one after the last; None for all that follow.
+        """
+        last = len(offsets) - 1 if last is None else last
+        start = int(offsets[first])
+        embeddings, *numbers = self.tokens
+        angles = [
+            RotaryAngles(cosine[start:].data_ptr(), sine[start:].data_ptr(), cosine.shape[1])
+            for cosine, sine in self.angles
+        ]
+        return Span(
+            self.states[start:].data_ptr(),
+            offsets[first : last + 1] - start if start else offsets[first : last + 1],
+            None if keys is None else keys[first:last],
+            (embeddings, *(None if each is None else each + INTEGER * start for each in numbers)),
+            (RotaryAngles * len(angles))(*angles) if angles else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Whole sequences of a batch, as the kernels take them; the batch keeps what the addresses are of."""
+
+    states: int
+    """The address of the first token's."""
+    offsets: torch.Tensor
+    """int64 `[sequences + 1]`, from 0 on."""
+    keys: torch.Tensor | None
+    """int64 `[sequences]`: how many tokens of each are seen; None for all."""
+    tokens: tuple[int | None, ...]
+    """As those of `Entered`."""
+    angles: ctypes.Array[RotaryAngles] | None
+    """Of each kind of layer, where positions are rotary."""
+
+
+def spans(bounds: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
+    """Cut a batch between sequences: into the first and the last one, exclusive, of about `most` tokens each."""
+    first = 0
+    for last in range(1, len(bounds)):
+        if last + 1 == len(bounds) or bounds[last + 1] - bounds[first] > most:
+            yield first, last
+            first = last
 
 
 class Entry:

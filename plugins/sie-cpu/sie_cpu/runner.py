@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from ctypes import pointer
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -28,15 +29,19 @@ from sie_pytorch.forward import (
 )
 
 from sie_core.contracts import preemption_point
-from sie_cpu.entry import NOTHING, Entry
+from sie_cpu.entry import NOTHING, Entry, Span, spans
 from sie_cpu.kernels import ACTIVATIONS, STAGES, kernels_for
 from sie_cpu.packing import Packer, round_up
-from sie_cpu.structures import DistanceColumns, Encoder, Layer, LayerLowRank, Norm, RotaryAngles
+from sie_cpu.structures import DistanceColumns, Encoder, Layer, LayerLowRank, Norm
 
 T = TypeVar("T")
 
 COMPUTES = frozenset(Feature)
 """All that the table can say."""
+PRODUCTS_AT_ONCE = 1 << 30
+"""Multiplications with weights, about, between two points of a run where others may preempt it: a few milliseconds."""
+LEAST_AT_ONCE = 96
+"""Tokens of a thread between two such points: fewer would not pay for reading the weights."""
 WORKSPACE_KEPT = 16 << 20
 """Bytes of working memory that stay between calls: those of all but very long texts."""
 
@@ -111,6 +116,8 @@ class KernelRunner:
         self.memory_bytes = weight_bytes(self._entry.embeddings) + sum(part.nbytes for part in packer.memory)
         self._low_ranks: WeakKeyDictionary[LowRank, _PackedLowRank] = WeakKeyDictionary()
         self._threads = context.threads
+        self._products = sum(rows * columns for rows, columns in stack.linear_shapes().values()) // len(layers)
+        """Of a token with the weights of a layer."""
         self._workspace = torch.empty(0, dtype=torch.uint8)
         self._stopwatch: ctypes.Array[ctypes.c_int64] | None = None
 
@@ -147,31 +154,37 @@ class KernelRunner:
         if key_lengths is not None and self._positions is not None:
             raise RunnerUnfitError("it does not run tokens of DeBERTa that nothing attends to")
         entered = self._enter(ids, positions, segment_ids, cu_seqlens, low_rank)
-        states, angles = entered.states, entered.angles
-        rotary = [RotaryAngles(cosine.data_ptr(), sine.data_ptr(), cosine.shape[1]) for cosine, sine in angles]
         offsets = cu_seqlens.to(torch.int64).contiguous()
         keys = None if key_lengths is None else key_lengths.to(torch.int64).contiguous()
         factors = None if low_rank is None else self._packed(low_rank)
         self._set_windows()
         point = preemption_point()
-        parts = [self._encoder] if point is None else self._apart
-        for number, part in enumerate(parts):
-            if number and point is not None:
+        if point is None:
+            self._run(self._encoder, 0, entered.span(offsets, keys), factors)
+            return entered.states
+        at_once = max(LEAST_AT_ONCE * self._threads, PRODUCTS_AT_ONCE // self._products)
+        apart = [entered.span(offsets, keys, *each) for each in spans(offsets.tolist(), at_once)]
+        for place, ((number, part), span) in enumerate(product(enumerate(self._apart), apart)):
+            if place:
                 point()
-            self._encode(
-                ctypes.addressof(part),
-                *(NOTHING if number else entered.tokens),
-                states.data_ptr(),
-                offsets.data_ptr(),
-                None if keys is None else keys.data_ptr(),
-                len(offsets) - 1,
-                (RotaryAngles * len(rotary))(*rotary) if rotary else None,
-                None if factors is None else ctypes.addressof(factors.layers[number]),
-                0 if factors is None else factors.widest,
-                self._threads,
-                self._stopwatch,
-            )
-        return states
+            self._run(part, number, span, factors)
+        return entered.states
+
+    def _run(self, part: Encoder, number: int, span: Span, factors: _PackedLowRank | None) -> None:
+        """Take sequences through the layers of `part`, of which `number` is the first."""
+        self._encode(
+            ctypes.addressof(part),
+            *(NOTHING if number else span.tokens),
+            span.states,
+            span.offsets.data_ptr(),
+            None if span.keys is None else span.keys.data_ptr(),
+            len(span.offsets) - 1,
+            span.angles,
+            None if factors is None else ctypes.addressof(factors.layers[number]),
+            0 if factors is None else factors.widest,
+            self._threads,
+            self._stopwatch,
+        )
 
     def _encode(self, *arguments: Any) -> None:
         """Call the kernels, with a larger workspace where they want one."""
