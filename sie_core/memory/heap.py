@@ -20,6 +20,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from sie_core.concurrency.blocks import BLOCKS
+
 log = logging.getLogger(__name__)
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of malloc.h
@@ -92,18 +94,22 @@ def settle_heap() -> None:
 
 
 async def keep_trimmed(busy: Callable[[], bool], look_s: float = LOOK_S) -> None:
-    """Trim the heap whenever the process has grown and `busy` says that nothing large is at work. Never returns."""
+    """Trim the heap whenever the process has grown and `busy` says that nothing large is at work. Never returns.
+
+    Blocks that nobody has used for a while are given back with it.
+    """
     least = _resident()
     while True:
         await asyncio.sleep(look_s)
+        BLOCKS.release()
         least = min(least, _resident())
-        if _library() is not None and not busy() and _resident() >= least + WORTH:
+        if _library() is not None and not busy() and _resident() >= least + BLOCKS.held_bytes + WORTH:
             try:
                 await asyncio.to_thread(trim_heap)
             except (RuntimeError, MemoryError):  # no memory for a thread just now
                 log.warning("the heap could not be trimmed; it is tried again in %g s", look_s, exc_info=True)
                 continue
-            least = _resident()
+            least = max(0, _resident() - BLOCKS.held_bytes)
 
 
 class _Ends:

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sie_sdk.wire import LARGE, pack, pack_with_arrays
 
+from sie_core.concurrency.blocks import BLOCKS
 from sie_core.contracts import ItemOutput, OutputDtype, SparseVector, Truncation
-from sie_core.postprocess.checks import non_finite
+from sie_core.postprocess.checks import all_finite, non_finite
 from sie_core.postprocess.extraction import truncation
 
 
@@ -37,7 +38,7 @@ def encode_item(
         fields["multivector"] = {"token_dims": dims, "num_tokens": tokens, "dtype": dtype.label, "values": values}
     fields |= truncation(truncated)
     if output.multivector is not None and output.multivector.nbytes >= LARGE:
-        return cast("bytes", pack_with_arrays(fields))  # a view is read as bytes are
+        return cast("bytes", pack_with_arrays(fields, BLOCKS.take))  # a view is read as bytes are
     return pack(fields)
 
 
@@ -57,6 +58,6 @@ def _cast(values: NDArray[Any], dtype: OutputDtype, name: str, item: int) -> NDA
 
 
 def _finite(values: NDArray[Any], dtype: OutputDtype, name: str, item: int) -> NDArray[Any]:
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
+    if values.dtype.kind == "f" and not all_finite(values):
         raise non_finite(name, f"items[{item}]", f"a value is beyond the range of {dtype.name}")
     return values

@@ -9,6 +9,7 @@ import pytest
 
 from sie_core.contracts import ItemOutput, SparseVector
 from sie_core.postprocess import require_form
+from sie_core.postprocess.checks import PART, all_finite
 
 DIMS: Any = {"dense": 4, "sparse": 10, "multivector": 3}
 
@@ -61,3 +62,13 @@ def test_what_they_do_not_say_is_named(output: ItemOutput, told: str) -> None:
 
 def test_dims_that_nobody_states_may_be_any() -> None:
     require_form(ItemOutput(dense=np.ones(5, np.float32)), {}, "items[0]")
+
+
+@pytest.mark.parametrize("shape", [(5,), (PART - 1,), (PART + 1,), (3 * PART + 7,), (PART // 8 + 3, 24), (2, 2 * PART)])
+def test_one_number_that_is_none_is_found_wherever_it_stands(shape):
+    values = np.ones(shape, np.float32)
+    assert all_finite(values)
+    for place in {0, values.size // 2, values.size - 1}:
+        values.flat[place] = np.nan
+        assert not all_finite(values)
+        values.flat[place] = 1.0

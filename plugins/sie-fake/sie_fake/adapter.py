@@ -15,6 +15,7 @@ from typing import Any
 from weakref import WeakSet
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sie_core.contracts import (
     Adapter,
@@ -43,6 +44,8 @@ RUN_OPTIONS = frozenset(option.name for option in OPTIONS if option.stage == "ru
 DEFAULT_LENGTH = 512
 DEFAULT_CHUNK = 1600
 """A tenth of a second at 16 kHz."""
+Computed = tuple[ItemOutput, NDArray[np.intp] | None]
+"""What a run makes of a row: its output, with the vector of each different word, and which of them is each word's."""
 
 
 class FakeAdapter(Adapter):
@@ -101,17 +104,19 @@ class FakeAdapter(Adapter):
         return True
 
     def finish(self, units: Sequence[Unit], raw: Any) -> Sequence[ItemOutput]:
-        """Scale dense vectors, leave out unsure entities."""
-        outputs: list[ItemOutput] = raw.result() if isinstance(raw, Future) else raw
-        for unit, output in zip(units, outputs, strict=True):
+        """Scale dense vectors, gather those of words, leave out unsure entities."""
+        computed: list[Computed] = raw.result() if isinstance(raw, Future) else raw
+        for unit, (output, places) in zip(units, computed, strict=True):
             options = unit.payload.task.options
             crash(unit.payload.text, options.get("finish_crash_text"), "finish")
             exhaust(unit.payload.text, options.get("finish_oom_text"), "finish")
             if output.dense is not None and "scale" in options:
                 output.dense, output.normalized = output.dense * np.float32(options["scale"]), False
+            if output.multivector is not None and places is not None:
+                output.multivector = vectors.gathered(output.multivector, places)
             if output.entities is not None:
                 reading.above_threshold(output, options.get("threshold", reading.THRESHOLD))
-        return outputs
+        return [output for output, _ in computed]
 
     def combine(self, units: Sequence[Unit], outputs: Sequence[ItemOutput]) -> ItemOutput:
         """Merge the windows of one text."""
@@ -171,34 +176,35 @@ class FakeAdapter(Adapter):
 
     def _compute(
         self, rows: Sequence[Row], cost: int, working: Held, pause: Callable[[float], None] = time.sleep
-    ) -> list[ItemOutput]:
+    ) -> list[Computed]:
         try:
             self._faults.linger(cost, rows[0].task.options, pause)
             return [self._output(row, rows[0].task.lora) for row in rows]
         finally:
             working.free()
 
-    def _output(self, row: Row, lora: Lora | None) -> ItemOutput:
+    def _output(self, row: Row, lora: Lora | None) -> Computed:
         """Compute a row; as with real weights, a run applies one LoRA adapter to all its rows."""
+        places = None
         if row.task.operation == "score":
             output = ItemOutput(score=reading.score(row.query, (*row.words, *row.media.words)))
         elif row.task.operation == "extract":
             output = reading.extract(row)
         else:
-            output = self._encoded(row, lora)
-        return poison(output, row.text, row.task.options.get("nan_text"))
+            output, places = self._encoded(row, lora)
+        return poison(output, row.text, row.task.options.get("nan_text")), places
 
-    def _encoded(self, row: Row, lora: Lora | None) -> ItemOutput:
+    def _encoded(self, row: Row, lora: Lora | None) -> Computed:
         salt = row.task.options.get("salt", "") + (lora.name if lora else "")
         words = [salt + word for word in (*row.words, *row.media.words)] or [salt]
-        output, dims = ItemOutput(normalized=True), self.facts.dims
+        output, dims, places = ItemOutput(normalized=True), self.facts.dims, None
         if "dense" in row.task.output_types:
             output.dense = vectors.dense(" ".join([salt + row.text, *row.media.words]), dims["dense"])
         if "sparse" in row.task.output_types:
             output.sparse = vectors.sparse(words, dims["sparse"])
         if "multivector" in row.task.output_types:
-            output.multivector = vectors.multivector(words, dims["multivector"])
-        return output
+            output.multivector, places = vectors.distinct(words, dims["multivector"])
+        return output, places
 
 
 def load(context: LoadContext) -> FakeAdapter:

@@ -6,7 +6,7 @@ It knows no route, no field and no error code: what a body means is for its call
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
@@ -106,16 +106,23 @@ def pack_in_parts(fields: Mapping[str, object], entries: int = 1024) -> bytes:
     return b"".join(parts)
 
 
-def pack_with_arrays(fields: Mapping[str, object]) -> memoryview:
+def pack_with_arrays(
+    fields: Mapping[str, object], room: Callable[[int], NDArray[np.uint8]] | None = None
+) -> memoryview:
     """Encode a map to the same bytes as `pack`, its arrays and bytes of a megabyte and more while other threads run.
 
     msgpack copies each of them twice, and holds the interpreter's lock meanwhile.
+
+    Args:
+        fields: The map.
+        room: Gives the memory of so many bytes that it is written to; None takes new memory.
 
     Raises:
         WireError: As `pack`.
     """
     pieces = list(_pieces(fields))
-    whole = np.empty(sum(map(len, pieces)), np.uint8)
+    size = sum(map(len, pieces))
+    whole = np.empty(size, np.uint8) if room is None else room(size)
     start = 0
     for piece in pieces:
         whole[start : start + len(piece)] = np.frombuffer(piece, np.uint8)  # gives the lock up

@@ -26,6 +26,10 @@ log = logging.getLogger(__name__)
 LAUNCHED_AHEAD = 2
 # The device's own thread prepares a text or finishes outputs of a model whose last ones took no longer.
 QUICK_S = 0.001
+# The outputs of one unit of a model whose last ones took no longer are finished before those that wait for a thread.
+BRIEF_S = 0.005
+# What took longer was not only held up by others that compute: it waits for something itself.
+WAITED_S = 0.05
 
 
 class DeviceWorker:
@@ -115,7 +119,7 @@ class DeviceWorker:
                 self._finish(run, raw)
             else:
                 run.at_work_since = None
-                self._finishing.submit(self._finish, run, raw)
+                self._finishing.submit(self._finish, run, raw, quick=self._is_brief(run, BRIEF_S))
         else:
             self._failed(run, failure, "its forward pass")
             failure = None  # it and this frame would hold each other, and the requests
@@ -145,11 +149,15 @@ class DeviceWorker:
     def _finishes_here(self, run: Run) -> bool:
         # While nothing waits for this thread, it finishes the outputs of one unit sooner than another thread wakes up,
         # and much sooner where all of those are at outputs of megabytes.
-        quick = len(run.units) == 1 and run.model.finish_s <= QUICK_S
+        quick = self._is_brief(run, QUICK_S)
         return quick and not self.device.asynchronous and (self._finishing.busy or not self.queue.queued()[0])
+
+    def _is_brief(self, run: Run, most_s: float) -> bool:
+        return len(run.units) == 1 and run.model.finish_s <= most_s
 
     def _finish(self, run: Run, raw: Any) -> None:
         since = run.at_work_since = self._clock()  # before, it waited for a thread, for long where many runs do
+        cpu_s = time.thread_time()
         outputs, failure = _attempt(self._outputs, run, raw)
         if failure is not None:
             self._failed(run, failure, "finishing its outputs")
@@ -160,7 +168,7 @@ class DeviceWorker:
         try:
             self._deliver(run, outputs)
         finally:
-            run.model.finish_s = self._clock() - since
+            run.model.finish_s = work_s(self._clock() - since, time.thread_time() - cpu_s)
             self._end(run)
 
     def _outputs(self, run: Run, raw: Any) -> Sequence[ItemOutput]:
@@ -216,6 +224,14 @@ class DeviceWorker:
         self.queue.close("the device is gone")
         log.critical("%s", why, exc_info=error)
         self._lost(None)
+
+
+def work_s(seconds: float, cpu_s: float) -> float:
+    """Return how long a call takes that took so many seconds, and so many of this thread's CPU.
+
+    On cores that others use too, what takes a tenth of a millisecond may be held up for many.
+    """
+    return seconds if seconds > WAITED_S else min(seconds, cpu_s)
 
 
 def _attempt(call: Callable[..., Any], *arguments: Any) -> tuple[Any, BaseException | None]:

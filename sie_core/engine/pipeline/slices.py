@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -14,7 +15,7 @@ from sie_core.concurrency.room import MIB, Room
 from sie_core.contracts import InferenceRequest, ItemOutput, Task, Unit
 from sie_core.engine.device.batch_run import Run
 from sie_core.engine.device.queue import DeviceQueue
-from sie_core.engine.device.worker import QUICK_S
+from sie_core.engine.device.worker import QUICK_S, work_s
 from sie_core.engine.models.loaded import LoadedModel
 from sie_core.engine.pipeline.assembly import Assembly, ItemParts
 from sie_core.engine.requests.errors import request_error
@@ -160,7 +161,7 @@ class SlicedFlight(Flight):
 
     def _prepare(self) -> bool:
         # Prepare a slice; return whether there may be another.
-        started = self._with.clock()
+        started, cpu_s = self._with.clock(), time.thread_time()
         if self._units is None:
             self.prepare_started = started
             if self._demand is None:
@@ -171,7 +172,7 @@ class SlicedFlight(Flight):
             self._first = False
             self.prepared = self._with.clock()
             if len(self.request.items) == 1:
-                self.model.prepare_s = self.prepared - started
+                self.model.prepare_s = work_s(self.prepared - started, time.thread_time() - cpu_s)
             # Of all items, as the first of them tell; they may be cut by the end of the slice.
             whole = cost * len(self.request.items) // (queued[-1].made.item + 1) if queued else 0
             self._admit(cost, whole, prepared=True)

@@ -53,7 +53,7 @@ def measure(plan: Plan) -> dict[str, Any]:
     found["same_load_cpu_us"] = {}
     with tempfile.TemporaryDirectory(prefix="sie-bench-") as scratch:
         folder = Path(scratch)
-        with standalone(folder / "serve") as server, cluster(folder / "one", 1) as (port, processes):
+        with standalone(folder / "serve") as (server, _), cluster(folder / "one", 1) as (port, processes):
             for each in (server, port):
                 _ask(each, MODEL, 1, 1, WARM_UP)
             for _ in range(plan.repeats):
@@ -113,14 +113,15 @@ def _by_process(
     rounds: list[dict[str, float]] = []
     requests = plan.requests if items == 1 else min(plan.requests // 4, 50 * clients)
     for _ in range(plan.repeats):
-        before = _cpu(processes)
+        before = cpu_s(processes)
         asked = _ask(port, model, clients, items, requests)
-        used = {name: 1e6 * (now - before[name]) / (requests * items) for name, now in _cpu(processes).items()}
+        used = {name: 1e6 * (now - before[name]) / (requests * items) for name, now in cpu_s(processes).items()}
         rounds.append({**used, "requests_s": asked.requests_s, "p50_ms": asked.p50_ms})
     return {name: median(each[name] for each in rounds) for name in rounds[0]}
 
 
-def _cpu(processes: Mapping[str, list[psutil.Process]]) -> dict[str, float]:
+def cpu_s(processes: Mapping[str, list[psutil.Process]]) -> dict[str, float]:
+    """Give the seconds of CPU that each process has used so far."""
     return {name: sum(map(_cpu_s, found)) for name, found in processes.items()}
 
 

@@ -21,10 +21,12 @@ VARIABLES = {"SIE_LOG_LEVEL": "WARNING", "SIE_HF_FALLBACK": "false", "SIE_RUNNER
 
 
 @contextmanager
-def standalone(folder: Path) -> Iterator[int]:
-    """Run `sie serve`; give its port."""
-    with _running(["serve", "--preload", MODEL], folder, "serve.log") as (port, _):
-        yield port
+def standalone(
+    folder: Path, preload: str = MODEL, variables: Mapping[str, str] | None = None
+) -> Iterator[tuple[int, psutil.Process]]:
+    """Run `sie serve`; give its port and its process."""
+    with _running(["serve", "--preload", preload], folder, "serve.log", variables) as found:
+        yield found
 
 
 @contextmanager

@@ -11,6 +11,7 @@ CPU_HEAD = ("CPU µs", "gateway", "sidecar", "worker", "broker", "together", "re
 PARTS_HEAD = ("process", "named", "parts of its CPU, 32 clients and one text a request")
 LARGE_HEAD = (
     *("by", "singles' p95 alone, ms", "beside", "ratio", "answers", "cut off", "MB/s of large ones"),
+    "CPU ms a MB",
     *("most MB more: gateway", "sidecar", "worker", "broker"),
 )
 PROCESSES = ("gateway", "sidecar", "worker", "broker")
@@ -61,5 +62,6 @@ def large(found: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
     for way, of in found.get("large", {}).items():
         alone, beside, peaks = of["alone_p95_ms"], of["beside_p95_ms"], of["peak_mb"]
         right, pace = "right" if of["right"] else "wrong", f"{of['large_mb_s']:.0f}"
-        memory = (f"{peaks[each]:.0f}" for each in PROCESSES)
-        yield way, f"{alone:.1f}", f"{beside:.1f}", f"{beside / alone:.2f}", right, of["cut_off"], pace, *memory
+        memory = (f"{peaks[each]:.0f}" if each in peaks else "" for each in PROCESSES)
+        cpu = ", ".join(f"{name} {used:.2f}" for name, used in of["cpu_ms_mb"].items() if name != "config")
+        yield way, f"{alone:.1f}", f"{beside:.1f}", f"{beside / alone:.2f}", right, of["cut_off"], pace, cpu, *memory

@@ -13,7 +13,7 @@ from sie_fake.record import RECORD
 
 from sie_core.batching.sharing import admission
 from sie_core.contracts import Device, InvalidInput, preemption_point
-from sie_core.engine.device.worker import DeviceWorker
+from sie_core.engine.device.worker import DeviceWorker, work_s
 from tests.engine.conftest import BOUND_S, bounded, queued, request, sample, until, vectors
 from tests.engine.device_time import OVERHEAD_S, PRICE_S, DeviceTime, Model
 
@@ -119,7 +119,7 @@ class Layers(Model):
 def layers():
     """Give a device's worker without a thread, in virtual time, and a model that knows how long its runs take."""
     device = DeviceTime()
-    at_once = SimpleNamespace(submit=lambda call, *arguments: call(*arguments), busy=False)
+    at_once = SimpleNamespace(submit=lambda call, *arguments, quick=False: call(*arguments), busy=False)
     settle = lambda run, outputs: [setattr(unit.request, "settled", True) for unit in run.units]  # noqa: E731
     worker = DeviceWorker(
         Device("cpu"), device.scheduler, at_once, settle, None, lambda lost: None, stall_s=1.0, clock=lambda: device.now
@@ -185,10 +185,29 @@ def test_finishing_the_outputs_of_a_run_that_preempts_another_is_not_preempted(l
 def test_short_outputs_wait_for_no_thread_that_is_at_large_ones(layers, busy, settled):
     device, worker, model = layers
     model.finish_s = 0.0
-    worker._finishing = SimpleNamespace(submit=lambda call, *arguments: None, busy=busy)
+    worker._finishing = SimpleNamespace(submit=lambda call, *arguments, quick: None, busy=busy)
     asked = [device.ask(model, [10], key=key) for key in ("first", "second")]
     worker.step()  # the second waits for the device
     assert [each.settled for each in asked] == settled
+
+
+@pytest.mark.parametrize(("finish_s", "quick"), [(0.003, True), (0.02, False)])
+def test_outputs_that_take_milliseconds_wait_for_a_thread_but_not_behind_large_ones(layers, finish_s, quick):
+    device, worker, model = layers
+    model.finish_s = finish_s
+    submitted = []
+    worker._finishing = SimpleNamespace(submit=lambda call, *arguments, quick: submitted.append(quick), busy=True)
+    device.ask(model, [10])
+    worker.step()
+    assert submitted == [quick]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "cpu_s", "counts"),
+    [(0.0004, 0.0003, 0.0003), (0.03, 0.0003, 0.0003), (0.2, 0.0003, 0.2), (0.02, 9, 0.02)],
+)
+def test_what_others_on_the_same_cores_held_up_is_as_quick_as_without_them(seconds, cpu_s, counts):
+    assert work_s(seconds, cpu_s) == counts
 
 
 def longest_wait_s(device, quiet, flooded, costs):

@@ -62,7 +62,7 @@ async def test_a_model_whose_last_text_took_long_is_prepared_by_other_threads(en
 @pytest.fixture
 def worker():
     """Give the worker of a device, not started, and a model."""
-    at_once = SimpleNamespace(submit=lambda call, *arguments: call(*arguments))
+    at_once = SimpleNamespace(submit=lambda call, *arguments, quick=False: call(*arguments))
     made = DeviceWorker(Device("cpu"), Scheduler(100), at_once, None, None, lambda lost: None, stall_s=0.05)
     limits = BatchLimits(max_cost=1, max_requests=1, max_run_s=None, max_wait_s=0.0)
     model = Queue("test/model", BatchFormer(limits))

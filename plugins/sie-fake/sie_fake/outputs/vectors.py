@@ -31,8 +31,21 @@ def sparse(words: Sequence[str], dims: int) -> SparseVector:
 
 def multivector(words: Sequence[str], dims: int) -> NDArray[np.float32]:
     """Make one unit vector a word; shape (words, dims)."""
-    of = {word: dense(word, dims) for word in set(words)}
-    return np.stack([of[word] for word in words]) if words else np.zeros((0, dims), dtype=np.float32)
+    return gathered(*distinct(words, dims))
+
+
+def distinct(words: Sequence[str], dims: int) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
+    """Make one unit vector a different word, shape (different words, dims), and say which is each word's."""
+    places = {word: place for place, word in enumerate(dict.fromkeys(words))}
+    rows = np.empty((len(places), dims), dtype=np.float32)
+    for word, place in places.items():
+        rows[place] = dense(word, dims)
+    return rows, np.fromiter((places[word] for word in words), np.intp, len(words))
+
+
+def gathered(rows: NDArray[np.float32], places: NDArray[np.intp]) -> NDArray[np.float32]:
+    """Put the rows of `distinct` where they belong; shape (words, dims)."""
+    return rows.take(places, axis=0)
 
 
 def merged_dense(vectors: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
