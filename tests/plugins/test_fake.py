@@ -278,7 +278,7 @@ def test_a_run_launched_with_priority_ends_while_the_usual_stream_of_the_acceler
         usual.result(timeout=0.05)
     go_on.set()
     assert holding.result(timeout=30)
-    assert np.array_equal(usual.result(timeout=30)[0].dense, first.result(timeout=30)[0].dense)
+    assert np.array_equal(usual.result(timeout=30)[0][0].dense, first.result(timeout=30)[0][0].dense)
 
 
 def test_the_record_tells_every_run_with_its_texts_in_order(tmp_path):

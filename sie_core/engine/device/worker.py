@@ -29,7 +29,7 @@ QUICK_S = 0.001
 # The outputs of one unit of a model whose last ones took no longer are finished before those that wait for a thread.
 BRIEF_S = 0.005
 # What took longer was not only held up by others that compute: it waits for something itself.
-WAITED_S = 0.05
+WAITED_S = 0.01
 
 
 class DeviceWorker:
