@@ -86,8 +86,8 @@ async def test_closing_answers_those_who_wait_for_their_tokens(engines):
 
 @pytest.mark.parametrize("late", ["adapter", "model"])
 async def test_a_request_whose_model_or_adapter_arrives_during_the_close_is_answered(engines, late, monkeypatch):
-    finishing, arriving = threading.Event(), engines.hold()
-    monkeypatch.setattr(FakeAdapter, "finish", lambda adapter, units, raw: finishing.wait(BOUND_S) and raw)
+    finishing, arriving, finish = threading.Event(), engines.hold(), FakeAdapter.finish
+    monkeypatch.setattr(FakeAdapter, "finish", lambda *call: finishing.wait(BOUND_S) and finish(*call))
     slow = engines.model("slow")
     options = {"lora_hold": str(arriving)} if late == "adapter" else {"load_hold": str(arriving)}
     base = engines.model("base", takes_lora=True, loras={"a": 4}, **options)
