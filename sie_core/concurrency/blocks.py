@@ -22,8 +22,14 @@ KEPT_BYTES: Final = 128 << 20
 """Of blocks that nobody uses."""
 KEPT_S: Final = 10.0
 """How long after it was last given out a block is kept that nobody uses."""
-UNUSED: Final = 3
-"""References to a block that nobody uses, while `Blocks` counts them: of the list, the loop and the count itself."""
+
+
+def _references(blocks: list[Block]) -> list[int]:
+    return [sys.getrefcount(block) for block in blocks]
+
+
+_UNUSED: Final = _references([np.empty(0, np.uint8)])[0]
+"""References that are counted of a block in a list that nobody uses: releases of Python differ in that."""
 
 
 class Blocks:
@@ -64,7 +70,7 @@ class Blocks:
 
     def _free(self) -> list[Block]:
         # Whoever uses a block has a view of it, which refers to it.
-        return [block for block in self._blocks if sys.getrefcount(block) == UNUSED]
+        return [block for block, count in zip(self._blocks, _references(self._blocks), strict=True) if count == _UNUSED]
 
     def _make_room(self, free: list[Block], size: int) -> None:
         """Forget blocks that nobody uses, the oldest first, as far as they are more than is kept beside a new one."""
