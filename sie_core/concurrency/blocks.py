@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from math import inf
 from typing import Final
 
 import numpy as np
@@ -49,41 +50,44 @@ class Blocks:
             return sum(map(len, self._blocks))
 
     def take(self, size: int) -> Block:
-        """Give memory of so many bytes as it is; it is used again once nobody has it, or a view of it."""
+        """Give memory of so many bytes as it is; it is used again once nobody has it, or a view of it.
+
+        Less than `STEP` is new each time, and not counted: the C library uses it again itself.
+        """
+        if size < STEP:
+            return np.empty(size, np.uint8)
         with self._lock:
-            free = self._free()
-            fitting = min((block for block in free if size <= len(block) <= 2 * size), key=len, default=None)
-            if fitting is None:
-                self._make_room(free, size)
-                fitting = np.empty(-(-size // STEP) * STEP, np.uint8)
-                self._blocks.append(fitting)
-            self._given[id(fitting)] = time.monotonic()
-            return fitting[:size]
+            return self._take(size)  # whose names would make others count a block as used
 
     def release(self, unused_s: float = KEPT_S) -> None:
-        """Keep no block that nobody uses and that was last given out so long ago."""
-        before = time.monotonic() - unused_s
+        """Keep no block that nobody uses and that was last given out so long ago, and of others what may be kept."""
         with self._lock:
-            for block in self._free():
-                if self._given[id(block)] <= before:
-                    self._forget(block)
+            self._forget(self._free(), self._kept_bytes, time.monotonic() - unused_s)
+
+    def _take(self, size: int) -> Block:
+        free = self._free()
+        fitting = min((block for block in free if size <= len(block) <= 2 * size), key=len, default=None)
+        if fitting is None:
+            self._forget(free, self._kept_bytes - size)
+            fitting = np.empty(-(-size // STEP) * STEP, np.uint8)
+            self._blocks.append(fitting)
+        self._given[id(fitting)] = time.monotonic()
+        return fitting[:size]
 
     def _free(self) -> list[Block]:
         # Whoever uses a block has a view of it, which refers to it.
         return [block for block, count in zip(self._blocks, _references(self._blocks), strict=True) if count == _UNUSED]
 
-    def _make_room(self, free: list[Block], size: int) -> None:
-        """Forget blocks that nobody uses, the oldest first, as far as they are more than is kept beside a new one."""
-        kept = size + sum(map(len, free))
+    def _forget(self, free: list[Block], kept_bytes: int, before: float = -inf) -> None:
+        """Forget blocks that nobody uses: those given out `before`, and the oldest of those beyond `kept_bytes`."""
+        left, forgotten = sum(map(len, free)), set()
         for block in sorted(free, key=lambda block: self._given[id(block)]):
-            if kept <= self._kept_bytes:
-                return
-            kept -= len(block)
-            self._forget(block)
-
-    def _forget(self, block: Block) -> None:
-        del self._given[id(block)]
-        self._blocks = [each for each in self._blocks if each is not block]
+            if left <= kept_bytes and self._given[id(block)] > before:
+                break
+            left -= len(block)
+            del self._given[id(block)]
+            forgotten.add(id(block))
+        self._blocks = [block for block in self._blocks if id(block) not in forgotten]
 
 
 BLOCKS: Final = Blocks()

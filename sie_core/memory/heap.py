@@ -59,7 +59,7 @@ def bound_heap(*, keeps_large: bool = False) -> None:
     """Set `BOUNDS`, except what the operator has set; call it before threads are started.
 
     Args:
-        keeps_large: Whether to set `KEEPING`, too.
+        keeps_large: Whether to set what `KEEPING` says, in place of `BOUNDS`.
     """
     library = _library()
     if library is None:
@@ -142,7 +142,11 @@ class _Ends:
                     return self._shrunk(library, block)
 
                 with ThreadPoolExecutor(2 * HEAPS) as threads:
-                    self._blocks = list(threads.map(take, range(2 * HEAPS)))
+                    try:
+                        self._blocks = list(threads.map(take, range(2 * HEAPS)))
+                    except RuntimeError:  # the system grants no more threads
+                        together.abort()
+                        log.warning("free memory at the ends of threads' heaps will not be returned", exc_info=True)
 
     def trim(self, library: Any) -> None:
         """Return what is free at the ends; nothing before `start`."""

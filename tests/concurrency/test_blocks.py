@@ -30,12 +30,29 @@ def test_a_slice_of_a_block_keeps_it_from_being_used_again():
 
 def test_a_block_is_as_large_as_was_asked_for_and_its_memory_at_most_twice_that():
     blocks = Blocks()
-    assert len(blocks.take(STEP + 1)) == STEP + 1
+    assert len(blocks.take(3 * STEP + 1)) == 3 * STEP + 1
     held = blocks.held_bytes
-    assert len(blocks.take(2 * STEP)) == 2 * STEP
+    assert len(blocks.take(4 * STEP)) == 4 * STEP
     assert blocks.held_bytes == held
-    assert len(blocks.take(STEP // 2)) == STEP // 2
+    assert len(blocks.take(STEP)) == STEP
     assert blocks.held_bytes == held + STEP
+
+
+def test_what_is_small_takes_no_block():
+    blocks = Blocks()
+    small = [blocks.take(1000) for _ in range(100)]
+    assert {len(each) for each in small} == {1000}
+    assert blocks.held_bytes == 0
+
+
+def test_what_was_used_at_once_is_not_all_kept():
+    blocks = Blocks(kept_bytes=8 * STEP)
+    used = [blocks.take(4 * STEP) for _ in range(5)]
+    blocks.release(60.0)
+    assert blocks.held_bytes == 20 * STEP
+    del used
+    blocks.release(60.0)
+    assert blocks.held_bytes == 8 * STEP
 
 
 def test_no_more_is_kept_unused_than_may_be():

@@ -5,6 +5,7 @@ import os
 import platform
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -149,6 +150,25 @@ def test_a_glibc_that_refuses_so_large_blocks_keeps_those_that_it_takes(monkeypa
 
 
 @pytest.mark.skipif(platform.libc_ver() < ("glibc", "2.35"), reason="glibc returns blocks of over 32 MB")
+def test_where_the_system_grants_no_threads_the_ends_of_their_heaps_stay(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    library, ends, started = heap._library(), heap._Ends(), []
+    start = threading.Thread.start
+
+    def grudging(thread: threading.Thread) -> None:
+        if len(started) == heap.HEAPS:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", grudging)
+    ends.start(library, 64 * 2**20)
+    assert len(started) == heap.HEAPS
+    assert "will not be returned" in caplog.text
+    ends.trim(library)  # as before
+
+
 def test_the_block_of_a_large_answer_is_there_for_the_next_one() -> None:
     first, second = output_of(FAULTS)
     assert first > 5000

@@ -40,13 +40,13 @@ class FakeProbe:
 
 
 class Stream:
-    """Runs batches in order; while those of the stream before it are at work, the time of its own stands still."""
+    """Runs batches in order; they pause while the stream of higher priority has any."""
 
-    def __init__(self, name: str, before: Stream | None = None) -> None:
+    def __init__(self, name: str, priority: Stream | None = None) -> None:
         self._thread = ThreadPoolExecutor(1, name)
-        self._before = before
+        self._priority = priority
         self._batches = 0
-        self._changed: threading.Condition = threading.Condition() if before is None else before._changed
+        self._changed: threading.Condition = threading.Condition() if priority is None else priority._changed
 
     def submit(self, call: Callable[..., Any], *arguments: Any) -> Future[Any]:
         """Launch a batch."""
@@ -59,7 +59,7 @@ class Stream:
         """Let a batch of this stream take so long."""
         with self._changed:
             while seconds > 0:
-                stands_still, began = self._before is not None and self._before._batches, time.monotonic()
+                stands_still, began = self._priority is not None and self._priority._batches, time.monotonic()
                 self._changed.wait(seconds)
                 if not stands_still:
                     seconds -= time.monotonic() - began
@@ -74,24 +74,24 @@ class Streams:
     """The two streams of the emulated accelerator."""
 
     def __init__(self) -> None:
-        self._first = Stream("fake-device-first")
-        self._usual = Stream("fake-device", before=self._first)
+        self._priority = Stream("fake-device-priority")
+        self._default = Stream("fake-device", priority=self._priority)
         self._launching = threading.local()
 
     @property
     def current(self) -> Stream:
         """The stream that takes what this thread launches."""
-        stream: Stream = getattr(self._launching, "stream", self._usual)
+        stream: Stream = getattr(self._launching, "stream", self._default)
         return stream
 
     @contextmanager
     def prioritised(self) -> Iterator[None]:
         """Have this thread launch on the stream of higher priority."""
-        self._launching.stream = self._first
+        self._launching.stream = self._priority
         try:
             yield
         finally:
-            self._launching.stream = self._usual
+            self._launching.stream = self._default
 
 
 @cache

@@ -14,7 +14,7 @@ LEAST_S = 1.0
 """Of work with more waiting, from which on a rate is told."""
 TOGETHER_S = 0.02
 """Answers that come closer may be of one batch, whose time is that of all of them. No rate is measured between them,
-and all count if there was more than could be run before the first."""
+and all count if there was more than could be run before the first. Others count while there is."""
 SMOOTHING = 0.3
 """The weight of the last rate."""
 
@@ -102,7 +102,7 @@ class Load:
             self._measure()
             self._first_at, self._had_more = now, self._is_busy
         self._last_at = now
-        if self._had_more:
+        if self._had_more or self._is_busy:
             self._done += cost
             self._answered_s = self._busy_s
 

@@ -26,9 +26,9 @@ class Device:
     asynchronous: bool = False
     """Whether `run` may return before the device is done, as on CUDA."""
     priority_stream: Callable[[], AbstractContextManager[object]] | None = field(default=None, compare=False)
-    """Of an asynchronous device: what a thread launches within this context goes before what the device has, and
-    nothing of that is waited for, as on a CUDA stream of higher priority. None where there is no such stream. What a
-    load or `load_lora` launched must be done when it returns."""
+    """For an asynchronous device, a context: what a thread launches in it runs ahead of work already launched and does
+    not wait for it, as on a CUDA stream of higher priority. None where there is no such stream. What a load or
+    `load_lora` launched must be done when it returns."""
 
     @property
     def gpu_type(self) -> str | None:

@@ -53,7 +53,8 @@ class DeviceWorker:
     ) -> None:
         self.device = device
         self.health = DeviceHealth(stall_s, clock)
-        ahead, beside = LAUNCHED_AHEAD if device.asynchronous else 1, device.priority_stream is not None
+        ahead = LAUNCHED_AHEAD if device.asynchronous else 1
+        beside = device.asynchronous and device.priority_stream is not None
         on_device = OnDevice(ahead, self.health.unfinished, beside)
         self.queue = DeviceQueue(scheduler, self.health, lost, clock, on_device)
         self._finishing = finishing
@@ -119,7 +120,9 @@ class DeviceWorker:
                 self._finish(run, raw)
             else:
                 run.at_work_since = None
-                self._finishing.submit(self._finish, run, raw, quick=self._is_brief(run, BRIEF_S))
+                # Where a thread waits for the device, no run goes before the one that the device ends first.
+                waits = self.device.asynchronous and run.within is None
+                self._finishing.submit(self._finish, run, raw, quick=not waits and self._is_brief(run, BRIEF_S))
         else:
             self._failed(run, failure, "its forward pass")
             failure = None  # it and this frame would hold each other, and the requests

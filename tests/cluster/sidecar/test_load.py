@@ -97,6 +97,22 @@ def test_all_of_a_batch_counts_though_less_waits_once_it_is_answered() -> None:
     assert rates == pytest.approx([None, *[40.0] * 4])
 
 
+def test_answers_in_quick_succession_count_from_when_more_waits_than_can_be_run() -> None:
+    clock = Clock()
+    load = Load(50, 10_000, lambda: None, clock)
+    load.take(HEAD)
+    load.leave(HEAD, answered=True)  # nothing else waits yet
+    for _ in range(500):
+        load.take(HEAD)
+    rates = []
+    for _ in range(400):
+        clock.now += 0.01
+        load.leave(HEAD, answered=True)
+        rates.append(load.cost_per_s)
+    assert rates[-1] is not None
+    assert [rate for rate in rates if rate is not None] == pytest.approx([1000.0] * 201)
+
+
 def test_work_that_waits_for_a_load_or_is_handed_back_is_no_part_of_the_rate() -> None:
     clock = Clock()
     load = Load(50, 1000, lambda: None, clock)

@@ -202,6 +202,16 @@ def test_outputs_that_take_milliseconds_wait_for_a_thread_but_not_behind_large_o
     assert submitted == [quick]
 
 
+def test_runs_of_an_accelerator_are_awaited_in_their_order_however_brief_their_outputs_are(layers):
+    device, worker, model = layers
+    worker.device, model.finish_s = Device("cuda", asynchronous=True), 0.003
+    submitted = []
+    worker._finishing = SimpleNamespace(submit=lambda call, *arguments, quick: submitted.append(quick), busy=True)
+    device.ask(model, [10])
+    worker.step()
+    assert submitted == [False]
+
+
 @pytest.mark.parametrize(
     ("seconds", "cpu_s", "counts"),
     [(0.0004, 0.0003, 0.0003), (0.009, 0.0003, 0.0003), (0.2, 0.0003, 0.2), (0.005, 9, 0.005)],
