@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sie_sdk.wire import pack, pack_in_parts
+from sie_sdk.wire import Made, pack, pack_in_parts
 
 from sie_core.contracts import (
     Box,
@@ -26,10 +26,10 @@ def encode_extraction(output: ItemOutput, item_id: str | None = None, truncated:
     """Pack the extraction of one item as one msgpack map with every kind of output, also empty ones."""
     fields: dict[str, Any] = {
         "id": item_id,
-        "entities": [_entity(each) for each in output.entities or ()],
-        "relations": [_relation(each) for each in output.relations or ()],
-        "classifications": [_classification(each) for each in output.classifications or ()],
-        "objects": [_object(each) for each in output.objects or ()],
+        "entities": Made(output.entities or (), _entity),
+        "relations": Made(output.relations or (), _relation),
+        "classifications": Made(output.classifications or (), _classification),
+        "objects": Made(output.objects or (), _object),
         "data": output.data or {},
     }
     return pack_in_parts(fields | truncation(truncated))

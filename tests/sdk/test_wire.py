@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import subprocess
 import sys
+from weakref import WeakSet
 
 import msgpack
 import numpy as np
@@ -254,6 +255,25 @@ def test_a_reader_may_bound_how_many_values_a_message_holds(value):
 )
 def test_a_map_packed_in_parts_is_the_same_bytes(fields, entries):
     assert wire.pack_in_parts(fields, entries) == wire.pack(fields)
+
+
+@pytest.mark.parametrize("entries", [3, 100])
+def test_entries_that_are_made_as_they_are_packed_are_never_all_there(entries):
+    alive: WeakSet[Entry] = WeakSet()
+    most = []
+
+    class Entry(dict):
+        __hash__ = object.__hash__
+
+    def make(number):
+        entry = Entry(n=number)
+        alive.add(entry)
+        most.append(len(alive))
+        return entry
+
+    packed = wire.pack_in_parts({"a": wire.Made(range(40), make), "b": wire.Made((), make), "c": [1]}, entries)
+    assert packed == wire.pack({"a": [{"n": number} for number in range(40)], "b": [], "c": [1]})
+    assert max(most) <= 2 * entries
 
 
 def test_what_cannot_be_packed_is_refused_in_parts_too():

@@ -82,21 +82,41 @@ def pack_each(values: Iterable[object]) -> list[bytes]:
         raise WireError(f"a value cannot be packed: {error}") from error
 
 
+class Made:
+    """A list whose entries are made of others as they are packed, so that long ones are never all there.
+
+    Args:
+        of: What they are made of.
+        make: Makes one.
+    """
+
+    __slots__ = ("_make", "_of")
+
+    def __init__(self, of: Sequence[Any], make: Callable[[Any], object]) -> None:
+        self._of, self._make = of, make
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def __getitem__(self, part: slice) -> list[object]:
+        return [self._make(each) for each in self._of[part]]
+
+
 def pack_in_parts(fields: Mapping[str, object], entries: int = 1024) -> bytes:
-    """Encode a map to the same bytes as `pack`, its longest lists `entries` at a time.
+    """Encode a map to the same bytes as `pack`, its longest lists `entries` at a time; they may be `Made`.
 
     msgpack holds the interpreter's lock for a whole call; between two parts other threads may run.
 
     Raises:
         WireError: As `pack`.
     """
-    if not any(isinstance(value, list) and len(value) > entries for value in fields.values()):
-        return pack(fields)
+    if not any(isinstance(value, list | Made) and len(value) > entries for value in fields.values()):
+        return pack({key: value[:] if isinstance(value, Made) else value for key, value in fields.items()})
     packer = msgpack.Packer()
     parts: list[bytes] = [packer.pack_map_header(len(fields))]
     for key, value in fields.items():
         parts.append(pack(key))
-        if not isinstance(value, list):
+        if not isinstance(value, list | Made):
             parts.append(pack(value))
             continue
         parts.append(packer.pack_array_header(len(value)))
