@@ -213,12 +213,16 @@ async def _probe(server: Server, over: asyncio.Event, red: list[str]) -> None:
         await asyncio.sleep(PROBE_S)
 
 
-def settled(server: Server, rest: int, limit_s: float = 60.0) -> int:
-    """Wait until no more than `SPARE_BYTES` beyond `rest` are resident, but not longer; return what is beyond."""
+def settled(server: Server, rest: int, limit_s: float = 60.0, still_s: float = 0.0) -> int:
+    """Wait until no more than `SPARE_BYTES` beyond `rest` are resident, and it got no less for so long; return them."""
     until = time.monotonic() + limit_s
-    while (beyond := server.footprint.rss_bytes() - rest) > SPARE_BYTES and time.monotonic() < until:
+    least, since = server.footprint.rss_bytes() - rest, time.monotonic()
+    while (least > SPARE_BYTES or time.monotonic() < since + still_s) and time.monotonic() < until:
         time.sleep(0.2)
-    return beyond
+        beyond = server.footprint.rss_bytes() - rest
+        if beyond < least:
+            least, since = beyond, time.monotonic()
+    return least
 
 
 def _reset_peak(server: Server) -> int:

@@ -15,7 +15,7 @@ from tests.bench.fairness.siege import SPARE_BYTES, attacked, besiege, settled, 
 from tests.bench.fairness.table import row, rows
 
 ALL = range(len(ATTACKS))
-ALONE_S = 10.0
+ALONE_S, STILL_S = 10.0, 10.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         alone = asyncio.run(short(server, ALONE_S))
         rest = server.footprint.rss_bytes()
         outcome = asyncio.run(besiege(server, ALL, given.minutes * 60, given.share, alone))
-        beyond = settled(server, rest)
+        beyond = settled(server, rest, still_s=STILL_S)
     outcome.name = f"all at once, {given.minutes:g} minutes, {outcome.beside.answered} short requests answered"
     for cells in rows([row(outcome)]):
         print(*cells, sep=" | ")
