@@ -19,6 +19,7 @@ from sie_core.engine.device.on_device import OnDevice
 from sie_core.engine.device.queue import DeviceQueue
 from sie_core.engine.models.loaded import LoadedModel
 from sie_core.engine.requests.errors import OUT_OF_MEMORY, request_error
+from sie_core.memory.heap import trim_heap
 
 log = logging.getLogger(__name__)
 
@@ -210,7 +211,9 @@ class DeviceWorker:
 
     def _fail_request(self, run: Run, error: BaseException, stage: str) -> None:
         (flight,) = run.flights()
-        if not isinstance(error, (InferenceError, *OUT_OF_MEMORY)):
+        if isinstance(error, OUT_OF_MEMORY):
+            trim_heap()  # the heap keeps what the run had taken, and the next request may need it elsewhere
+        elif not isinstance(error, InferenceError):
             self.health.model_ran(run.model, failed=True)
         flight.fail(request_error(error, stage, flight.request.request_id, run.model.id))
         self.queue.cancel(flight)

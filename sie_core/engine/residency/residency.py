@@ -205,6 +205,8 @@ class Residency:
         if self._clock() - self._collected_at >= self._timeouts.collect_again_s:
             self._collected_at = self._clock()
             await self.memory.collect()
+        else:
+            await self.memory.free_caches()
         if spare:
             return False
         memory, residents = await self._measure(), self._residents()

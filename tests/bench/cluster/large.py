@@ -69,7 +69,11 @@ def measure(quick: bool) -> dict[str, Any]:
         (configs / "large.yaml").write_text(CONFIG.format(dims=dims))
         alone = {"SIE_MODELS_DIR": str(configs)}
         with standalone(Path(scratch) / ALONE, PRELOADED, alone) as (port, server):
-            found[ALONE] = {**_beside_singles(port, {"worker": [server]}, dims, picture), "cut_off": 0}
+            found[ALONE] = {
+                **_beside_singles(port, {"worker": [server]}, dims, picture),
+                "cut_off": 0,
+                "left_in_store": 0,
+            }
         for way in ("frames", "store"):
             folder = Path(scratch) / way
             store = {"SIE_PAYLOAD_STORE_URL": str(folder / "payloads")} if way == "store" else {}
