@@ -7,6 +7,7 @@ from sie_fake.memory import MEMORY
 from sie_fake.record import RECORD
 
 from sie_core.contracts import InferenceError
+from sie_core.engine.device import worker as device_worker
 from sie_core.engine.timeouts import Timeouts
 from sie_core.memory.meter import DeviceMemoryMeter
 from tests.engine.conftest import bounded, queued, request, sample, told, until
@@ -145,3 +146,20 @@ async def test_caches_are_freed_once_for_many_failures_in_a_row(engines, monkeyp
         with pytest.raises(InferenceError):
             await bounded(engine.infer(request(model, "[oom]")))
     assert len(freed) == 1
+
+
+async def test_the_heap_is_trimmed_at_each_failure_and_after_what_is_refused(engines, monkeypatch):
+    events = []
+    free, refuse = DeviceMemoryMeter.free_caches, device_worker.DeviceWorker._fail_request
+    monkeypatch.setattr(DeviceMemoryMeter, "free_caches", lambda gauge: (events.append("free"), free(gauge)))
+    monkeypatch.setattr(device_worker, "trim_heap", lambda: events.append("trim"))
+    monkeypatch.setattr(
+        device_worker.DeviceWorker, "_fail_request", lambda *told: (events.append("refuse"), refuse(*told))
+    )
+    model = engines.model("model", runtime={"oom_text": "[oom]"})
+    engine = await engines.start(load=[model], timeouts=Timeouts(collect_again_s=1000.0))
+    events.clear()
+    for _ in range(3):
+        with pytest.raises(InferenceError, match="out of memory"):
+            await bounded(engine.infer(request(model, "[oom]")))
+    assert events == ["free", "refuse", "trim"] * 3
