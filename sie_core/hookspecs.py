@@ -75,7 +75,11 @@ def sie_memory_managers() -> Mapping[str, MemoryManagerFactory]:  # type: ignore
 
 @hookspec
 def sie_device_probes() -> Sequence[DeviceProbe]:  # type: ignore[empty-body]
-    """Register device probes, one a device kind. The probe may import its library when it is asked, not before."""
+    """Register device probes, one a device kind. The probe may import its library when it is asked, not before.
+
+    A device with a stream of higher priority tells it as `Device.priority_stream`: with `SIE_PRIORITY_STREAM` short
+    requests run on it beside a long batch of another model.
+    """
 
 
 @hookspec

@@ -62,7 +62,7 @@ def build_engine(
     """
     faulty_probe = partial(plugins.faulty, "sie_device_probes")
     device = choose_device(settings.device, plugins.device_probes, faulty_probe)
-    if not settings.priority_stream:
+    if not (settings.priority_stream and device.asynchronous):
         device = replace(device, priority_stream=None)
     require_attention_backend(settings.attention_backend, plugins.runners, device)
     require_runner(settings.runner, plugins.runners)

@@ -54,8 +54,7 @@ class DeviceWorker:
     ) -> None:
         self.device = device
         self.health = DeviceHealth(stall_s, clock)
-        ahead = LAUNCHED_AHEAD if device.asynchronous else 1
-        beside = device.asynchronous and device.priority_stream is not None
+        ahead, beside = LAUNCHED_AHEAD if device.asynchronous else 1, device.priority_stream is not None
         on_device = OnDevice(ahead, self.health.unfinished, beside)
         self.queue = DeviceQueue(scheduler, self.health, lost, clock, on_device)
         self._finishing = finishing
@@ -134,8 +133,8 @@ class DeviceWorker:
 
     def _surroundings(self, run: Run) -> AbstractContextManager[object]:
         if self.device.asynchronous:
-            first = self.device.priority_stream
-            return nullcontext() if run.within is None or first is None else first()
+            stream = self.device.priority_stream
+            return nullcontext() if run.within is None or stream is None else stream()
         # A batch that lacked memory runs with none beside it.
         preemptible = run.preemptible and not run.after_freeing
         return preempted_by(partial(self._preempt, run)) if preemptible else nullcontext()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 from random import Random
 
 import pytest
 from sie_fake.adapter import FakeAdapter
+from sie_fake.device import FakeProbe
 from sie_fake.memory import MEMORY
 from sie_fake.record import RECORD
 
@@ -56,6 +58,15 @@ async def long_and_short(engines, held, *, quiet="quiet", priority_stream=True, 
     running = asyncio.create_task(engine.infer(request(long, LARGE)))
     await until(begun.is_set)
     return engine, running, asyncio.create_task(engine.infer(request(quiet, "short")))
+
+
+async def test_a_device_that_runs_each_batch_to_its_end_is_given_no_other_beside_it(engines, monkeypatch):
+    probed = FakeProbe.devices
+    monkeypatch.setattr(
+        FakeProbe, "devices", lambda probe: [replace(each, asynchronous=False) for each in probed(probe)]
+    )
+    engine = await engines.start(device="fake", priority_stream=True)
+    assert engine.device.priority_stream is None
 
 
 async def test_a_short_request_of_another_model_is_answered_while_a_long_batch_runs(engines, held):
