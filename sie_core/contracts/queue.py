@@ -334,7 +334,8 @@ class LocalBroker:
     """A broker of one's own on this machine, for `sie cluster up`."""
 
     command: tuple[str, ...]
-    """The program's command line. It runs in the foreground and keeps its port over restarts."""
+    """The program's command line. It runs in the foreground and keeps its port over restarts, which nobody else gets
+    while it is down; so it must listen with SO_REUSEADDR, as servers do."""
     url: str
     logins: Mapping[str, Mapping[str, str]]
     """The settings of each user by its name, as `QueueTransportFactory.create` takes them."""

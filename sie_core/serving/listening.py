@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import socket
+import sys
+from collections.abc import Iterator
 
 
 class ListenError(Exception):
@@ -28,23 +31,49 @@ def listen(host: str, port: int, *, share: bool = False) -> socket.socket:
     """
     if share and not hasattr(socket, "SO_REUSEPORT"):
         raise ListenError(f"Cannot share {host}:{port}: this system has no SO_REUSEPORT. Run one process.")
+    return _open(host, port, share=share, backlog=BACKLOG)
+
+
+@contextlib.contextmanager
+def reserve(host: str, port: int) -> Iterator[tuple[str, int]]:
+    """Keep a TCP port during the block for programs that this process starts; port 0 takes a free one.
+
+    On Linux the port is bound and not listened on: `listen` takes it in another process, as often as that is started,
+    and the system chooses it for nobody else. On other systems it is only known to have been free.
+
+    Yields:
+        The URL a client on this machine uses, and the port.
+
+    Raises:
+        ListenError: As `listen`.
+    """
+    with _open(host, port) as holder:
+        reserved = url_of(holder), holder.getsockname()[1]
+        if sys.platform != "linux":
+            holder.close()
+        yield reserved
+
+
+def _open(host: str, port: int, *, share: bool = False, backlog: int | None = None) -> socket.socket:
+    """Bind a port, and listen on it where there is a backlog."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         # A name like localhost has both kinds of address, and more clients try the IPv4 one.
         family, kind, protocol, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened = socket.socket(family, kind, protocol)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             if share:
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            listener.bind(address)
-            listener.listen(BACKLOG)
+                opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            opened.bind(address)
+            if backlog is not None:
+                opened.listen(backlog)
         except OSError:
-            listener.close()
+            opened.close()
             raise
     except OSError as error:
         raise ListenError(f"Cannot listen on {host}:{port}: {_reason(error)}") from None
-    return listener
+    return opened
 
 
 def address_of(listener: socket.socket) -> str:

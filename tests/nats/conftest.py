@@ -10,12 +10,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from sie_nats.plugin import sie_queue_transports
 
 from sie_core.contracts import QueueTransport
+from sie_core.serving.listening import reserve
 
 START_S = 20.0
 
@@ -25,7 +27,9 @@ class Broker:
 
     def __init__(self, folder: Path, config: str = "") -> None:
         self.folder = folder
-        self.port = free_port()
+        # Kept while the broker is down, too, until nobody refers to it.
+        self._reserved = ExitStack()
+        _, self.port = self._reserved.enter_context(reserve("127.0.0.1", 0))
         self.config = folder / "nats.conf"
         self.config.write_text(config)
         self.process: subprocess.Popen[bytes] | None = None
@@ -67,13 +71,6 @@ class Broker:
             self.process.kill()
             self.process.wait(START_S)
             self.process = None
-
-
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port
 
 
 def transport(url: str, **settings: str) -> QueueTransport:

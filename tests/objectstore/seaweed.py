@@ -6,11 +6,10 @@ One user may do anything; nobody may use the bucket too, for a protocol that is 
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -18,6 +17,8 @@ import httpx
 import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
+
+from sie_core.serving.listening import reserve
 
 WEED = Path(sys.executable).with_name("weed")
 KEY, SECRET = "test-key", "test-secret"
@@ -28,12 +29,18 @@ START_S = 60.0
 @contextmanager
 def run_s3(folder: Path) -> Iterator[str]:
     """Run the gateway until the block ends; gives its URL once the bucket is there."""
+    with ExitStack() as held:
+        ports = [held.enter_context(reserve("127.0.0.1", 0))[1] for _ in range(8)]
+        yield held.enter_context(_run_s3(folder, ports))
+
+
+@contextmanager
+def _run_s3(folder: Path, ports: Sequence[int]) -> Iterator[str]:
+    master, master_grpc, volume, volume_grpc, filer, filer_grpc, s3, s3_grpc = ports
     config = folder / "s3.json"
     user = {"name": "t", "credentials": [{"accessKey": KEY, "secretKey": SECRET}], "actions": ["Admin"]}
     nobody = {"name": "anonymous", "actions": [f"{may}:{BUCKET}" for may in ("Read", "Write", "List")]}
     config.write_text(json.dumps({"identities": [user, nobody]}))
-    ports = _free_ports(8)
-    master, master_grpc, volume, volume_grpc, filer, filer_grpc, s3, s3_grpc = ports
     serve = ["server", "-master=false", f"-master.peers=127.0.0.1:{master}.{master_grpc}", f"-dir={folder}", "-s3"]
     serve += [f"-s3.config={config}", "-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.autoCreateBucket"]
     serve += [f"-volume.port={volume}", f"-volume.port.grpc={volume_grpc}", "-volume.max=4"]
@@ -101,9 +108,3 @@ def _makes_bucket(url: str) -> bool:
     except BaseError:
         return False
     return True
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in sockets]

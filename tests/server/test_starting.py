@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from sie_core.cli import main
-from sie_core.serving.listening import ListenError, address_of, listen, url_of
+from sie_core.serving.listening import ListenError, address_of, listen, reserve, url_of
 from tests.conftest import MINILM, run_server
 
 
@@ -40,6 +40,27 @@ profiles:
     server.wait_until_ready()
     assert server.wait_for_log(r"SIE serves on (\S+)").group(1) == server.url
     assert httpx.get(f"{server.url}/v1/models/test/slow").json()["state"] == "loaded"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems keep no port that is not listened on")
+def test_a_port_that_is_reserved_is_there_for_who_is_told_and_for_nobody_else() -> None:
+    with reserve("127.0.0.1", 0) as (url, port):
+        for _ in range(2):  # a program that is started again
+            with listen("127.0.0.1", port) as listener:
+                assert url_of(listener) == url
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port))
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+
+
+def test_a_port_that_is_listened_on_cannot_be_reserved() -> None:
+    with (
+        listen("127.0.0.1", 0) as taken,
+        pytest.raises(ListenError, match="another process has that port"),
+        reserve("127.0.0.1", taken.getsockname()[1]),
+    ):
+        pass
 
 
 def test_a_taken_port_is_told_with_the_way_out(process_state: None) -> None:

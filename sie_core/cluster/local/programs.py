@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
@@ -20,6 +21,7 @@ from sie_core.cluster.queue.access import CONFIG, accesses, queues, user_name
 from sie_core.cluster.queue.broker import declare_queues, transport_maker
 from sie_core.contracts import Access, LocalBroker, PluginError
 from sie_core.plugins import PluginSet
+from sie_core.serving.listening import reserve
 from sie_core.settings import Settings, queue_variables, variable, with_broker
 
 BEAT_MS, POLL_MS = "1000", "5000"
@@ -71,11 +73,12 @@ def describe_programs(
         plugins: One of them must have a broker for this machine.
         folder: Where logs, sockets, the broker's files and what the config service is told go.
         workers: How many of each bundle; 0: none, and for one of each a file of variables to start it with.
-        files: Closes the logs, and removes a folder that is made for sockets.
+        files: Closes the logs, removes a folder that is made for sockets, and keeps the broker's port until then.
         bundles: Those that have workers.
         config_port: That of the config service.
 
     Raises:
+        ListenError: The broker's port is taken.
         PluginError: No broker can be run here.
     """
     bundle_of = {
@@ -84,6 +87,8 @@ def describe_programs(
     }
     users = accesses(settings.pool, workers=dict.fromkeys(bundle_of, settings.pool))
     broker = _broker(plugins, folder, users)
+    if (at := urlsplit(broker.url)).port is not None:
+        files.enter_context(reserve(at.hostname or "localhost", at.port))
     sockets = folder
     if any(len(bytes(_socket(folder, name))) > MOST_SOCKET_PATH for name in bundle_of):
         sockets = Path(files.enter_context(tempfile.TemporaryDirectory(prefix="sie-", ignore_cleanup_errors=True)))

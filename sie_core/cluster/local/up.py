@@ -23,7 +23,7 @@ from sie_core.cluster.local.programs import CONFIG_HOST, Programs, describe_prog
 from sie_core.cluster.local.table import Table
 from sie_core.contracts import PluginError
 from sie_core.plugins import PluginSet
-from sie_core.serving.listening import listen, url_of
+from sie_core.serving.listening import reserve
 from sie_core.settings import Settings, SettingsError
 
 START_S = 120.0
@@ -77,11 +77,12 @@ def run_cluster(
         lock.acquire(timeout=0)
     except Timeout:
         raise PluginError(f"Another cluster runs in {folder}; name another folder with --folder.") from None
-    with lock, contextlib.ExitStack() as files:
-        with listen(settings.http_host, settings.http_port) as free:
-            url, port = url_of(free), free.getsockname()[1]
-        with listen(CONFIG_HOST, config_port) as free:
-            config_url, config_port = url_of(free), free.getsockname()[1]
+    with (
+        lock,
+        contextlib.ExitStack() as files,
+        reserve(settings.http_host, settings.http_port) as (url, port),
+        reserve(CONFIG_HOST, config_port) as (config_url, config_port),
+    ):
         settings = settings.model_copy(update={"http_port": port})
         whole = folder.resolve()
         chosen = local_bundles(settings, plugins, whole, bundles)

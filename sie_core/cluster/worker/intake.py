@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -77,6 +78,7 @@ class Intake:
         self._idle = asyncio.Event()
         self._idle.set()
         self._open = True
+        self._server: asyncio.Server | None = None
 
     @property
     def in_flight(self) -> int:
@@ -91,6 +93,11 @@ class Intake:
     def stream(self) -> FrameStream:
         """Make the protocol of a connection."""
         return FrameStream(self._opened, self._frame, self._closed)
+
+    async def listen(self, entry: socket.socket) -> None:
+        """Let sidecars connect, until the event loop ends."""
+        # It is kept here because uvloop closes the socket of a server that nobody refers to.
+        self._server = await asyncio.get_running_loop().create_unix_server(self.stream, sock=entry)
 
     def tell(self) -> None:
         """Tell every sidecar the status and the vitals, where they have changed, and what is queued."""

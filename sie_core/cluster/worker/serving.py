@@ -141,12 +141,11 @@ async def _start(
     engine: Engine, intake: Intake, entry: socket.socket, configs: Configs | None, on_ready: OnReady
 ) -> None:
     """Start the engine and let sidecars connect; first of all, where one of them brings the configs."""
-    loop = asyncio.get_running_loop()
     if configs is None:
         await engine.start()
-        await loop.create_unix_server(intake.stream, sock=entry)
+        await intake.listen(entry)
     else:
-        await loop.create_unix_server(intake.stream, sock=entry)
+        await intake.listen(entry)
         await configs.there.wait()
         await engine.start()
         intake.tell()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -18,6 +19,7 @@ from sie_core.cluster.worker.answering import WorkerBackend
 from sie_core.cluster.worker.intake import Intake
 from sie_core.cluster.worker.orphans import AtWork, Orphans
 from sie_core.contracts import InferenceReply, InferenceRequest, Item, Timing, Usage
+from sie_core.serving.http_server import run_loop
 
 LARGE = bytes(range(1, 201)) * 80_000
 BOUND_S = 30.0
@@ -45,7 +47,7 @@ class Frame:
 async def test_a_drain_lasts_until_a_slow_sidecar_has_its_results(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
     intake = Intake(cast("WorkerBackend", Backend()), lambda: b"", lambda: (0.0, True))
-    server = await loop.create_unix_server(intake.stream, sock=listen_on(tmp_path / "ipc"))
+    await intake.listen(listen_on(tmp_path / "ipc"))
     came: list[Frame] = []
     sidecar = FrameStream(lambda _: None, lambda _, kind, __, frame: came.append(Frame(kind, frame)), lambda _: None)
     await loop.create_unix_connection(lambda: sidecar, str(tmp_path / "ipc"))
@@ -63,9 +65,26 @@ async def test_a_drain_lasts_until_a_slow_sidecar_has_its_results(tmp_path: Path
         for stream in list(intake._streams):
             stream.abort()  # as the end of the process does
         await sidecar.ended.wait()
-    server.close()
     _, (item,) = decode_result(next(frame.payload for frame in came if frame.kind is Kind.RESULT))
     assert item == LARGE
+
+
+def test_sidecars_connect_again_after_garbage_was_collected(tmp_path: Path) -> None:
+    """On the event loop that programs run on, which closes what nobody refers to."""
+
+    async def connect() -> None:
+        intake = Intake(cast("WorkerBackend", Backend()), lambda: b"", lambda: (0.0, True))
+        await intake.listen(listen_on(tmp_path / "ipc"))
+        gc.collect()
+        loop, told = asyncio.get_running_loop(), asyncio.Event()
+        for _ in range(2):
+            sidecar = FrameStream(lambda _: None, lambda *_: told.set(), lambda _: None)
+            async with asyncio.timeout(BOUND_S):
+                await loop.create_unix_connection(lambda sidecar=sidecar: sidecar, str(tmp_path / "ipc"))
+                await told.wait()
+            sidecar.abort()
+
+    run_loop(connect())
 
 
 async def test_a_slice_orphaned_twice_is_kept_once_and_its_bytes_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
