@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
-from typing import Any
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, NoReturn
+
+AGAIN_S = 1.0
+"""Before work that failed begins again."""
+
+log = logging.getLogger(__name__)
 
 
 class Tasks:
@@ -29,6 +35,25 @@ class Tasks:
         """Wait until those that there are have ended, no longer than `wait_s`; None waits without limit."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=wait_s)
+
+
+async def kept_up(what: str, work: Callable[[], Coroutine[Any, Any, object]], again_s: float = AGAIN_S) -> NoReturn:
+    """Do work that goes on beside requests until cancelled; where it fails or ends, log that and begin it again.
+
+    A task that nobody awaits ends unseen: requests are answered and probes are green while what it did is missing.
+
+    Args:
+        what: What the work does, for the log.
+        work: Begins it.
+        again_s: Seconds before it begins again.
+    """
+    while True:
+        try:
+            await work()
+            log.error("%s: this has ended; it begins again in %g s", what, again_s)
+        except Exception:
+            log.exception("%s: this has failed; it begins again in %g s", what, again_s)
+        await asyncio.sleep(again_s)
 
 
 async def within(wait: Awaitable[object], wait_s: float | None) -> bool:

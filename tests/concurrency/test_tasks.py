@@ -3,7 +3,9 @@
 import asyncio
 import gc
 
-from sie_core.concurrency.tasks import Tasks, within
+import pytest
+
+from sie_core.concurrency.tasks import Tasks, kept_up, within
 
 
 async def test_a_task_that_nobody_holds_lives_until_it_ends() -> None:
@@ -25,6 +27,30 @@ async def test_a_task_that_nobody_holds_lives_until_it_ends() -> None:
     tasks.cancel()
     await asyncio.sleep(0)
     assert ended
+
+
+async def test_work_that_fails_or_ends_begins_again_and_the_log_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    begun, goes_on = 0, asyncio.Event()
+
+    async def work() -> None:
+        nonlocal begun
+        begun += 1
+        if begun == 1:
+            raise RuntimeError("can't start new thread")
+        if begun == 3:
+            goes_on.set()
+            await asyncio.get_running_loop().create_future()
+
+    task = asyncio.create_task(kept_up("counting queues", work, 0))
+    async with asyncio.timeout(60):
+        await goes_on.wait()
+    assert "counting queues: this has failed" in caplog.text
+    assert "can't start new thread" in caplog.text
+    assert "counting queues: this has ended" in caplog.text
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert begun == 3
 
 
 async def test_a_wait_ends_with_what_it_waits_for_or_when_its_time_is_over() -> None:

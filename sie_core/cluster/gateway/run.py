@@ -32,6 +32,7 @@ from sie_core.cluster.gateway.routing import Router, own_registry
 from sie_core.cluster.gateway.sight.dialled import dialled_workers
 from sie_core.cluster.queue.broker import Make, transport_maker
 from sie_core.cluster.queue.payloads.store import open_payload_store
+from sie_core.concurrency.tasks import kept_up
 from sie_core.memory.heap import bound_heap, keep_trimmed
 from sie_core.plugins import PluginSet
 from sie_core.serving.draining import Drain
@@ -112,16 +113,19 @@ async def _serve(
     )
     server = HttpServer(app, partial(error_response, scope={"path": "/v1/"}), SOCKETS)
     Drain(gate, settings.drain_timeout_s, server.stop).install()
-    configs = _watch(settings, plugins, backend) if follower is None else follower.run()
-    trimming = keep_trimmed(lambda: dispatcher.arriving.bytes > 0)
-    beside = [configs, trimming, keeper.run(), count_queues(backend.admission, lambda: dispatcher.transport)]
+    beside = {
+        "model configs": _watch(settings, plugins, backend) if follower is None else follower.run,
+        "returning memory": lambda: keep_trimmed(lambda: dispatcher.arriving.bytes > 0),
+        "resource pools": keeper.run,
+        "counting queues": lambda: count_queues(backend.admission, lambda: dispatcher.transport),
+    }
     if store is not None:
-        beside.append(store.keep_clean())
+        beside["cleaning the payload store"] = store.keep_clean
     if dialled is not None:
-        beside.append(dialled.run())
+        beside["watching workers"] = dialled.run
     if follower is not None:
-        beside.append(backend.known_facts.run(lambda: dispatcher.transport))
-    tasks = [asyncio.create_task(each) for each in beside]
+        beside["facts of models"] = lambda: backend.known_facts.run(lambda: dispatcher.transport)
+    tasks = [asyncio.create_task(kept_up(what, work)) for what, work in beside.items()]
     log.info("listening on %s", address_of(listener))
     try:
         await server.serve_on(listener, partial(_start, dispatcher, workers, follower, listener, on_ready))
@@ -132,7 +136,7 @@ async def _serve(
         log.info("stopped")
 
 
-def _watch(settings: Settings, plugins: PluginSet, backend: QueueBackend) -> Coroutine[Any, Any, None]:
+def _watch(settings: Settings, plugins: PluginSet, backend: QueueBackend) -> Callable[[], Coroutine[Any, Any, None]]:
     """Have the backend serve the models of this process's own folders, and return what follows these."""
     folder = open_folder(settings, plugins)
     backend.follow(own_registry(build_catalog(settings, plugins, folder=folder), settings))
@@ -142,7 +146,7 @@ def _watch(settings: Settings, plugins: PluginSet, backend: QueueBackend) -> Cor
         lambda: backend.catalog,
         lambda catalog: backend.follow(own_registry(catalog, settings)),
         backend.note,
-    ).run()
+    ).run
 
 
 async def _start(

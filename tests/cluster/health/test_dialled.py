@@ -60,6 +60,19 @@ async def test_each_worker_is_shown_as_it_says_and_those_that_are_away_by_their_
             assert dialled.held_models() == []
 
 
+async def test_an_address_that_is_none_is_away_and_hides_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong = ("http://worker..b:8081", "http://worker-2:80810")
+    with run_server(tmp_path, args=["--preload", MODEL]) as server:
+        async with dialling(*wrong, server.url) as dialled:
+            await until(lambda: any(worker.healthy for worker in dialled.workers()))
+            await until(lambda: all(f"the worker at {url} is not seen" in caplog.text for url in wrong))
+            assert {worker.url: worker.healthy for worker in dialled.workers()} == {
+                server.url: True, **dict.fromkeys(wrong, False)
+            }  # fmt: skip
+
+
 async def test_a_worker_that_refuses_the_token_is_away(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with run_server(tmp_path, {"SIE_AUTH_MODE": "token", "SIE_AUTH_TOKEN": "sesame"}) as server:
         async with dialling(server.url, token="wrong") as dialled:

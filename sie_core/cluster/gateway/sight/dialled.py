@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 from sie_sdk.errors import SIEError
 
 from sie_core.api.ops.health import NO_GPU
@@ -81,20 +81,22 @@ class DialledWorkers:
         from sie_sdk import SIEAsyncClient  # a tenth of all that a gateway imports, and most dial nobody
 
         said = ""
-        async with SIEAsyncClient(url, api_key=self._token, read_timeout_s=SILENT_S) as client:
-            while True:
-                try:
-                    async with contextlib.aclosing(client.watch(mode="worker")) as states:
-                        async for state in states:
-                            self._told[url], said = _Told.model_validate(state), ""
-                    problem = "it has ended"
-                except (SIEError, ValidationError) as error:
-                    problem = str(error)
-                self._told[url] = None
-                if problem != said:
-                    log.warning("the worker at %s is not seen: %s", url, problem)
-                said = problem
-                await asyncio.sleep(AGAIN_S)
+        while True:
+            try:
+                async with (
+                    SIEAsyncClient(url, api_key=self._token, read_timeout_s=SILENT_S) as client,
+                    contextlib.aclosing(client.watch(mode="worker")) as states,
+                ):
+                    async for state in states:
+                        self._told[url], said = _Told.model_validate(state), ""
+                problem = "it has ended"
+            except (SIEError, ValueError) as error:  # of what it says, or of a URL that is none
+                problem = str(error)
+            self._told[url] = None
+            if problem != said:
+                log.warning("the worker at %s is not seen: %s", url, problem)
+            said = problem
+            await asyncio.sleep(AGAIN_S)
 
 
 def dialled_workers(settings: Settings) -> DialledWorkers | None:
@@ -174,12 +176,12 @@ def _worker(url: str, told: _Told | None) -> WorkerInfo:
 
 async def _addresses(url: str) -> list[str]:
     """Give a URL for each address of its name; itself where that cannot be looked up, so that it is seen."""
-    parts = urlsplit(url)
-    if parts.scheme != "http" or not parts.hostname:
-        return [url]
     try:
+        parts = urlsplit(url)
+        if parts.scheme != "http" or not parts.hostname:
+            return [url]
         found = await asyncio.get_running_loop().getaddrinfo(parts.hostname, parts.port or 80, type=socket.SOCK_STREAM)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # `a..b` and a port of 99999 are none that could be looked up
         log.warning("the name of the worker %s cannot be looked up: %s", url, error)
         return [url]
     # A worker with an address of each family is one worker.
