@@ -64,11 +64,8 @@ class _Feed:
         self._watchers += 1
         gone = asyncio.create_task(_until_gone(websocket))
         try:
-            while not gone.done():
-                await websocket.send_text(self._message())
+            while not gone.done() and await _is_sent(websocket, self._message()):
                 await asyncio.wait([gone], timeout=self._period_s)
-        except WebSocketDisconnect:
-            pass
         finally:
             self._watchers -= 1
             gone.cancel()
@@ -78,6 +75,15 @@ class _Feed:
         if now - self._made_at >= self._period_s / 2:
             self._text, self._made_at = orjson.dumps(self._describe(), default=list).decode(), now
         return self._text
+
+
+async def _is_sent(websocket: WebSocket, text: str) -> bool:
+    """Send a message; False where the client leaves just then: uvloop raises `RuntimeError` after its last bytes."""
+    try:
+        await websocket.send_text(text)
+    except (WebSocketDisconnect, RuntimeError):
+        return False
+    return True
 
 
 async def _until_gone(websocket: WebSocket) -> None:

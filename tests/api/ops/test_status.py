@@ -1,5 +1,7 @@
 """`/ws/status`: what whoever watches a server is sent."""
 
+import asyncio
+
 import pytest
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
@@ -35,6 +37,23 @@ def test_the_server_is_described_again_and_again(page, backend) -> None:
     (model,) = first["models"]
     assert (model["name"], model["state"], model["queue_depth"]) == ("org/model", "loaded", 0)
     assert model["config"].keys() == {"hf_id", "adapter", "inputs", "outputs", "dims", "max_sequence_length"}
+
+
+async def test_a_client_that_closes_its_side_while_it_is_told_ends_the_watch() -> None:
+    """As uvloop and uvicorn are between the client's last bytes and the end of its connection."""
+    received, sent = asyncio.Queue(), []
+    received.put_nowait({"type": "websocket.connect"})
+
+    async def send(message) -> None:
+        sent.append(message["type"])
+        if message["type"] == "websocket.send":
+            raise RuntimeError("Cannot call write() after write_eof()")
+
+    route = feed.feed_route("/watched", 0.01, dict, Auth(()))
+    scope = {"type": "websocket", "path": "/watched", "headers": []}
+    async with asyncio.timeout(60):
+        await route.app(scope, received.get, send)
+    assert sent == ["websocket.accept", "websocket.send"]
 
 
 def test_what_changes_is_told(page, backend, gate) -> None:
