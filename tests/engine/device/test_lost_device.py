@@ -8,7 +8,6 @@ from sie_fake.record import RECORD
 
 from sie_core.contracts import DeviceLost, InferenceError
 from sie_core.engine.models.loaded import FAILURES_TOLD
-from sie_core.engine.timeouts import Timeouts
 from tests.engine.conftest import bounded, request, sample, until
 
 DEVICES = pytest.mark.parametrize("device", ["cpu", "fake"])
@@ -81,7 +80,7 @@ async def fail(engine, model, times=FAILURES_TOLD):
 @DEVICES
 async def test_models_that_all_fail_are_told_each_until_they_answer_and_liveness_stays_green(engines, device):
     models = [engines.model("one"), engines.model("two")]
-    engine = await engines.start(load=models, timeouts=Timeouts(stall_s=0.5), device=device)
+    engine = await engines.start(load=models, device=device)
     for _ in range(FAILURES_TOLD):
         for model in models:
             await fail(engine, model, 1)
