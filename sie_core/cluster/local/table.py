@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+import orjson
 import psutil
 
 from sie_core.cluster.local.asking import ask
@@ -15,6 +16,22 @@ from sie_core.cluster.programs.processes import Program
 ANSWERED = "sie_http_requests_total{"
 WAITING = "sie_gateway_requests_queued"
 INFERENCE = 'method="POST"'
+
+
+def heard_workers(url: str, token: str | None, timeout_s: float) -> dict[str, bool] | None:
+    """Tell of each worker that a gateway hears of whether it takes work; None where the gateway does not answer.
+
+    Args:
+        url: The gateway's.
+        token: A client's; None where everybody may call.
+        timeout_s: How long it may take.
+    """
+    told = ask(f"{url}/health", timeout_s, token)
+    try:
+        workers = None if told is None else orjson.loads(told or b"{}").get("workers", ())
+    except orjson.JSONDecodeError:
+        return None
+    return None if workers is None else {str(each.get("name")): bool(each.get("healthy")) for each in workers}
 
 
 @dataclass(slots=True)
@@ -36,18 +53,21 @@ class Table:
     def lines(self) -> list[str]:
         """Describe the processes of now. Asks the gateway, which may take a second."""
         rows = [f"{'process':<12} {'pid':>8} {'cpu':>6} {'memory':>9} {'restarts':>8}  bundle"]
+        workers = heard_workers(self.url, self.token, timeout_s=1)
         for program in self.programs.all:
-            rows += list(self._rows(program))
+            rows += list(self._rows(program, workers))
         return [*rows, "", self._traffic()]
 
-    def _rows(self, program: Program) -> Iterator[str]:
+    def _rows(self, program: Program, workers: Mapping[str, bool] | None) -> Iterator[str]:
         try:
             process = psutil.Process(program.pid) if program.pid is not None else None
             if process is None:
                 yield f"{program.name:<12} {'down':>8} {'':>6} {'':>9} {max(0, program.restarts):>8}"
                 return
             row = self._row(program.name, process, str(program.restarts))
-            yield f"{row}  {self.programs.bundles.get(program.name, '')}".rstrip()
+            bundle = self.programs.bundles.get(program.name, "")
+            idle = bundle and workers is not None and not workers.get(program.name)
+            yield f"{row}  {bundle}{', takes no work' if idle else ''}".rstrip()
             for child in process.children():
                 yield self._row("  sidecar", child, "")
         except psutil.Error:

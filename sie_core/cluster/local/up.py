@@ -13,14 +13,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-import orjson
 from filelock import FileLock, Timeout
 
 from sie_core.auth import client_token
 from sie_core.cluster.local.asking import ask
 from sie_core.cluster.local.bundles import local_bundles
 from sie_core.cluster.local.programs import CONFIG_HOST, Programs, describe_programs
-from sie_core.cluster.local.table import Table
+from sie_core.cluster.local.table import Table, heard_workers
 from sie_core.contracts import PluginError
 from sie_core.plugins import PluginSet
 from sie_core.serving.listening import reserve
@@ -158,11 +157,8 @@ def workers_up(url: str, token: str | None = None) -> int:
     """Count the workers that take work, as the gateway tells; -1 where it does not, or has no configs yet."""
     if ask(f"{url}/readyz", timeout_s=2) is None:
         return -1
-    try:
-        workers = orjson.loads(ask(f"{url}/health", timeout_s=2, token=token) or b"{}").get("workers", ())
-    except orjson.JSONDecodeError:
-        return -1
-    return sum(bool(worker.get("healthy")) for worker in workers)
+    workers = heard_workers(url, token, timeout_s=2)
+    return -1 if workers is None else sum(workers.values())
 
 
 async def _watch(table: Table, asked: asyncio.Event, show: Callable[[list[str]], None] | None) -> None:

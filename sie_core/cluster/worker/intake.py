@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from sie_core.api.http.waiting import WaitingPlaces
+from sie_core.cluster.ipc.entry import Entry
 from sie_core.cluster.ipc.framing import FrameStream, Kind, read_pins
 from sie_core.cluster.ipc.listening import is_own_user
 from sie_core.cluster.messages.configs import write_config_state
@@ -78,7 +79,7 @@ class Intake:
         self._idle = asyncio.Event()
         self._idle.set()
         self._open = True
-        self._server: asyncio.Server | None = None
+        self._entry: Entry | None = None
 
     @property
     def in_flight(self) -> int:
@@ -94,10 +95,21 @@ class Intake:
         """Make the protocol of a connection."""
         return FrameStream(self._opened, self._frame, self._closed)
 
-    async def listen(self, entry: socket.socket) -> None:
+    @property
+    def problem(self) -> str | None:
+        """Why no work can come: there has been no sidecar for a while."""
+        return None if self._entry is None else self._entry.problem
+
+    async def listen(self, opened: socket.socket) -> None:
         """Let sidecars connect, until the event loop ends."""
-        # It is kept here because uvloop closes the socket of a server that nobody refers to.
-        self._server = await asyncio.get_running_loop().create_unix_server(self.stream, sock=entry)
+        self._entry = Entry(opened, self.stream, lambda: self.connections)
+        await self._entry.listen()
+
+    async def look(self) -> None:
+        """Tell sidecars what has changed; where there is none, see that one can connect."""
+        self.tell()
+        if self._entry is not None:
+            await self._entry.look()
 
     def tell(self) -> None:
         """Tell every sidecar the status and the vitals, where they have changed, and what is queued."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
+from typing import Any
 
 from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 
@@ -25,6 +26,7 @@ from sie_core.cluster.programs.processes import Program
 from sie_core.cluster.worker.configs import Configs
 from sie_core.cluster.worker.intake import Intake
 from sie_core.cluster.worker.vitals import to_the_minute, vitals_of
+from sie_core.concurrency.tasks import kept_up
 from sie_core.engine import Engine, build_engine
 from sie_core.memory.heap import keep_trimmed
 from sie_core.plugins import PluginSet
@@ -38,7 +40,7 @@ log = logging.getLogger("sie_core.worker")
 SIDECAR_S = 5.0
 """How long the sidecar may take to end once all is answered."""
 TELL_S = 1.0
-"""Between two looks whether there is something to tell the sidecar."""
+"""Between two looks whether there is something to tell the sidecar, and whether there is one."""
 MOST_TOLD = 500
 """Models that gateways are told of: a heartbeat is one message, and to describe thousands would hold up work."""
 OnReady = Callable[[], None]
@@ -90,18 +92,22 @@ async def answer_slices(
     watched = _watched(settings, engine, configs, intake)
     app = probes(
         lambda: engine.health().live_problem,
-        lambda: _problem(engine, configs),
+        lambda: _problem(engine, configs) or intake.problem,
         engine.metrics.registry,
         auth,
         [status_route(watched, auth)],
     )
     server = HttpServer(app, refusal, {PATH.encode()})
     Drain(intake, settings.drain_timeout_s, server.stop).install()
-    following = [] if configs is None else [configs.run()]
+    works: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
+        "telling sidecars": lambda: _tell(intake),
+        "returning memory": partial(keep_trimmed, lambda: intake.in_flight > 0),
+    }
+    if configs is not None:
+        works["model configs"] = configs.run
     if folder is not None:
-        following.append(_watch(settings, plugins, engine, folder).run())
-    trimming = keep_trimmed(lambda: intake.in_flight > 0)
-    beside = [asyncio.create_task(each) for each in (*following, _tell(intake), trimming)]
+        works["the models folder"] = _watch(settings, plugins, engine, folder).run
+    beside = [asyncio.create_task(kept_up(what, work)) for what, work in works.items()]
     try:
         log.info("listening on %s", address_of(listener))
         await server.serve_on(listener, partial(_start, engine, intake, entry, configs, on_ready))
@@ -159,7 +165,7 @@ async def _start(
 async def _tell(intake: Intake) -> None:
     while True:
         await asyncio.sleep(TELL_S)
-        intake.tell()
+        await intake.look()
 
 
 def _problem(engine: Engine, configs: Configs | None) -> str | None:
@@ -178,7 +184,7 @@ def _watched(settings: Settings, engine: Engine, configs: Configs | None, intake
     """Say what `/ws/status` tells of this process."""
     return Watched(
         settings,
-        lambda: _problem(engine, configs) is None,
+        lambda: (_problem(engine, configs) or intake.problem) is None,
         lambda: engine.known_models(MOST_TOLD),
         engine.status,
         lambda: max(

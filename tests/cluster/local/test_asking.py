@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 import pytest
 
@@ -21,7 +22,7 @@ CUT = {
 }
 
 
-async def asked(answer: bytes) -> tuple[bytes | None, int, list[str]]:
+async def asked(answer: bytes, workers: tuple[Program, ...] = ()) -> tuple[bytes | None, int, list[str]]:
     """What is made of an answer, by who counts workers, and by the table."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -32,12 +33,13 @@ async def asked(answer: bytes) -> tuple[bytes | None, int, list[str]]:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     down = Program("down", [], {})
-    table = Table(Programs(down, down, down, (), {}, lambda: asyncio.sleep(0)), url)
+    bundles = {worker.name: "default" for worker in workers}
+    table = Table(Programs(down, down, down, workers, bundles, lambda: asyncio.sleep(0)), url)
     told = await asyncio.to_thread(ask, url, 10.0)
-    workers = await asyncio.to_thread(workers_up, url)
+    up = await asyncio.to_thread(workers_up, url)
     lines = await asyncio.to_thread(table.lines)
     server.close()
-    return told, workers, lines
+    return told, up, lines
 
 
 @pytest.mark.parametrize("cut", CUT)
@@ -51,6 +53,20 @@ async def test_half_of_a_head_is_an_answer_of_nothing() -> None:
     told, workers, lines = await asked(b"HTTP/1.1 200 OK\r\nContent-Le")
     assert (told, workers) == (b"", 0)
     assert lines[-1] == "0 requests wait for workers, 0 answered, 0 a second"
+
+
+async def test_the_table_tells_which_workers_take_no_work() -> None:
+    body = b'{"workers": [{"name": "w1", "healthy": false}, {"name": "w2", "healthy": true}]}'
+    sleeping = [sys.executable, "-c", "import time; time.sleep(600)"]
+    workers = tuple(Program(name, sleeping, {}) for name in ("w1", "w2", "w3"))
+    running = [asyncio.create_task(worker.run()) for worker in workers]
+    await asyncio.gather(*(worker.tried.wait() for worker in workers))
+    _, _, lines = await asked(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body), workers)
+    told = {line.split()[0]: line.partition("  default")[2] for line in lines if line.startswith("w")}
+    assert told == {"w1": ", takes no work", "w2": "", "w3": ", takes no work"}
+    for task in running:
+        task.cancel()
+    await asyncio.wait(running)
 
 
 async def test_a_proxy_of_the_environment_is_passed_by(monkeypatch: pytest.MonkeyPatch) -> None:

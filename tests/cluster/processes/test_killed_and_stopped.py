@@ -31,7 +31,7 @@ from tests.soak.faults.cluster import (
     struck,
     until,
 )
-from tests.soak.faults.striking import Fault, faults, stopped, strike
+from tests.soak.faults.striking import Fault, faults, kill, stopped, strike
 
 STOP_S = 3.0
 FAULTS = [each for each in faults(STOP_S) if each.name not in ("SIGTERM: broker", f"stopped {STOP_S:g} s: broker")]
@@ -51,6 +51,17 @@ def test_every_answer_is_right_whatever_befalls_a_process(cluster: Struck, fault
     """Where a worker or its sidecar is told to end, clients need not even try again."""
     retries = not (fault.name.startswith("SIGTERM") and fault.role in ("worker", "sidecar"))
     print(strike(cluster, 16, fault, retries=retries))
+
+
+def test_a_worker_whose_socket_was_removed_goes_on_with_the_sidecar_that_comes_next(cluster: Struck) -> None:
+    sidecar = cluster.find("sidecar")
+    Path(sidecar.environ()["SIE_IPC_SOCKET_PATH"]).unlink()
+    with Clients(cluster.urls, 8) as clients:
+        clients.go_on()
+        kill(sidecar)
+        until(cluster.whole, "both workers")
+        clients.go_on()
+    assert clients.wrong == []
 
 
 def test_a_text_that_ends_its_process_is_refused_alone(cluster: Struck) -> None:
