@@ -22,6 +22,7 @@ from sie_core.api.http.gate import Gate
 from sie_core.api.ops.metrics import HttpMetrics
 from sie_core.api.request import HEADERS, RequestHeaders
 from sie_core.auth import Auth
+from sie_core.concurrency.pacing import LARGE_BYTES, PACING, PIECE_BYTES
 from sie_core.contracts import InferenceError
 from sie_core.logs import RequestFields, current_request
 
@@ -62,16 +63,23 @@ class Exchange:
         else:
             body = message.get("body", b"")
             self.size += len(body)
-            if len(body) > PIECE:
+            most = PIECE_BYTES if self.size > LARGE_BYTES and PACING.gives_way else PIECE
+            if len(body) > most:
                 await self._send_pieces(memoryview(body))
                 message = {**message, "body": b""}
         await self.send(message)
 
     async def _send_pieces(self, body: memoryview) -> None:
-        """Send a large body as fast as the client reads it; its request counts as in flight until then."""
-        for start in range(0, len(body), PIECE):
-            piece = body[start : start + PIECE]
+        """Send a large body as fast as the client reads it, and small answers leave room for it.
+
+        Its request counts as in flight until then.
+        """
+        start = 0
+        while start < len(body):
+            piece = body[start : start + (PIECE_BYTES if PACING.gives_way else PIECE)]
+            await PACING.turn(len(piece))
             await self.send({"type": "http.response.body", "body": piece, "more_body": True})
+            start += len(piece)
 
 
 class Shell(Protocol):
@@ -170,7 +178,9 @@ class RequestMiddleware:
             try:
                 await self._app(exchange.scope, receive, exchange.reply)
             finally:
-                self._api.gate.leave(exchange.scope.get(HELD, 0), _address(exchange.scope))
+                held = exchange.scope.get(HELD, 0)
+                PACING.answered(held + exchange.size)
+                self._api.gate.leave(held, _address(exchange.scope))
         except InferenceError as error:
             await self._refuse(exchange, receive, error)
         except MemoryError:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sie_core.cli.composition.compose import BadSettings, find_plugins, read_settings, warn_of_unknown_variables
+from sie_core.concurrency.pacing import PACING
 from sie_core.cpu_budget import cpu_budget, set_thread_environment
 from sie_core.logs import configure_logging
 from sie_core.serving.garbage import collect_seldom
@@ -38,8 +39,9 @@ def program(*errors: type[Exception], computes: bool = False, **options: Any) ->
     collect_seldom()  # first: imports alone would start dozens of passes
     settings = read_settings(**options)
     configure_logging(settings.log_level, as_json=settings.log_json)
+    budget = cpu_budget()
+    PACING.set_cores(budget.threads)
     if computes:
-        budget = cpu_budget()
         threads = set_thread_environment(budget)
         log.info("CPU budget: %s; %s", budget, threads)
 

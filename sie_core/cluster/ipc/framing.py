@@ -1,7 +1,8 @@
 """Frames on a stream: length of the payload, 4 bytes; kind, 1 byte; number, 8 bytes; all big-endian; the payload.
 
 What is sent within one turn of the event loop leaves in one system call. Of what is large a part leaves at a time, as
-fast as the other side takes them; small frames overtake it, but for those that end something.
+fast as the other side takes them and small results leave room for it; small frames overtake it, but for those that end
+something.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import cast
 
 from sie_core.cluster.ipc.parts import Whole, parts_of
 from sie_core.cluster.messages.frames import Pieces, size_of
+from sie_core.concurrency.pacing import LARGE_BYTES as PACED_BYTES
+from sie_core.concurrency.pacing import PACING
 
 _START = struct.Struct("!IBQ")
 LARGE_BYTES = 1 << 18
@@ -124,6 +127,8 @@ class FrameStream(asyncio.Protocol):
         """What leaves in parts, and what waits behind it: kind, number, what is left of it, and its bytes."""
         self._whole = Whole(_IN_PARTS, range(LARGE_BYTES, MOST_BYTES + 1))
         self._is_scheduled = False
+        self._turn: asyncio.TimerHandle | None = None
+        """Comes when the next of what is large may leave."""
         self.ended = asyncio.Event()
         """Set once the connection has ended."""
         self._room = asyncio.Event()
@@ -198,6 +203,8 @@ class FrameStream(asyncio.Protocol):
         self._out.clear()
         self._room.set()
         self._large.clear()
+        if self._turn is not None:
+            self._turn.cancel()
         self.ended.set()
         self._on_closed(self)
 
@@ -264,10 +271,21 @@ class FrameStream(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._is_scheduled = False
-        if self._large and self._room.is_set():
-            self._write_large()
+        if self._large and self._room.is_set() and self._turn is None:
+            *_, size = self._large[0]
+            wait_s = PACING.take(LARGE_BYTES) if size > PACED_BYTES else 0.0
+            if wait_s > 0:
+                self._turn = self._loop.call_later(wait_s, self._take_turn)
+            else:
+                self._write_large()
         out, self._out = self._out, []
         if out and self.is_open:
             self.transport.writelines(out)
-        if self._large and self._room.is_set():
+        if self._large and self._room.is_set() and self._turn is None:
             self._flush_soon()
+
+    def _take_turn(self) -> None:
+        self._turn = None
+        if self._large:
+            self._write_large()
+        self._flush_soon()

@@ -21,6 +21,7 @@ from sie_core.cluster.sidecar.metrics import SidecarMetrics
 from sie_core.cluster.sidecar.queue.credit import Credit
 from sie_core.cluster.sidecar.queue.results import Results, word
 from sie_core.cluster.sidecar.reporting import most_cost
+from sie_core.concurrency.pacing import PACING
 from sie_core.contracts import Delivery, Pull, QueueTransport
 from sie_core.settings import Settings
 
@@ -102,6 +103,8 @@ class Slices:
         held = self._held.get(number)
         if held is not None and not held.answered:
             self._metrics.items.inc(held.head.items)
+            if held.head.offer is None:
+                PACING.answered(len(held.delivery.payload) + len(frame))
             self._credit.quantum.answered(time.monotonic() - held.since)
             self.finish(held, frame, "answered")
             self.dispatch.ended(held)

@@ -14,7 +14,7 @@ from sie_core.cluster.ipc.entry import Entry
 from sie_core.cluster.ipc.framing import FrameStream, Kind, read_pins
 from sie_core.cluster.ipc.listening import is_own_user
 from sie_core.cluster.messages.configs import write_config_state
-from sie_core.cluster.messages.frames import FrameError, Pieces
+from sie_core.cluster.messages.frames import FrameError, Pieces, size_of
 from sie_core.cluster.messages.health import Vitals, encode_vitals
 from sie_core.cluster.messages.work import WorkHead
 from sie_core.cluster.worker.answering import WorkerBackend, answer
@@ -23,6 +23,7 @@ from sie_core.cluster.worker.loads import Loads
 from sie_core.cluster.worker.orphans import AtWork, Orphans
 from sie_core.cluster.worker.queued import QueuedReports
 from sie_core.cluster.worker.vitals import ToldState
+from sie_core.concurrency.pacing import PACING
 
 log = logging.getLogger(__name__)
 
@@ -226,6 +227,7 @@ class Intake:
         stream, number = work.to
         self._reports.ended()
         if result is not None:
+            PACING.answered(len(work.frame) + size_of(result))
             stream.send(Kind.RESULT, number, *result)
         self._remove(work.to)
 

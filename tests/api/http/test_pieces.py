@@ -1,10 +1,15 @@
 """Large bodies go out as fast as their client takes them; small ones at once."""
 
+import asyncio
+
 import pytest
 
 from sie_core.api import Gate
 from sie_core.api.body import pieces
+from sie_core.api.http import middleware
 from sie_core.api.http.middleware import PIECE, Exchange
+from sie_core.concurrency.pacing import BYTES_S, GIVES_WAY_S, PIECE_BYTES, Pacing
+from tests.engine.virtual_time import VirtualTimeLoop
 
 
 @pytest.mark.parametrize("size", [0, 5, PIECE, PIECE + 1, 3 * PIECE])
@@ -22,6 +27,38 @@ async def test_a_body_leaves_in_pieces_that_make_it_up(size):
     assert max(len(message["body"]) for message in sent[1:]) <= PIECE
     assert [message.get("more_body", False) for message in sent[1:]] == [True] * (len(sent) - 2) + [False]
     assert (exchange.status, exchange.size) == (200, size)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(("size", "paced"), [(PIECE, False), (PIECE + 1, True), (40 * PIECE, True)])
+def test_beside_small_answers_a_large_body_leaves_in_small_pieces_at_a_bounded_rate(monkeypatch, size, paced, streamed):
+    sent, body = [], bytes(range(256)) * (size // 256) + bytes(size % 256)
+
+    async def send(message):
+        sent.append(message["body"])
+
+    async def answers(pacing):
+        while True:
+            pacing.answered(1)
+            await asyncio.sleep(GIVES_WAY_S / 2)
+
+    async def reply(pacing):
+        small, exchange = asyncio.create_task(answers(pacing)), Exchange({}, send, [], Gate(1))
+        await asyncio.sleep(0)
+        step = PIECE if streamed else size
+        for start in range(0, size, step):
+            await exchange.reply({"type": "http.response.body", "body": body[start : start + step], "more_body": True})
+        small.cancel()
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        loop = runner.get_loop()
+        pacing = Pacing(loop.time)
+        monkeypatch.setattr(middleware, "PACING", pacing)
+        runner.run(reply(pacing))
+        seconds = loop.time()
+    assert b"".join(sent) == body
+    assert max(map(len, sent[1:]), default=0) <= PIECE_BYTES
+    assert seconds == pytest.approx(paced * size / BYTES_S, abs=0.03)
 
 
 def test_one_large_item_leaves_in_pieces_too_and_in_its_place():

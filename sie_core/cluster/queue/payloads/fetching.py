@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from sie_core.cluster.messages.frames import FrameError, decode, room_for
 from sie_core.cluster.queue.payloads.offers import FRAME_BYTES, Offer
 from sie_core.cluster.queue.payloads.store import PayloadStore
+from sie_core.concurrency.pacing import PACING
 from sie_core.contracts import Message, QueueError, QueueTransport, Subscription
 
 WINDOW = 4
@@ -99,6 +100,7 @@ class Fetcher:
                     return
                 if fetch.lost:
                     break
+                await PACING.turn(min(FRAME_BYTES, fetch.size - start))
                 came = fetch.waiting[start] = asyncio.get_running_loop().create_future()
                 await self._transport.send(subject, start.to_bytes(8, "big"), reply)
                 done, _ = await asyncio.wait((came,), timeout=self._frame_wait_s)

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar, cast
 
-from sie_core.cluster.messages.frames import Pieces
+from sie_core.cluster.messages.frames import Pieces, size_of
 from sie_core.cluster.queue.payloads.offers import KEY
 from sie_core.cluster.queue.subjects import MOST_AGE_S
+from sie_core.concurrency.pacing import PACING
 from sie_core.contracts import ObjectStore, ObjectStoreError, QueueError
 from sie_core.plugins import PluginSet
 from sie_core.plugins.object_stores import open_store_or_folder
@@ -52,6 +53,7 @@ class PayloadStore:
         Raises:
             QueueError: `UNAVAILABLE`.
         """
+        await PACING.turn(size_of(payload))
         await self._run(lambda: self._objects.write(_object(key), _joined(payload)))
 
     async def read(self, key: str, size: int) -> bytes:
@@ -67,6 +69,7 @@ class PayloadStore:
                 raise QueueError("NOT_FOUND", f"The payload store has no payload of {size} bytes at this key.")
             return self._objects.read(_object(key))
 
+        await PACING.turn(size)
         return await self._run(read)
 
     async def remove(self, key: str) -> None:
