@@ -281,6 +281,20 @@ class OtherParser(Parser):
         return None
 
 
+async def test_a_queue_for_which_the_brokers_disk_has_no_room_is_told_with_the_remedy(tmp_path: Path):
+    small = Broker(tmp_path, f'jetstream {{ store_dir: "{tmp_path}/js", max_file_store: 64MB }}')
+    small.start()
+    one = transport(small.url)
+    await one.open()
+    with pytest.raises(
+        QueueError, match=r"no room for the queue 'work', which may hold 256 MB .*max_file_store"
+    ) as told:
+        await one.declare_queue(QUEUE)
+    assert told.value.failure == "UNAVAILABLE"
+    await one.close()
+    small.kill()
+
+
 def test_a_client_library_of_another_shape_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch):
     with monkeypatch.context() as changed:
         changed.setattr("sie_nats.client.Parser", OtherParser)

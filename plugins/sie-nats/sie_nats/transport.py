@@ -41,6 +41,8 @@ LATE_S = 0.5
 SPARE_S = 1.0
 """Between two spare messages: the file that holds the last one may be full by then."""
 NO_MESSAGE = 10037
+NO_ROOM = "insufficient"
+"""In JetStream's error where memory or disk lack for what a stream may hold."""
 FULL = ("maximum messages exceeded", "maximum bytes exceeded", "maximum messages per subject exceeded")
 
 log = logging.getLogger("sie_nats")
@@ -98,7 +100,7 @@ class JetStreamTransport(QueueTransport):
         except QueueError as error:
             if error.failure != "NOT_FOUND":
                 raise
-            await self._connection.ask(f"STREAM.CREATE.{settings.name}", wanted)
+            await self._create(settings, wanted)
             return
         if changed := differences(wanted, there):
             log.info("the queue %s is changed: %s", settings.name, _told(changed))
@@ -107,6 +109,18 @@ class JetStreamTransport(QueueTransport):
             except QueueError as error:
                 told = f"The queue {settings.name!r} differs, and cannot be changed: {_told(changed)} ({error})."
                 raise QueueError(error.failure, told) from None
+
+    async def _create(self, settings: QueueSettings, wanted: dict[str, Any]) -> None:
+        try:
+            await self._connection.ask(f"STREAM.CREATE.{settings.name}", wanted)
+        except QueueError as error:
+            if NO_ROOM not in str(error):
+                raise
+            told = (
+                f"{self.url} has no room for the queue {settings.name!r}, which may hold {settings.max_bytes >> 20} MB "
+                f"({error}): make room where the broker keeps its files, or raise its `max_file_store`."
+            )
+            raise QueueError(error.failure, told) from None
 
     async def declare_consumer(self, settings: ConsumerSettings) -> None:
         """Make a consumer as described, or change the one of that name to it."""

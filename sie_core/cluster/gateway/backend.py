@@ -193,7 +193,7 @@ class QueueBackend:
         """Say what is wrong. A gateway is ready once it has a catalog: with the broker away it answers by type."""
         known = self._router.known
         followed = self._follower and self._follower.note
-        notes = [self._dispatcher.problem, self._note, followed, known and known.catalog.note]
+        notes = [self._dispatcher.problem, self._dispatcher.note, self._note, followed, known and known.catalog.note]
         if self._dispatcher.problem is None and not any(worker.report.up for worker in self._workers):
             notes.append("no worker takes work")
         unready = None if known else followed or NO_CATALOG

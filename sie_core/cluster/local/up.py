@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,8 +18,10 @@ from filelock import FileLock, Timeout
 from sie_core.auth import client_token
 from sie_core.cluster.local.asking import ask
 from sie_core.cluster.local.bundles import local_bundles
+from sie_core.cluster.local.care import BrokerCare
 from sie_core.cluster.local.programs import CONFIG_HOST, Programs, describe_programs
 from sie_core.cluster.local.table import Table, heard_workers
+from sie_core.cluster.programs.processes import Program
 from sie_core.contracts import PluginError
 from sie_core.plugins import PluginSet
 from sie_core.serving.listening import reserve
@@ -63,19 +65,21 @@ def run_cluster(
     Raises:
         ListenError: A port is taken.
         SettingsError: There is no such bundle, or another config service is named.
-        PluginError: No broker can be run here, another cluster runs in the folder, or a program ended at its start.
+        PluginError: No broker can be run here, another cluster runs in the folder or it cannot be written to, or a
+            program ended at its start.
     """
     if settings.config_service_url is not None:
         raise SettingsError(
             f"SIE_CONFIG_SERVICE_URL={settings.config_service_url}: `sie cluster up` runs a config service of its own. "
             "Unset it, or start gateway and workers by themselves."
         )
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = FileLock(folder / "lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise PluginError(f"Another cluster runs in {folder}; name another folder with --folder.") from None
+    with _writing(folder):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise PluginError(f"Another cluster runs in {folder}; name another folder with --folder.") from None
     with (
         lock,
         contextlib.ExitStack() as files,
@@ -84,10 +88,27 @@ def run_cluster(
     ):
         settings = settings.model_copy(update={"http_port": port})
         whole = folder.resolve()
-        chosen = local_bundles(settings, plugins, whole, bundles)
-        programs = describe_programs(settings, plugins, whole, workers, files, bundles=chosen, config_port=config_port)
+        with _writing(folder):
+            chosen = local_bundles(settings, plugins, whole, bundles)
+            programs = describe_programs(
+                settings, plugins, whole, workers, files, bundles=chosen, config_port=config_port
+            )
         ready = partial(on_ready, url, config_url)
         asyncio.run(_run(programs, folder, Table(programs, url, client_token(settings)), settings, ready, show))
+
+
+@contextlib.contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Write to the folder within the block.
+
+    Raises:
+        PluginError: It does not take that.
+    """
+    try:
+        yield
+    except OSError as error:
+        what = f"{error.strerror or error}: {error.filename or folder}"
+        raise PluginError(f"{folder} cannot be written to ({what}); name another folder with --folder.") from None
 
 
 async def _run(
@@ -115,7 +136,8 @@ async def _run(
     try:
         if await _started(programs, making, folder, table, asked):
             on_ready()
-            await _watch(table, asked, show)
+            care = BrokerCare(folder, table.url, table.token)
+            await _watch(table, asked, show, care, programs.broker)
         log.info("draining")
     finally:
         # The gateway answers what is in flight, for which it needs the workers, and they the broker.
@@ -146,7 +168,8 @@ async def _started(
         if await asyncio.to_thread(workers_up, table.url, table.token) >= len(programs.workers):
             return True
         if asyncio.get_running_loop().time() > end:
-            raise PluginError(f"The cluster is not ready after {START_S:g} s; its logs are in {folder}.")
+            lacks = "" if making.done() else " The broker has not made the queues; the lines above say why."
+            raise PluginError(f"The cluster is not ready after {START_S:g} s; its logs are in {folder}.{lacks}")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOOK_S):
                 await asked.wait()
@@ -161,10 +184,18 @@ def workers_up(url: str, token: str | None = None) -> int:
     return -1 if workers is None else sum(workers.values())
 
 
-async def _watch(table: Table, asked: asyncio.Event, show: Callable[[list[str]], None] | None) -> None:
+async def _watch(
+    table: Table,
+    asked: asyncio.Event,
+    show: Callable[[list[str]], None] | None,
+    care: BrokerCare,
+    broker: Program,
+) -> None:
     while not asked.is_set():
         if show is not None:
             show(await asyncio.to_thread(table.lines))
+        if await asyncio.to_thread(care.is_due):
+            broker.signal(signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SHOW_S):
                 await asked.wait()

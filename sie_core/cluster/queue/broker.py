@@ -16,6 +16,9 @@ AGAIN_S = 1.0
 
 log = logging.getLogger(__name__)
 
+STORES_NOTHING = "the broker stores no work"
+"""How a gateway's problem begins that has the work of no request stored, although the broker is there."""
+
 QUEUE_AGAIN_S = 1.0
 """Between looks for a queue that is not there yet."""
 
@@ -91,13 +94,16 @@ async def declare_queues(make: Make, queues: Sequence[QueueSettings]) -> None:
 
 
 async def _declare(transport: QueueTransport, queue: QueueSettings) -> None:
+    told = ""
     while True:
         try:
             await transport.declare_queue(queue)
         except QueueError as error:
             if error.failure != "UNAVAILABLE":
                 raise
-            log.warning("%s; the queue %s is made once it answers", error, queue.name)
+            if str(error) != told:
+                told = str(error)
+                log.warning("the queue %s is not made yet, and tried again: %s", queue.name, told)
             await asyncio.sleep(AGAIN_S)
         else:
             return

@@ -14,6 +14,8 @@ from sie_core.catalog.bundles.reading import read_bundles, shipped_bundles
 from sie_core.cluster.ipc.listening import listen_on
 from sie_core.cluster.local.bundles import local_bundles
 from sie_core.cluster.local.programs import describe_programs
+from sie_core.cluster.local.up import run_cluster
+from sie_core.contracts import PluginError
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover
 from sie_core.settings import Settings, SettingsError
@@ -34,6 +36,20 @@ def test_workers_can_listen_on_their_sockets(length: int) -> None:
                 listen_on(path).close()
         assert len(set(paths)) == 12
         assert all(path.parent == folder or not path.parent.exists() for path in paths)
+
+
+@pytest.mark.parametrize("there", ["sie", "sie/cluster/nats.conf/x"])
+def test_a_folder_that_cannot_be_written_to_is_named_with_the_reason(tmp_path: Path, there: str) -> None:
+    """A file is where a folder is to be, or a folder where a file is."""
+    file = tmp_path / there
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+    folder, settings = tmp_path / "sie/cluster", Settings(http_port=0)
+    plugins = discover(settings, BUILTINS)
+    with pytest.raises(
+        PluginError, match=r"/sie/cluster cannot be written to \(.*; name another folder with --folder\."
+    ):
+        run_cluster(settings, plugins, folder, 1, lambda *_: None, None)
 
 
 def test_one_bundle_serves_all_models_unless_some_are_asked_for(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from sie_core.cluster.messages.work import (
     batch_bytes,
     encode_offered,
 )
-from sie_core.cluster.queue.broker import Make, ensure_queue, open_transport
+from sie_core.cluster.queue.broker import STORES_NOTHING, Make, ensure_queue, open_transport
 from sie_core.cluster.queue.payloads.fetching import Fetcher
 from sie_core.cluster.queue.payloads.holding import Holder
 from sie_core.cluster.queue.payloads.store import PayloadStore
@@ -72,6 +72,8 @@ class Dispatcher:
         beat_s = settings.health_publish_interval_ms / 1000
         self._telling = Telling(lambda: self.transport, self._pools, beat_s)
         self._look_ups = LookUps(self._flights, lambda: self.transport)
+        self._unstored: QueueError | None = None
+        """Why the last slice was not stored; None where it was."""
         self.connected_at = -math.inf
         """When the broker was last reached, in monotonic seconds."""
         metrics.watch(lambda: len(self._flights))
@@ -93,6 +95,13 @@ class Dispatcher:
         if self._transport is None:
             return "the broker was not reached yet"
         return None if self._transport.state == "connected" else f"the broker is {self._transport.state}"
+
+    @property
+    def note(self) -> str | None:
+        """What an operator should know of: the broker is there, and stored the last slice not."""
+        if self.problem is not None or self._unstored is None:
+            return None
+        return f"{STORES_NOTHING}: {self._unstored} Where its disk was full, make room and start it again."
 
     async def open(self) -> None:
         """Connect, however long that takes.
@@ -179,6 +188,7 @@ class Dispatcher:
             self._metrics.again.inc()
 
         def stored(outcome: int | QueueError) -> None:
+            self._unstored = outcome if isinstance(outcome, QueueError) and outcome.failure != "FULL" else None
             if flight.reply in self._flights:
                 flight.stored(part, attempt, outcome)
             elif part.result is None and isinstance(outcome, int):
@@ -236,7 +246,7 @@ class Dispatcher:
         log.info("the connection to the broker is %s", state)
         if state == "connected":
             self._look_ups.soon()
-            self.connected_at = time.monotonic()
+            self.connected_at, self._unstored = time.monotonic(), None
             if self._transport is not None:
                 self._tasks.start(self._telling.alive())
                 self._tasks.start(self._telling.ask_for_beats())
