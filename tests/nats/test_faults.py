@@ -209,6 +209,35 @@ async def test_a_client_whose_sending_task_ended_is_connected_anew(broker: Broke
     await one.close()
 
 
+async def test_a_look_at_the_connection_that_fails_is_not_the_last(broker: Broker, caplog: pytest.LogCaptureFixture):
+    one, looked = transport(broker.url), asyncio.Event()
+    await one.open()
+    look = one._connection._look
+
+    async def fails_once(served: asyncio.StreamWriter | None) -> asyncio.StreamWriter | None:
+        if "could not be looked at" not in caplog.text:
+            raise RuntimeError("unforeseen")
+        looked.set()
+        return await look(served)
+
+    one._connection._look = fails_once
+    async with asyncio.timeout(WAIT_S):
+        await looked.wait()
+    assert "unforeseen" in caplog.text
+    await one.close()
+
+
+async def test_a_store_is_away_while_the_connection_is_made_again(own_broker: Broker):
+    one = transport(own_broker.url)
+    await one.open()
+    own_broker.kill()
+    await wait_for(one, "reconnecting")
+    with pytest.raises(QueueError, match="is reconnecting") as told:
+        await one.key_value("store")
+    assert told.value.failure == "UNAVAILABLE"
+    await one.close()
+
+
 async def test_a_broker_that_stands_still_does_not_hold_up_the_end(own_broker: Broker, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sie_nats.pulling.CLOSE_S", 0.05)
     monkeypatch.setattr("sie_nats.connection.CLOSE_S", 0.05)

@@ -212,6 +212,14 @@ class Connection:
         """The client of nats-py, for its key-value store."""
         return self._client
 
+    def require(self) -> None:
+        """See that there is a connection.
+
+        Raises:
+            QueueError: `UNAVAILABLE`.
+        """
+        self._check(b"")
+
     def _check(self, payload: bytes) -> None:
         if self.state != "connected":
             raise QueueError("UNAVAILABLE", f"The connection to {self.options.url} is {self.state}.")
@@ -239,18 +247,26 @@ class Connection:
         served = self._writer()
         while True:
             await asyncio.sleep(CHECK_S)
-            if self._client.is_reconnecting:
-                # The socket that was lost alone: the next one may be at its handshake.
-                if self._writer() is served:
-                    self._abort()
-                continue
-            served = self._writer()
-            if self._client.is_connected and not await self._round_trip():
-                log.warning("%s does not answer; the connection is cut", self.options.url)
+            try:
+                served = await self._look(served)
+            except Exception:  # without this task a connection that hangs would be noticed by nobody
+                log.exception("the connection to %s could not be looked at; it is tried again", self.options.url)
+
+    async def _look(self, served: asyncio.StreamWriter | None) -> asyncio.StreamWriter | None:
+        """Cut the connection where it does not answer; return the socket that is served."""
+        if self._client.is_reconnecting:
+            # The socket that was lost alone: the next one may be at its handshake.
+            if self._writer() is served:
                 self._abort()
-                reading = self._client._reading_task
-                if reading is None or reading.done():
-                    await self._client._process_op_err(errors.StaleConnectionError())
+            return served
+        served = self._writer()
+        if self._client.is_connected and not await self._round_trip():
+            log.warning("%s does not answer; the connection is cut", self.options.url)
+            self._abort()
+            reading = self._client._reading_task
+            if reading is None or reading.done():
+                await self._client._process_op_err(errors.StaleConnectionError())
+        return served
 
     async def _round_trip(self) -> bool:
         # Without the task that sends, nats-py's own round trip is none: it asks nothing, and says that all is well.

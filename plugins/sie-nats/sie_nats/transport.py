@@ -213,6 +213,7 @@ class JetStreamTransport(QueueTransport):
 
     async def key_value(self, name: str, *, expiry_s: float | None = None, make: bool = True) -> KeyValue:
         """Open a store, made where there is none."""
+        self._connection.require()
         storage = StorageType.FILE if self._options.storage == "file" else StorageType.MEMORY
         stream = self._connection.client.jetstream()
         try:

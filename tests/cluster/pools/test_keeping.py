@@ -160,15 +160,18 @@ async def test_ten_thousand_invented_pools_are_looked_up_seldom_and_kept_nowhere
         assert keeper.pools == Pools()
 
 
-async def test_with_the_broker_away_the_client_is_told_to_retry_and_what_is_known_goes_on():
+async def test_with_the_broker_away_the_client_is_told_to_retry_and_what_is_known_goes_on(caplog):
+    """The log is told once, although every second is another attempt."""
     async with fleet("away") as cluster:
         known = await cluster.keepers[0].change(made("p", PoolSpec()))
         (factory,) = sie_queue_transports()
         unopened = factory.create("memory://away", {})
         keeper = PoolKeeper(lambda: unopened, cluster.workers[0], clock=lambda: cluster.now)
-        with pytest.raises(InferenceError) as refused:
-            await keeper.change(lambda pools, now: pools)
+        for _ in range(3):
+            with pytest.raises(InferenceError) as refused:
+                await keeper.change(lambda pools, now: pools)
         assert refused.value.code == "QUEUE_UNAVAILABLE"
+        assert caplog.text.count("the store of resource pools") == 1
         keeper.pools = known
         assert (await keeper.leased("p")).name == "p"
 

@@ -49,6 +49,8 @@ class PoolKeeper:
         self._transport, self._workers, self._on_event, self._clock = transport, workers, on_event, clock
         self._store: tuple[QueueTransport, KeyValue] | None = None
         self._looked_at = 0.0
+        self._told = ""
+        """What the log was last told of a store that is away."""
         self._look_to_come: asyncio.Task[None] | None = None
         self.pools = Pools()
         """As last read or written."""
@@ -116,11 +118,14 @@ class PoolKeeper:
         try:
             for _ in range(MOST_TRIES):
                 if await self._try(change):
+                    self._told = ""
                     return self.pools
                 await asyncio.sleep(random.uniform(0, 0.02))
         except QueueError as error:
             self._store = None
-            log.warning("the store of resource pools: %s", error)
+            if str(error) != self._told:
+                self._told = str(error)
+                log.warning("the store of resource pools: %s", error)
             raise InferenceError("QUEUE_UNAVAILABLE", "Resource pools cannot be reached just now; retry.") from error
         except LaterVersion as error:
             message = f"This gateway cannot take part: {error}. Ask a gateway of the release that wrote it."
