@@ -13,11 +13,12 @@ class ListenError(Exception):
     """The address cannot be listened on; the message names it and what to do."""
 
 
+PORT = "--port or SIE_HTTP_PORT"
 BACKLOG = 2048
 """How many connections the system holds until they are accepted, during the start too."""
 
 
-def listen(host: str, port: int, *, share: bool = False) -> socket.socket:
+def listen(host: str, port: int, *, share: bool = False, chosen_by: str = PORT) -> socket.socket:
     """Listen on a TCP port; port 0 takes a free one.
 
     Args:
@@ -25,17 +26,18 @@ def listen(host: str, port: int, *, share: bool = False) -> socket.socket:
         port: The port.
         share: Whether other processes that share too may listen on the same port; the system spreads the connections
             among them (`SO_REUSEPORT`).
+        chosen_by: What the port is chosen by, for the error.
 
     Raises:
         ListenError: The address is taken, forbidden or none of this machine's, or ports cannot be shared here.
     """
     if share and not hasattr(socket, "SO_REUSEPORT"):
         raise ListenError(f"Cannot share {host}:{port}: this system has no SO_REUSEPORT. Run one process.")
-    return _open(host, port, share=share, backlog=BACKLOG)
+    return _open(host, port, chosen_by, share=share, backlog=BACKLOG)
 
 
 @contextlib.contextmanager
-def reserve(host: str, port: int) -> Iterator[tuple[str, int]]:
+def reserve(host: str, port: int, *, chosen_by: str = PORT) -> Iterator[tuple[str, int]]:
     """Keep a TCP port during the block for programs that this process starts; port 0 takes a free one.
 
     On Linux the port is bound and not listened on: `listen` takes it in another process, as often as that is started,
@@ -47,14 +49,14 @@ def reserve(host: str, port: int) -> Iterator[tuple[str, int]]:
     Raises:
         ListenError: As `listen`.
     """
-    with _open(host, port) as holder:
+    with _open(host, port, chosen_by) as holder:
         reserved = url_of(holder), holder.getsockname()[1]
         if sys.platform != "linux":
             holder.close()
         yield reserved
 
 
-def _open(host: str, port: int, *, share: bool = False, backlog: int | None = None) -> socket.socket:
+def _open(host: str, port: int, chosen_by: str, *, share: bool = False, backlog: int | None = None) -> socket.socket:
     """Bind a port, and listen on it where there is a backlog."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -71,8 +73,8 @@ def _open(host: str, port: int, *, share: bool = False, backlog: int | None = No
         except OSError:
             opened.close()
             raise
-    except OSError as error:
-        raise ListenError(f"Cannot listen on {host}:{port}: {_reason(error)}") from None
+    except (OSError, UnicodeError) as error:  # the latter for a name that is none, as `a..b`
+        raise ListenError(f"Cannot listen on {host}:{port}: {_reason(error, chosen_by)}") from None
     return opened
 
 
@@ -87,9 +89,11 @@ def url_of(listener: socket.socket) -> str:
     return address_of(listener).replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
-def _reason(error: OSError) -> str:
+def _reason(error: OSError | UnicodeError, chosen_by: str) -> str:
+    if isinstance(error, UnicodeError):
+        return "that is no name of a host. --host or SIE_HTTP_HOST must be an address of this machine."
     if error.errno == errno.EADDRINUSE:
-        return "another process has that port. Choose another with --port or SIE_HTTP_PORT, or 0 for a free one."
+        return f"another process has that port. Choose another with {chosen_by}, or 0 for a free one."
     if error.errno == errno.EACCES:
-        return "the system does not allow it. Choose a port above 1023 with --port or SIE_HTTP_PORT."
+        return f"the system does not allow it. Choose a port above 1023 with {chosen_by}."
     return f"{error.strerror or error}. --host or SIE_HTTP_HOST must be an address of this machine."

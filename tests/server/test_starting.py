@@ -57,10 +57,16 @@ def test_a_port_that_is_reserved_is_there_for_who_is_told_and_for_nobody_else() 
 def test_a_port_that_is_listened_on_cannot_be_reserved() -> None:
     with (
         listen("127.0.0.1", 0) as taken,
-        pytest.raises(ListenError, match="another process has that port"),
-        reserve("127.0.0.1", taken.getsockname()[1]),
+        pytest.raises(ListenError, match="another process has that port. Choose another with --config-port,"),
+        reserve("127.0.0.1", taken.getsockname()[1], chosen_by="--config-port"),
     ):
         pass
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64, "host with blanks"])
+def test_a_host_that_is_none_is_told(host: str) -> None:
+    with pytest.raises(ListenError, match=f"Cannot listen on {host}:0: .* SIE_HTTP_HOST must be an address of this"):
+        listen(host, 0)
 
 
 def test_a_taken_port_is_told_with_the_way_out(process_state: None) -> None:

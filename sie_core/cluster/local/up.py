@@ -84,7 +84,7 @@ def run_cluster(
         lock,
         contextlib.ExitStack() as files,
         reserve(settings.http_host, settings.http_port) as (url, port),
-        reserve(CONFIG_HOST, config_port) as (config_url, config_port),
+        reserve(CONFIG_HOST, config_port, chosen_by="--config-port") as (config_url, config_port),
     ):
         settings = settings.model_copy(update={"http_port": port})
         whole = folder.resolve()

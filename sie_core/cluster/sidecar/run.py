@@ -49,7 +49,8 @@ def run_sidecar(settings: Settings, plugins: PluginSet) -> None:
     if settings.config_service_url is not None:
         require_one_source(settings)
     make, store = transport_maker(settings, plugins), open_payload_store(settings, plugins)
-    with contextlib.closing(listen(settings.http_host, settings.worker_metrics_port)) as listener:
+    port, chosen_by = settings.worker_metrics_port, "--metrics-port or SIE_WORKER_METRICS_PORT"
+    with contextlib.closing(listen(settings.http_host, port, chosen_by=chosen_by)) as listener:
         run_loop(_run(settings, plugins, make, store, listener))
 
 
