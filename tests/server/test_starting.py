@@ -57,7 +57,7 @@ def test_a_port_that_is_reserved_is_there_for_who_is_told_and_for_nobody_else() 
 def test_a_port_that_is_listened_on_cannot_be_reserved() -> None:
     with (
         listen("127.0.0.1", 0) as taken,
-        pytest.raises(ListenError, match="another process has that port. Choose another with --config-port,"),
+        pytest.raises(ListenError, match=r"another process has that port\. Choose another with --config-port,"),
         reserve("127.0.0.1", taken.getsockname()[1], chosen_by="--config-port"),
     ):
         pass
