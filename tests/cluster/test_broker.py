@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 from pydantic import SecretStr
 
+from sie_core.cluster.gateway.flights.dispatcher import Dispatcher
+from sie_core.cluster.gateway.metrics import GatewayMetrics
 from sie_core.cluster.queue import broker
 from sie_core.cluster.queue.broker import declare_queues, ensure_queue, transport_maker
 from sie_core.cluster.queue.subjects import work_queue
@@ -77,6 +79,23 @@ async def test_queues_are_made_once_the_broker_answers(monkeypatch: pytest.Monke
     transport, _ = refusing(connections(), ["DENIED"])
     with pytest.raises(QueueError, match="not now"):
         await declare_queues(lambda: transport, (QUEUE,))
+
+
+async def test_a_gateway_without_a_queue_says_that_the_broker_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker, "QUEUE_AGAIN_S", 0.0)
+    make = connections()
+    transport, asked = refusing(make, ["DENIED"])
+    gateway = Dispatcher(lambda: transport, Settings(), GatewayMetrics())
+    assert gateway.problem == "the broker was not reached yet"
+    opening = asyncio.create_task(gateway.open())
+    async with asyncio.timeout(30):
+        while not asked:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0)
+        assert gateway.problem == "the broker has no queue sie-work-_default yet; the log says why it is not made"
+        await declare_queues(make, (QUEUE,))
+        await opening
+    assert gateway.problem is None
+    await gateway.close()
 
 
 async def test_who_may_not_make_a_queue_asks_for_that_once_and_waits_until_it_is_there(

@@ -72,6 +72,7 @@ class Dispatcher:
         beat_s = settings.health_publish_interval_ms / 1000
         self._telling = Telling(lambda: self.transport, self._pools, beat_s)
         self._look_ups = LookUps(self._flights, lambda: self.transport)
+        self._waits_for = "the broker was not reached yet"
         self._unstored: QueueError | None = None
         """Why the last slice was not stored; None where it was."""
         self.connected_at = -math.inf
@@ -83,17 +84,17 @@ class Dispatcher:
         """The transport.
 
         Raises:
-            InferenceError: `QUEUE_UNAVAILABLE`: the broker was not reached yet.
+            InferenceError: `QUEUE_UNAVAILABLE`: the broker was not reached yet, or has no queue.
         """
         if self._transport is None:
-            raise queue_error(QueueError("UNAVAILABLE", "the broker was not reached yet"))
+            raise queue_error(QueueError("UNAVAILABLE", self._waits_for))
         return self._transport
 
     @property
     def problem(self) -> str | None:
         """Why requests cannot be sent."""
         if self._transport is None:
-            return "the broker was not reached yet"
+            return self._waits_for
         return None if self._transport.state == "connected" else f"the broker is {self._transport.state}"
 
     @property
@@ -110,9 +111,11 @@ class Dispatcher:
             QueueError: The broker refuses this user, or the queue cannot be made.
         """
         transport = await open_transport(self._make, self._changed)
+        queue = work_queue(self._settings.pool)
+        self._waits_for = f"the broker has no queue {queue.name} yet; the log says why it is not made"
         inbox = await transport.inbox(self.arriving.arrived)
         self._reply = self._telling.inbox = inbox.subject
-        await ensure_queue(transport, work_queue(self._settings.pool))
+        await ensure_queue(transport, queue)
         self._pools.add(self._settings.pool)
         self._holder = Holder(transport, BULK_BYTES, self._store, frames=self._settings.payload_frames)
         self.arriving.open(self._reply, Fetcher(transport, self._store))
