@@ -240,7 +240,7 @@ def test_a_held_run_waits_until_it_is_let_go(tmp_path):
         assert len(running.result(timeout=30)) == 1
 
 
-@pytest.mark.parametrize(("latency_ms", "parts"), [(12.0, 12), (60.0, 20)])
+@pytest.mark.parametrize(("latency_ms", "parts"), [(12.0, 12), (60.0, 40)])
 def test_a_slow_run_may_be_preempted_between_two_layers_and_in_the_middle_of_long_ones(latency_ms, parts):
     adapter, at = load(), []
     units = list(adapter.prepare([Item(text="a")], Task("encode", ("dense",), options={"latency_ms": latency_ms})))

@@ -17,6 +17,12 @@ ENTERED_AT_ONCE = 1024
 INTEGER = 8
 """Bytes of an id, a type and a position."""
 
+STRETCH = 1.5
+"""How many times longer than asked for, or shorter, a part may be that keeps all threads equally busy."""
+
+IMBALANCE = 1.2
+"""How much longer than its share the busiest thread may work before all share each product; see encoder.cpp."""
+
 NOTHING = (None, None, None, None)
 """In place of `Entered.tokens` where the states are there."""
 
@@ -75,13 +81,25 @@ class Span:
     """Of each kind of layer, where positions are rotary."""
 
 
-def spans(bounds: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
-    """Cut a batch between sequences: into the first and the last one, exclusive, of about `most` tokens each."""
+def spans(bounds: Sequence[int], most: int, threads: int) -> Iterator[tuple[int, int]]:
+    """Cut a batch between sequences: into the first and the last one, exclusive, of about `most` tokens each.
+
+    The kernels give each thread whole sequences where that keeps all of them busy. Otherwise the threads share every
+    product, and so few tokens then take a quarter longer: a part may be a little longer than `most`, or shorter.
+    """
     first = 0
-    for last in range(1, len(bounds)):
-        if last + 1 == len(bounds) or bounds[last + 1] - bounds[first] > most:
-            yield first, last
-            first = last
+    while first + 1 < len(bounds):
+        best, busy = (False, 1), [0] * threads
+        for count, last in enumerate(range(first + 1, len(bounds)), 1):
+            tokens = bounds[last] - bounds[first]
+            if count > 1 and tokens > STRETCH * most:
+                break
+            busy[busy.index(min(busy))] += bounds[last] - bounds[last - 1]
+            even = STRETCH * tokens >= most and max(busy) * threads <= IMBALANCE * tokens
+            if even or tokens <= most:
+                best = max(best, (even, count))
+        yield first, first + best[1]
+        first += best[1]
 
 
 class Entry:

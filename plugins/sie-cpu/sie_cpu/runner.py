@@ -38,8 +38,8 @@ T = TypeVar("T")
 
 COMPUTES = frozenset(Feature)
 """All that the table can say."""
-PRODUCTS_AT_ONCE = 1 << 30
-"""Multiplications with weights, about, between two points of a run where others may preempt it: a few milliseconds."""
+PRODUCTS_AT_ONCE = 1 << 29
+"""Multiplications with weights, about, between two points of a run where others may preempt it: 1 to 2 ms of MiniLM."""
 LEAST_AT_ONCE = 96
 """Tokens of a thread between two such points: fewer would not pay for reading the weights."""
 WORKSPACE_KEPT = 16 << 20
@@ -163,7 +163,7 @@ class KernelRunner:
             self._run(self._encoder, 0, entered.span(offsets, keys), factors)
             return entered.states
         at_once = max(LEAST_AT_ONCE * self._threads, PRODUCTS_AT_ONCE // self._products)
-        apart = [entered.span(offsets, keys, *each) for each in spans(offsets.tolist(), at_once)]
+        apart = [entered.span(offsets, keys, *each) for each in spans(offsets.tolist(), at_once, self._threads)]
         for place, ((number, part), span) in enumerate(product(enumerate(self._apart), apart)):
             if place:
                 point()

@@ -32,7 +32,7 @@ from sie_core.contracts import (
 HOLD_LIMIT_S = 60.0
 LAYERS = 12
 """Of a slow run, as of a small encoder."""
-PART_S = 0.003
+PART_S = 0.0015
 """Of a layer between two points where a run may be preempted, as in the kernels of `sie-cpu`."""
 EXIT_STATUS = 70
 
