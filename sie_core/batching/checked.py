@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from inspect import signature
 from math import isfinite
+from typing import Any
 
 from sie_core.batching.sharing.shares import Claims
 from sie_core.contracts import Batch, BatchLimits, BatchPolicy, ModelLoadError, QueuedUnit
@@ -52,7 +53,7 @@ class CheckedPolicy:
     def __init__(self, policy: BatchPolicy, report: Callable[[BaseException], object] = lambda error: None) -> None:
         self._policy = policy
         self._report = report
-        self._preempts = "preempting" in signature(policy.take).parameters
+        self._takes = signature(policy.take).parameters
         self._waiting: dict[Hashable, set[QueuedUnit]] = {}
         """The queued units of each request."""
         self.queued_units = self.queued_cost = 0
@@ -82,7 +83,12 @@ class CheckedPolicy:
         return late
 
     def take(
-        self, now: float, device_busy: bool, most_s: float | None = None, preempting: bool = False
+        self,
+        now: float,
+        device_busy: bool,
+        most_s: float | None = None,
+        preempting: bool = False,
+        hold_s: float | None = None,
     ) -> Batch | None:
         """Form the next batch.
 
@@ -90,9 +96,11 @@ class CheckedPolicy:
             BrokenPolicy: The batch holds units that do not wait, or mixes keys; units wait and an idle device gets
                 no batch; or the policy has lost units.
         """
-        if preempting and not self._preempts:
+        if preempting and "preempting" not in self._takes:
             return None
-        more = {"preempting": True} if preempting else {}
+        more: dict[str, Any] = {"preempting": True} if preempting else {}
+        if hold_s is not None and "hold_s" in self._takes:
+            more["hold_s"] = hold_s
         batch = self._policy.take(now, device_busy, most_s, **more)
         if batch is None:
             if self.queued_units and not device_busy and not preempting:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Final
 
@@ -11,6 +13,9 @@ from typing import Final
 MARGIN: Final = 1.1
 # Factor on a sample's weight for each later one. About twenty samples count, so that a change of speed is noticed.
 _MEMORY = 0.95
+# Of so many batches of about one cost the fastest counts towards the fixed time, and none of more batches ago.
+_LATELY = 8
+_LONG_AGO = 128
 # Prior: the share of a batch's time that grows with its cost; the rest is overhead.
 _PRIOR_SLOPE = 0.5
 # Weight of the prior, in samples whose spread equals the mean cost.
@@ -62,3 +67,41 @@ class CostModel:
     def within(self, seconds: float) -> float:
         """Return the cost of a batch that takes `seconds`; infinity where cost takes no time that was measured."""
         return (seconds - self._overhead) / self._price if self._price else inf
+
+
+class FixedTime:
+    """The seconds of a batch that do not grow with its cost, from the smallest and the largest batches of late.
+
+    The overhead of `CostModel` is a part of predictions and fades with it: under a flood, whose batches are equally
+    large, it becomes half of their time.
+    """
+
+    def __init__(self) -> None:
+        self._batches = 0
+        # By powers of two of the cost: the number of the batch, its cost and its seconds.
+        self._measured: defaultdict[int, deque[tuple[int, int, float]]] = defaultdict(partial(deque, maxlen=_LATELY))
+
+    def record(self, cost: int, seconds: float) -> None:
+        """Record that a batch of `cost` units ran for `seconds`."""
+        self._batches += 1
+        self._measured[cost.bit_length()].append((self._batches, cost, seconds))
+
+    def seconds(self) -> float | None:
+        """Return them; None where all batches of late cost about the same."""
+        (small, small_s), (large, large_s) = self._extremes()
+        if large < 2 * small or not small:
+            return None
+        return min(small_s, max(0.0, (small_s * large - large_s * small) / (large - small)))
+
+    def smallest(self) -> int:
+        """Return the cost of the smallest batch of late; 0 before the first."""
+        return self._extremes()[0][0]
+
+    def _extremes(self) -> tuple[tuple[int, float], tuple[int, float]]:
+        for size in [size for size, batches in self._measured.items() if batches[-1][0] + _LONG_AGO < self._batches]:
+            del self._measured[size]
+        if not self._measured:
+            return (0, 0.0), (0, 0.0)
+        sizes = (self._measured[size] for size in (min(self._measured), max(self._measured)))
+        smallest, largest = (min(batches, key=lambda each: each[2])[1:] for batches in sizes)
+        return smallest, largest

@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from operator import attrgetter
 
-from sie_core.batching.cost_model import MARGIN, CostModel
+from sie_core.batching.cost_model import MARGIN, CostModel, FixedTime
 from sie_core.batching.fair_queue import FairQueue, Lane
 from sie_core.batching.flow import Flow
 from sie_core.contracts import Batch, BatchLimits, QueuedUnit
@@ -29,6 +29,10 @@ _HELD_S = 0.02
 # The batch of a large request that fits into one may take this many times as long as one of a request of many batches:
 # it is over soon, and where several of them come in a row, batches of a few units would cost what all are waiting for.
 _FITTING = 2.25
+
+# A batch that others wait for may take so many times the time that every batch takes: it then loses a sixth of the
+# throughput, and a little more as nothing is launched behind it.
+_PAYS = 6.0
 
 # With a time limit, a batch of several units may cost this many times the largest measured one. The very first run is
 # slow at any cost, and the runs after it then make cost look free.
@@ -54,6 +58,7 @@ class BatchFormer:
     def __init__(self, limits: BatchLimits) -> None:
         self._limits = limits
         self._cost_model = CostModel()
+        self._fixed = FixedTime()
         self._largest_measured = 0
         self._queue = FairQueue()
         # A heap of the deadlines of flows, by their numbers; an entry is outdated when its flow is gone.
@@ -101,7 +106,12 @@ class BatchFormer:
         return expired
 
     def take(
-        self, now: float, device_busy: bool, most_s: float | None = None, preempting: bool = False
+        self,
+        now: float,
+        device_busy: bool,
+        most_s: float | None = None,
+        preempting: bool = False,
+        hold_s: float | None = None,
     ) -> Batch | None:
         """Form the next batch, or None where nothing is queued or, with a busy device, waiting may fill it further."""
         flow = self._queue.by_share() if preempting else self._queue.next(now)
@@ -118,6 +128,7 @@ class BatchFormer:
         taken: list[QueuedUnit] = []
         flows: dict[Hashable, Flow] = {}
         cost, end_by, quantum = 0, inf, self._quantum()
+        pays_s = self._paying_s(hold_s)
         while flow is not None:
             queued = flow.units[key][0][1]
             total, new = cost + queued.unit.cost, queued.request not in flows
@@ -126,6 +137,8 @@ class BatchFormer:
                 break  # a short request would wait for the large one's units
             longest_s = self._limit_s(flow, large, most_s)
             if taken and not self._fits(total, len(flows) + new, taken[0].unit.cost, longest_s):
+                break
+            if taken and (self._cost_model.predict(total) or 0.0) > pays_s:
                 break
             if taken and deadline != end_by and self._end(total, now) > end_by:
                 break  # requests already in the batch would be late
@@ -154,6 +167,7 @@ class BatchFormer:
     def record(self, batch: Batch, seconds: float) -> None:
         """Learn how long a batch ran."""
         self._cost_model.record(batch.cost, seconds)
+        self._fixed.record(batch.cost, seconds)
         self._largest_measured = max(self._largest_measured, batch.cost)
 
     def _full(self) -> float:
@@ -175,6 +189,15 @@ class BatchFormer:
             and not self._too_long(cost, first, self._limits.max_run_s or inf)
             and not (most_s is not None and self._holds_up(cost, first, most_s))
         )
+
+    def _paying_s(self, hold_s: float | None) -> float:
+        # For how long a batch may hold the device that should hold it for `hold_s`: so short ones may not pay.
+        if hold_s is None:
+            return inf
+        fixed_s = self._fixed.seconds()
+        if fixed_s is None:  # a smaller one tells
+            return self._cost_model.predict(self._fixed.smallest() / 2) or inf
+        return max(hold_s, _PAYS * fixed_s)
 
     def _is_large(self, flow: Flow, most_s: float | None) -> bool:
         # A request of one unit is large only where it fills a batch. Others of one text are as short as those they hold

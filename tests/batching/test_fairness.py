@@ -96,16 +96,21 @@ def flows_of(keys):
     )
 
 
-def off_their_shares(flows, rounds, window):
-    """Return what flows were off their shares at most, in cost, over any `window` batches of so many."""
+def off_their_shares(flows, rounds, window, hold_s=None):
+    """Return what flows were off their shares at most, in cost, over any `window` batches of so many.
+
+    Some of them are to hold the device for `hold_s` only.
+    """
     batches = former()
     for number, (weight, costs, key) in enumerate(flows):
         batches.add(units(number, *costs * (rounds * BATCH // sum(costs) + 1), key=key, weight=weight))
     runs = []
-    for _ in range(rounds):
+    for number in range(rounds):
         served = Counter()
-        for unit in batches.take(0.0, False).units:
+        batch = batches.take(0.0, False, hold_s=hold_s if number % 8 < 4 else None)
+        for unit in batch.units:
             served[unit.request] += unit.unit.cost
+        batches.record(batch, 0.001 + 0.001 * batch.cost)
         runs.append(served)
     total = sum(weight for weight, _, _ in flows)
     worst = 0.0
@@ -117,10 +122,10 @@ def off_their_shares(flows, rounds, window):
     return worst
 
 
-@given(flows=flows_of("k"))
+@given(flows=flows_of("k"), hold_s=st.sampled_from([None, 0.01, 0.05]))
 @settings(max_examples=40, deadline=None, phases=PHASES)
-def test_shares_over_any_twenty_batches_are_as_the_weights(flows):
-    assert off_their_shares(flows, 2 * WINDOW, WINDOW) <= 0.05 * WINDOW * BATCH
+def test_shares_over_any_twenty_batches_are_as_the_weights(flows, hold_s):
+    assert off_their_shares(flows, 2 * WINDOW, WINDOW, hold_s) <= 0.05 * WINDOW * BATCH
 
 
 @given(flows=flows_of("klmnopqr"), window=st.sampled_from([WINDOW, 2 * WINDOW]))
@@ -129,9 +134,14 @@ def test_where_keys_differ_whole_batches_take_turns_and_nobody_is_three_off_its_
     assert off_their_shares(flows, 3 * WINDOW, window) <= 3 * BATCH
 
 
-@given(seed=st.integers(0, 1000), steps=st.integers(7, 64), flood=st.integers(1, 12))
+@given(
+    seed=st.integers(0, 1000),
+    steps=st.integers(7, 64),
+    flood=st.integers(1, 12),
+    hold_s=st.none() | st.floats(0.001, 2),
+)
 @settings(max_examples=40, deadline=None, phases=PHASES)
-def test_nobody_waits_beyond_the_ageing_bound(seed, steps, flood):
+def test_nobody_waits_beyond_the_ageing_bound(seed, steps, flood, hold_s):
     draw, batches, now = Random(seed), former(max_requests=4), 0.0
     seconds = steps / 64  # of a batch: times add up exactly
     batches.add(units("patient", *[BATCH] * 20, weight=0.25, key="rare"))
@@ -144,7 +154,9 @@ def test_nobody_waits_beyond_the_ageing_bound(seed, steps, flood):
             batches.add(units((batch_number, number), *costs, at=now, weight=4.0, client=client))
             queued[who] += len(costs)
             waits.setdefault(who, (now, len(waits)))
-        batch = batches.take(now, False)
+        batch = batches.take(now, False, hold_s=hold_s)
+        if batch is not None:
+            batches.record(batch, seconds * batch.cost / BATCH)
         served = Counter(unit.client or unit.request for unit in (batch.units if batch else ()))
         queued -= served
         for who in served:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sie_core.batching import BatchFormer, CostModel
+from sie_core.batching.cost_model import MARGIN
 from sie_core.contracts import BatchLimits, QueuedUnit, Unit
 
 REQUESTS = st.integers(0, 6)
@@ -70,7 +71,7 @@ class Former(RuleBasedStateMachine):
         assert past <= expired
         for request in expired - past:  # it cannot be met, and batches run that would have told otherwise
             cost = sum(unit.unit.cost for unit in self.queue.values())  # alone, or for its share beside the others
-            assert self.now + self.costs.predict(cost) > self.deadlines[request]
+            assert self.now + MARGIN * self.costs.predict(cost) > self.deadlines[request]
             assert self.last_batch is not None
             assert self.now - self.last_batch <= 1.0
         self.drop([ticket for ticket, unit in self.queue.items() if unit.request in expired])
@@ -85,13 +86,13 @@ class Former(RuleBasedStateMachine):
         queued = {unit.request for unit in self.queue.values()}
         self.deadlines = {request: deadline for request, deadline in self.deadlines.items() if request in queued}
 
-    @rule(seconds_per_unit=st.floats(0, 0.1))
-    def take_for_an_idle_device(self, seconds_per_unit):
+    @rule(seconds_per_unit=st.floats(0, 0.1), hold_s=st.none() | st.floats(0.001, 1))
+    def take_for_an_idle_device(self, seconds_per_unit, hold_s):
         waiting = bool(self.queue)
-        batch = self.former.take(self.now, device_busy=False)
+        batch = self.former.take(self.now, device_busy=False, hold_s=hold_s)
         assert (batch is not None) == waiting  # an idle device never waits
         if batch is not None:
-            self.check(batch)
+            self.check(batch, full=hold_s is None)
             self.former.record(batch, batch.cost * seconds_per_unit)
             self.costs.record(batch.cost, batch.cost * seconds_per_unit)
             self.largest = max(self.largest, batch.cost)
@@ -113,7 +114,7 @@ class Former(RuleBasedStateMachine):
         self.now = ready_at
         self.check(self.former.take(self.now, device_busy=True))
 
-    def check(self, batch):
+    def check(self, batch, full=True):
         tickets = [queued.unit.item for queued in batch.units]
         assert all(self.queue[ticket] is queued for ticket, queued in zip(tickets, batch.units, strict=True))
         costs = [queued.unit.cost for queued in batch.units]
@@ -136,7 +137,8 @@ class Former(RuleBasedStateMachine):
             assert batch.requests <= self.limits.max_requests
         for ticket in tickets:
             del self.queue[ticket]
-        self.check_it_could_not_hold_more(batch)
+        if full:
+            self.check_it_could_not_hold_more(batch)
         assert self.ran.isdisjoint(tickets)
         self.ran.update(tickets)
         self.last_batch = self.now
@@ -159,7 +161,9 @@ class Former(RuleBasedStateMachine):
         )
 
     def is_late(self, cost, requests):
-        return self.now + (self.costs.predict(cost) or 0.0) > min(self.deadlines[request] for request in requests)
+        return self.now + MARGIN * (self.costs.predict(cost) or 0.0) > min(
+            self.deadlines[request] for request in requests
+        )
 
     def too_long(self, cost, first):
         predicted, alone = self.costs.predict(cost), self.costs.predict(first)

@@ -73,6 +73,8 @@ class DeviceTime:
     """Batches that it is given at once."""
     beside: bool = False
     """Whether it is given short ones beside a long one."""
+    runs_to_end: bool = False
+    """Whether nothing preempts a batch or runs beside it."""
     now: float = 0.0
     busy_s: float = 0.0
     """Seconds the device was at work."""
@@ -82,7 +84,7 @@ class DeviceTime:
     _running: bool = False
 
     def __post_init__(self) -> None:
-        self.scheduler = Scheduler(self.max_queued_cost)
+        self.scheduler = Scheduler(self.max_queued_cost, runs_to_end=self.runs_to_end)
         clock = lambda: self.now  # noqa: E731
         health = DeviceHealth(60.0, clock)
         on_device = OnDevice(self.ahead, health.unfinished, self.beside)

@@ -51,7 +51,7 @@ class QueueAdmission:
         self._inflow = Inflow()
         # When a batch began last.
         self._began_at = 0.0
-        # When a short request came last, and when to each queue.
+        # When a short request came last, and when to each queue of which little waited.
         self._short_at: float | None = None
         self._short_to: dict[Queue, float] = {}
         # How long the shortest of those took that came one after another.
@@ -80,7 +80,7 @@ class QueueAdmission:
         return self._drains[queue].seconds(queue.policy.queued_cost)
 
     def shorts_of_others_come(self, queue: Queue, now: float) -> bool:
-        """Whether short requests come to other queues just now."""
+        """Whether short requests come to other queues just now, of which little waits."""
         return any(self._is_recent(at, now) for other, at in self._short_to.items() if other is not queue)
 
     def admit(self, queue: Queue, queues: Sequence[Queue], demand: Demand, now: float, ahead_s: float) -> None:
@@ -120,7 +120,9 @@ class QueueAdmission:
     def _short_comes(self, queue: Queue, alone_s: float, now: float) -> None:
         one_after_another = self._short_at is not None and now - self._short_at <= SHORT_AGAIN_S
         self._short_s = min(self._short_s, alone_s) if one_after_another else alone_s
-        self._short_at = self._short_to[queue] = now
+        self._short_at = now
+        if self.waiting_s(queue) <= SHORT_S:  # where more waits of theirs, they wait for one another
+            self._short_to[queue] = now
 
     def _shorts_come(self, now: float) -> bool:
         return self._short_at is not None and self._is_recent(self._short_at, now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from sie_core.batching.sharing.admission import SHORT_S, Queue, QueueAdmission
 from sie_core.batching.sharing.demand import Demand
@@ -13,6 +13,13 @@ from sie_core.contracts import Batch, QueuedUnit
 
 Answer = TypeVar("Answer")
 Model = TypeVar("Model", bound=Queue)
+
+# For so long a batch may hold a device that runs each to its end, while short requests of other models come. On a GPU
+# the launches of a smaller one take as long.
+HELD_TO_END_S: Final = 0.005
+# The part of its predicted time for which short requests of other models go before the rest of a batch that holds them
+# up, or before the next one of its model where it runs to its end.
+LENT: Final = 0.25
 
 
 class PolicyError(Exception):
@@ -24,9 +31,18 @@ class PolicyError(Exception):
 
 
 class Scheduler(Generic[Model]):
-    """The queues of all models of one device; `max_queued_cost` is for all of them together."""
+    """The queues of all models of one device.
 
-    def __init__(self, max_queued_cost: int) -> None:
+    Args:
+        max_queued_cost: For all of them together.
+        runs_to_end: Whether the device runs each batch to its end, and none beside it.
+    """
+
+    def __init__(self, max_queued_cost: int, *, runs_to_end: bool = False) -> None:
+        self._runs_to_end = runs_to_end
+        # Whose batch held up short requests of other models last, and for how long these go before its next one.
+        self._lender: Model | None = None
+        self._lent_s = 0.0
         self.admission = QueueAdmission(max_queued_cost)
         self._models: list[Model] = []
         self._shares: DeviceShares[Model] = DeviceShares()
@@ -55,6 +71,8 @@ class Scheduler(Generic[Model]):
     def remove_model(self, model: Model) -> None:
         """Remove a model's queue, which is empty."""
         self._models.remove(model)
+        if model is self._lender:
+            self._lender, self._lent_s = None, 0.0
         self._shares.forget(model)
         self.admission.forget(model)
 
@@ -86,11 +104,28 @@ class Scheduler(Generic[Model]):
             oldest = _ask(model, model.policy.oldest) if model.policy.queued_units else None
             if oldest is not None:
                 waiting[model] = model.policy.claims.weight, oldest
+        order = self._shares.order(waiting, now)
+        if not preempting and self._lent_s > 0:
+            chosen = self._first(order, now, device_busy, preempting=True, others_than=self._lender)
+            if chosen is not None:
+                self._lent_s -= chosen[1].predicted_s or 0.0
+                return chosen
+        chosen = self._first(order, now, device_busy, preempting=preempting, others_than=others_than)
+        if chosen is not None and self._runs_to_end:
+            self._lender, self._lent_s = None, 0.0
+            if self.holds_up_others(*chosen, now):
+                self._lender, self._lent_s = chosen[0], LENT * (chosen[1].predicted_s or 0.0)
+        return chosen
+
+    def _first(
+        self, order: Sequence[Model], now: float, device_busy: bool, *, preempting: bool, others_than: Model | None
+    ) -> tuple[Model, Batch] | None:
         longest_s = self.admission.longest_s(now)
-        for model in self._shares.order(waiting, now):
+        for model in order:
             if others_than is not None and (model is others_than or self.admission.waiting_s(model) > SHORT_S):
                 continue
-            batch = _ask(model, model.policy.take, now, device_busy, longest_s, preempting)
+            hold_s = HELD_TO_END_S if self._runs_to_end and self.admission.shorts_of_others_come(model, now) else None
+            batch = _ask(model, model.policy.take, now, device_busy, longest_s, preempting, hold_s)
             if batch is not None:
                 self._shares.take(model, batch.predicted_s or 0.0, now)
                 self.admission.begun(model, batch, now)
@@ -99,7 +134,8 @@ class Scheduler(Generic[Model]):
 
     def holds_up_others(self, model: Model, batch: Batch, now: float) -> bool:
         """Whether short requests of other models come just now and would wait long for the end of a batch."""
-        return (batch.predicted_s or 0.0) > SHORT_S and self.admission.shorts_of_others_come(model, now)
+        long_s = HELD_TO_END_S if self._runs_to_end else SHORT_S
+        return (batch.predicted_s or 0.0) > long_s and self.admission.shorts_of_others_come(model, now)
 
     def ready_at(self, now: float) -> float | None:
         """When a busy device will get a batch if nothing else comes; None where nothing waits."""

@@ -76,7 +76,12 @@ class BatchPolicy(Protocol):
         ...
 
     def take(
-        self, now: float, device_busy: bool, most_s: float | None = None, preempting: bool = False
+        self,
+        now: float,
+        device_busy: bool,
+        most_s: float | None = None,
+        preempting: bool = False,
+        hold_s: float | None = None,
     ) -> Batch | None:
         """Form the next batch, or None where nothing is queued or, with a busy device, waiting may fill it further.
 
@@ -90,6 +95,9 @@ class BatchPolicy(Protocol):
                 would hold them up; None where none come.
             preempting: Whether the batch would preempt a long one, of this model or another: None unless the next
                 request in turn is short. The requests of a policy without this parameter preempt nothing.
+            hold_s: For how long the batch should hold the device at most, by prediction, as it runs to its end and
+                short requests of other models come just now; longer where so short batches would cost much of the
+                throughput. None where none come. A policy without this parameter is not told.
         """
         ...
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from sie_core.batching.sharing.scheduler import LENT
 from sie_core.concurrency.leases import Lease
 from sie_core.contracts import Batch
 from sie_core.engine.models.loaded import LoadedModel
@@ -14,8 +15,6 @@ from sie_core.engine.requests.inflight import Flight, FlightUnit
 
 # A batch that takes longer than this many times its prediction counts as hung.
 STALL_FACTOR = 10.0
-# The part of its predicted time for which short requests of other models may preempt a batch that is not large.
-LENT = 0.25
 
 
 @dataclass(slots=True, eq=False)

@@ -83,7 +83,7 @@ class Pipeline:
         self._freeing = Tasks()
         self.device = DeviceWorker(
             device,
-            Scheduler(queued_cost),
+            Scheduler(queued_cost, runs_to_end=device.asynchronous and device.priority_stream is None),
             finishing,
             deliver,
             self._out_of_memory,
