@@ -2,7 +2,8 @@
 
 Prints the p95 of its calls beside each attack over that without, measured in turns, for workers on a CPU, where short
 requests run between two parts of a long batch, and on an accelerator, where they wait for its end, or where it has a
-stream of higher priority run beside it. Words as arguments have those rows alone whose names have each of them.
+stream of higher priority run beside it; and how many of its answers the attack gets of those it gets alone. Words as
+arguments have those rows alone whose names have each of them.
 
 Runs sleep, so that workers that share two cores take no time from one another, as workers on machines of their own.
 """
@@ -14,7 +15,9 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import quantiles
@@ -22,34 +25,56 @@ from typing import Any
 
 import httpx
 
-from tests.bench.cluster.load.overload import BODY, MODEL, Seen, request
+from tests.bench.cluster.load.overload import Seen, request
 from tests.cluster.placement.fleet import Fleet, fleet
 from tests.soak.faults.cluster import until
 
-HONEST_MODEL, QUEUED, QUEUE_POOL = "sie-fake/dense", "bench/queued", "batch"
+HONEST_MODEL, MODEL, QUEUED, QUEUE_POOL = "sie-fake/dense", "bench/flooded", "bench/queued", "batch"
 HONEST = request(HONEST_MODEL, json.dumps({"items": [{"text": "a short text"}]}))
 SINGLE = request(MODEL, json.dumps({"items": [{"text": "word " * 400}]}))
 BULK = request(MODEL, json.dumps({"items": [{"text": "a short text"}] * 16_384}))
 TURNS, ROUND_S, REST_S, PAUSE_S, A_SECOND = 4, 6.0, 1.0, 0.02, 60.0
-"""Floods are three times what both workers can take; of single texts half as much."""
+ENOUGH = 100
+"""Answers that make a rate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """What runs the flooded models."""
+
+    variables: Mapping[str, str]
+    batch_ms: float
+    """What every batch takes, whatever it holds."""
+    token_ms: float
+    texts: int
+    """Of a request of a flood, a hundred words each: three times what both workers can take."""
+
+    def config(self, model: str) -> str:
+        """Write the config of a flooded model."""
+        return CONFIG.format(model=model, batch_ms=self.batch_ms, token_ms=self.token_ms)
+
+    @property
+    def body(self) -> str:
+        """A request of a flood."""
+        return json.dumps({"items": [{"text": "word " * 100}] * self.texts})
+
+
 DEVICES = {
-    "on CPUs": {"SIE_DEVICE": "cpu"},
-    # The emulated one has a CPU's speed, at which a full batch takes 1.7 s.
-    "on accelerators, batches of 100 ms": {"SIE_DEVICE": "fake", "SIE_MAX_BATCH_MS": "100"},
-    "on accelerators with a priority stream": {
-        "SIE_DEVICE": "fake",
-        "SIE_MAX_BATCH_MS": "100",
-        "SIE_PRIORITY_STREAM": "true",
-    },
+    "on CPUs": Workers({"SIE_DEVICE": "cpu"}, 20.0, 0.1, 8),
+    # As an encoder of 24 layers and 300 million parameters on a small GPU: a third of a second for a full batch.
+    "on accelerators": Workers({"SIE_DEVICE": "fake"}, 3.0, 0.02, 48),
+    "on accelerators with a priority stream": Workers(
+        {"SIE_DEVICE": "fake", "SIE_PRIORITY_STREAM": "true"}, 3.0, 0.02, 48
+    ),
 }
-CONFIG = f"""\
-sie_id: {QUEUED}
+CONFIG = """\
+sie_id: {model}
 package_backed: true
 tasks: {{encode: {{dense: {{dim: 8}}}}}}
 profiles:
   default:
     adapter_path: fake
-    adapter_options: {{runtime: {{latency_ms: 20.0, latency_ms_per_cost: 0.1}}}}
+    adapter_options: {{runtime: {{latency_ms: {batch_ms}, latency_ms_per_cost: {token_ms}}}}}
 """
 Attack = Callable[[str, Seen], Coroutine[Any, Any, None]]
 
@@ -82,19 +107,35 @@ async def beside(url: str, attack: Attack) -> str:
     Raises:
         RuntimeError: All calls of the attack were refused: it was none of workers.
     """
-    alone, attacked, attackers = Seen(), Seen(), Seen()
+    alone, attacked, attackers, unopposed = Seen(), Seen(), Seen(), Seen()
     for _ in range(TURNS):
         await honest(url, alone)
-        running = asyncio.create_task(attack(url, attackers))
-        await honest(url, attacked)
-        running.cancel()
-        await asyncio.wait([running])
-        await asyncio.sleep(REST_S)  # what its clients left is removed
+        async with during(attack(url, attackers)):
+            await honest(url, attacked)
+        async with during(attack(url, unopposed)):
+            await asyncio.sleep(ROUND_S)
     if attackers.answers and attackers.refused() == len(attackers.answers):
         raise RuntimeError(f"all calls of the attack were refused: {attackers.answers[:3]}")
     (p50, p95), (p50_alone, p95_alone) = _percentiles(attacked), _percentiles(alone)
     told = f"p95 / alone {p95 / p95_alone:5.2f} ({p95_alone:.0f} → {p95:.0f} ms), p50 {p50_alone:.0f} → {p50:.0f} ms"
-    return f"{told}, {attacked.refused()} refused"
+    told = f"{told}, {attacked.refused()} refused"
+    if (answers := _answered(unopposed)) < ENOUGH:
+        return told
+    return f"{told}; of the attack's answers {_answered(attackers) / answers:.0%}"
+
+
+@asynccontextmanager
+async def during(attack: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Attack until the end of the block, and rest until what its clients left is removed."""
+    running = asyncio.create_task(attack)
+    yield
+    running.cancel()
+    await asyncio.wait([running])
+    await asyncio.sleep(REST_S)
+
+
+def _answered(seen: Seen) -> int:
+    return len(seen.answers) - seen.refused()
 
 
 def _percentiles(seen: Seen) -> tuple[float, float]:
@@ -102,9 +143,11 @@ def _percentiles(seen: Seen) -> tuple[float, float]:
     return took[9], took[-1]
 
 
-def prepare(running: Fleet, device: Mapping[str, str]) -> None:
+def prepare(running: Fleet, workers: Workers) -> None:
     """Run two workers that all share, one that is leased, and one of another queue pool."""
-    (running.folder / "models/queued.yaml").write_text(CONFIG)
+    device = workers.variables
+    for model in (MODEL, QUEUED):
+        (running.folder / f"models/{model.replace('/', '-')}.yaml").write_text(workers.config(model))
     running.add("leased", SIE_PRELOAD_MODELS=MODEL, **device)
     lease(running, {"name": "leased"})
     running.add("w1", "w2", SIE_PRELOAD_MODELS=f"{MODEL},{HONEST_MODEL}", **device)
@@ -120,18 +163,18 @@ def lease(running: Fleet, body: dict[str, str]) -> None:
     until(lambda: httpx.get(where).json()["status"]["state"] == "active", f"the pool {body['name']}")
 
 
-def in_pool(model: str, pool: str) -> bytes:
+def in_pool(model: str, body: str, pool: str) -> bytes:
     """Write a call for the workers of a pool."""
-    return request(model, BODY).replace(b"Connection:", f"X-SIE-Pool: {pool}\r\nConnection:".encode())
+    return request(model, body).replace(b"Connection:", f"X-SIE-Pool: {pool}\r\nConnection:".encode())
 
 
-def measure(words: Sequence[str], where: str, device: Mapping[str, str]) -> None:
+def measure(words: Sequence[str], where: str, workers: Workers) -> None:
     """Print a row for each attack."""
     attacks: dict[str, Attack] = {
-        "a flood of another model": partial(flood, request(MODEL, BODY)),
+        "a flood of another model": partial(flood, request(MODEL, workers.body)),
         "a flood of single texts": partial(flood, SINGLE),
-        "a flood of a resource pool": partial(flood, in_pool(MODEL, "leased")),
-        "a flood of a queue pool": partial(flood, in_pool(QUEUED, QUEUE_POOL)),
+        "a flood of a resource pool": partial(flood, in_pool(MODEL, workers.body, "leased")),
+        "a flood of a queue pool": partial(flood, in_pool(QUEUED, workers.body, QUEUE_POOL)),
         "a bulk request": bulk,
     }
     chosen = {name: attack for name, attack in attacks.items() if all(word in f"{where}: {name}" for word in words)}
@@ -139,7 +182,7 @@ def measure(words: Sequence[str], where: str, device: Mapping[str, str]) -> None
         return
     print(f"workers {where}", flush=True)
     with tempfile.TemporaryDirectory() as folder, fleet(Path(folder)) as running:
-        prepare(running, device)
+        prepare(running, workers)
         asyncio.run(honest(running.url, Seen()))
         for name, attack in chosen.items():
             print(f"{name:<28} {asyncio.run(beside(running.url, attack))}", flush=True)
@@ -147,8 +190,8 @@ def measure(words: Sequence[str], where: str, device: Mapping[str, str]) -> None
 
 def main() -> None:
     """Run it."""
-    for where, device in DEVICES.items():
-        measure(sys.argv[1:], where, device)
+    for where, workers in DEVICES.items():
+        measure(sys.argv[1:], where, workers)
 
 
 if __name__ == "__main__":
