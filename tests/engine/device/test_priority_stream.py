@@ -14,6 +14,7 @@ from sie_fake.memory import MEMORY
 from sie_fake.record import RECORD
 
 from sie_core.batching.sharing import admission, scheduler
+from sie_core.engine.device import batch_run
 from tests.engine.conftest import BOUND_S, bounded, queued, request, sample, until, vectors
 from tests.engine.device_time import OVERHEAD_S, PRICE_S, DeviceTime, Model
 
@@ -26,6 +27,7 @@ def held(monkeypatch):
     begun, go_on = threading.Event(), threading.Event()
     compute = FakeAdapter._compute
     monkeypatch.setattr(admission, "SHORT_AGAIN_S", 1e9)
+    monkeypatch.setattr(batch_run, "LENT", 1e9)  # however long the short ones take here
     for module in (admission, scheduler):
         monkeypatch.setattr(module, "SHORT_S", BOUND_S)
 
