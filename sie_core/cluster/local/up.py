@@ -12,6 +12,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from filelock import FileLock, Timeout
 
@@ -35,6 +36,7 @@ SHOW_S = 1.0
 LOG_LINES = 15
 
 OnReady = Callable[[str, str], None]
+Result = TypeVar("Result")
 
 log = logging.getLogger("sie_core.cluster")
 
@@ -184,6 +186,15 @@ def workers_up(url: str, token: str | None = None) -> int:
     return -1 if workers is None else sum(workers.values())
 
 
+async def _seen(look: Callable[[], Result]) -> Result | None:
+    """Look on a thread; None where that fails for a reason that was not foreseen, for which no program is to end."""
+    try:
+        return await asyncio.to_thread(look)
+    except Exception:
+        log.exception("the cluster could not be looked at; it goes on")
+        return None
+
+
 async def _watch(
     table: Table,
     asked: asyncio.Event,
@@ -192,9 +203,9 @@ async def _watch(
     broker: Program,
 ) -> None:
     while not asked.is_set():
-        if show is not None:
-            show(await asyncio.to_thread(table.lines))
-        if await asyncio.to_thread(care.is_due):
+        if show is not None and (lines := await _seen(table.lines)) is not None:
+            show(lines)
+        if await _seen(care.is_due):
             broker.signal(signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SHOW_S):

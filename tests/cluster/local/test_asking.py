@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from pathlib import Path
 
 import pytest
 
+from sie_core.cluster.local import up
 from sie_core.cluster.local.asking import ask
+from sie_core.cluster.local.care import BrokerCare
 from sie_core.cluster.local.programs import Programs
 from sie_core.cluster.local.table import Table
 from sie_core.cluster.local.up import workers_up
@@ -67,6 +70,29 @@ async def test_the_table_tells_which_workers_take_no_work() -> None:
     for task in running:
         task.cancel()
     await asyncio.wait(running)
+
+
+async def test_an_answer_that_nobody_foresaw_ends_no_cluster(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    looks, asked = 0, asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal looks
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")
+        writer.close()
+        looks += 1
+        if looks == 3:  # of the table and of the broker's care, each second
+            asked.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url, down = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", Program("down", [], {})
+    table = Table(Programs(down, down, down, (), {}, lambda: asyncio.sleep(0)), url)
+    shown: list[list[str]] = []
+    async with asyncio.timeout(60):
+        await up._watch(table, asked, shown.append, BrokerCare(tmp_path, url), down)
+    server.close()
+    assert caplog.text.count("the cluster could not be looked at; it goes on") >= 3
+    assert shown == []
 
 
 async def test_a_proxy_of_the_environment_is_passed_by(monkeypatch: pytest.MonkeyPatch) -> None:
