@@ -56,9 +56,8 @@ def _remove_dead(path: Path) -> None:
                 f"Cannot listen on {path}: there is something that is no socket. Set SIE_IPC_SOCKET_PATH."
             )
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.setblocking(
-                False
-            )  # a process that stands still, and has no room for more connections, is no dead one
+            # A process that stands still, and has no room for more connections, is not dead.
+            probe.setblocking(False)
             try:
                 probe.connect(str(path))
             except ConnectionRefusedError:
