@@ -1,5 +1,7 @@
 """Room for requests that were told to come back."""
 
+from math import ceil
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -89,3 +91,17 @@ def test_a_later_promise_may_be_for_an_earlier_time():
     assert not promises.keep("a", later)  # the earlier has lapsed, and the later is not due
     assert promises.keep("a", 20.0)
     assert not promises.keep("a", 20.0)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 0.5), st.floats(0, 130.0), st.sampled_from((0.001, 0.02, 0.15, 0.7))), max_size=300)
+)
+@settings(deadline=None)
+def test_a_promise_is_for_the_first_second_with_room_whatever_was_promised_before(asked):
+    promises, now = Promises(), 0.0
+    for number, (pause, ahead_s, seconds) in enumerate(asked):
+        now += pause
+        first = max(1, ceil(now + ahead_s - now))
+        free = (wait for wait in range(first, int(FARTHEST_S)) if promises._fits(int((now + wait) / STEP_S), seconds))
+        expected = next(free, max(first, FARTHEST_S))
+        assert promises.make(number, now + ahead_s, seconds, now) == expected

@@ -18,8 +18,17 @@ LATE_S: Final = 2.0
 FARTHEST_S: Final = 120.0
 # Whether a request came back weighs so much less with each later one.
 _MEMORY: Final = 0.95
+_A_SECOND: Final = round(1 / STEP_S)
 # Clients' clocks and pauses are not exact.
 _EARLY_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class _Full:
+    # Every whole second from the step `start` to the step `end`, which is none of them, has no room for so many.
+    start: int
+    end: int
+    seconds: float
 
 
 @dataclass(slots=True)
@@ -41,6 +50,9 @@ class Promises:
         # promised is kept free: the device must not idle for requests that do not come.
         self._kept = 1.0
         self._lapsed = 0
+        # By the quarter of a second: where there was no room for the last request. It does not become free again, and
+        # under overload hundreds a second look for the end of two minutes that are promised.
+        self._full: dict[int, _Full] = {}
 
     def make(self, token: Hashable, free_at: float, seconds: float, now: float) -> float:
         """Promise a request `seconds` of the device, not before `free_at`; return the seconds until it may come back.
@@ -49,8 +61,8 @@ class Promises:
         """
         self._lapse(now)
         wait = max(1, ceil(free_at - now))
-        while wait < FARTHEST_S and not self._fits(int((now + wait) / STEP_S), seconds):
-            wait += 1
+        if wait < FARTHEST_S:
+            wait = self._free(now, wait, seconds)
         if wait < FARTHEST_S:
             first = step = int((now + wait) / STEP_S)
             self._steps[first].awaited.append((token, seconds))
@@ -79,8 +91,21 @@ class Promises:
     def due_s(self, now: float, until: float) -> float:
         """Return the seconds of the device to keep free for who is to come back by `until`."""
         self._lapse(now)
-        last = until / STEP_S
-        return self._kept * sum(each.awaited_s for step, each in self._steps.items() if step <= last)
+        steps = range(self._lapsed, int(until / STEP_S) + 1)
+        if len(steps) < len(self._steps):  # most are for later than a deadline of a second or two
+            return self._kept * sum(self._steps[step].awaited_s for step in steps if step in self._steps)
+        return self._kept * sum(each.awaited_s for step, each in self._steps.items() if step in steps)
+
+    def _free(self, now: float, wait: int, seconds: float) -> int:
+        # Return the whole seconds, from `wait` on, after which there is room for so many, or nobody is promised any.
+        start = step = int((now + wait) / STEP_S)
+        last, full = start + (ceil(FARTHEST_S) - wait) * _A_SECOND, self._full.get(start % _A_SECOND)
+        if full is not None and full.start <= start < full.end and full.seconds <= seconds:
+            start, step = full.start, full.end
+        while step < last and not self._fits(step, seconds):
+            step += _A_SECOND
+        self._full[start % _A_SECOND] = _Full(start, step, seconds)
+        return wait + (step - int((now + wait) / STEP_S)) // _A_SECOND
 
     def _fits(self, step: int, seconds: float) -> bool:
         booked = self._steps[step].booked_s if step in self._steps else 0.0

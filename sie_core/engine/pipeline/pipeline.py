@@ -154,9 +154,9 @@ class Pipeline:
     ) -> InferenceReply:
         """Answer a checked request; cancelling the call, or its deadline, removes what is queued of it."""
         self._require_running()
-        flight = SlicedFlight(
-            request, model, task, plan, arrived, self._images if _has_images(request) else self._texts
-        )
+        preparing = self._images if _has_images(request) else self._texts
+        demand = preparing.judge_early(request, model)
+        flight = SlicedFlight(request, model, task, plan, arrived, preparing, demand)
         try:
             flight.begin()
             reply = await self._answered(flight)

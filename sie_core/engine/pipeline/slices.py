@@ -49,6 +49,36 @@ class Preparing:
     batch_cost: int
     clock: Callable[[], float]
 
+    def cost_of_batch(self, model: LoadedModel) -> int:
+        """Return the cost of a model's full batch."""
+        return model.resolved.profile.max_batch_cost or self.batch_cost
+
+    def judge_early(self, request: InferenceRequest, model: LoadedModel) -> Demand | None:
+        """Judge a request of few items on the event loop, before anything is made for it: under overload most end here.
+
+        Returns:
+            What it asks of the queue; None where it is to be judged on a thread, or need not be.
+
+        Raises:
+            InferenceError: The queue does not take it.
+        """
+        return self.judge(request, model) if len(request.items) <= FEW else None
+
+    def judge(self, request: InferenceRequest, model: LoadedModel) -> Demand | None:
+        """Judge a request by the least that it costs, as `judge_early` does; from any thread."""
+        if not self.queue.queued()[0]:  # nobody is refused
+            return None
+        least = least_cost(request, model.facts)
+        demand = _demand(request, min(least, self.cost_of_batch(model) // SLICES_A_BATCH), least, prepared=False)
+        self.queue.admit(model, demand)
+        return demand
+
+
+def _demand(request: InferenceRequest, cost: int, whole_cost: int, *, prepared: bool) -> Demand:
+    who = object() if request.client is None else request.client  # the flight would make a reference cycle
+    weight = WEIGHTS[request.priority]
+    return Demand((who, weight), fingerprint(request), request.deadline, cost, whole_cost, prepared)
+
 
 @dataclass(slots=True, eq=False)
 class SliceUnit(FlightUnit):
@@ -69,12 +99,13 @@ class SlicedFlight(Flight):
         plan: OutputPlan,
         arrived: float,
         preparing: Preparing,
+        demand: Demand | None = None,
     ) -> None:
         super().__init__(request, model, model.leases.acquire(), task, arrived, preparing.clock())
         self.assembly = Assembly(request, task, plan, model.adapter)
         self._with = preparing
-        self._demand: Demand | None = None
-        self._batch_cost = model.resolved.profile.max_batch_cost or preparing.batch_cost
+        self._demand = demand  # as `judge_early` returned it
+        self._batch_cost = preparing.cost_of_batch(model)
         self._units: Iterator[Unit | None] | None = None
         self._first = True  # whether no slice of it has been prepared
         self._quick = False
@@ -84,16 +115,10 @@ class SlicedFlight(Flight):
         self._at_work = self._ended = False
 
     def begin(self) -> None:
-        """Have a thread prepare the first slice.
-
-        Raises:
-            InferenceError: The queue takes no request of so few items; refused here, it wakes no thread.
-        """
+        """Have a thread prepare the first slice."""
         self._quick = self._is_quick()
         if self._quick and not self._with.threads.waiting and self._with.queue.call_if_idle(self._step):
             return
-        if len(self.request.items) <= FEW:
-            self._judge()
         self.start()
 
     def start(self) -> None:
@@ -165,7 +190,7 @@ class SlicedFlight(Flight):
         if self._units is None:
             self.prepare_started = started
             if self._demand is None:
-                self._judge()
+                self._demand = self._with.judge(self.request, self.model)
             self._units = self.assembly.prepare()
         queued, cost, nbytes, ended = self._slice(self._units, started)
         if self._first and (queued or ended):
@@ -175,7 +200,7 @@ class SlicedFlight(Flight):
                 self.model.prepare_s = work_s(self.prepared - started, time.thread_time() - cpu_s)
             # Of all items, as the first of them tell; they may be cut by the end of the slice.
             whole = cost * len(self.request.items) // (queued[-1].made.item + 1) if queued else 0
-            self._admit(cost, whole, prepared=True)
+            self._admit(cost, whole)
         if ended and self.assembly.end():
             self.complete()
         if queued and not self.settled:
@@ -218,20 +243,10 @@ class SlicedFlight(Flight):
             parts=parts,
         )
 
-    def _judge(self) -> None:
-        # Before any work is done for it.
-        if self._with.queue.queued()[0]:  # else nobody is refused
-            least = least_cost(self.request, self.model.facts)
-            self._admit(min(least, self._batch_cost // SLICES_A_BATCH), least, prepared=False)
-
-    def _admit(self, cost: int, whole_cost: int, *, prepared: bool) -> None:
-        demand = self._demand
-        if demand is None:
-            request = self.request
-            who = object() if request.client is None else request.client  # the flight would make a reference cycle
-            demand = Demand((who, WEIGHTS[request.priority]), fingerprint(request), request.deadline)
-            self._demand = demand
-        demand.cost, demand.whole_cost, demand.prepared = cost, whole_cost, prepared
+    def _admit(self, cost: int, whole_cost: int) -> None:
+        # Again, by what the first slice costs.
+        demand = self._demand or _demand(self.request, cost, whole_cost, prepared=True)
+        demand.cost, demand.whole_cost, demand.prepared = cost, whole_cost, True
         self._with.queue.admit(self.model, demand)
 
     def _end(self) -> None:
