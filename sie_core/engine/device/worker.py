@@ -151,9 +151,10 @@ class DeviceWorker:
 
     def _finishes_here(self, run: Run) -> bool:
         # While nothing waits for this thread, it finishes the outputs of one unit sooner than another thread wakes up,
-        # and much sooner where all of those are at outputs of megabytes.
-        quick = self._is_brief(run, QUICK_S)
-        return quick and not self.device.asynchronous and (self._finishing.busy or not self.queue.queued()[0])
+        # and much sooner where all of those are at outputs of megabytes, or all cores at the run that was preempted.
+        if self.device.asynchronous or not self._is_brief(run, QUICK_S):
+            return False
+        return run.within is not None or self._finishing.busy or not self.queue.queued()[0]
 
     def _is_brief(self, run: Run, most_s: float) -> bool:
         return len(run.units) == 1 and run.model.finish_s <= most_s

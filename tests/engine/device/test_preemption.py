@@ -13,6 +13,7 @@ from sie_fake.record import RECORD
 
 from sie_core.batching.sharing import admission
 from sie_core.contracts import Device, InvalidInput, preemption_point
+from sie_core.engine.device import worker
 from sie_core.engine.device.worker import DeviceWorker, work_s
 from tests.engine.conftest import BOUND_S, bounded, queued, request, sample, until, vectors
 from tests.engine.device_time import OVERHEAD_S, PRICE_S, DeviceTime, Model
@@ -64,6 +65,32 @@ async def test_a_short_request_preempts_a_large_one_and_both_are_answered(engine
         assert (vectors(reply)[0] == vectors(expected)[0]).all()
     assert sample(engine, "sie_batches_total", model=model) == 7
     assert engine.health().ready_problem is None
+
+
+async def test_the_thread_of_the_device_answers_who_preempts_before_the_large_run_goes_on_though_others_wait(
+    engines, halfway, monkeypatch
+):
+    finished, finish = {}, FakeAdapter.finish
+
+    def noted(adapter, units, raw):
+        finished[RECORD.runs(model)[-1].texts] = threading.current_thread().name
+        return finish(adapter, units, raw)
+
+    monkeypatch.setattr(FakeAdapter, "finish", noted)
+    monkeypatch.setattr(worker, "QUICK_S", inf)  # however busy the machine is
+    begun, go_on = halfway
+    model = engines.model("model", max_batch_tokens=8)
+    engine = await engines.start(load=[model])
+    for text in "abc":
+        await bounded(engine.infer(request(model, text)))
+    RECORD.clear()
+    asked = [asyncio.create_task(engine.infer(request(model, LARGE)))]
+    await until(begun.is_set)
+    asked += [asyncio.create_task(engine.infer(request(model, text))) for text in ("short", f"{LARGE} too")]
+    await until(lambda: queued(engine) == 2)
+    go_on.set()
+    await bounded(asyncio.gather(*asked))
+    assert finished[("short",)].startswith("sie-device")
 
 
 async def test_a_short_request_that_fails_harms_not_the_large_one_it_preempts(engines, halfway):
