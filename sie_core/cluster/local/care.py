@@ -1,4 +1,4 @@
-"""Starts the broker again where it stores no work although it runs: after a full disk JetStream does so until then."""
+"""Starts the broker again where it runs and stores no work, as some do after a full disk until they are started again."""
 
 from __future__ import annotations
 
