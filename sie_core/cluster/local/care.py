@@ -1,4 +1,4 @@
-"""Starts the broker again where it runs and stores no work, as some do after a full disk until they are started again."""
+"""Starts the broker again where it runs and stores no work, as after a full disk, which ends with a new start alone."""
 
 from __future__ import annotations
 
