@@ -37,9 +37,11 @@ class Fleet:
     client: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=BOUND_S))
     workers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     gateway: Server | None = None
+    written: set[str] = field(default_factory=set)
 
     def write(self, model: str, loras: Iterable[str] = (), **loadtime: object) -> None:
         """Write the config of a model, and its LoRA adapters."""
+        self.written.add(model)
         (self.folder / "models").mkdir(exist_ok=True)
         options = {"journal": "journal", "memory_bytes": SIZE, **loadtime}
         told = ", ".join(f"{name}: {value}" for name, value in options.items())
@@ -72,7 +74,7 @@ class Fleet:
             return subprocess.Popen([program, *command], env={**os.environ, **own}, cwd=home, stdout=log, stderr=log)
 
     def add(self, *names: str, **variables: str) -> None:
-        """Start workers, and wait until the gateway hears that they take work."""
+        """Start workers, and wait until the gateway hears that they take work, and knows every model written by now."""
         for name in names:
             own = {
                 "SIE_WORKER_ID": name, "SIE_HTTP_PORT": "0", "SIE_WORKER_METRICS_PORT": "0", "SIE_DEVICE": "fake",
@@ -81,6 +83,7 @@ class Fleet:
             }  # fmt: skip
             self.workers[name] = self.run(name, "worker", "--with-sidecar", **own)
         until(lambda: set(names) <= self.healthy(), f"workers {names}")
+        until(lambda: self.written <= self.known(), "the models at the gateway")
 
     @contextmanager
     def another_gateway(self) -> Iterator[str]:
@@ -98,6 +101,10 @@ class Fleet:
         process = self.workers.pop(name)
         process.send_signal(number)
         process.wait(BOUND_S)
+
+    def known(self) -> set[str]:
+        """Name the models that the gateway has read the configs of."""
+        return {each["name"] for each in self.client.get(f"{self.url}/v1/models").json()["models"]}
 
     def healthy(self) -> set[str]:
         """Name the workers that take work."""
