@@ -128,7 +128,7 @@ class BatchFormer:
         taken: list[QueuedUnit] = []
         flows: dict[Hashable, Flow] = {}
         cost, end_by, quantum = 0, inf, self._quantum()
-        pays_s = self._paying_s(hold_s)
+        pays_s = self._paying_s(hold_s, flow.units[key][0][1].unit.cost)
         while flow is not None:
             queued = flow.units[key][0][1]
             total, new = cost + queued.unit.cost, queued.request not in flows
@@ -190,13 +190,14 @@ class BatchFormer:
             and not (most_s is not None and self._holds_up(cost, first, most_s))
         )
 
-    def _paying_s(self, hold_s: float | None) -> float:
+    def _paying_s(self, hold_s: float | None, first: int) -> float:
         # For how long a batch may hold the device that should hold it for `hold_s`: so short ones may not pay.
         if hold_s is None:
             return inf
         fixed_s = self._fixed.seconds()
-        if fixed_s is None:  # a smaller one tells
-            return self._cost_model.predict(self._fixed.smallest() / 2) or inf
+        if fixed_s is None:  # a smaller one tells, or a larger one where a unit has more
+            smallest = self._fixed.smallest()
+            return self._cost_model.predict(smallest / 2 if first <= smallest / 2 else 4 * smallest) or inf
         return max(hold_s, _PAYS * fixed_s)
 
     def _is_large(self, flow: Flow, most_s: float | None) -> bool:

@@ -45,6 +45,22 @@ def test_short_requests_wait_for_a_small_batch_of_the_flood_which_keeps_four_fif
     assert pace(beside) >= 0.8 * left * pace(alone)
 
 
+def test_a_flood_of_texts_as_long_as_those_that_came_one_by_one_before_keeps_its_pace():
+    def flood(*, before):
+        device = DeviceTime(runs_to_end=True)
+        model, quiet = device.add(Model("flooded", run_s=None, price_s=2e-6)), device.add(Model("quiet"))
+        for number in range(before):
+            device.at(number * 0.05, lambda: device.ask(model, [100]))
+        for number in range(int(20 / 0.0317)):
+            device.at(number * 0.0317, lambda: device.ask(quiet, [5]))
+        for number in range(200):
+            device.at(10 + number * 0.05, lambda: [device.ask(model, [100], client="flood") for _ in range(200)])
+        device.run(20.0)
+        return sum(run.batch.cost for run in device.batches if run.model is model and run.started > 12)
+
+    assert flood(before=200) >= 0.95 * flood(before=0)
+
+
 def test_batches_are_as_large_as_ever_while_nobody_else_comes_and_where_something_lets_short_ones_by():
     sizes = [
         [run.batch.cost for run in device.batches]
