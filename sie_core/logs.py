@@ -59,9 +59,8 @@ def configure_logging(level: str = "INFO", *, as_json: bool = False) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    # What no line shows is not found out for each either, as the manual of `logging` advises: a third of a line's cost.
+    # What no line shows is not found out for each either, as the manual of `logging` advises.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    logging._srcfile = None
     for library in ("uvicorn", "httpx", "httpx2", "httpcore", "urllib3", "filelock", "asyncio"):
         logging.getLogger(library).setLevel(max(logging.WARNING, root.level))
 

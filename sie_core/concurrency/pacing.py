@@ -53,6 +53,8 @@ class Pacing:
     def answered(self, size: int) -> None:
         """Note an answer of so many bytes, those of its request included."""
         if size < SMALL_BYTES:
+            if not self.gives_way:
+                self._free = self._clock()  # who had turns after this moved at once
             self._small = self._clock()
 
     def take(self, size: int) -> float:
@@ -69,9 +71,13 @@ class Pacing:
         """Wait for the turn of so many bytes; no longer than small answers come."""
         wait_s = self.take(size)
         until = self._clock() + wait_s
-        while wait_s > 0 and self.gives_way:
-            await asyncio.sleep(min(wait_s, LOOK_S))
-            wait_s = until - self._clock()
+        try:
+            while wait_s > 0 and self.gives_way:
+                await asyncio.sleep(min(wait_s, LOOK_S))
+                wait_s = until - self._clock()
+        except asyncio.CancelledError:
+            self._free -= size / self._bytes_s  # others need not wait for what is not moved
+            raise
 
 
 PACING: Final = Pacing()

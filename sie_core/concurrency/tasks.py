@@ -51,6 +51,11 @@ async def kept_up(what: str, work: Callable[[], Coroutine[Any, Any, object]], ag
         try:
             await work()
             log.error("%s: this has ended; it begins again in %g s", what, again_s)
+        except asyncio.CancelledError:
+            # That of something it awaited: a library may cancel its own futures where a connection ends.
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise
+            log.exception("%s: this was cancelled from within; it begins again in %g s", what, again_s)
         except Exception:
             log.exception("%s: this has failed; it begins again in %g s", what, again_s)
         await asyncio.sleep(again_s)

@@ -23,6 +23,7 @@ def test_what_is_due_is_the_time_of_those_that_have_not_come_back():
     promises = Promises()
     assert [promises.make(number, 0.0, 0.1, now=0.0) for number in range(4)] == [1.0, 1.0, 2.0, 2.0]
     assert promises.due_s(1.0, until=1.0) == pytest.approx(0.2)
+    assert promises.due_s(1.0, until=1e30) == promises.due_s(1.0, until=60.0)
     assert promises.due_s(1.0, until=2.0) == pytest.approx(0.4)
     assert promises.keep(0, 1.0)
     assert promises.due_s(1.0, until=2.0) == pytest.approx(0.3)

@@ -80,6 +80,31 @@ def test_a_turn_that_is_seconds_away_comes_once_no_small_answers_do() -> None:
     assert GIVES_WAY_S <= passed(left_alone) <= GIVES_WAY_S + LOOK_S
 
 
+def test_turns_that_are_given_up_are_waited_for_by_nobody() -> None:
+    async def given_up(pacing: Pacing) -> None:
+        answers = asyncio.create_task(answer(pacing, 1))
+        await asyncio.sleep(0)
+        turns = [asyncio.create_task(pacing.turn(1 << 25)) for _ in range(50)]
+        await asyncio.sleep(0)
+        for turn in turns[1:]:
+            turn.cancel()
+        await asyncio.wait(turns)
+        await pacing.turn(1)
+        answers.cancel()
+
+    assert passed(given_up) == pytest.approx((1 << 25) / BYTES_S, abs=0.01)
+
+
+def test_turns_that_came_at_once_as_small_answers_stopped_are_not_waited_for_once_those_come_again() -> None:
+    async def again(pacing: Pacing) -> None:
+        pacing.answered(1)
+        await asyncio.gather(*(pacing.turn(1 << 30) for _ in range(8)))
+        pacing.answered(1)
+        assert pacing.take(1) == 0
+
+    passed(again)
+
+
 def test_turns_that_come_late_make_up_for_little_and_never_for_a_pause() -> None:
     async def late(pacing: Pacing) -> None:
         pacing.answered(1)

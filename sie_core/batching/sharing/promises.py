@@ -91,7 +91,8 @@ class Promises:
     def due_s(self, now: float, until: float) -> float:
         """Return the seconds of the device to keep free for who is to come back by `until`."""
         self._lapse(now)
-        steps = range(self._lapsed, int(until / STEP_S) + 1)
+        farthest = now + 2 * FARTHEST_S  # nobody is promised anything beyond, and `until` may be any number
+        steps = range(self._lapsed, int(min(until, farthest) / STEP_S) + 1)
         if len(steps) < len(self._steps):  # most are for later than a deadline of a second or two
             return self._kept * sum(self._steps[step].awaited_s for step in steps if step in self._steps)
         return self._kept * sum(each.awaited_s for step, each in self._steps.items() if step in steps)

@@ -41,7 +41,7 @@ class Entry:
         self._file = _file(self._path)
         self._server: asyncio.Server | None = None
         self._alone_since: float | None = None
-        self._told = False
+        self._told = self._told_lost = False
 
     @property
     def problem(self) -> str | None:
@@ -65,7 +65,8 @@ class Entry:
         if self._server is None:
             return
         if self._connections():
-            self._alone_since, self._told = None, False
+            self._alone_since = None
+            self._told = self._told_lost = False
             return
         if self._alone_since is None:
             self._alone_since = self._clock()
@@ -79,14 +80,14 @@ class Entry:
         try:
             opened = listen_on(self._path)
         except ListenError as error:
-            if not self._told:
+            if not self._told_lost:
                 log.error("the socket that sidecars connect to was removed, and cannot be made anew: %s", error)
-            self._told = True
+            self._told_lost = True
             return
-        assert self._server is not None
-        self._server.close()
-        self._opened, self._file = opened, _file(self._path)
-        self._server = await asyncio.get_running_loop().create_unix_server(self._protocol, sock=opened)
+        server = await asyncio.get_running_loop().create_unix_server(self._protocol, sock=opened)
+        if self._server is not None:
+            self._server.close()
+        self._server, self._opened, self._file = server, opened, _file(self._path)
         log.warning("the socket %s was removed and is made anew; sidecars find it by themselves", self._path)
 
 

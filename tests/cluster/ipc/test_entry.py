@@ -83,6 +83,9 @@ def test_a_socket_that_another_process_made_in_its_place_is_left_to_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def check(entered: Entered) -> None:
+        entered.now += ALONE_S
+        await entered.entry.look()
+        assert "not ready" in caplog.text
         entered.path.unlink()
         with listen_on(entered.path):
             await entered.entry.look()

@@ -34,6 +34,8 @@ from sie_core.settings import Settings
 POOL_WAIT_S = 5.0
 """How long a request waits for the queue of its pool, which others may have to make."""
 TTL_MARGIN_S = 1.0
+UNSTORED_S = 2.0
+"""How far apart two slices of which none was stored, nor any between, are for the broker to store nothing."""
 STORE_GRACE_S = 0.2
 """A deadline that passes while a slice is stored is told as such, by the flight's own timer."""
 CLOSE_S = 2.0
@@ -74,7 +76,8 @@ class Dispatcher:
         self._look_ups = LookUps(self._flights, lambda: self.transport)
         self._waits_for = "the broker was not reached yet"
         self._unstored: QueueError | None = None
-        """Why the last slice was not stored; None where it was."""
+        """What the broker said of the last slice where it stores none; None where it stores them, or has no room."""
+        self._unstored_at = self._unstored_since = math.inf
         self.connected_at = -math.inf
         """When the broker was last reached, in monotonic seconds."""
         metrics.watch(lambda: len(self._flights))
@@ -99,9 +102,11 @@ class Dispatcher:
 
     @property
     def note(self) -> str | None:
-        """What an operator should know of: the broker is there, and stored the last slice not."""
+        """What an operator should know of: the broker is there and has stored no slice for `UNSTORED_S`."""
         if self.problem is not None or self._unstored is None:
             return None
+        if self._unstored_at - self._unstored_since < UNSTORED_S:
+            return None  # one may be lost, or stored late
         return f"{STORES_NOTHING}: {self._unstored} Where its disk was full, make room and start it again."
 
     async def open(self) -> None:
@@ -191,7 +196,7 @@ class Dispatcher:
             self._metrics.again.inc()
 
         def stored(outcome: int | QueueError) -> None:
-            self._unstored = outcome if isinstance(outcome, QueueError) and outcome.failure != "FULL" else None
+            self._judge_broker(outcome)
             if flight.reply in self._flights:
                 flight.stored(part, attempt, outcome)
             elif part.result is None and isinstance(outcome, int):
@@ -199,6 +204,15 @@ class Dispatcher:
                 self._tasks.start(self._delete(flight.packed.pool, outcome))
 
         await transport.publish(Work(flight.packed.subject, part.head.id, message, max(1.0, ttl_s)), stored)
+
+    def _judge_broker(self, outcome: int | QueueError) -> None:
+        if not isinstance(outcome, QueueError) or outcome.failure != "UNAVAILABLE":
+            self._unstored = None
+            return
+        self._unstored_at = time.monotonic()
+        if self._unstored is None:
+            self._unstored_since = self._unstored_at
+        self._unstored = outcome
 
     async def _offer(self, flight: Flight, part: Part, payload: Pieces) -> bytes:
         """Hold a slice that is larger than a message until it is fetched; return what travels in its place."""
