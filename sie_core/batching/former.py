@@ -138,7 +138,7 @@ class BatchFormer:
             longest_s = self._limit_s(flow, large, most_s)
             if taken and not self._fits(total, len(flows) + new, taken[0].unit.cost, longest_s):
                 break
-            if taken and (self._cost_model.predict(total) or 0.0) > pays_s:
+            if taken and pays_s < inf and (self._cost_model.predict(total) or 0.0) > pays_s:
                 break
             if taken and deadline != end_by and self._end(total, now) > end_by:
                 break  # requests already in the batch would be late

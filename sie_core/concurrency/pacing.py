@@ -53,9 +53,11 @@ class Pacing:
     def answered(self, size: int) -> None:
         """Note an answer of so many bytes, those of its request included."""
         if size < SMALL_BYTES:
-            if not self.gives_way:
-                self._free = self._clock()  # who had turns after this moved at once
-            self._small = self._clock()
+            now = self._clock()
+            if now - self._small >= GIVES_WAY_S:
+                # Turns that were booked for later came at once when the last small answers had stopped.
+                self._free = now
+            self._small = now
 
     def take(self, size: int) -> float:
         """Take the next turn, for so many bytes; return in how many seconds it is, 0 where no small answers come."""

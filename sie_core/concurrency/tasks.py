@@ -37,7 +37,7 @@ class Tasks:
             await asyncio.wait(self._tasks, timeout=wait_s)
 
 
-async def kept_up(what: str, work: Callable[[], Coroutine[Any, Any, object]], again_s: float = AGAIN_S) -> NoReturn:
+async def supervised(what: str, work: Callable[[], Coroutine[Any, Any, object]], again_s: float = AGAIN_S) -> NoReturn:
     """Do work that goes on beside requests until cancelled; where it fails or ends, log that and begin it again.
 
     A task that nobody awaits ends unseen: requests are answered and probes are green while what it did is missing.

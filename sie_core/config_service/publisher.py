@@ -15,7 +15,7 @@ from sie_core.cluster.configs.delta import write_deltas
 from sie_core.cluster.configs.snapshot import SnapshotKeeper
 from sie_core.cluster.queue.access import queues
 from sie_core.cluster.queue.broker import Make, open_transport
-from sie_core.concurrency.tasks import kept_up
+from sie_core.concurrency.tasks import supervised
 from sie_core.config_service.results import Change
 from sie_core.config_service.service import ConfigService
 from sie_core.contracts import ConnectionState, InferenceError, QueueError, QueueTransport
@@ -76,7 +76,7 @@ class Publisher:
         """
         transport = await open_transport(self._make, self._changed)
         keeper = SnapshotKeeper(transport, service.export)
-        keeping = asyncio.create_task(kept_up("the snapshot of the model configs", keeper.run))
+        keeping = asyncio.create_task(supervised("the snapshot of the model configs", keeper.run))
         self._transport, kept = transport, None
         self._opened.set()
         try:

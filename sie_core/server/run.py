@@ -17,7 +17,7 @@ from sie_core.api.ops.status import own_profile
 from sie_core.catalog import build_catalog, open_folder
 from sie_core.catalog.sources.watcher import CatalogWatch
 from sie_core.concurrency.switching import SWITCHING
-from sie_core.concurrency.tasks import kept_up
+from sie_core.concurrency.tasks import supervised
 from sie_core.engine import Engine, build_engine
 from sie_core.memory.heap import bound_heap, keep_trimmed
 from sie_core.plugins import PluginSet
@@ -86,8 +86,8 @@ async def _serve(settings: Settings, plugins: PluginSet, listener: socket.socket
     )
     trimming = partial(keep_trimmed, lambda: SWITCHING.is_shortened)
     beside = [
-        asyncio.create_task(kept_up("the models folder", watch.run)),
-        asyncio.create_task(kept_up("returning memory", trimming)),
+        asyncio.create_task(supervised("the models folder", watch.run)),
+        asyncio.create_task(supervised("returning memory", trimming)),
     ]
     try:
         await server.serve_on(listener, partial(_start, engine, listener, on_ready))

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 from pydantic import SecretStr
 
-from sie_core.cluster.gateway.flights.dispatcher import Dispatcher
+from sie_core.cluster.gateway.flights.dispatcher import UNSTORED_S, Dispatcher
 from sie_core.cluster.gateway.metrics import GatewayMetrics
 from sie_core.cluster.queue import broker
-from sie_core.cluster.queue.broker import declare_queues, ensure_queue, transport_maker
+from sie_core.cluster.queue.broker import STORES_NOTHING, declare_queues, ensure_queue, transport_maker
 from sie_core.cluster.queue.subjects import work_queue
 from sie_core.contracts import PluginError, QueueError, QueueFailure, QueueSettings, QueueTransport
 from sie_core.defaults import BUILTINS
@@ -95,6 +95,31 @@ async def test_a_gateway_without_a_queue_says_that_the_broker_has_none(monkeypat
         await declare_queues(make, (QUEUE,))
         await opening
     assert gateway.problem is None
+    await gateway.close()
+
+
+async def test_a_broker_stores_nothing_once_two_slices_apart_were_not_stored_and_none_between() -> None:
+    make = connections()
+    await declare_queues(make, (QUEUE,))
+    gateway = Dispatcher(make, Settings(), GatewayMetrics())
+    await gateway.open()
+    lost = QueueError("UNAVAILABLE", "memory: did not say that it stored it.")
+
+    def fail_twice(between: int | QueueError | None = None) -> str | None:
+        gateway._judge_broker(lost)
+        assert gateway.note is None
+        gateway._unstored_since -= UNSTORED_S
+        if between is not None:
+            gateway._judge_broker(between)
+        gateway._judge_broker(lost)
+        return gateway.note
+
+    for answer in (1, QueueError("FULL", "no more"), QueueError("NOT_FOUND", "no queue")):
+        assert fail_twice(between=answer) is None
+        gateway._judge_broker(1)
+    assert str(fail_twice()).startswith(f"{STORES_NOTHING}: {lost}")
+    gateway._judge_broker(2)
+    assert gateway.note is None
     await gateway.close()
 
 

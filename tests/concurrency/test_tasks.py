@@ -5,7 +5,7 @@ import gc
 
 import pytest
 
-from sie_core.concurrency.tasks import Tasks, kept_up, within
+from sie_core.concurrency.tasks import Tasks, supervised, within
 
 
 async def test_a_task_that_nobody_holds_lives_until_it_ends() -> None:
@@ -43,7 +43,7 @@ async def test_work_that_fails_or_ends_begins_again_and_the_log_says_why(caplog:
             goes_on.set()
             await asyncio.get_running_loop().create_future()
 
-    task = asyncio.create_task(kept_up("counting queues", work, 0))
+    task = asyncio.create_task(supervised("counting queues", work, 0))
     async with asyncio.timeout(60):
         await goes_on.wait()
     assert "counting queues: this has failed" in caplog.text

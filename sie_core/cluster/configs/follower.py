@@ -20,7 +20,7 @@ from sie_core.cluster.configs.seldom import Seldom
 from sie_core.cluster.configs.state import Source, State
 from sie_core.cluster.configs.waiting import Waiting
 from sie_core.cluster.queue.subjects import ALL_MODELS
-from sie_core.concurrency.tasks import kept_up
+from sie_core.concurrency.tasks import supervised
 from sie_core.concurrency.threads import on_thread
 from sie_core.contracts import Message, QueueTransport
 from sie_core.plugins import PluginSet
@@ -104,8 +104,8 @@ class Follower:
         """Follow until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(kept_up("asking the config service", self._poll.run))
-                group.create_task(kept_up("changes of model configs", self._take_deltas))
+                group.create_task(supervised("asking the config service", self._poll.run))
+                group.create_task(supervised("changes of model configs", self._take_deltas))
         finally:
             await self._client.close()
 

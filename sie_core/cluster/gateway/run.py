@@ -32,7 +32,7 @@ from sie_core.cluster.gateway.routing import Router, own_registry
 from sie_core.cluster.gateway.sight.dialled import dialled_workers
 from sie_core.cluster.queue.broker import Make, transport_maker
 from sie_core.cluster.queue.payloads.store import open_payload_store
-from sie_core.concurrency.tasks import kept_up
+from sie_core.concurrency.tasks import supervised
 from sie_core.memory.heap import bound_heap, keep_trimmed
 from sie_core.plugins import PluginSet
 from sie_core.serving.draining import Drain
@@ -125,7 +125,7 @@ async def _serve(
         beside["watching workers"] = dialled.run
     if follower is not None:
         beside["facts of models"] = lambda: backend.known_facts.run(lambda: dispatcher.transport)
-    tasks = [asyncio.create_task(kept_up(what, work)) for what, work in beside.items()]
+    tasks = [asyncio.create_task(supervised(what, work)) for what, work in beside.items()]
     log.info("listening on %s", address_of(listener))
     try:
         await server.serve_on(listener, partial(_start, dispatcher, workers, follower, listener, on_ready))

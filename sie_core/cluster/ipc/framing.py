@@ -286,6 +286,6 @@ class FrameStream(asyncio.Protocol):
 
     def _take_turn(self) -> None:
         self._turn = None
-        if self._large:
+        if self._large and self._room.is_set():
             self._write_large()
         self._flush_soon()

@@ -19,9 +19,9 @@ from filelock import FileLock, Timeout
 from sie_core.auth import client_token
 from sie_core.cluster.local.asking import ask
 from sie_core.cluster.local.bundles import local_bundles
-from sie_core.cluster.local.care import BrokerCare
 from sie_core.cluster.local.programs import CONFIG_HOST, Programs, describe_programs
 from sie_core.cluster.local.table import Table, heard_workers
+from sie_core.cluster.local.watchdog import BrokerWatchdog
 from sie_core.cluster.programs.processes import Program
 from sie_core.contracts import PluginError
 from sie_core.plugins import PluginSet
@@ -138,8 +138,8 @@ async def _run(
     try:
         if await _started(programs, making, folder, table, asked):
             on_ready()
-            care = BrokerCare(folder, table.url, table.token)
-            await _watch(table, asked, show, care, programs.broker)
+            watchdog = BrokerWatchdog(folder, table.url, table.token)
+            await _watch(table, asked, show, watchdog, programs.broker)
         log.info("draining")
     finally:
         # The gateway answers what is in flight, for which it needs the workers, and they the broker.
@@ -199,13 +199,13 @@ async def _watch(
     table: Table,
     asked: asyncio.Event,
     show: Callable[[list[str]], None] | None,
-    care: BrokerCare,
+    watchdog: BrokerWatchdog,
     broker: Program,
 ) -> None:
     while not asked.is_set():
         if show is not None and (lines := await _seen(table.lines)) is not None:
             show(lines)
-        if await _seen(care.is_due):
+        if await _seen(watchdog.is_due):
             broker.signal(signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SHOW_S):

@@ -26,7 +26,7 @@ from sie_core.cluster.programs.processes import Program
 from sie_core.cluster.worker.configs import Configs
 from sie_core.cluster.worker.intake import Intake
 from sie_core.cluster.worker.vitals import to_the_minute, vitals_of
-from sie_core.concurrency.tasks import kept_up
+from sie_core.concurrency.tasks import supervised
 from sie_core.engine import Engine, build_engine
 from sie_core.memory.heap import keep_trimmed
 from sie_core.plugins import PluginSet
@@ -107,7 +107,7 @@ async def answer_slices(
         works["model configs"] = configs.run
     if folder is not None:
         works["the models folder"] = _watch(settings, plugins, engine, folder).run
-    beside = [asyncio.create_task(kept_up(what, work)) for what, work in works.items()]
+    beside = [asyncio.create_task(supervised(what, work)) for what, work in works.items()]
     try:
         log.info("listening on %s", address_of(listener))
         await server.serve_on(listener, partial(_start, engine, intake, entry, configs, on_ready))

@@ -27,7 +27,7 @@ from sie_core.cluster.queue.subjects import (
     cancel_subject,
     work_queue,
 )
-from sie_core.concurrency.tasks import Tasks, kept_up
+from sie_core.concurrency.tasks import Tasks, supervised
 from sie_core.contracts import ConnectionState, QueueError, QueueTransport, Work
 from sie_core.settings import Settings
 
@@ -127,7 +127,7 @@ class Dispatcher:
         self._transport = transport
         self.connected_at = time.monotonic()
         beside = {"looking up slices": self._look_ups.run, "heartbeats": self._telling.beat}
-        self._beside = [asyncio.create_task(kept_up(what, work)) for what, work in beside.items()]
+        self._beside = [asyncio.create_task(supervised(what, work)) for what, work in beside.items()]
 
     async def close(self) -> None:
         """Disconnect, once those who left are cancelled."""

@@ -16,7 +16,7 @@ from sie_core.cluster.local.asking import ask
 from sie_core.cluster.queue.broker import STORES_NOTHING
 
 STUCK_S: Final = 5.0
-"""How long the gateway says that nothing is stored: one message may be lost with a connection."""
+"""How long the gateway must say that nothing is stored: a disk may be slow for a moment."""
 AGAIN_S: Final = 60.0
 """Between two starts for this reason."""
 ROOM_BYTES: Final = 64 << 20
@@ -25,7 +25,7 @@ ROOM_BYTES: Final = 64 << 20
 log = logging.getLogger("sie_core.cluster")
 
 
-class BrokerCare:
+class BrokerWatchdog:
     """Looks at what the gateway says of the broker.
 
     Args:
