@@ -6,6 +6,7 @@ Solving reads metadata alone, so no wheel of a registry is downloaded; where non
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,14 +30,19 @@ Lock = Callable[..., Result]
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Wheels of the checkout, that of sie-cpu without kernels: no solver looks into it."""
+    """Wheels of a copy of the checkout, that of sie-cpu without kernels: no solver looks into it.
+
+    A build that compiles none removes those that are there, which other tests, and whoever serves next, run.
+    """
     if given := os.environ.get("SIE_TEST_WHEELS"):
         return Path(given)
-    folder = tmp_path_factory.mktemp("built") / "wheels"
+    folder, kernels = tmp_path_factory.mktemp("built"), set(ROOT.glob("plugins/*/*/kernels_*.so"))
+    shutil.copytree(ROOT, folder / "checkout", ignore=shutil.ignore_patterns(".*", "*.so", "__pycache__", "tests"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CXX", "no-compiler")
-        build_wheels(ROOT, folder)
-    return folder
+        build_wheels(folder / "checkout", folder / "wheels")
+    assert set(ROOT.glob("plugins/*/*/kernels_*.so")) == kernels
+    return folder / "wheels"
 
 
 @pytest.fixture

@@ -46,6 +46,10 @@ DTYPE_LABELS: Final[Mapping[str, np.dtype[Any]]] = MappingProxyType(
 """What a `dtype` label beside an array says its values are; `binary` packs eight dimensions in a byte."""
 
 
+BUFFER_BYTES = 1 << 12
+"""What packing one value takes at first; it grows. The library's 256 KB are not there where memory lacks."""
+
+
 class WireError(ValueError):
     """The bytes are not a message of this wire, or the value cannot become one; the text says what is wrong."""
 
@@ -59,7 +63,7 @@ def pack(value: object) -> bytes:
         WireError: A part of it has no form on the wire.
     """
     try:
-        packed: bytes = msgpack.packb(value, default=_encode_numpy)
+        packed: bytes = msgpack.packb(value, default=_encode_numpy, buf_size=BUFFER_BYTES)
     except WireError:
         raise
     except (ValueError, TypeError, OverflowError, RecursionError) as error:

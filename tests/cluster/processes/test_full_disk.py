@@ -55,7 +55,7 @@ def test_after_a_full_disk_the_broker_is_started_again_and_stores_work(disk: Pat
         assert is_answered()
         fill(disk)
         until(lambda: not is_answered(), "a message that is not stored")
-        assert not problems(), "one may be lost"
+        assert "the broker stores no work" not in problems(), "one may be lost"
         until(lambda: not is_answered() and "the broker stores no work" in problems(), "health")
         until(lambda: "MB left: make room" in server.log(), "the lack of room in the log")
         assert client.get("/readyz").is_success
