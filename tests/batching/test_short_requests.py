@@ -14,7 +14,7 @@ def measured(model: Model) -> QueueAdmission:
     """An admission that knows a run of a cost unit to take a millisecond."""
     admission = QueueAdmission(1000)
     for cost in (1, 10) * 20:
-        admission.record(model, Batch((), "", cost, cost / 1000), cost / 1000)
+        admission.record(model, Batch((), "", cost, cost / 1000), cost / 1000, cost / 1000)
     return admission
 
 

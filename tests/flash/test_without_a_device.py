@@ -18,6 +18,7 @@ from sie_pytorch.forward import RunnerContext, RunnerUnfitError
 from sie_pytorch.forward.packed import PackedRunner
 from sie_pytorch.forward.transfers import Transfers
 from sie_pytorch.heads.pooling import POOLERS, find_spans, pool
+from torch.nn.attention import varlen
 
 from sie_core.contracts import ModelCard
 from tests.pytorch.forward.support import PackedBatch, batch_for, filled_up, forward
@@ -57,6 +58,28 @@ def test_a_forward_pass_never_waits_for_the_device(name: str, runner: Any) -> No
 def test_nor_does_one_over_tokens_that_nothing_attends_to(name: str, runner: Any) -> None:
     batch = on_meta(filled_up(batch_for(name)))
     assert forward(runner(context(name)), batch).shape == (len(batch.ids), HIDDEN)
+
+
+def attention_of_2_11(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *bounds: object,
+    scale: float | None = None,
+    window_size: tuple[int, int] = (-1, -1),
+) -> torch.Tensor:
+    assert query.shape == key.shape == value.shape
+    return torch.empty_like(query)
+
+
+@pytest.mark.parametrize("name", ["bert", "qwen3"])
+@torch.inference_mode()
+def test_a_pytorch_whose_attention_knows_no_grouped_heads_is_given_a_key_for_each_query(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(varlen, "varlen_attn", attention_of_2_11)
+    batch = on_meta(batch_for(name))
+    assert forward(TorchVarlenRunner(context(name)), batch).shape == (len(batch.ids), HIDDEN)
 
 
 @pytest.mark.parametrize("mode", POOLERS)

@@ -66,10 +66,10 @@ def test_a_second_batch_is_launched_while_the_first_one_runs(name: str, checkpoi
     warm = [adapter.run(units) for _ in range(2)]
     expected = [output.dense for raw in warm for output in adapter.finish(units, raw)]
     torch.cuda._sleep(LONG_SLEEP)
-    raws: list[HostCopy] = [adapter.run(units) for _ in range(2)]
-    done = raws[0].done
-    assert done is not None
-    assert not done.query()
+    raws: list[list[HostCopy]] = [adapter.run(units) for _ in range(2)]
+    (copy,) = raws[0]
+    assert copy.done is not None
+    assert not copy.done.query()
     for raw in raws:
         for output, vector in zip(adapter.finish(units, raw), expected[: len(units)], strict=True):
             assert output.dense is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from sie_pytorch.forward import RunnerUnfitError
@@ -124,14 +124,16 @@ def torch_varlen() -> Kernel:
     """Give the variable-length attention that comes with PyTorch.
 
     Raises:
-        RunnerUnfitError: This PyTorch has none, or one without windows and grouped heads.
+        RunnerUnfitError: This PyTorch has none, or one without windows.
     """
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError as error:
         raise RunnerUnfitError(f"PyTorch {torch.__version__} has no torch.nn.attention.varlen") from error
-    if missing := {"scale", "window_size", "enable_gqa"}.difference(inspect.signature(varlen_attn).parameters):
+    takes = inspect.signature(varlen_attn).parameters
+    if missing := {"scale", "window_size"}.difference(takes):
         raise RunnerUnfitError(f"varlen_attn of PyTorch {torch.__version__} takes no {', '.join(sorted(missing))}")
+    groups = "enable_gqa" in takes  # PyTorch 2.11 takes as many heads of keys as of queries
 
     def attend(
         query: torch.Tensor,
@@ -142,7 +144,10 @@ def torch_varlen() -> Kernel:
         scale: float | None,
         window: Window,
     ) -> torch.Tensor:
-        grouped = query.shape[1] != key.shape[1]
+        times = query.shape[1] // key.shape[1]
+        if times > 1 and not groups:
+            key, value = (states.repeat_interleave(times, dim=1) for states in (key, value))
+        options: dict[str, Any] = {"enable_gqa": True} if times > 1 and groups else {}
         states = varlen_attn(
             query,
             key,
@@ -153,7 +158,7 @@ def torch_varlen() -> Kernel:
             keys.longest,
             scale=scale,
             window_size=window,
-            enable_gqa=grouped,
+            **options,
         )
         assert isinstance(states, torch.Tensor)
         return states

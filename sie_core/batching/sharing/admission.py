@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from typing import Final, Protocol
 
 from sie_core.batching.checked import CheckedPolicy
-from sie_core.batching.cost_model import MARGIN
+from sie_core.batching.cost_model import MARGIN, CostModel
 from sie_core.batching.sharing.demand import Demand
 from sie_core.batching.sharing.inflow import Inflow
 from sie_core.batching.sharing.promises import Promises
@@ -47,6 +47,8 @@ class QueueAdmission:
     def __init__(self, max_queued_cost: int) -> None:
         self._max_queued_cost = max_queued_cost
         self._drains: defaultdict[Queue, Drain] = defaultdict(Drain)
+        # How long batches ran, without what they waited for: what runs shortly is short, however long it had to wait.
+        self._runs: defaultdict[Queue, CostModel] = defaultdict(CostModel)
         self._promises = Promises()
         self._inflow = Inflow()
         # When a batch began last.
@@ -57,13 +59,15 @@ class QueueAdmission:
         # How long the shortest of those took that came one after another.
         self._short_s = 0.0
 
-    def record(self, queue: Queue, batch: Batch, waited_s: float) -> None:
-        """Learn from a batch for how long those behind it have waited for it."""
+    def record(self, queue: Queue, batch: Batch, seconds: float, waited_s: float) -> None:
+        """Learn from a batch how long it ran, and for how long those behind it have waited for it."""
         self._drains[queue].record(batch.cost, waited_s, loaded=bool(queue.policy.queued_units))
+        self._runs[queue].record(batch.cost, seconds)
 
     def forget(self, queue: Queue) -> None:
         """Forget a queue that is not served any more."""
         self._drains.pop(queue, None)
+        self._runs.pop(queue, None)
         self._short_to.pop(queue, None)
 
     def left_s(self, queue: Queue, batch: Batch, since: float, now: float) -> float:
@@ -77,7 +81,7 @@ class QueueAdmission:
 
     def waiting_s(self, queue: Queue) -> float:
         """Predict how long all that waits in a queue runs; 0 before the first measurement."""
-        return self._drains[queue].seconds(queue.policy.queued_cost)
+        return self._run_s(queue, queue.policy.queued_cost)
 
     def shorts_of_others_come(self, queue: Queue, now: float) -> bool:
         """Whether short requests come to other queues just now, of which little waits."""
@@ -93,9 +97,10 @@ class QueueAdmission:
             now: Seconds.
             ahead_s: How long the device is still at work on what it has.
         """
+        run_s = self._run_s(queue, demand.whole_cost)
+        if 0 < run_s <= SHORT_S:
+            self._short_comes(queue, self._runs[queue].predict(demand.whole_cost) or run_s, now)
         seconds = self._drains[queue].seconds(demand.whole_cost)
-        if 0 < seconds <= SHORT_S:
-            self._short_comes(queue, self._drains[queue].alone_s(demand.whole_cost), now)
         demand.promised = demand.promised or self._promises.keep(demand.token, now)
         queued, limit = sum(each.policy.queued_cost for each in queues), self._max_queued_cost
         if not self._has_room(queue, queues, demand, queued):
@@ -116,6 +121,12 @@ class QueueAdmission:
         self._began_at = now
         if not batch.large and 0 < (batch.predicted_s or 0.0) <= SHORT_S:
             self._short_comes(queue, batch.predicted_s or 0.0, now)
+
+    def _run_s(self, queue: Queue, cost: int) -> float:
+        # As one batch, or at the pace of full ones: beside these its overhead counts for nothing, and where all batches
+        # are as large as the last ones nothing else tells it from their price.
+        alone_s = self._runs[queue].predict(cost)
+        return 0.0 if alone_s is None or not cost else min(alone_s, self._drains[queue].seconds(cost))
 
     def _short_comes(self, queue: Queue, alone_s: float, now: float) -> None:
         one_after_another = self._short_at is not None and now - self._short_at <= SHORT_AGAIN_S

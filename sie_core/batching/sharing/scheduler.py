@@ -18,8 +18,11 @@ Model = TypeVar("Model", bound=Queue)
 # the launches of a smaller one take as long.
 HELD_TO_END_S: Final = 0.005
 # The part of its predicted time for which short requests of other models go before the rest of a batch that holds them
-# up, or before the next one of its model where it runs to its end.
+# up, and models of which little waits before the next one.
 LENT: Final = 0.25
+# Little waits of a model where all of it would run for no longer. By their weight alone, few clients would wait for
+# seconds beside hundreds of another model, whose requests share what every batch takes.
+LITTLE_S: Final = 0.1
 
 
 class PolicyError(Exception):
@@ -40,7 +43,8 @@ class Scheduler(Generic[Model]):
 
     def __init__(self, max_queued_cost: int, *, runs_to_end: bool = False) -> None:
         self._runs_to_end = runs_to_end
-        # Whose batch held up short requests of other models last, and for how long these go before its next one.
+        # Whose turn it was last, and for how long others of which little waits go before the next turn; negative where
+        # they had more.
         self._lender: Model | None = None
         self._lent_s = 0.0
         self.admission = QueueAdmission(max_queued_cost)
@@ -105,25 +109,38 @@ class Scheduler(Generic[Model]):
             if oldest is not None:
                 waiting[model] = model.policy.claims.weight, oldest
         order = self._shares.order(waiting, now)
-        if not preempting and self._lent_s > 0:
-            chosen = self._first(order, now, device_busy, preempting=True, others_than=self._lender)
+        if not preempting and self._lent_s > 0 and self._lender is not None:
+            little = [model for model in order if self._is_little(model, self._lender)]
+            chosen = self._first(little, now, device_busy)
             if chosen is not None:
                 self._lent_s -= chosen[1].predicted_s or 0.0
                 return chosen
-        chosen = self._first(order, now, device_busy, preempting=preempting, others_than=others_than)
-        if chosen is not None and self._runs_to_end:
-            self._lender, self._lent_s = None, 0.0
-            if self.holds_up_others(*chosen, now):
-                self._lender, self._lent_s = chosen[0], LENT * (chosen[1].predicted_s or 0.0)
+        if others_than is not None:
+            order = [
+                model for model in order if model is not others_than and self.admission.waiting_s(model) <= SHORT_S
+            ]
+        chosen = self._first(order, now, device_busy, preempting=preempting)
+        if chosen is not None:
+            model, predicted_s = chosen[0], chosen[1].predicted_s or 0.0
+            if preempting:
+                self._lent_s -= predicted_s
+            else:
+                self._lender, self._lent_s = model, min(0.0, self._lent_s) + LENT * predicted_s
         return chosen
 
+    def _is_little(self, model: Model, beside: Model) -> bool:
+        # Little waits of it, and nothing of a lower priority than what it would go before.
+        return (
+            model is not beside
+            and self.admission.waiting_s(model) <= LITTLE_S
+            and model.policy.claims.mean_weight >= beside.policy.claims.mean_weight
+        )
+
     def _first(
-        self, order: Sequence[Model], now: float, device_busy: bool, *, preempting: bool, others_than: Model | None
+        self, order: Sequence[Model], now: float, device_busy: bool, *, preempting: bool = False
     ) -> tuple[Model, Batch] | None:
         longest_s = self.admission.longest_s(now)
         for model in order:
-            if others_than is not None and (model is others_than or self.admission.waiting_s(model) > SHORT_S):
-                continue
             hold_s = HELD_TO_END_S if self._runs_to_end and self.admission.shorts_of_others_come(model, now) else None
             batch = _ask(model, model.policy.take, now, device_busy, longest_s, preempting, hold_s)
             if batch is not None:
@@ -154,7 +171,7 @@ class Scheduler(Generic[Model]):
     def record(self, model: Model, batch: Batch, seconds: float, waited_s: float) -> None:
         """Learn how long a batch ran, and for how long those behind it have waited for it."""
         self._shares.charge(model, seconds - (batch.predicted_s or 0.0))
-        self.admission.record(model, batch, waited_s)
+        self.admission.record(model, batch, seconds, waited_s)
         _ask(model, model.policy.record, batch, seconds)
 
 

@@ -29,6 +29,11 @@ class Claims:
     def __len__(self) -> int:
         return len(self._costs)
 
+    @property
+    def mean_weight(self) -> float:
+        """Return the weight of one of them, on average; 0 where nobody waits."""
+        return self.weight / len(self._costs) if self._costs else 0.0
+
     def cost_of(self, who: Hashable) -> int | None:
         """Return the cost units that wait of a client at a weight; None where nothing does."""
         return self._costs.get(who)

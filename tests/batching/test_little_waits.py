@@ -1,0 +1,90 @@
+"""A model that one client asks is not starved by another that hundreds ask at once, in virtual time."""
+
+from collections import Counter
+from statistics import quantiles
+
+import pytest
+
+from sie_core.batching.sharing.scheduler import LENT, LITTLE_S
+from tests.engine.device_time import OVERHEAD_S, PRICE_S, DeviceTime, Model
+
+SECONDS, BEGIN_S = 20.0, 5.0
+FULL_S = OVERHEAD_S + PRICE_S * 16_000
+HUNDREDS = 256
+
+
+def again_and_again(device, model, costs, *, clients, begin=0.0, pause_s=0.0, weight=1.0):
+    """Have clients ask, each again after its answer; return what was answered."""
+    answered, waiting = [], dict.fromkeys(range(clients))
+
+    def look():
+        for client, asked in waiting.items():
+            if asked is None or (asked.settled and device.now >= asked.ended + pause_s):
+                answered.extend([] if asked is None else [asked])
+                waiting[client] = device.ask(model, costs, weight=weight)
+        if device.now < SECONDS:
+            device.at(device.now + 0.002, look)
+
+    device.at(begin, look)
+    return answered
+
+
+def beside_hundreds(run_s, *, models=1, weight=1.0, price_s=PRICE_S, **device):
+    """Ask models whose batches take `run_s`, beside hundreds who ask another; return the device and their answers."""
+    device = DeviceTime(**device)
+    flooded = device.add(Model("flooded", run_s=None, price_s=price_s))
+    again_and_again(device, flooded, [400], clients=HUNDREDS)
+    quiet = [device.add(Model(f"quiet {number}", run_s=None)) for number in range(models)]
+    for model in quiet:
+        model.pace = lambda: run_s / (OVERHEAD_S + PRICE_S * 5)
+    answered = [
+        again_and_again(device, model, [5], clients=1, begin=BEGIN_S, pause_s=0.02, weight=weight) for model in quiet
+    ]
+    device.run(SECONDS)
+    return device, [asked for each in answered for asked in each]
+
+
+def slowest_s(answered):
+    """95 of a hundred take no longer; the first, which meets a batch of before, is left out."""
+    return quantiles([asked.ended - asked.arrived for asked in answered[1:]], n=20)[-1]
+
+
+def device_s(device):
+    """Seconds of the device by model, of the time in which all were asked."""
+    had = Counter()
+    for run in device.batches:
+        if run.started > BEGIN_S + 1 and run.ended:
+            had[run.model.id] += run.ended - run.started
+    return had
+
+
+@pytest.mark.parametrize("runs_to_end", [True, False])
+@pytest.mark.parametrize("run_s", [0.002, 0.03, 0.06])
+def test_it_waits_for_the_batch_that_runs_and_no_other(run_s, runs_to_end):
+    _, answered = beside_hundreds(run_s, runs_to_end=runs_to_end)
+    assert slowest_s(answered) < FULL_S + run_s + 0.01
+
+
+@pytest.mark.parametrize("runs_to_end", [True, False])
+def test_several_such_models_together_have_a_quarter_of_the_time_of_the_other(runs_to_end):
+    device, answered = beside_hundreds(0.09, models=5, price_s=PRICE_S / 5, runs_to_end=runs_to_end)
+    had = device_s(device)
+    assert sum(had.values()) / had["flooded"] - 1 == pytest.approx(LENT, abs=0.05)
+    assert len({asked.model.id for asked in answered}) == 5
+
+
+def test_where_more_waits_its_share_decides():
+    device, answered = beside_hundreds(2 * LITTLE_S, runs_to_end=True)
+    assert slowest_s(answered) > 2 * FULL_S
+    assert device_s(device)["quiet 0"] < 0.15 * (SECONDS - BEGIN_S)
+
+
+def test_what_is_sent_as_bulk_goes_before_nobody():
+    _, answered = beside_hundreds(0.06, weight=0.25, runs_to_end=True)
+    assert slowest_s(answered) > 2 * FULL_S
+
+
+def test_a_short_request_that_waited_for_a_point_of_preemption_stays_short():
+    layers = 12
+    _, answered = beside_hundreds(0.002, layers=layers)
+    assert slowest_s(answered) < 1.5 * FULL_S / layers
