@@ -5,7 +5,7 @@ from statistics import quantiles
 
 import pytest
 
-from sie_core.batching.sharing.scheduler import LENT, LITTLE_S
+from sie_core.batching.sharing.admission import LENT, LITTLE_S
 from tests.engine.device_time import OVERHEAD_S, PRICE_S, DeviceTime, Model
 
 SECONDS, BEGIN_S = 20.0, 5.0
@@ -88,3 +88,37 @@ def test_a_short_request_that_waited_for_a_point_of_preemption_stays_short():
     layers = 12
     _, answered = beside_hundreds(0.002, layers=layers)
     assert slowest_s(answered) < 1.5 * FULL_S / layers
+
+
+def with_a_deadline(run_s, timeout_s):
+    """Ask a model again and again with a deadline, beside three times as much of another one as the device can do."""
+    device = DeviceTime(runs_to_end=True)
+    flooded, quiet = device.add(Model("flooded")), device.add(Model("quiet"))
+    quiet.pace = lambda: run_s / (OVERHEAD_S + PRICE_S * 5)
+    every_s = PRICE_S * 400 / 3
+    for number in range(int(SECONDS / every_s)):
+        device.at(number * every_s, lambda: device.ask(flooded, [100] * 4, timeout_s=10.0))
+    asked = []
+
+    def look():
+        if all(each.settled for each in asked):
+            asked.append(device.ask(quiet, [5], timeout_s=timeout_s))
+        device.at(device.now + 0.05, look)
+
+    device.at(BEGIN_S, look)
+    device.run(SECONDS)
+    return [each for each in asked if each.settled]
+
+
+@pytest.mark.parametrize("run_s", [0.002, 0.03])
+def test_its_deadline_is_met_although_the_other_model_is_overloaded(run_s):
+    asked = with_a_deadline(run_s, 1.0)
+    assert len(asked) > 50
+    assert not [each.error for each in asked if each.error]
+
+
+def test_it_is_refused_rather_than_late_where_a_quarter_of_the_device_is_too_little():
+    codes = Counter(each.error and each.error.code for each in with_a_deadline(0.06, 0.3))
+    assert codes["QUEUE_FULL"] > 10
+    assert codes[None] > 10
+    assert codes["DEADLINE_EXCEEDED"] <= 0.02 * codes.total()  # the next batch of the flood may be longer than its last

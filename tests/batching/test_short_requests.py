@@ -7,7 +7,7 @@ from tests.engine.device_time import Model
 
 
 def ask(admission: QueueAdmission, model: Model, cost: int, now: float) -> None:
-    admission.admit(model, [model], Demand((object(), 1.0), object(), None, cost, cost), now, 0.0)
+    admission.admit(model, [model], Demand((object(), 1.0), object(), None, cost, cost), now, 0.0, 0.0)
 
 
 def measured(model: Model) -> QueueAdmission:

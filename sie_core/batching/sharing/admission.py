@@ -21,6 +21,12 @@ SHORT_S: Final = 0.02
 SHORT_AGAIN_S: Final = 1.0
 # A request is large that runs for this many times as long as the shortest one that comes.
 LARGE_TIMES: Final = 4.0
+# The part of its predicted time for which short requests of other models go before the rest of a batch that holds them
+# up, and models of which little waits before the next one.
+LENT: Final = 0.25
+# Little waits of a model where all of it would run for no longer. By their weight alone, few clients would wait for
+# seconds beside hundreds of another model, whose requests share what every batch takes.
+LITTLE_S: Final = 0.1
 # Room that was promised to requests told to come back is not kept free where a request would be answered within so
 # many seconds: they may not come, and the device must not idle for them.
 FREE_S: Final = 0.1
@@ -83,11 +89,17 @@ class QueueAdmission:
         """Predict how long all that waits in a queue runs; 0 before the first measurement."""
         return self._run_s(queue, queue.policy.queued_cost)
 
+    def is_little(self, queue: Queue, more: int = 0) -> bool:
+        """Whether little waits in a queue, also with so many cost units `more`: it then goes before full batches."""
+        return self._run_s(queue, queue.policy.queued_cost + more) <= LITTLE_S
+
     def shorts_of_others_come(self, queue: Queue, now: float) -> bool:
         """Whether short requests come to other queues just now, of which little waits."""
         return any(self._is_recent(at, now) for other, at in self._short_to.items() if other is not queue)
 
-    def admit(self, queue: Queue, queues: Sequence[Queue], demand: Demand, now: float, ahead_s: float) -> None:
+    def admit(
+        self, queue: Queue, queues: Sequence[Queue], demand: Demand, now: float, ahead_s: float, turn_s: float
+    ) -> None:
         """Raise `QUEUE_FULL` for a request that finds no room, or would be answered after its deadline.
 
         Args:
@@ -96,6 +108,7 @@ class QueueAdmission:
             demand: What it asks for.
             now: Seconds.
             ahead_s: How long the device is still at work on what it has.
+            turn_s: How long until the next batch of a queue of which little waits goes first.
         """
         run_s = self._run_s(queue, demand.whole_cost)
         if 0 < run_s <= SHORT_S:
@@ -112,7 +125,7 @@ class QueueAdmission:
                 retry_after_s=self._promises.make(demand.token, now + free_s, seconds, now),
             )
         if demand.deadline is not None and queued:  # where nothing waits it is tried, and what it takes is measured
-            self._check_deadline(queue, queues, demand, demand.deadline, now, ahead_s)
+            self._check_deadline(queue, queues, demand, demand.deadline, now, ahead_s, turn_s)
         if demand.prepared and seconds:
             self._inflow.record(seconds, now)
 
@@ -143,7 +156,14 @@ class QueueAdmission:
         return now - at <= SHORT_AGAIN_S or at >= self._began_at
 
     def _check_deadline(
-        self, queue: Queue, queues: Sequence[Queue], demand: Demand, deadline: float, now: float, ahead_s: float
+        self,
+        queue: Queue,
+        queues: Sequence[Queue],
+        demand: Demand,
+        deadline: float,
+        now: float,
+        ahead_s: float,
+        turn_s: float,
     ) -> None:
         seconds = self._drains[queue].seconds(demand.whole_cost)
         share, margin = self._inflow.left(seconds, now), MARGIN
@@ -151,6 +171,9 @@ class QueueAdmission:
             share, margin = (1 + share) / 2, 1.0
         left, expected = deadline - now, self._expected_s(queue, queues, demand, ahead_s) / share
         others = 0.0 if demand.promised or expected <= FREE_S else self._promises.due_s(now, deadline)
+        if self._goes_first(queue, queues, demand):  # also before those who were told to come back
+            first_s = ahead_s + turn_s + self._first_s(queue, queues, demand)
+            expected, others = min((expected, others), (first_s, 0.0), key=sum)
         if margin * (expected + others) > left:
             raise InferenceError(
                 "QUEUE_FULL",
@@ -171,6 +194,16 @@ class QueueAdmission:
         own, clients = queue.policy.claims.cost_of(demand.who), sum(len(each.policy.claims) for each in queues)
         share = limit // (clients + (own is None))
         return queued + demand.cost <= 2 * limit and (own or 0) + demand.cost <= share
+
+    def _goes_first(self, queue: Queue, queues: Sequence[Queue], demand: Demand) -> bool:
+        # Whether it goes before the full batches of others, however many wait for them.
+        others = [each.policy.claims.mean_weight for each in queues if each is not queue and each.policy.queued_units]
+        return bool(others) and self.is_little(queue, demand.whole_cost) and demand.who[1] >= max(others)
+
+    def _first_s(self, queue: Queue, queues: Sequence[Queue], demand: Demand) -> float:
+        # Other queues of which little waits may have their turns before it, and the full batches of others in between.
+        little = sum(self.waiting_s(each) for each in queues if each is not queue and self.is_little(each))
+        return little * (1 + 1 / LENT) + self._run_s(queue, queue.policy.queued_cost + demand.whole_cost)
 
     def _expected_s(self, queue: Queue, queues: Sequence[Queue], demand: Demand, ahead_s: float) -> float:
         drain, own = self._drains[queue], queue.policy.claims.cost_of(demand.who)

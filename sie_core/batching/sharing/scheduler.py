@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Final, Generic, TypeVar
 
-from sie_core.batching.sharing.admission import SHORT_S, Queue, QueueAdmission
+from sie_core.batching.sharing.admission import LENT, SHORT_S, Queue, QueueAdmission
 from sie_core.batching.sharing.demand import Demand
 from sie_core.batching.sharing.shares import DeviceShares
 from sie_core.contracts import Batch, QueuedUnit
@@ -17,12 +17,6 @@ Model = TypeVar("Model", bound=Queue)
 # For so long a batch may hold a device that runs each to its end, while short requests of other models come. On a GPU
 # the launches of a smaller one take as long.
 HELD_TO_END_S: Final = 0.005
-# The part of its predicted time for which short requests of other models go before the rest of a batch that holds them
-# up, and models of which little waits before the next one.
-LENT: Final = 0.25
-# Little waits of a model where all of it would run for no longer. By their weight alone, few clients would wait for
-# seconds beside hundreds of another model, whose requests share what every batch takes.
-LITTLE_S: Final = 0.1
 
 
 class PolicyError(Exception):
@@ -43,10 +37,10 @@ class Scheduler(Generic[Model]):
 
     def __init__(self, max_queued_cost: int, *, runs_to_end: bool = False) -> None:
         self._runs_to_end = runs_to_end
-        # Whose turn it was last, and for how long others of which little waits go before the next turn; negative where
-        # they had more.
+        # Whose turn it was last, how long that takes, and for how long others of which little waits go before the next;
+        # negative where they had more.
         self._lender: Model | None = None
-        self._lent_s = 0.0
+        self._lender_s = self._lent_s = 0.0
         self.admission = QueueAdmission(max_queued_cost)
         self._models: list[Model] = []
         self._shares: DeviceShares[Model] = DeviceShares()
@@ -90,7 +84,7 @@ class Scheduler(Generic[Model]):
 
     def admit(self, model: Model, demand: Demand, now: float, ahead_s: float) -> None:
         """Raise `QUEUE_FULL` as `QueueAdmission.admit` does."""
-        self.admission.admit(model, self._models, demand, now, ahead_s)
+        self.admission.admit(model, self._models, demand, now, ahead_s, self._turn_s())
 
     def next(
         self, now: float, device_busy: bool, *, preempting: bool = False, others_than: Model | None = None
@@ -125,16 +119,20 @@ class Scheduler(Generic[Model]):
             if preempting:
                 self._lent_s -= predicted_s
             else:
-                self._lender, self._lent_s = model, min(0.0, self._lent_s) + LENT * predicted_s
+                self._lender, self._lender_s = model, predicted_s
+                self._lent_s = min(0.0, self._lent_s) + LENT * predicted_s
         return chosen
+
+    def _turn_s(self) -> float:
+        # How long full batches run until what is lent is more than what others had of it.
+        if self._lent_s > 0 or not self._lender_s:
+            return 0.0
+        return self._lender_s * (1 + int(-self._lent_s / (LENT * self._lender_s)))
 
     def _is_little(self, model: Model, beside: Model) -> bool:
         # Little waits of it, and nothing of a lower priority than what it would go before.
-        return (
-            model is not beside
-            and self.admission.waiting_s(model) <= LITTLE_S
-            and model.policy.claims.mean_weight >= beside.policy.claims.mean_weight
-        )
+        weight, claims = beside.policy.claims.mean_weight, model.policy.claims
+        return model is not beside and claims.mean_weight >= weight and self.admission.is_little(model)
 
     def _first(
         self, order: Sequence[Model], now: float, device_busy: bool, *, preempting: bool = False
