@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import torch
 from sie_flash.kernels import Bounds, Kernel, Window
+from sie_flash.loop import VarlenLoop
 from sie_flash.runners import VarlenRunner
 from sie_pytorch.forward import RunnerContext
 
@@ -57,6 +58,13 @@ PLAIN = Kernel("plain", attend, dtypes=frozenset({torch.float32, torch.bfloat16,
 
 class PlainRunner(VarlenRunner):
     """Attends by the contract alone."""
+
+    def __init__(self, context: RunnerContext) -> None:
+        super().__init__(context, PLAIN)
+
+
+class PlainLoop(VarlenLoop):
+    """The loop that attends by the contract alone."""
 
     def __init__(self, context: RunnerContext) -> None:
         super().__init__(context, PLAIN)

@@ -30,12 +30,26 @@ test_sie_flash_conforms = conformance("sie-flash")
 
 def test_the_runners_stand_above_the_packed_one_on_cuda_alone() -> None:
     registered = {row.name: row for row in discover(Settings(), BUILTINS).runners if row.interface == INTERFACE}
-    ours = [plugin.FLASH_ATTN, plugin.TORCH_VARLEN]
+    ours = [plugin.VARLEN_LOOP, plugin.FLASH_ATTN, plugin.TORCH_VARLEN]
     assert plugin.TORCH_VARLEN in registered.values()
-    assert plugin.FLASH_ATTN.priority > plugin.TORCH_VARLEN.priority > registered["packed"].priority
+    assert [each.name for each in sorted([*ours, registered["packed"]], key=lambda each: -each.priority)] == [
+        "varlen-loop",
+        "flash-attn",
+        "torch-varlen",
+        "packed",
+    ]
     assert all(row.serves("bert", "cuda") and not row.serves("bert", "cpu") for row in ours)
     assert not any(row.serves("bert", "cuda", backend) for row in ours for backend in ("sdpa", "eager"))
     assert plugin.FLASH_ATTN.serves("bert", "cuda", "flash_attention_2")
+    assert not any(plugin.VARLEN_LOOP.serves(each, "cuda") for each in ("albert", "deberta-v2", "t5"))
+
+
+def test_the_loop_serves_where_flash_attn_is_asked_for_and_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for there in (False, True):
+        monkeypatch.setattr(plugin, "_installed", lambda _, there=there: there)
+        loop = plugin.sie_runners()[0]
+        assert loop.name == "varlen-loop"
+        assert loop.serves("bert", "cuda", "flash_attention_2") == there
 
 
 def registered_beside(folder: Path) -> list[str]:
@@ -52,11 +66,11 @@ def registered_beside(folder: Path) -> list[str]:
 
 @WITHOUT
 def test_flash_attn_is_registered_where_it_is_installed(tmp_path: Path) -> None:
-    assert registered_beside(tmp_path) == ["torch-varlen"]
+    assert registered_beside(tmp_path) == ["varlen-loop", "torch-varlen"]
     folder = tmp_path / "flash_attn-2.8.3.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: flash-attn\nVersion: 2.8.3\n")
-    assert registered_beside(tmp_path) == ["flash-attn", "torch-varlen"]
+    assert registered_beside(tmp_path) == ["varlen-loop", "flash-attn", "torch-varlen"]
 
 
 @WITHOUT
@@ -85,3 +99,17 @@ def test_it_fails_the_load_where_it_was_asked_for(checkpoint: Checkpoint) -> Non
         build(checkpoint("bert"), [EVERYWHERE, *PACKED], attention_backend="flash_attention_2")
     assert caught.value.failure == "DEPENDENCY"
     assert build(checkpoint("bert"), [EVERYWHERE, *PACKED], attention_backend="sdpa").info.reason.startswith("equals")
+
+
+@WITHOUT
+def test_the_loop_fails_the_load_too_where_it_was_asked_for(checkpoint: Checkpoint) -> None:
+    loop = replace(plugin.VARLEN_LOOP, devices=frozenset(), attention_backends=frozenset({"flash_attention_2"}))
+    with pytest.raises(ModelLoadError, match=r"pip install .*flash-attn"):
+        build(checkpoint("bert"), [loop, *PACKED], attention_backend="flash_attention_2")
+
+
+def test_the_loop_can_be_asked_for_by_name_and_leaves_float32_to_the_next(checkpoint: Checkpoint) -> None:
+    loop = replace(plugin.VARLEN_LOOP, devices=frozenset(), priority=-1)
+    info = build(checkpoint("bert"), [*PACKED, loop], runner="varlen-loop").info
+    assert info.name == "packed"
+    assert info.reason.startswith("not varlen-loop: its attention is in float32")

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import torch
 import transformers as tf
-from sie_flash.runners import TorchVarlenRunner
+from sie_flash.plugin import VARLEN_LOOP
+from sie_flash.runners import TorchVarlenRunner, VarlenLoopRunner
 from sie_pytorch.forward import RunnerContext, RunnerUnfitError
 from sie_pytorch.forward.packed import PackedRunner
 from sie_pytorch.forward.transfers import Transfers
@@ -25,7 +26,12 @@ from tests.pytorch.forward.support import PackedBatch, batch_for, filled_up, for
 from tests.pytorch.models import ARCHITECTURES, HIDDEN
 
 META = torch.device("meta")
-NAMES = [name for name, architecture in ARCHITECTURES.items() if architecture.packed]
+PACKED = [name for name, architecture in ARCHITECTURES.items() if architecture.packed]
+LOOPED = [name for name, each in ARCHITECTURES.items() if VARLEN_LOOP.serves(each.config().model_type, "cuda")]
+CASES = [
+    *((runner, name) for runner in (TorchVarlenRunner, PackedRunner) for name in PACKED),
+    *((VarlenLoopRunner, name) for name in LOOPED),
+]
 
 
 def context(name: str, dtype: torch.dtype = torch.bfloat16) -> RunnerContext:
@@ -42,10 +48,9 @@ def on_meta(batch: PackedBatch) -> PackedBatch:
     return PackedBatch(batch.ids.to(META), batch.positions.to(META), segments, batch.cu_seqlens, batch.key_lengths)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("runner", [TorchVarlenRunner, PackedRunner])
+@pytest.mark.parametrize(("runner", "name"), CASES)
 @torch.inference_mode()
-def test_a_forward_pass_never_waits_for_the_device(name: str, runner: Any) -> None:
+def test_a_forward_pass_never_waits_for_the_device(runner: Any, name: str) -> None:
     batch = on_meta(batch_for(name))
     states = forward(runner(context(name)), batch)
     assert states.shape == (len(batch.ids), HIDDEN)
@@ -53,7 +58,7 @@ def test_a_forward_pass_never_waits_for_the_device(name: str, runner: Any) -> No
 
 
 @pytest.mark.parametrize("name", ["bert", "modernbert", "qwen3"])
-@pytest.mark.parametrize("runner", [TorchVarlenRunner, PackedRunner])
+@pytest.mark.parametrize("runner", [TorchVarlenRunner, PackedRunner, VarlenLoopRunner])
 @torch.inference_mode()
 def test_nor_does_one_over_tokens_that_nothing_attends_to(name: str, runner: Any) -> None:
     batch = on_meta(filled_up(batch_for(name)))
@@ -95,3 +100,8 @@ def test_a_model_in_float32_is_refused() -> None:
     runner = TorchVarlenRunner(context("bert", torch.float32))
     with pytest.raises(RunnerUnfitError, match=r"in float32, and torch\.nn\.attention\.varlen takes"):
         forward(runner, on_meta(batch_for("bert")))
+
+
+def test_the_loop_refuses_one_before_it_takes_a_weight() -> None:
+    with pytest.raises(RunnerUnfitError, match=r"its attention is in float32, and \S+ takes"):
+        VarlenLoopRunner(context("bert", torch.float32))

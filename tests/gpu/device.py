@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 from sie_flash import plugin
-from sie_flash.kernels import Kernel, flash_attn, torch_varlen
-from sie_flash.runners import FlashAttnRunner, TorchVarlenRunner
+from sie_flash.kernels import Kernel, flash_attn, torch_flash, torch_varlen
+from sie_flash.runners import FlashAttnRunner, TorchVarlenRunner, VarlenLoopRunner
 from sie_pytorch.forward import Runner, RunnerContext
 from sie_pytorch.forward.packed import PackedRunner
 
@@ -22,11 +22,13 @@ NEEDS_FLASH_ATTN = pytest.mark.skipif(plugin.FLASH_ATTN not in plugin.sie_runner
 
 KERNELS = [
     pytest.param(torch_varlen, id="torch-varlen", marks=NEEDS_AMPERE),
+    pytest.param(torch_flash, id="torch-flash", marks=NEEDS_AMPERE),
     pytest.param(flash_attn, id="flash-attn", marks=[NEEDS_AMPERE, NEEDS_FLASH_ATTN]),
 ]
 RUNNERS = [
     pytest.param(PackedRunner, id="packed"),
     pytest.param(TorchVarlenRunner, id="torch-varlen", marks=NEEDS_AMPERE),
+    pytest.param(VarlenLoopRunner, id="varlen-loop", marks=NEEDS_AMPERE),
     pytest.param(FlashAttnRunner, id="flash-attn", marks=[NEEDS_AMPERE, NEEDS_FLASH_ATTN]),
 ]
 HALF = [pytest.param(dtype, id=str(dtype).removeprefix("torch.")) for dtype in (torch.float16, torch.bfloat16)]

@@ -10,6 +10,22 @@ import torch
 from sie_pytorch.forward import RunnerUnfitError
 
 HALF = frozenset({torch.float16, torch.bfloat16})
+KNOWN = (
+    "query",
+    "key",
+    "value",
+    "cum_seq_q",
+    "cum_seq_k",
+    "max_q",
+    "max_k",
+    "dropout_p",
+    "is_causal",
+    "return_debug_mask",
+    "scale",
+    "window_size_left",
+    "window_size_right",
+)
+"""The arguments of the operator below `varlen_attn` that are given to it."""
 Window = tuple[int, int]
 """Keys a query sees to its left and to its right beside its own place; -1 is no limit. Causal is 0 to the right."""
 
@@ -164,6 +180,49 @@ def torch_varlen() -> Kernel:
         return states
 
     return Kernel("torch.nn.attention.varlen", attend)
+
+
+def torch_flash() -> Kernel:
+    """Give the operator that `varlen_attn` calls, without its Python: for runners to whom a call's microseconds matter.
+
+    PyTorch does not publish it. Where it has another signature than the one known, the published function serves.
+
+    Raises:
+        RunnerUnfitError: As `torch_varlen`, where that has to serve.
+    """
+    operator = getattr(getattr(torch.ops.aten, "_flash_attention_forward", None), "default", None)
+    if operator is None or tuple(each.name for each in operator._schema.arguments)[: len(KNOWN)] != KNOWN:
+        return torch_varlen()
+
+    def attend(
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        queries: Bounds,
+        keys: Bounds,
+        scale: float | None,
+        window: Window,
+    ) -> torch.Tensor:
+        left, right = window
+        causal = right == 0 and left < 0
+        states: torch.Tensor = operator(
+            query,
+            key,
+            value,
+            queries.cu_seqlens,
+            keys.cu_seqlens,
+            queries.longest,
+            keys.longest,
+            0.0,
+            causal,
+            False,
+            scale=scale,
+            window_size_left=left,
+            window_size_right=right,
+        )[0]
+        return states
+
+    return Kernel("torch.ops.aten._flash_attention_forward", attend)
 
 
 def _names(dtypes: frozenset[torch.dtype] | set[torch.dtype]) -> str:

@@ -55,15 +55,40 @@ class VarlenLayout:
         """
         self.calls += 1
         self.kernel.require(query, key, value)
-        keys = self.keys
-        if keys is not None and (causal or (window is not None and window < keys.longest)):
-            return keys.masked.attend(query, key, value, causal=causal, window=window, scale=scale)
         query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))
-        seen = self.bounds
-        if keys is not None:
-            key, value, seen = key[keys.rows], value[keys.rows], keys.bounds
-        states = self.kernel.attend(query, key, value, self.bounds, seen, scale, self._sides(causal, window))
+        states = self.attend_rows(query, key, value, causal=causal, window=window, scale=scale)
         return states.contiguous()[None]
+
+    def attend_rows(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        *,
+        causal: bool,
+        window: int | None,
+        scale: float | None,
+    ) -> torch.Tensor:
+        """Attend in states the kernel takes (`Kernel.require`), laid out as it takes them; nothing is checked.
+
+        Args:
+            query: `[total, heads, head_dim]`; the last dimension contiguous, as in `key` and `value`.
+            key: `[total, key_heads, head_dim]`.
+            value: As `key`.
+            causal: As `AttentionLayout.attend` says, like `window` and `scale`.
+            window: As there.
+            scale: As there.
+
+        Returns:
+            `[total, heads, head_dim]`.
+        """
+        keys, seen = self.keys, self.bounds
+        if keys is not None:
+            if causal or (window is not None and window < keys.longest):
+                turned = (states.transpose(0, 1)[None] for states in (query, key, value))
+                return keys.masked.attend(*turned, causal=causal, window=window, scale=scale)[0]
+            key, value, seen = key[keys.rows], value[keys.rows], keys.bounds
+        return self.kernel.attend(query, key, value, self.bounds, seen, scale, self._sides(causal, window))
 
     def _sides(self, causal: bool, window: int | None) -> Window:
         """Say how far a query sees; a window no sequence reaches beyond is none, which is faster."""

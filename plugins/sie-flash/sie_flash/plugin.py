@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 
-from sie_pytorch.forward import INTERFACE
+from sie_pytorch.forward import DESCRIBED, DISENTANGLED, INTERFACE
 
 from sie_core.contracts import RunnerSpec
 from sie_core.hookspecs import hookimpl
@@ -33,11 +34,24 @@ TORCH_VARLEN = RunnerSpec(
 )
 """The variable-length attention that comes with PyTorch."""
 
+VARLEN_LOOP = RunnerSpec(
+    name="varlen-loop",
+    interface=INTERFACE,
+    target="sie_flash.runners:VarlenLoopRunner",
+    model_types=DESCRIBED - DISENTANGLED,
+    devices=CUDA,
+    priority=40,
+    attention_backends=TORCH_VARLEN.attention_backends,
+)
+"""The loop over described layers, by either kernel."""
+
 
 @hookimpl
 def sie_runners() -> list[RunnerSpec]:
     """Register the runners whose kernels are there; the packed runner of sie-pytorch is what is left below them."""
-    return [FLASH_ATTN, TORCH_VARLEN] if _installed("flash-attn") else [TORCH_VARLEN]
+    if not _installed("flash-attn"):
+        return [VARLEN_LOOP, TORCH_VARLEN]
+    return [replace(VARLEN_LOOP, attention_backends=FLASH_ATTN.attention_backends), FLASH_ATTN, TORCH_VARLEN]
 
 
 def _installed(distribution: str) -> bool:

@@ -1,4 +1,4 @@
-"""The runners of this plugin: sie-pytorch's packed runner, attending by a variable-length kernel.
+"""The runners of this plugin: sie-pytorch's packed runner and its loop, attending by a variable-length kernel.
 
 What a kernel needs of a device is checked here.
 """
@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from importlib.util import find_spec
 
 import torch
 from sie_pytorch.forward import PackedRunner, RunnerContext, RunnerUnfitError, Transfers
 
 from sie_core.contracts import ModelLoadError
-from sie_flash.kernels import Kernel, flash_attn, torch_varlen
+from sie_flash.kernels import Kernel, flash_attn, torch_flash, torch_varlen
 from sie_flash.layout import lay_out
+from sie_flash.loop import VarlenLoop
 
 logger = logging.getLogger(__name__)
 
@@ -49,14 +51,7 @@ class FlashAttnRunner(VarlenRunner):
             ModelLoadError: `DEPENDENCY`: `flash_attention_2` was asked for and the package cannot be imported.
             RunnerUnfitError: It cannot be imported or does not serve this model or device.
         """
-        try:
-            kernel = flash_attn()
-        except ImportError as error:
-            logger.warning("The package flash-attn cannot be imported", exc_info=True)
-            if context.attention_backend == "flash_attention_2":
-                raise ModelLoadError("DEPENDENCY", f"The package flash-attn cannot be imported. {REMEDY}") from error
-            raise RunnerUnfitError("the package flash-attn cannot be imported") from error
-        super().__init__(context, kernel)
+        super().__init__(context, _imported(context))
 
 
 class TorchVarlenRunner(VarlenRunner):
@@ -69,6 +64,47 @@ class TorchVarlenRunner(VarlenRunner):
             RunnerUnfitError: This PyTorch has no such attention, or it does not serve this model or device.
         """
         super().__init__(context, torch_varlen())
+
+
+class VarlenLoopRunner(VarlenLoop):
+    """Runs a described model's layers itself, attending by the best kernel that is there."""
+
+    def __init__(self, context: RunnerContext) -> None:
+        """Choose the kernel and take the model's weights.
+
+        Raises:
+            ModelLoadError: `DEPENDENCY`: `flash_attention_2` was asked for and the package cannot be imported.
+            RunnerUnfitError: No kernel is there, or it does not serve this model or device.
+        """
+        super().__init__(context, _best(context))
+
+
+def _best(context: RunnerContext) -> Kernel:
+    """Give flash-attn, or where it is not to be had PyTorch's own."""
+    wanted = context.attention_backend == "flash_attention_2" or find_spec("flash_attn") is not None
+    try:
+        kernel = _imported(context) if wanted else torch_flash()
+    except RunnerUnfitError:
+        kernel = torch_flash()
+    if context.device.type == "cuda":
+        _require_capability(context.device, kernel)
+    return kernel
+
+
+def _imported(context: RunnerContext) -> Kernel:
+    """Import the package flash-attn.
+
+    Raises:
+        ModelLoadError: `DEPENDENCY`: `flash_attention_2` was asked for and the package cannot be imported.
+        RunnerUnfitError: It cannot be imported.
+    """
+    try:
+        return flash_attn()
+    except ImportError as error:
+        logger.warning("The package flash-attn cannot be imported", exc_info=True)
+        if context.attention_backend == "flash_attention_2":
+            raise ModelLoadError("DEPENDENCY", f"The package flash-attn cannot be imported. {REMEDY}") from error
+        raise RunnerUnfitError("the package flash-attn cannot be imported") from error
 
 
 def _require_capability(device: torch.device, kernel: Kernel) -> None:

@@ -11,6 +11,7 @@ import torch
 from sie_flash.plugin import sie_runners as kernel_runners
 from sie_pytorch.forward.specs import RUNNERS
 
+from sie_core.catalog import read_card
 from sie_core.contracts import Device
 from tests.bench.gpu import passes, whole
 from tests.bench.gpu.loads import LENGTHS, Load
@@ -68,9 +69,10 @@ def measure(shape: Shape, plan: Plan, scratch: Path) -> Found:
     """Write the model, then time every way to run it over every load."""
     folder = write_model(shape, scratch / "model", plan.dtype)
     found = Found(shape.name, flops_a_token=passes.product_flops(folder))
+    model_type = read_card(folder).config["model_type"]
     ids = {load.kind: passes.tokenize(folder, load.texts) for load in plan.loads}
     for spec in sorted([*kernel_runners(), *RUNNERS], key=lambda spec: -spec.priority):
-        if spec.serves(None, plan.device.kind) and spec.name != "padded":
+        if spec.serves(model_type, plan.device.kind) and spec.name != "padded":
             info, prepare = passes.packed_pass(folder, plan.device, plan.precision, [spec])
             if info.name == spec.name:
                 _time_passes(found, info.name, prepare, ids, plan)

@@ -51,14 +51,14 @@ def test_batches_hold_every_text_once_and_no_more_tokens_than_they_may() -> None
 def test_everything_is_measured_and_shown(tmp_path: Path) -> None:
     plan = Plan(Device("cpu"), "float32", tuple(make_load(kind, 1024) for kind in NAMES), repeats=1)
     found = measure(tiny(QWEN3), plan, tmp_path)
-    assert found.runners == ["packed"]
+    assert found.runners == ["encoder-loop", "packed"]
     assert not found.refused
-    assert list(found.tokens_s) == ["packed", PADDED, LIBRARY, ENGINE]
+    assert list(found.tokens_s) == ["encoder-loop", "packed", PADDED, LIBRARY, ENGINE]
     assert all(rate > 0 for rates in found.tokens_s.values() for rate in rates.values())
     assert all(set(rates) == set(NAMES) for rates in found.tokens_s.values())
     page = render([found], product_rate(plan.place, plan.dtype, 64, 2), hardware(plan))
     assert f"| SIE, whole engine (`{found.served_by}`) |" in page
-    assert "| runner `packed` |" in page
+    assert all(f"| runner `{name}` |" in page for name in found.runners)
     assert "bfloat16" not in page
 
 

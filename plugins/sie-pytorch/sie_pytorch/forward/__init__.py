@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from sie_pytorch.forward.deberta.positions import RelativePositions
     from sie_pytorch.forward.layout import AttentionLayout, PackedLayout, Run, runs_of, seen_tokens
     from sie_pytorch.forward.loop.entry import Angles, EmbeddingTables, EncoderEntry
+    from sie_pytorch.forward.loop.layer import Added, Attention, LoopParts, Product, Widening
+    from sie_pytorch.forward.loop.linear import Rows
     from sie_pytorch.forward.loop.prepacked import prepack
+    from sie_pytorch.forward.loop.runner import LayerLoop
     from sie_pytorch.forward.loop.stack import LayerNorms, LayerStack, NormNumbers, plain_linear
     from sie_pytorch.forward.packed import PackedRunner
     from sie_pytorch.forward.padded.batches import PaddedBatch, PaddedBatches, group_by_length
@@ -59,8 +62,10 @@ __all__ = [
     "LEAST_COSINE",
     "TOLERANCE",
     "UNMAPPED",
+    "Added",
     "Angles",
     "Architecture",
+    "Attention",
     "AttentionLayout",
     "BuiltRunner",
     "EmbeddingTables",
@@ -69,9 +74,11 @@ __all__ = [
     "Factors",
     "Feature",
     "HostCopy",
+    "LayerLoop",
     "LayerNorms",
     "LayerStack",
     "Layers",
+    "LoopParts",
     "LoraRunner",
     "LowRank",
     "LowRankPacker",
@@ -85,13 +92,16 @@ __all__ = [
     "PaddedRunner",
     "PostNorm",
     "PreNorm",
+    "Product",
     "RelativePositions",
+    "Rows",
     "Run",
     "Runner",
     "RunnerContext",
     "RunnerInfo",
     "RunnerUnfitError",
     "Transfers",
+    "Widening",
     "account_for",
     "build_runner",
     "group_by_length",
@@ -141,7 +151,16 @@ _MODULES = {
         "seen_tokens",
     ),
     "deberta.positions": ("RelativePositions",),
+    "loop.layer": (
+        "Added",
+        "Attention",
+        "LoopParts",
+        "Product",
+        "Widening",
+    ),
+    "loop.linear": ("Rows",),
     "loop.prepacked": ("prepack",),
+    "loop.runner": ("LayerLoop",),
     "sharing": ("shares",),
     "transfers": (
         "HostCopy",

@@ -1,1 +1,1 @@
-"""The encoder loop: a runner for CPUs that runs a transformer's layers over prepacked weights, told how by a table."""
+"""The loop: runners that run a transformer's layers themselves, told how by the table of architectures."""

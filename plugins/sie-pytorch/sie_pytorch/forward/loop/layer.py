@@ -1,20 +1,94 @@
-"""One layer of the encoder loop: attention and feed-forward part over prepacked weights, as a row describes them."""
+"""One layer of the loop, as a row describes it: which parts come in which order, and what they are added to.
+
+What multiplies and attends is the device's own: see `LoopParts`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import torch
-import torch.nn.functional as F
 
 from sie_pytorch.forward.architectures import PreNorm
-from sie_pytorch.forward.layout import PackedLayout
 from sie_pytorch.forward.loop.entry import Angles
-from sie_pytorch.forward.loop.linear import PackedLinear, Rows, halves
+from sie_pytorch.forward.loop.linear import Rows, halves
 from sie_pytorch.forward.loop.stack import LayerNorms, LayerStack, plain_linear
 
 Added = Callable[..., torch.Tensor | None]
 """From states and the names of the layers they enter to what low-rank factors add to the joined result, or None."""
+
+
+class Product(Protocol):
+    """One or more linear layers over the same input: `[rows, in] → [rows, sum of outs]`."""
+
+    def __call__(self, states: torch.Tensor, added: torch.Tensor | None = None) -> torch.Tensor:
+        """Multiply, add the bias and what low-rank factors make."""
+        ...
+
+    def add(self, states: torch.Tensor, residual: torch.Tensor, added: torch.Tensor | None = None) -> torch.Tensor:
+        """Multiply, add the bias, `residual` and what low-rank factors make; the residual may be overwritten."""
+        ...
+
+
+class Widening(Protocol):
+    """What the feed-forward part does before it narrows: `[rows, hidden] → [rows, inner]`, activation and gate done."""
+
+    def __call__(self, inputs: torch.Tensor, added: Added) -> torch.Tensor:
+        """Widen."""
+        ...
+
+
+class Attention(Protocol):
+    """From a layer's input to what its heads give side by side: `[rows, hidden] → [rows, heads * head_size]`."""
+
+    def __call__(
+        self,
+        inputs: torch.Tensor,
+        total: int,
+        layout: Any,
+        angles: Any,
+        window: int | None,
+        added: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Project, normalise heads, rotate and attend; see `LoopLayer.__call__`."""
+        ...
+
+
+class LoopParts(Protocol):
+    """What a kind of device computes layers with."""
+
+    def product(self, layers: Sequence[torch.nn.Linear | Rows]) -> Product:
+        """Take the weights of one or more layers side by side.
+
+        Raises:
+            RunnerUnfitError: It cannot multiply by them as one.
+        """
+        ...
+
+    def widening(self, stack: LayerStack, layer: torch.nn.Module) -> Widening:
+        """Take the weights that widen.
+
+        Raises:
+            RunnerUnfitError: The activation is none it computes.
+        """
+        ...
+
+    def attention(self, stack: LayerStack, layer: torch.nn.Module) -> Attention:
+        """Take the weights of queries, keys and values, and the norms of their heads."""
+        ...
+
+    def row_count(self, tokens: int) -> int:
+        """Say how many rows are computed for so many tokens, at least as many."""
+        ...
+
+    def lay_out(self, cu_seqlens: torch.Tensor, key_lengths: torch.Tensor | None) -> Any:
+        """Bring what every layer's attention needs to know of a batch into its form, once a pass."""
+        ...
+
+    def turns(self, stack: LayerStack, angles: Angles) -> Any:
+        """Bring rotary angles into the form that its attention takes, once a pass."""
+        ...
 
 
 class Norm:
@@ -26,53 +100,46 @@ class Norm:
         found = stack.numbers(module, of_head=of_head)
         self._weight = found.weight.to(dtype)
         self._bias = None if found.bias is None else found.bias.to(dtype)
-        self._shape, self._epsilon = self._weight.shape, found.epsilon
+        self._shape, self._epsilon = tuple(self._weight.shape), found.epsilon
         self._is_rms = of_head or stack.row.norm != "layer"
 
     def __call__(self, states: torch.Tensor) -> torch.Tensor:
         """Normalise over the last dimension."""
         if self._is_rms:
-            return F.rms_norm(states, self._shape, self._weight, self._epsilon)
-        return F.layer_norm(states, self._shape, self._weight, self._bias, self._epsilon)
+            return torch.rms_norm(states, self._shape, self._weight, self._epsilon)
+        return torch.layer_norm(states, self._shape, self._weight, self._bias, self._epsilon)
 
 
 class LoopLayer:
-    """The packed weights of one layer."""
+    """The parts of one layer."""
 
-    def __init__(self, stack: LayerStack, layer: torch.nn.Module, norms: LayerNorms, dtype: torch.dtype) -> None:
-        """Pack the weights of `layer`.
+    def __init__(
+        self, stack: LayerStack, layer: torch.nn.Module, norms: LayerNorms, dtype: torch.dtype, parts: LoopParts
+    ) -> None:
+        """Take the weights of `layer`.
 
         Raises:
-            RunnerUnfitError: A part is not what the row says, or its activation cannot be fused.
+            RunnerUnfitError: A part is not what the row says, or not computed by `parts`.
         """
-        row = stack.row
-        self._row, self._scale, self._causal, self._head_size = row, stack.scale, stack.causal, stack.head_size
-        self._heads, self._key_heads = stack.heads, stack.key_heads
+        self._row = row = stack.row
         self._is_pre = isinstance(row.norms, PreNorm)
         self._attended_norm, self._narrowed_norm = (
             None if each is None else Norm(stack, each, dtype) for each in (norms.attended, norms.narrowed)
         )
         self._attention_norm = Norm(stack, norms.attention, dtype)
         self._output_norm = Norm(stack, norms.output, dtype)
-        self._head_norms = [
-            Norm(stack, layer.get_submodule(name), dtype, of_head=True)
-            for name in (row.query_norm, row.key_norm)
-            if name
-        ]
-        self._qkv = PackedLinear([plain_linear(layer, name) for name in row.joined], dtype)
-        self._attention_output = PackedLinear([plain_linear(layer, row.attention_output)], dtype)
-        self._down = PackedLinear([plain_linear(layer, row.down)], dtype)
-        up, gate = _widening(layer, stack)
-        self._up = PackedLinear([up], dtype, None if gate else stack.activation)
-        self._gate = PackedLinear([gate], dtype, stack.activation) if gate else None
+        self._attend = parts.attention(stack, layer)
+        self._attention_output = parts.product([plain_linear(layer, row.attention_output)])
+        self._down = parts.product([plain_linear(layer, row.down)])
+        self._widen = parts.widening(stack, layer)
 
     def __call__(
         self,
         states: torch.Tensor,
         inputs: torch.Tensor,
         total: int,
-        layout: PackedLayout,
-        angles: Angles | None,
+        layout: Any,
+        angles: Any,
         window: int | None,
         added: Added,
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -82,8 +149,8 @@ class LoopLayer:
             states: `[rows, hidden]`, what the parts are added to. Rows beyond the tokens are computed along, unread.
             inputs: `[rows, hidden]`, what the first product takes: `states`, or before a pre-norm layer its norm.
             total: How many rows are tokens.
-            layout: Where the sequences lie.
-            angles: Of the tokens' positions.
+            layout: Where the sequences lie; of `LoopParts.lay_out`.
+            angles: Of the tokens' positions; of `LoopParts.turns`.
             window: How far a token sees.
             added: Low-rank parts.
 
@@ -101,7 +168,7 @@ class LoopLayer:
 
     def _sum(
         self,
-        product: PackedLinear,
+        product: Product,
         values: torch.Tensor,
         states: torch.Tensor,
         added: torch.Tensor | None,
@@ -113,41 +180,14 @@ class LoopLayer:
         inputs = norm(states)
         return (states if self._is_pre else inputs), inputs
 
-    def _widen(self, inputs: torch.Tensor, added: Added) -> torch.Tensor:
-        names = self._row.up
-        if self._gate is None:
-            return self._up(inputs, added(inputs, *names))
-        if len(names) > 1:
-            up, gate = (added(inputs, name) for name in names)
-        else:
-            both = added(inputs, *names)
-            gate, up = (None, None) if both is None else both.chunk(2, dim=1)
-        return self._up(inputs, up).mul_(self._gate(inputs, gate))
 
-    def _attend(
-        self,
-        inputs: torch.Tensor,
-        total: int,
-        layout: PackedLayout,
-        angles: Angles | None,
-        window: int | None,
-        added: torch.Tensor | None,
-    ) -> torch.Tensor:
-        heads, key_heads, size = self._heads, self._key_heads, self._head_size
-        joined = self._qkv(inputs, added)[:total].view(total, heads + 2 * key_heads, size)
-        turned, value = torch.split(joined, [heads + key_heads, key_heads], dim=1)
-        if self._head_norms:
-            parts = torch.split(turned, [heads, key_heads], dim=1)
-            turned = torch.cat([norm(part) for norm, part in zip(self._head_norms, parts, strict=True)], dim=1)
-        if angles is not None:
-            turned = _rotate(turned, angles, interleaved=self._row.rotary == "interleaved")
-        query, key = torch.split(turned, [heads, key_heads], dim=1)
-        query, key, value = (part.transpose(0, 1)[None] for part in (query, key, value))
-        attended = layout.attend(query, key, value, causal=self._causal, window=window, scale=self._scale)
-        return F.pad(attended.view(total, heads * size), (0, 0, 0, inputs.shape[0] - total))
+def head_norms(stack: LayerStack, layer: torch.nn.Module, dtype: torch.dtype) -> list[Norm]:
+    """Give the norms of the heads of queries and keys; none where there are none."""
+    names = (stack.row.query_norm, stack.row.key_norm)
+    return [Norm(stack, layer.get_submodule(name), dtype, of_head=True) for name in names if name]
 
 
-def _widening(
+def widening_layers(
     layer: torch.nn.Module, stack: LayerStack
 ) -> tuple[torch.nn.Linear | Rows, torch.nn.Linear | Rows | None]:
     """Find what widens, and where gated the gate."""
@@ -158,19 +198,3 @@ def _widening(
         return layers[0], layers[1]
     gate, up = halves(layers[0])
     return up, gate
-
-
-def _rotate(states: torch.Tensor, angles: Angles, *, interleaved: bool) -> torch.Tensor:
-    """Turn the first elements of `[total_tokens, heads, head_size]` by their angles (arXiv 2104.09864)."""
-    cosine, sine = (part[:, None] for part in angles)
-    width = cosine.shape[-1]
-    turned, still = states[..., :width], states[..., width:]
-    if interleaved:
-        first, second = turned[..., ::2], turned[..., 1::2]
-        cosine, sine = (part[..., : width // 2] for part in (cosine, sine))
-        pairs = (first * cosine - second * sine, second * cosine + first * sine)
-        turned = torch.stack(pairs, dim=-1).flatten(-2)
-    else:
-        first, second = turned.chunk(2, dim=-1)
-        turned = turned * cosine + torch.cat((-second, first), dim=-1) * sine
-    return torch.cat((turned, still), dim=-1) if still.shape[-1] else turned

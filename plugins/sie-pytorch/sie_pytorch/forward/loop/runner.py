@@ -1,4 +1,4 @@
-"""The encoder loop: a transformer's layers over packed sequences, without the overhead of model classes.
+"""The loop: a transformer's layers over packed sequences, without the overhead of model classes.
 
 It takes embeddings and rotary angles from the model's own modules, and the layers' weights by the table of
 architectures.
@@ -13,10 +13,10 @@ import torch.nn.functional as F
 
 from sie_core.contracts import preemption_point
 from sie_pytorch.forward.architectures import Feature
-from sie_pytorch.forward.layout import PackedLayout
 from sie_pytorch.forward.loop.entry import EncoderEntry
-from sie_pytorch.forward.loop.layer import LoopLayer, Norm
-from sie_pytorch.forward.loop.linear import require_prepacking, row_count
+from sie_pytorch.forward.loop.layer import LoopLayer, LoopParts, Norm
+from sie_pytorch.forward.loop.linear import require_prepacking
+from sie_pytorch.forward.loop.parts import PrepackedParts
 from sie_pytorch.forward.loop.stack import LayerStack
 from sie_pytorch.forward.lora.low_rank import joined_part
 from sie_pytorch.forward.protocol import LowRank, RunnerContext, RunnerUnfitError, weight_bytes
@@ -26,17 +26,17 @@ COMPUTES = frozenset(Feature) - {Feature.DISENTANGLED}
 """What the table can say, but for the attention of DeBERTa, which has a runner of its own."""
 
 
-class EncoderLoop:
-    """Runs the layers of a described model on a CPU over weights packed once, at load."""
+class LayerLoop:
+    """Runs the layers of a described model with the parts that are given, over weights taken once, at load."""
 
-    def __init__(self, context: RunnerContext) -> None:
-        """Pack the weights of `context.model`.
+    def __init__(self, context: RunnerContext, parts: LoopParts) -> None:
+        """Take the weights of `context.model`.
 
         Raises:
-            RunnerUnfitError: The model is not what its table row says, or PyTorch lacks the operators.
+            RunnerUnfitError: The model is not what its table row says, or has what the parts do not compute.
         """
-        require_prepacking()
         model = context.model
+        self._parts = parts
         try:
             self._stack = stack = LayerStack(model, COMPUTES)
             norms = list(stack.norms())
@@ -50,14 +50,12 @@ class EncoderLoop:
             self.linear_shapes = {**self._entry.linear_shapes, **stack.linear_shapes()}
             self._layers = []
             for layer, around in zip(stack.modules, norms, strict=True):
-                self._layers.append(LoopLayer(stack, layer, around, context.dtype))
+                self._layers.append(LoopLayer(stack, layer, around, context.dtype, parts))
                 context.mapped.release(layer.parameters())
         except AttributeError as error:
             raise RunnerUnfitError(f"its layers are not those of its row: {error}") from error
         self._angles_of = self._entry.angles_of(stack.kinds())
-        self._eager = context.attention_backend == "eager"
-        self._transfers = Transfers(context.device)
-        # Packed, a weight is as large as before.
+        # Taken, a weight is as large as before.
         self.memory_bytes = weight_bytes(self._entry.embeddings) + weights * context.dtype.itemsize
 
     def forward(
@@ -70,16 +68,38 @@ class EncoderLoop:
         key_lengths: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Compute the last hidden states; see `Runner.forward`."""
-        total = len(ids)
+        total, parts, stack = len(ids), self._parts, self._stack
         states, angles = self._entry(ids, positions, segment_ids, low_rank)
-        states = F.pad(states, (0, 0, 0, row_count(total) - total))
+        beyond = parts.row_count(total) - total
+        states = F.pad(states, (0, 0, 0, beyond)) if beyond else states
         inputs = states if self._first_norm is None else self._first_norm(states)
-        layout = PackedLayout.of(cu_seqlens, key_lengths, self._transfers, eager=self._eager)
-        windows, point = self._stack.windows(), preemption_point()
+        layout = parts.lay_out(cu_seqlens, key_lengths)
+        turns = [parts.turns(stack, each) for each in angles]
+        windows, point, added = stack.windows(), preemption_point(), _nothing
         for number, layer in enumerate(self._layers):
             if number and point is not None:
                 point()
-            added = partial(joined_part, low_rank, f"{self._stack.row.layers}.{number}", self.linear_shapes)
-            turns = angles[self._angles_of[number]] if angles else None
-            states, inputs = layer(states, inputs, total, layout, turns, windows[number], added)
-        return inputs[:total]
+            if low_rank is not None:
+                added = partial(joined_part, low_rank, f"{stack.row.layers}.{number}", self.linear_shapes)
+            own_turns = turns[self._angles_of[number]] if turns else None
+            states, inputs = layer(states, inputs, total, layout, own_turns, windows[number], added)
+        return inputs[:total] if beyond else inputs
+
+
+class EncoderLoop(LayerLoop):
+    """Runs the layers on a CPU over weights packed at load."""
+
+    def __init__(self, context: RunnerContext) -> None:
+        """Pack the weights of `context.model`.
+
+        Raises:
+            RunnerUnfitError: The model is not what its table row says, or PyTorch lacks the operators.
+        """
+        require_prepacking()
+        eager = context.attention_backend == "eager"
+        super().__init__(context, PrepackedParts(context.dtype, Transfers(context.device), eager))
+
+
+def _nothing(_states: torch.Tensor, *_names: str) -> torch.Tensor | None:
+    """Give what no low-rank factors add."""
+    return None

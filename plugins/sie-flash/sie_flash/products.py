@@ -1,0 +1,115 @@
+"""Products of the loop on a GPU, in as few launches as PyTorch's operators allow, and without modules around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from sie_pytorch.forward import Added, LayerStack, Rows, RunnerUnfitError, plain_linear
+
+_tanh_gelu = partial(F.gelu, approximate="tanh")
+
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_new": _tanh_gelu,
+    "gelu_pytorch_tanh": _tanh_gelu,
+    "relu": torch.relu,
+    "silu": F.silu,
+}
+"""By transformers' names."""
+GELUS = frozenset({"gelu", "gelu_new", "gelu_pytorch_tanh"})
+"""Those that cuBLAS fuses into a product as GELU, by its approximation with a tanh.
+
+That errs by at most 5e-4, and spares the product's rounding to half precision before it, which errs as much.
+"""
+
+
+class FusedLinear:
+    """A `Product` of the loop: `[rows, in] → [rows, sum of outs]`."""
+
+    def __init__(self, layers: Sequence[torch.nn.Linear | Rows], dtype: torch.dtype) -> None:
+        """Take the weights of `layers` side by side.
+
+        Those of several layers become views of the joined one, so that they are in memory once and the model stays
+        what it is.
+        """
+        weights = [layer.weight.detach() for layer in layers]
+        joined = weights[0].to(dtype) if len(layers) == 1 else torch.cat(weights).to(dtype)
+        start = 0
+        for layer, weight in zip(layers, weights, strict=True):
+            if len(layers) > 1 and weight.dtype is dtype and isinstance(layer, torch.nn.Linear):
+                layer.weight.data = joined[start : start + len(weight)]
+            start += len(weight)
+        self.weight = joined.t()
+        """`[in, out]`."""
+        biases = [weight.new_zeros(len(weight)) if layer.bias is None else layer.bias.detach()
+                  for layer, weight in zip(layers, weights, strict=True)]  # fmt: skip
+        present = any(layer.bias is not None for layer in layers)
+        self.bias = torch.cat(biases).to(dtype) if present else None
+        """`[out]`."""
+
+    def __call__(self, states: torch.Tensor, added: torch.Tensor | None = None) -> torch.Tensor:
+        """Multiply, add the bias and what low-rank factors make."""
+        bias, weight = self.bias, self.weight
+        result = torch.mm(states, weight) if bias is None else torch.addmm(bias, states, weight)
+        return result if added is None else result.add_(added)
+
+    def add(self, states: torch.Tensor, residual: torch.Tensor, added: torch.Tensor | None = None) -> torch.Tensor:
+        """Multiply and add to `residual`, in its place; a product without a bias does that by itself."""
+        if added is not None:
+            residual.add_(added)
+        if self.bias is None:
+            return residual.addmm_(states, self.weight)
+        return residual.add_(torch.addmm(self.bias, states, self.weight))
+
+
+class FusedWidening:
+    """A `Widening` of the loop: one product, and the activation within it where cuBLAS has it."""
+
+    def __init__(self, stack: LayerStack, layer: torch.nn.Module, dtype: torch.dtype, *, fuses: bool) -> None:
+        """Take the weights.
+
+        Args:
+            stack: What the layers are.
+            layer: The one.
+            dtype: What is computed in.
+            fuses: Whether products of the device take an activation in.
+
+        Raises:
+            RunnerUnfitError: The activation is none of `ACTIVATIONS`.
+        """
+        row, activation = stack.row, stack.activation
+        if activation not in ACTIVATIONS:
+            raise RunnerUnfitError(f"its activation {activation!r} is none of {', '.join(ACTIVATIONS)}")
+        self._names, self._gated = row.up, row.gated
+        self._activate = ACTIVATIONS[activation]
+        self._product = FusedLinear([plain_linear(layer, name) for name in row.up], dtype)
+        self._gate_first = len(row.up) == 1
+        self._halves = (self._product.weight.shape[1] // 2,) * 2
+        bias, weight = self._product.bias, self._product.weight
+        self._fused: Callable[[torch.Tensor], torch.Tensor] | None = None
+        if fuses and bias is not None and not row.gated and activation in GELUS | {"relu"}:
+            self._fused = _with_activation(bias, weight, use_gelu=activation in GELUS)
+
+    def __call__(self, inputs: torch.Tensor, added: Added) -> torch.Tensor:
+        """Widen; see `Widening`."""
+        product, more = self._product, added(inputs, *self._names)
+        if self._fused is not None and more is None:
+            return self._fused(inputs)
+        wide = product(inputs, more)
+        if not self._gated:
+            return self._activate(wide)
+        first, second = wide.split_with_sizes(self._halves, 1)
+        gate, up = (first, second) if self._gate_first else (second, first)
+        return self._activate(gate).mul_(up)
+
+
+def _with_activation(
+    bias: torch.Tensor, weight: torch.Tensor, *, use_gelu: bool
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    def product(states: torch.Tensor) -> torch.Tensor:
+        return torch._addmm_activation(bias, states, weight, use_gelu=use_gelu)
+
+    return product
