@@ -76,7 +76,7 @@ class Engine:
     _note: str | None = None
 
     def __post_init__(self) -> None:
-        self._every_option = frozenset(
+        self.every_option = frozenset(
             each.name for family in self.installed.families.values() for each in family.options
         )
         self._adopt(self.catalog)
@@ -256,7 +256,7 @@ class Engine:
         arrived = self.clock()
         model, lease = await self._acquire(resolved, request)
         with lease:
-            asked = resolve_task(request, model, self.installed.output_dtypes, self._every_option)
+            asked = resolve_task(request, model, self.installed.output_dtypes, self.every_option)
             reply = await self._run(request, model, asked, arrived)
             config = None if self.catalog.config_epoch is None else model.config_key
             return replace(reply, ignored_options=asked.ignored, config=config) if asked.ignored or config else reply

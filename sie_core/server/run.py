@@ -18,7 +18,7 @@ from sie_core.catalog import build_catalog, open_folder
 from sie_core.catalog.sources.watcher import CatalogWatch
 from sie_core.concurrency.switching import SWITCHING
 from sie_core.concurrency.tasks import supervised
-from sie_core.engine import Engine, build_engine
+from sie_core.engine import Engine, Refusing, build_engine
 from sie_core.memory.heap import bound_heap, keep_trimmed
 from sie_core.plugins import PluginSet
 from sie_core.serving.draining import Drain
@@ -74,8 +74,16 @@ async def _serve(settings: Settings, plugins: PluginSet, listener: socket.socket
         collector(registry=registry)
     browsers = Browsers(settings.cors_origins, allowed_hosts(settings, listener.getsockname()[0]))
     profile = own_profile(settings, engine.device.gpu_type)
-    app = create_app(engine, settings, registry=registry, gate=gate, machine_profile=profile, browsers=browsers)
-    server = HttpServer(app, partial(error_response, scope={"path": "/v1/"}), SOCKETS)
+    app = create_app(
+        engine,
+        settings,
+        registry=registry,
+        gate=gate,
+        machine_profile=profile,
+        browsers=browsers,
+        refusing=Refusing(engine),
+    )
+    server = HttpServer(app, partial(error_response, scope={"path": "/v1/"}), SOCKETS, app.early)
     Drain(gate, settings.drain_timeout_s, server.stop).install()
     watch = CatalogWatch(
         folder,

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Container
-from functools import partial
 from typing import Any
 
 from starlette.responses import Response
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from sie_core.contracts import InferenceError
+from sie_core.serving.beginning import Beginning
 from sie_core.serving.bounds import (
     MAX_HEADERS_BYTES,
     MAX_HEADERS_S,
@@ -23,20 +23,18 @@ from sie_core.serving.bounds import (
     MAX_UNREAD_BYTES,
     MAX_UNREAD_S,
 )
-from sie_core.serving.exchanges import PEER, Peer, ReplyTransport
+from sie_core.serving.exchanges import PEER, Peer
 from sie_core.serving.http_parser import UpgradeIgnoringParser
-from sie_core.serving.refused import AskedAgain
 
 
-class Connection(HttpToolsProtocol):
+class Connection(Beginning):
     """One connection.
 
     Args:
         refusal: Makes the answer to bytes that cannot be read as a request.
         sockets: Paths on which an upgrade to WebSocket is granted; every other `Upgrade` header is ignored.
-        asked_again: Begins the requests of connections whose last one was refused, all of a server's.
-        arguments: Of uvicorn.
-        options: Of uvicorn.
+        arguments: Of `Beginning`.
+        options: Of `Beginning`.
     """
 
     def __init__(
@@ -44,18 +42,12 @@ class Connection(HttpToolsProtocol):
         *arguments: Any,
         refusal: Callable[[InferenceError], Response],
         sockets: Container[bytes] = (),
-        asked_again: AskedAgain | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*arguments, **options)
         self.parser: UpgradeIgnoringParser | None = UpgradeIgnoringParser(self, self._head_without_upgrade)  # type: ignore[assignment]
-        self._make_refusal, self._asked_again = refusal, asked_again or AskedAgain()
-        self._refused = False  # whether the last answer was an error
+        self._make_refusal = refusal
         self._sockets = sockets
-        self._running: RequestResponseCycle | None = None
-        """The request that is being answered; `cycle` is the last that arrived."""
-        self._reply: ReplyTransport | None = None
-        """That of the request that is being answered."""
         self._unreadable = False
         """Whether the last bytes were no valid request: reading stopped, and the refusal follows the answers due."""
         self._head: int | None = None
@@ -89,10 +81,12 @@ class Connection(HttpToolsProtocol):
             return
         if self._head is not None:
             self._head += len(data)
+        self._reads = True
         try:
             super().data_received(data)
         except MemoryError:
             self._refuse(InferenceError("RESOURCE_EXHAUSTED", "The server has no memory to read this request now."))
+        self._begin_first()
         if self._head is not None and self._head_timer is None:
             self._head_timer = self.loop.call_later(MAX_HEADERS_S, self._headers_overdue)
         elif self._is_idle() and self.timeout_keep_alive_task is None:
@@ -123,23 +117,10 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Start the next request that waits; after the last one, refuse the invalid bytes that followed."""
         self.flow.crowded = len(self.pipeline) > MAX_PIPELINED
-        if self._reply is not None:
-            self._reply.flush()
-            self._refused = self._reply.refused
-        self._running = self._reply = None
+        self._ended()
         if self._unreadable and not self.pipeline:
             self._write_refusal()
         super().on_response_complete()
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._running = cycle
-        self._reply = cycle.transport = ReplyTransport(self.transport, cycle)  # type: ignore[assignment]
-        cycle.scope[PEER] = Peer(cycle)  # type: ignore[typeddict-unknown-key]
-        begin = partial(super()._start_asgi_task, cycle, app)
-        if self._refused and cycle.scope["method"] == "POST":  # probes wait for nobody
-            self._asked_again.begin(cycle, begin)
-        else:
-            begin()
 
     def on_message_complete(self) -> None:
         """Complete the message, unless its head is about to be read again without `Upgrade`."""

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from sie_core.contracts import InferenceError
+from sie_core.serving.beginning import Early
 from sie_core.serving.bounds import CLOSE_S, KEEP_ALIVE_S, MAX_MESSAGE_BYTES
 from sie_core.serving.connections import Connection
 from sie_core.serving.listening import BACKLOG
@@ -37,14 +38,20 @@ class HttpServer(uvicorn.Server):
         app: The application.
         refusal: Makes the answer to bytes that cannot be read as a request.
         sockets: The paths that speak WebSocket.
+        early: Refuses requests before a task is made for them; see `Connection`.
     """
 
     def __init__(
-        self, app: ASGIApp, refusal: Callable[[InferenceError], Response], sockets: Collection[bytes] = ()
+        self,
+        app: ASGIApp,
+        refusal: Callable[[InferenceError], Response],
+        sockets: Collection[bytes] = (),
+        early: Early | None = None,
     ) -> None:
+        connection = partial(Connection, refusal=refusal, asked_again=AskedAgain(), sockets=sockets, early=early)
         config = uvicorn.Config(
             app,
-            http=partial(Connection, refusal=refusal, asked_again=AskedAgain(), sockets=sockets),  # type: ignore[arg-type]
+            http=connection,  # type: ignore[arg-type]
             ws="none",
             ws_max_size=MAX_MESSAGE_BYTES,
             lifespan="off",

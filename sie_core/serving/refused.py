@@ -7,6 +7,7 @@ another request: a refusal takes half a millisecond, and the answer to a short t
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -24,7 +25,7 @@ class AskedAgain:
         self._waiting: deque[tuple[RequestResponseCycle, Callable[[], None]]] = deque()
         self._at_work = False
         """Whether some have just begun, or others have their time."""
-        self._since = 0.0
+        self._since = self._at_once_s = 0.0
 
     def begin(self, cycle: RequestResponseCycle, begin: Callable[[], None]) -> None:
         """Have `begin` called, which starts a request's task: at once where no other is before it."""
@@ -34,6 +35,7 @@ class AskedAgain:
 
     def _next(self) -> None:
         self._at_work, begun, loop = False, 0, asyncio.get_running_loop()
+        started = time.perf_counter()
         while self._waiting and begun < AT_ONCE:
             cycle, begin = self._waiting.popleft()
             if cycle.disconnected:
@@ -44,11 +46,12 @@ class AskedAgain:
             begun += 1
         if begun:
             self._at_work = True
+            self._at_once_s = time.perf_counter() - started  # for those that are refused before a task is made
             loop.call_soon(self._pause)  # after the first step of each task, in which most are refused again
 
     def _begins(self) -> None:
-        self._since = asyncio.get_running_loop().time()
+        self._since = time.perf_counter()
 
     def _pause(self) -> None:
-        loop = asyncio.get_running_loop()
-        loop.call_later(loop.time() - self._since, self._next)
+        took_s = self._at_once_s + time.perf_counter() - self._since
+        asyncio.get_running_loop().call_later(took_s, self._next)

@@ -43,6 +43,9 @@ class Transport(asyncio.Transport):
     def close(self) -> None:
         self.closed = True
 
+    def write_eof(self) -> None:
+        pass
+
     def resume_reading(self) -> None:
         pass
 
@@ -209,6 +212,122 @@ class Insisting(Transport):
     def writelines(self, list_of_data: Any) -> None:
         if self.again:
             asyncio.get_running_loop().call_soon(self.connection.data_received, self.again)
+
+
+REFUSAL = (503, [(b"content-length", b"4"), (b"retry-after", b"2")], b"full")
+
+
+def early(asked: list[tuple[str, bytes]], refused: bytes = b"no") -> Any:
+    """Refuse the requests with a body early that begins so; note what is asked."""
+
+    def judge(scope: Any, body: bytes) -> Any:
+        asked.append((scope["path"], body))
+        return REFUSAL if body.startswith(refused) else None
+
+    return judge
+
+
+async def test_a_request_is_refused_before_a_task_is_made_and_the_connection_lives_on() -> None:
+    begun: list[bytes] = []
+    asked: list[tuple[str, bytes]] = []
+
+    async def app(scope, receive, send) -> None:
+        begun.append(scope[PEER].whole_body())
+        await send(HEAD)
+        await send(BODY)
+
+    connection, transport = connected(app, early=early(asked))
+    connection.data_received(request(b"POST", b"no"))
+    assert not connection.tasks
+    assert not begun
+    assert transport.written == [b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 4\r\nretry-after: 2\r\n\r\nfull"]
+    connection.data_received(request(b"POST", b"yes"))
+    await answered(connection)
+    assert begun == [b"yes"]
+    assert transport.written[1].startswith(b"HTTP/1.1 200")
+    assert asked == [("/", b"no"), ("/", b"yes")]
+    assert not transport.closed
+
+
+async def test_an_early_refusal_leaves_nothing_for_the_garbage_collector() -> None:
+    over: list[weakref.ref[object]] = []
+
+    def judge(scope: Any, body: bytes) -> Any:
+        over.append(weakref.ref(here[0].cycle))
+        return REFUSAL
+
+    gc.disable()
+    try:
+        here = [connected(None, early=judge)[0]]
+        for number in range(3):
+            here[0].data_received(request(b"POST", b"no"))
+            async with asyncio.timeout(BOUND_S):
+                while len(over) <= number:  # noqa: ASYNC110 - its turn among those that are refused again
+                    await asyncio.sleep(0)
+        assert [each() for each in over] == [None, None, here[0].cycle]
+        here[0]._stop(here[0].timeout_keep_alive_task)
+        here.pop().connection_lost(None)
+        await asyncio.sleep(0)
+        assert over[2]() is None
+    finally:
+        gc.enable()
+
+
+async def test_an_early_refusal_closes_the_connection_where_its_client_says_so() -> None:
+    connection, transport = connected(None, early=early([]))
+    connection.data_received(request(b"POST", b"no", b"Connection: close\r\n"))
+    assert transport.closed
+    assert b"\r\nconnection: close\r\n" in transport.written[0]
+
+
+async def test_early_refusals_keep_the_order_of_pipelined_requests() -> None:
+    async def app(scope, receive, send) -> None:
+        await asyncio.sleep(0)
+        await send(HEAD)
+        await send(BODY)
+
+    connection, transport = connected(app, early=early([]))
+    bodies = [b"no", b"yes", b"no", b"no", b"yes"]
+    connection.data_received(b"".join(request(b"POST", body) for body in bodies))
+    async with asyncio.timeout(BOUND_S):
+        while len(transport.written) < len(bodies):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    await answered(connection)
+    assert [each[9:12] for each in transport.written] == [b"503" if body == b"no" else b"200" for body in bodies]
+
+
+@pytest.mark.parametrize(
+    "packets",
+    [
+        [request(b"GET")],
+        [request(b"POST", b"no")[:-1], b"o"],
+        [request(b"POST", b"no", b"Expect: 100-continue\r\n")],
+    ],
+    ids=["no POST", "a body on its way", "a body that is held back"],
+)
+async def test_only_a_post_whose_body_has_come_is_judged_early(packets: list[bytes]) -> None:
+    asked: list[tuple[str, bytes]] = []
+
+    async def app(scope, receive, send) -> None:
+        while scope["method"] == "POST" and (await receive())["more_body"]:
+            pass
+        await send(HEAD)
+        await send(BODY)
+
+    connection, transport = connected(app, early=early(asked))
+    for packet in packets:
+        connection.data_received(packet)
+        await asyncio.sleep(0)
+    await answered(connection)
+    assert not asked
+    assert b"HTTP/1.1 200" in b"".join(transport.written)
+
+
+async def test_a_request_before_bytes_that_are_no_http_is_refused_early_too() -> None:
+    connection, transport = connected(None, early=early([]))
+    connection.data_received(request(b"POST", b"no") + b"\0\0\r\n\r\n")
+    assert [each[9:12] for each in transport.written] == [b"503", b"400"]
+    connection.connection_lost(None)
 
 
 @pytest.mark.parametrize("insisting", [b"POST", b"GET"])

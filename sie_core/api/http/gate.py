@@ -81,6 +81,11 @@ class Gate:
         return self._open
 
     @property
+    def has_room(self) -> bool:
+        """Whether `enter` admits whoever comes."""
+        return self._open and self._in_flight - self._waiting.requests < self._limit
+
+    @property
     def in_flight(self) -> int:
         """Requests admitted and not yet answered."""
         return self._in_flight
@@ -111,6 +116,11 @@ class Gate:
             raise InferenceError("QUEUE_FULL", message, retry_after_s=self._come_back_s(sender, at_work))
         self._in_flight += 1
         self._idle.clear()
+
+    def refuse(self, sender: Hashable) -> None:
+        """Raise `QUEUE_FULL` where `enter` would for want of a place; it is to be called where this does not."""
+        if self._open and not self.has_room and not self._promises.is_due(sender, self._clock()):
+            self.enter(sender)
 
     def hold(self, size: int, client: Hashable = None, before: int = 0) -> None:
         """Count `size` more bytes of the body of an admitted request, until it leaves.

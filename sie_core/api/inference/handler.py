@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from fastapi import APIRouter
 from pydantic import BaseModel
@@ -32,6 +33,18 @@ from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest,
 from sie_core.logs import request_fields
 
 Endpoint = Callable[..., Coroutine[Any, Any, Response]]
+READ: Final = "sie.read"
+"""The key of a request's scope with its `Read`, where it was read before its handler was called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A request that was read."""
+
+    call: Call
+    body: BaseModel
+    asked: Any
+    """The request to the backend."""
 
 
 def inference_router(api: Api, routes: Iterable[Route]) -> APIRouter:
@@ -68,36 +81,29 @@ async def handle(api: Api, request: Request, route: Route, path_model: str | Non
     Raises:
         InferenceError: Every way it can fail; `param` is the field's path in the body.
     """
-    call = read_call(api, request.headers, path_model, msgpack=route.msgpack, waits=route.waits)
+    early: Read | None = request.scope.pop(READ, None)
+    if early is None:
+        call = read_call(api, request.headers, path_model, msgpack=route.msgpack, waits=route.waits)
+    else:
+        call = early.call
     if path_model is not None:
         check_model_id(path_model)
     data = await read_body(request, api.settings.max_request_body_bytes, api.gate, call.deadline)
     with SWITCHING.shortened() if len(data) >= LARGE else nullcontext():
-        return await _answered(api, request, route, call, data)
+        return await _answered(api, request, route, call, data, early)
 
 
-async def _answered(api: Api, request: Request, route: Route, call: Call, data: RawBody) -> Response:
+async def _answered(
+    api: Api, request: Request, route: Route, call: Call, data: RawBody, early: Read | None
+) -> Response:
     chosen = route.operation
     operation = chosen if isinstance(chosen, Operation) else await chosen(api, call, data)
     if operation.envelope is not None:
         request.scope[ENVELOPE] = operation.envelope
-    fields = request_fields()
-
-    def read() -> tuple[BaseModel, Any]:
-        body = decode_body(data, call.body_format, operation.body)
-        asked = operation.ask(call, body)
-        fields.model = check_model_id(asked.model)
-        place = partial(_waiting, api, asked.model, len(data))
-        wait = LoadWait(call.load_wait.seconds, call.load_wait.if_soon, place)
-        if isinstance(asked, InferenceRequest):
-            _complete(asked, load_wait=wait, priority=call.priority, reply=_reply_form(call, operation, body))
-            if call.capacity is not ANY:
-                _complete(asked, machine_profile=call.capacity.profile, resource_pool=call.capacity.pool)
-        else:
-            _complete(asked, load_wait=wait)
-        return body, asked
-
-    body, asked = await api.body_threads.run(len(data), read)
+    found = early
+    if found is None:
+        found = await api.body_threads.run(len(data), partial(read, api, call, operation, data))
+    body, asked = found.body, found.asked
     try:
         work, peer = operation.run(api.backend, body, asked), request.scope.get(PEER)
         reply = await answer(work, api.gate, request.receive, call.deadline, peer)
@@ -111,6 +117,26 @@ async def _answered(api: Api, request: Request, route: Route, call: Call, data: 
     content = await api.body_threads.run(operation.size(reply), lambda: operation.write(call, body, reply))
     headers = reply_headers(reply, call) if isinstance(reply, InferenceReply) else {}
     return response(content, headers, call.reply_type, api.body_threads)
+
+
+def read(api: Api, call: Call, operation: Operation[Any], data: RawBody) -> Read:
+    """Read a body, and make the request to the backend.
+
+    Raises:
+        InferenceError: `INVALID_INPUT`, naming the first field at fault in `param`.
+    """
+    body = decode_body(data, call.body_format, operation.body)
+    asked = operation.ask(call, body)
+    request_fields().model = check_model_id(asked.model)
+    place = partial(_waiting, api, asked.model, len(data))
+    wait = LoadWait(call.load_wait.seconds, call.load_wait.if_soon, place)
+    if isinstance(asked, InferenceRequest):
+        _complete(asked, load_wait=wait, priority=call.priority, reply=_reply_form(call, operation, body))
+        if call.capacity is not ANY:
+            _complete(asked, machine_profile=call.capacity.profile, resource_pool=call.capacity.pool)
+    else:
+        _complete(asked, load_wait=wait)
+    return Read(call, body, asked)
 
 
 @contextmanager

@@ -129,6 +129,10 @@ class QueueAdmission:
         if demand.prepared and seconds:
             self._inflow.record(seconds, now)
 
+    def is_promised(self, demand: Demand, now: float) -> bool:
+        """Whether a request comes back as it was told to, so that room is kept for it."""
+        return self._promises.is_due(demand.token, now)
+
     def begun(self, queue: Queue, batch: Batch, now: float) -> None:
         """Note that a batch begins: a client of short requests that waited long for its turn comes again as likely."""
         self._began_at = now

@@ -75,11 +75,7 @@ class Promises:
 
     def keep(self, token: Hashable, now: float) -> bool:
         """Whether a request comes back as it was told to; it is promised nothing any more."""
-        if not self._by_token:
-            return False
-        self._lapse(now)
-        mine = self._by_token.get(token)
-        if not mine or mine[0] * STEP_S > now + _EARLY_S:
+        if not self.is_due(token, now):
             return False
         step = self._steps[self._forget(token)]
         awaited = next(each for each in step.awaited if each[0] == token)
@@ -87,6 +83,14 @@ class Promises:
         step.awaited_s = step.awaited_s - awaited[1] if step.awaited else 0.0  # rounding does not add up
         self._kept = _MEMORY * self._kept + 1 - _MEMORY
         return True
+
+    def is_due(self, token: Hashable, now: float) -> bool:
+        """Whether a request would come back as it was told to."""
+        if not self._by_token:
+            return False
+        self._lapse(now)
+        mine = self._by_token.get(token)
+        return mine is not None and mine[0] * STEP_S <= now + _EARLY_S
 
     def due_s(self, now: float, until: float) -> float:
         """Return the seconds of the device to keep free for who is to come back by `until`."""

@@ -65,12 +65,13 @@ class DeviceQueue:
         with self._lock:
             self._scheduler.remove_model(model)
 
-    def admit(self, model: LoadedModel, demand: Demand) -> None:
+    def admit(self, model: LoadedModel, demand: Demand, *, unless_promised: bool = False) -> None:
         """Raise `QUEUE_FULL` for a request that finds no room, or whose deadline cannot be met."""
         with self._lock:
             now = self._clock()
             ahead_s = self._on_device.left_s(self._scheduler.admission.left_s, now)
-            self._scheduler.admit(model, demand, now, ahead_s)
+            if not (unless_promised and self._scheduler.admission.is_promised(demand, now)):
+                self._scheduler.admit(model, demand, now, ahead_s)
 
     def submit(self, model: LoadedModel, units: Sequence[FlightUnit]) -> None:
         """Queue units of a request that was admitted, or raise `QUEUE_UNAVAILABLE`."""

@@ -154,7 +154,7 @@ class Pipeline:
     ) -> InferenceReply:
         """Answer a checked request; cancelling the call, or its deadline, removes what is queued of it."""
         self._require_running()
-        preparing = self._images if _has_images(request) else self._texts
+        preparing = self._preparing(request)
         demand = preparing.judge_early(request, model)
         flight = SlicedFlight(request, model, task, plan, arrived, preparing, demand)
         try:
@@ -167,6 +167,14 @@ class Pipeline:
         flight.close()
         model.metrics.answered(reply)
         return reply
+
+    def refuse(self, request: InferenceRequest, model: LoadedModel) -> None:
+        """Raise `QUEUE_FULL` where `answer` would at once, which is called afterwards where this does not."""
+        self._require_running()
+        self._preparing(request).refuse(request, model)
+
+    def _preparing(self, request: InferenceRequest) -> Preparing:
+        return self._images if _has_images(request) else self._texts
 
     async def ask_tokenizer(self, request: TokenizeRequest | DecodeRequest, model: LoadedModel) -> Any:
         """List the tokens of texts, or write the texts of tokens."""

@@ -68,10 +68,18 @@ class Preparing:
         """Judge a request by the least that it costs, as `judge_early` does; from any thread."""
         if not self.queue.queued()[0]:  # nobody is refused
             return None
-        least = least_cost(request, model.facts)
-        demand = _demand(request, min(least, self.cost_of_batch(model) // SLICES_A_BATCH), least, prepared=False)
+        demand = self._least_demand(request, model)
         self.queue.admit(model, demand)
         return demand
+
+    def refuse(self, request: InferenceRequest, model: LoadedModel) -> None:
+        """Raise where `judge_early` would, which is called afterwards where this does not."""
+        if len(request.items) <= FEW and self.queue.queued()[0]:
+            self.queue.admit(model, self._least_demand(request, model), unless_promised=True)
+
+    def _least_demand(self, request: InferenceRequest, model: LoadedModel) -> Demand:
+        least = least_cost(request, model.facts)
+        return _demand(request, min(least, self.cost_of_batch(model) // SLICES_A_BATCH), least, prepared=False)
 
 
 def _demand(request: InferenceRequest, cost: int, whole_cost: int, *, prepared: bool) -> Demand:

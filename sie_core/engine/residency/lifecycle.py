@@ -81,6 +81,11 @@ class Lifecycle:
                     return loaded, loaded.leases.acquire()
         raise self._not_ready(record)
 
+    def loaded(self, resolved: ResolvedModel) -> LoadedModel | None:
+        """Return a model that `acquire` would return at once; None where there is none."""
+        record = self.registry.known(resolved.id)
+        return None if record is None or self._closed else record.ready()
+
     async def load(self, resolved: ResolvedModel) -> None:
         """Load a model now, whatever failed before; return when it is loaded, or raise as `acquire` does."""
         record = self.registry.of(resolved)

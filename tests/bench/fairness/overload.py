@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -103,14 +104,32 @@ async def measure(port: int, requests: Sequence[bytes], most: float, times: floa
 
 
 async def _send(port: int, request: bytes) -> Reply:
-    started = time.perf_counter()
-    reader, writer = await asyncio.open_connection(HOST, port)
-    try:
-        writer.write(request)
-        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+    """Ask on a connection of its own; plain sockets, as streams take three times the CPU of the cores measured."""
+    loop, started = asyncio.get_running_loop(), time.perf_counter()
+    with socket.socket() as connection:
+        connection.setblocking(False)
+        await loop.sock_connect(connection, (HOST, port))
+        await loop.sock_sendall(connection, request)
+        reply = await _receive(connection)
+        while b"\r\n\r\n" not in reply:
+            reply += await _receive(connection)
         ended = time.perf_counter()
-    finally:
-        writer.close()
-    _, found, rest = head.partition("retry-after: ")
-    retry_after_s = float(rest.split("\r\n", 1)[0]) if found else None
-    return Reply(int(head.split(" ", 2)[1]), ended, ended - started, retry_after_s)
+        head, _, body = reply.partition(b"\r\n\r\n")
+        fields = head.decode("latin-1").lower()
+        left = int(_field(fields, "content-length") or 0) - len(body)
+        while left > 0:
+            left -= len(await _receive(connection))
+    retry_after = _field(fields, "retry-after")
+    return Reply(int(fields.split(" ", 2)[1]), ended, ended - started, float(retry_after) if retry_after else None)
+
+
+async def _receive(connection: socket.socket) -> bytes:
+    received = await asyncio.get_running_loop().sock_recv(connection, 65536)
+    if not received:
+        raise ConnectionError("the server closed the connection before its answer")
+    return received
+
+
+def _field(head: str, name: str) -> str | None:
+    _, found, rest = head.partition(f"\r\n{name}: ")
+    return rest.split("\r\n", 1)[0] if found else None

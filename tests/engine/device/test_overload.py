@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from copy import copy, deepcopy
+from functools import partial
 from itertools import pairwise
 from random import Random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from sie_core.batching.sharing.demand import Demand
+from sie_core.contracts import InferenceError
 from tests.engine.device_time import OVERHEAD_S, PRICE_S, Asked, DeviceTime, Model
 
 COST = 130
@@ -52,6 +59,72 @@ def overload(
         time.at(moment, arrive)
     time.run(20 * SECONDS)
     return capacity(model), first, again
+
+
+def full_answer(time: DeviceTime, model: Model, demand: Demand) -> InferenceError | None:
+    """Judge a request in full, without consequences."""
+    admission = copy(time.scheduler.admission)
+    ahead_s = time.queue._on_device.left_s(admission.left_s, time.now)
+    for state in ("_promises", "_inflow", "_short_to"):
+        setattr(admission, state, deepcopy(getattr(admission, state), {id(model): model}))
+    turn_s = time.scheduler._turn_s()
+    return raised(lambda: admission.admit(model, [model], demand, time.now, ahead_s, turn_s))
+
+
+def raised(call: Callable[[], None]) -> InferenceError | None:
+    try:
+        call()
+    except InferenceError as error:
+        return error
+    return None
+
+
+ASKED = st.tuples(st.floats(0.0, 0.03), st.integers(1, 40), st.sampled_from([None, 0.1, 0.5, 2.0]), st.integers(0, 30))
+"""Seconds since the one before, texts, the deadline, and what tells it from others of as many texts."""
+
+
+@settings(deadline=None, max_examples=25)
+@given(asked=st.lists(ASKED, min_size=30, max_size=80), late_s=st.floats(-0.3, 1.0))
+def test_who_is_refused_early_is_refused_in_full_and_who_was_promised_room_is_let_pass(
+    asked: list[tuple[float, int, float | None, int]], late_s: float
+) -> None:
+    time, model, seen = DeviceTime(max_queued_cost=60_000), Model(), Counter[str]()
+    time.add(model)
+
+    def arrive(texts: int, timeout_s: float | None, number: int) -> None:
+        token, costs = (number, texts), [COST] * texts
+        deadline = None if timeout_s is None else time.now + timeout_s
+
+        def demand() -> Demand:
+            return Demand((object(), 1.0), token, deadline, sum(costs), sum(costs), prepared=False)
+
+        promised = time.scheduler.admission._promises.is_due(token, time.now)
+        whole = full_answer(time, model, demand())
+        early = raised(lambda: time.queue.admit(model, demand(), unless_promised=True))
+        seen["promised"] += promised
+        if early is None:
+            assert promised or whole is None
+            assert str(full_answer(time, model, demand())) == str(whole)  # nothing has changed
+            time.ask(model, costs, timeout_s, token=token)
+            return
+        seen["refused"] += 1
+        assert not promised
+        assert whole is not None
+        assert (early.message, early.retry_after_s) == (whole.message, whole.retry_after_s)
+        if early.retry_after_s is not None and early.retry_after_s < 20:
+            time.at(time.now + early.retry_after_s + late_s, partial(arrive, texts, timeout_s, number))
+
+    moment = 0.0
+    for pause_s, *what in [*asked, *ALWAYS]:
+        moment += pause_s
+        time.at(moment, partial(arrive, *what))
+    time.run(moment + 10.0)
+    assert seen["refused"]
+    assert seen["promised"] or late_s < -0.1
+
+
+ALWAYS = [(0.0, 40, 0.5, number) for number in range(20)]
+"""More than any queue takes."""
 
 
 def in_time(asked: list[Asked]) -> list[Asked]:
