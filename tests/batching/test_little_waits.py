@@ -5,23 +5,26 @@ from statistics import quantiles
 
 import pytest
 
-from sie_core.batching.sharing.admission import LENT, LITTLE_S
+from sie_core.batching.sharing.admission import LITTLE_S
+from sie_core.batching.sharing.lending import LENT
 from tests.engine.device_time import OVERHEAD_S, PRICE_S, DeviceTime, Model
 
 SECONDS, BEGIN_S = 20.0, 5.0
 FULL_S = OVERHEAD_S + PRICE_S * 16_000
 HUNDREDS = 256
+# While short requests come, a batch of others takes six times the overhead.
+SHORT_S = 20 * OVERHEAD_S
 
 
-def again_and_again(device, model, costs, *, clients, begin=0.0, pause_s=0.0, weight=1.0):
+def again_and_again(device, model, costs, *, clients, begin=0.0, pause_s=0.0, weight=1.0, timeout_s=None):
     """Have clients ask, each again after its answer; return what was answered."""
     answered, waiting = [], dict.fromkeys(range(clients))
 
     def look():
         for client, asked in waiting.items():
-            if asked is None or (asked.settled and device.now >= asked.ended + pause_s):
+            if asked is None or (asked.settled and device.now >= (asked.ended or 0) + pause_s):
                 answered.extend([] if asked is None else [asked])
-                waiting[client] = device.ask(model, costs, weight=weight)
+                waiting[client] = device.ask(model, costs, weight=weight, timeout_s=timeout_s)
         if device.now < SECONDS:
             device.at(device.now + 0.002, look)
 
@@ -122,3 +125,31 @@ def test_it_is_refused_rather_than_late_where_a_quarter_of_the_device_is_too_lit
     assert codes["QUEUE_FULL"] > 10
     assert codes[None] > 10
     assert codes["DEADLINE_EXCEEDED"] <= 0.02 * codes.total()  # the next batch of the flood may be longer than its last
+
+
+def beside_a_flood_of(weight, *, own=(1.0,), timeout_s=None):
+    """Ask a model with weights `own`, beside hundreds who ask another; return the answers to the first."""
+    device = DeviceTime(runs_to_end=True)
+    again_and_again(device, device.add(Model("flooded", run_s=None)), [400], clients=HUNDREDS, weight=weight)
+    quiet = device.add(Model("quiet", run_s=None))
+    quiet.pace = lambda: 0.002 / (OVERHEAD_S + PRICE_S * 5)
+    answered = [
+        again_and_again(device, quiet, [5], clients=1, begin=BEGIN_S, pause_s=0.02, weight=each, timeout_s=timeout_s)
+        for each in own
+    ]
+    device.run(SECONDS)
+    return answered[0]
+
+
+@pytest.mark.parametrize("timeout_s", [None, 1.0])
+def test_others_who_ask_the_same_model_as_bulk_hold_up_nobody(timeout_s):
+    answered = beside_a_flood_of(1.0, own=(1.0, 0.25, 0.25), timeout_s=timeout_s)
+    assert not [each.error for each in answered if each.error]
+    assert slowest_s(answered) < SHORT_S
+
+
+@pytest.mark.parametrize("timeout_s", [None, 1.0])
+def test_hundreds_of_a_higher_priority_hold_up_nobody_for_seconds(timeout_s):
+    answered = beside_a_flood_of(4.0, timeout_s=timeout_s)
+    assert not [each.error for each in answered if each.error]
+    assert slowest_s(answered) < SHORT_S

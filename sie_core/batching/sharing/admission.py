@@ -10,6 +10,7 @@ from sie_core.batching.checked import CheckedPolicy
 from sie_core.batching.cost_model import MARGIN, CostModel
 from sie_core.batching.sharing.demand import Demand
 from sie_core.batching.sharing.inflow import Inflow
+from sie_core.batching.sharing.lending import Lending
 from sie_core.batching.sharing.promises import Promises
 from sie_core.batching.sharing.shares import Drain
 from sie_core.contracts import Batch, InferenceError
@@ -21,9 +22,6 @@ SHORT_S: Final = 0.02
 SHORT_AGAIN_S: Final = 1.0
 # A request is large that runs for this many times as long as the shortest one that comes.
 LARGE_TIMES: Final = 4.0
-# The part of its predicted time for which short requests of other models go before the rest of a batch that holds them
-# up, and models of which little waits before the next one.
-LENT: Final = 0.25
 # Little waits of a model where all of it would run for no longer. By their weight alone, few clients would wait for
 # seconds beside hundreds of another model, whose requests share what every batch takes.
 LITTLE_S: Final = 0.1
@@ -98,7 +96,7 @@ class QueueAdmission:
         return any(self._is_recent(at, now) for other, at in self._short_to.items() if other is not queue)
 
     def admit(
-        self, queue: Queue, queues: Sequence[Queue], demand: Demand, now: float, ahead_s: float, turn_s: float
+        self, queue: Queue, queues: Sequence[Queue], demand: Demand, now: float, ahead_s: float, lending: Lending
     ) -> None:
         """Raise `QUEUE_FULL` for a request that finds no room, or would be answered after its deadline.
 
@@ -108,7 +106,7 @@ class QueueAdmission:
             demand: What it asks for.
             now: Seconds.
             ahead_s: How long the device is still at work on what it has.
-            turn_s: How long until the next batch of a queue of which little waits goes first.
+            lending: For how long queues of which little waits go first.
         """
         run_s = self._run_s(queue, demand.whole_cost)
         if 0 < run_s <= SHORT_S:
@@ -125,7 +123,7 @@ class QueueAdmission:
                 retry_after_s=self._promises.make(demand.token, now + free_s, seconds, now),
             )
         if demand.deadline is not None and queued:  # where nothing waits it is tried, and what it takes is measured
-            self._check_deadline(queue, queues, demand, demand.deadline, now, ahead_s, turn_s)
+            self._check_deadline(queue, queues, demand, demand.deadline, now, ahead_s, lending)
         if demand.prepared and seconds:
             self._inflow.record(seconds, now)
 
@@ -167,7 +165,7 @@ class QueueAdmission:
         deadline: float,
         now: float,
         ahead_s: float,
-        turn_s: float,
+        lending: Lending,
     ) -> None:
         seconds = self._drains[queue].seconds(demand.whole_cost)
         share, margin = self._inflow.left(seconds, now), MARGIN
@@ -176,7 +174,7 @@ class QueueAdmission:
         left, expected = deadline - now, self._expected_s(queue, queues, demand, ahead_s) / share
         others = 0.0 if demand.promised or expected <= FREE_S else self._promises.due_s(now, deadline)
         if self._goes_first(queue, queues, demand):  # also before those who were told to come back
-            first_s = ahead_s + turn_s + self._first_s(queue, queues, demand)
+            first_s = ahead_s + lending.turn_s(demand.who[1]) + self._first_s(queue, queues, demand, lending)
             expected, others = min((expected, others), (first_s, 0.0), key=sum)
         if margin * (expected + others) > left:
             raise InferenceError(
@@ -201,13 +199,14 @@ class QueueAdmission:
 
     def _goes_first(self, queue: Queue, queues: Sequence[Queue], demand: Demand) -> bool:
         # Whether it goes before the full batches of others, however many wait for them.
-        others = [each.policy.claims.mean_weight for each in queues if each is not queue and each.policy.queued_units]
-        return bool(others) and self.is_little(queue, demand.whole_cost) and demand.who[1] >= max(others)
+        beside = any(each is not queue and each.policy.queued_units for each in queues)
+        return beside and self.is_little(queue, demand.whole_cost)
 
-    def _first_s(self, queue: Queue, queues: Sequence[Queue], demand: Demand) -> float:
+    def _first_s(self, queue: Queue, queues: Sequence[Queue], demand: Demand, lending: Lending) -> float:
         # Other queues of which little waits may have their turns before it, and the full batches of others in between.
         little = sum(self.waiting_s(each) for each in queues if each is not queue and self.is_little(each))
-        return little * (1 + 1 / LENT) + self._run_s(queue, queue.policy.queued_cost + demand.whole_cost)
+        own_s = self._run_s(queue, queue.policy.queued_cost + demand.whole_cost)
+        return little * (1 + 1 / lending.part(demand.who[1])) + own_s
 
     def _expected_s(self, queue: Queue, queues: Sequence[Queue], demand: Demand, ahead_s: float) -> float:
         drain, own = self._drains[queue], queue.policy.claims.cost_of(demand.who)

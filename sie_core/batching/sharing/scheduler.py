@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Final, Generic, TypeVar
 
-from sie_core.batching.sharing.admission import LENT, SHORT_S, Queue, QueueAdmission
+from sie_core.batching.sharing.admission import SHORT_S, Queue, QueueAdmission
 from sie_core.batching.sharing.demand import Demand
+from sie_core.batching.sharing.lending import Lending
 from sie_core.batching.sharing.shares import DeviceShares
 from sie_core.contracts import Batch, QueuedUnit
 
@@ -37,10 +38,7 @@ class Scheduler(Generic[Model]):
 
     def __init__(self, max_queued_cost: int, *, runs_to_end: bool = False) -> None:
         self._runs_to_end = runs_to_end
-        # Whose turn it was last, how long that takes, and for how long others of which little waits go before the next;
-        # negative where they had more.
-        self._lender: Model | None = None
-        self._lender_s = self._lent_s = 0.0
+        self._lending = Lending()
         self.admission = QueueAdmission(max_queued_cost)
         self._models: list[Model] = []
         self._shares: DeviceShares[Model] = DeviceShares()
@@ -69,8 +67,7 @@ class Scheduler(Generic[Model]):
     def remove_model(self, model: Model) -> None:
         """Remove a model's queue, which is empty."""
         self._models.remove(model)
-        if model is self._lender:
-            self._lender, self._lent_s = None, 0.0
+        self._lending.forget(model)
         self._shares.forget(model)
         self.admission.forget(model)
 
@@ -84,7 +81,7 @@ class Scheduler(Generic[Model]):
 
     def admit(self, model: Model, demand: Demand, now: float, ahead_s: float) -> None:
         """Raise `QUEUE_FULL` as `QueueAdmission.admit` does."""
-        self.admission.admit(model, self._models, demand, now, ahead_s, self._turn_s())
+        self.admission.admit(model, self._models, demand, now, ahead_s, self._lending)
 
     def next(
         self, now: float, device_busy: bool, *, preempting: bool = False, others_than: Model | None = None
@@ -103,11 +100,11 @@ class Scheduler(Generic[Model]):
             if oldest is not None:
                 waiting[model] = model.policy.claims.weight, oldest
         order = self._shares.order(waiting, now)
-        if not preempting and self._lent_s > 0 and self._lender is not None:
-            little = [model for model in order if self._is_little(model, self._lender)]
-            chosen = self._first(little, now, device_busy)
+        weights = {model: model.policy.claims.largest_weight for model in order}
+        if not preempting:
+            chosen = self._first([model for model in order if self._goes_first(model)], now, device_busy)
             if chosen is not None:
-                self._lent_s -= chosen[1].predicted_s or 0.0
+                self._lending.use(weights[chosen[0]], chosen[1].predicted_s or 0.0)
                 return chosen
         if others_than is not None:
             order = [
@@ -117,22 +114,15 @@ class Scheduler(Generic[Model]):
         if chosen is not None:
             model, predicted_s = chosen[0], chosen[1].predicted_s or 0.0
             if preempting:
-                self._lent_s -= predicted_s
+                self._lending.use(weights[model], predicted_s)
             else:
-                self._lender, self._lender_s = model, predicted_s
-                self._lent_s = min(0.0, self._lent_s) + LENT * predicted_s
+                self._lending.lend(model, model.policy.claims.mean_weight, predicted_s)
         return chosen
 
-    def _turn_s(self) -> float:
-        # How long full batches run until what is lent is more than what others had of it.
-        if self._lent_s > 0 or not self._lender_s:
-            return 0.0
-        return self._lender_s * (1 + int(-self._lent_s / (LENT * self._lender_s)))
-
-    def _is_little(self, model: Model, beside: Model) -> bool:
-        # Little waits of it, and nothing of a lower priority than what it would go before.
-        weight, claims = beside.policy.claims.mean_weight, model.policy.claims
-        return model is not beside and claims.mean_weight >= weight and self.admission.is_little(model)
+    def _goes_first(self, model: Model) -> bool:
+        # Little waits of it, and time is left to those of its weight.
+        lending, weight = self._lending, model.policy.claims.largest_weight
+        return model is not lending.lender and lending.has_left(weight) and self.admission.is_little(model)
 
     def _first(
         self, order: Sequence[Model], now: float, device_busy: bool, *, preempting: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
@@ -24,6 +25,8 @@ class Claims:
 
     def __init__(self) -> None:
         self._costs: dict[Hashable, int] = {}
+        # How many wait with each weight.
+        self._weights: Counter[float] = Counter()
         self.weight = 0.0
 
     def __len__(self) -> int:
@@ -34,6 +37,11 @@ class Claims:
         """Return the weight of one of them, on average; 0 where nobody waits."""
         return self.weight / len(self._costs) if self._costs else 0.0
 
+    @property
+    def largest_weight(self) -> float:
+        """Return the largest weight of one of them; 0 where nobody waits."""
+        return max((weight for weight, waiting in self._weights.items() if waiting), default=0.0)
+
     def cost_of(self, who: Hashable) -> int | None:
         """Return the cost units that wait of a client at a weight; None where nothing does."""
         return self._costs.get(who)
@@ -43,6 +51,7 @@ class Claims:
         who = claimant(queued)
         if who not in self._costs:
             self.weight += queued.weight
+            self._weights[queued.weight] += 1
         self._costs[who] = self._costs.get(who, 0) + queued.unit.cost
 
     def remove(self, queued: QueuedUnit) -> None:
@@ -51,6 +60,7 @@ class Claims:
         self._costs[who] -= queued.unit.cost
         if self._costs[who] <= 0:
             del self._costs[who]
+            self._weights[queued.weight] -= 1
             self.weight = self.weight - queued.weight if self._costs else 0.0  # rounding does not add up
 
 

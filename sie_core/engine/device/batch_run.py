@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from sie_core.batching.sharing.admission import LENT
+from sie_core.batching.sharing.lending import LENT
 from sie_core.concurrency.leases import Lease
 from sie_core.contracts import Batch
 from sie_core.engine.models.loaded import LoadedModel
