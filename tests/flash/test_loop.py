@@ -17,7 +17,7 @@ from sie_pytorch.forward import INTERFACE, BuiltRunner, RunnerContext, RunnerUnf
 from sie_pytorch.forward.packed import PackedRunner
 
 from sie_core.contracts import ModelCard, RunnerSpec, preempted_by
-from tests.flash.plain import PlainLoop
+from tests.flash.plain import PlainLoop, PlainRunner
 from tests.pytorch.forward.support import (
     PACKED,
     SHORT,
@@ -152,6 +152,32 @@ def test_the_model_it_took_the_weights_of_stays_what_it_was_and_shares_them(name
 def distinct(model: Any) -> list[torch.Tensor]:
     """Give one weight of each storage."""
     return list({each.untyped_storage().data_ptr(): each for each in model.parameters()}.values())
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", ["bert", "modernbert", "gemma3", "qwen3"])
+def test_in_half_precision_it_is_as_near_to_float32_as_transformers_classes(
+    name: str, dtype: torch.dtype, checkpoint: Checkpoint
+) -> None:
+    folder, batch = checkpoint(name), batch_for(name)
+    exact = padded_states(reference_model(name, folder), batch)
+    errors = []
+    for make in (PlainLoop, PlainRunner):
+        model = reference_model(name, folder).to(dtype)
+        context = RunnerContext(model, folder, ModelCard(folder, {}), torch.device("cpu"), dtype, "auto", 1)
+        errors.append(float((forward(make(context), batch).float() - exact).pow(2).mean().sqrt() / exact.std()))
+    assert 0 < errors[0] <= 1.25 * errors[1]
+
+
+@torch.inference_mode()
+def test_biases_are_moved_into_norms_and_the_model_keeps_its_own(checkpoint: Checkpoint) -> None:
+    model, folder = reference_model("bert", checkpoint("bert")), Path("nowhere")
+    before = {name: each.clone() for name, each in model.named_parameters()}
+    context = RunnerContext(model, folder, ModelCard(folder, {}), torch.device("cpu"), torch.float32, "auto", 1)
+    loop = PlainLoop(context)
+    assert all(layer.attention_output.bias is None and layer.down.bias is None for layer in loop._layers)
+    assert all(torch.equal(each, before[name]) for name, each in model.named_parameters())
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ attention are checked by PyTorch itself; its numbers are compared in `tests/gpu`
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from sie_pytorch.forward.packed import PackedRunner
 from sie_pytorch.forward.transfers import Transfers
 from sie_pytorch.heads.pooling import POOLERS, find_spans, pool
 from torch.nn.attention import varlen
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from sie_core.contracts import ModelCard
 from tests.pytorch.forward.support import PackedBatch, batch_for, filled_up, forward
@@ -34,8 +36,10 @@ CASES = [
 ]
 
 
-def context(name: str, dtype: torch.dtype = torch.bfloat16) -> RunnerContext:
+def context(name: str, dtype: torch.dtype = torch.bfloat16, **fields: Any) -> RunnerContext:
     config = ARCHITECTURES[name].config()
+    for field, value in fields.items():
+        setattr(config, field, value)
     config.use_cache = False
     with META:
         model = tf.AutoModel.from_config(config, dtype=dtype).eval().requires_grad_(False)
@@ -105,3 +109,50 @@ def test_a_model_in_float32_is_refused() -> None:
 def test_the_loop_refuses_one_before_it_takes_a_weight() -> None:
     with pytest.raises(RunnerUnfitError, match=r"its attention is in float32, and \S+ takes"):
         VarlenLoopRunner(context("bert", torch.float32))
+
+
+class Operators(TorchDispatchMode):
+    """Notes every operator that computes something; views are none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not func.is_view:
+            self.names[func.overloadpacket.__name__] += 1
+        return func(*args, **(kwargs or {}))
+
+
+ATTENTION, PRODUCT, IN_PLACE, NORM = "_flash_attention_forward", "addmm", "addmm_", "layer_norm"
+KERNELS = {
+    "bert": {PRODUCT: 1, ATTENTION: 1, IN_PLACE: 2, NORM: 2, "_addmm_activation": 1},
+    "jina-v3": {PRODUCT: 1, ATTENTION: 1, IN_PLACE: 2, NORM: 2, "_addmm_activation": 1}
+    | dict.fromkeys(("flip", "mul_", "addcmul_"), 1),
+    "nomic": {"mm": 2, ATTENTION: 1, IN_PLACE: 2, NORM: 2, "flip": 1, "mul_": 2, "addcmul_": 1, "silu": 1},
+    "qwen3": {"mm": 2, ATTENTION: 1, IN_PLACE: 2, "rms_norm": 3, "flip": 1, "mul_": 3, "addcmul_": 1, "silu": 1},
+}
+"""What one layer launches."""
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@torch.inference_mode()
+def test_a_layer_of_the_loop_launches_no_more_kernels_than_it_needs(name: str) -> None:
+    found = []
+    for layers in (2, 3):
+        runner = VarlenLoopRunner(context(name, num_hidden_layers=layers))
+        with Operators() as operators:
+            forward(runner, on_meta(batch_for(name)))
+        found.append(operators.names)
+    assert found[1] - found[0] == Counter(KERNELS[name])
+
+
+@pytest.mark.parametrize("loaded", [True, False], ids=["loaded in inference mode", "loaded outside"])
+@pytest.mark.parametrize("taken", [True, False], ids=["taken in inference mode", "taken outside"])
+def test_the_loop_takes_a_model_s_weights_in_inference_mode_and_outside(loaded: bool, taken: bool) -> None:
+    with torch.inference_mode(loaded):
+        given = context("bert")
+    with torch.inference_mode(taken):
+        runner = VarlenLoopRunner(given)
+    with torch.inference_mode():
+        assert forward(runner, on_meta(batch_for("bert"))).dtype == torch.bfloat16

@@ -4,34 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from sie_pytorch.forward import (
+    Added,
     Angles,
     LayerLoop,
     LayerStack,
+    LowRank,
     Rows,
     RunnerContext,
-    RunnerUnfitError,
     Transfers,
-    plain_linear,
 )
 
+from sie_flash.attention import Turns, VarlenAttention
+from sie_flash.folding import move_biases
 from sie_flash.kernels import Kernel
 from sie_flash.layout import VarlenLayout, lay_out
 from sie_flash.products import FusedLinear, FusedWidening
-
-
-class Turns(NamedTuple):
-    """Rotary angles of the tokens, to multiply the pairs of elements with that are turned together."""
-
-    cosine: torch.Tensor
-    """`[total_tokens, 1, 1, pairs]`, or `[total_tokens, 1, pairs, 1]` where neighbours are a pair."""
-    sine: torch.Tensor
-    """`[total_tokens, 1, 2, pairs]`, or `[total_tokens, 1, pairs, 2]`: negative for the first of a pair."""
-    width: int
-    """How many elements of a head are turned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,76 +74,6 @@ class VarlenParts:
         return Turns(cosine[:, :, None], sine[:, :, None] * self.signs[:, None], width)
 
 
-class VarlenAttention:
-    """An `Attention` of the loop: heads side by side as the product makes them, turned where they lie."""
-
-    def __init__(self, stack: LayerStack, layer: torch.nn.Module, dtype: torch.dtype) -> None:
-        """Take the weights of one layer.
-
-        Raises:
-            RunnerUnfitError: The norms of queries and of keys differ in more than their weights.
-        """
-        heads, key_heads, size = stack.heads, stack.key_heads, stack.head_size
-        self._size, self._scale, self._causal = size, stack.scale, stack.causal
-        self._all = (-1, heads + 2 * key_heads, size)
-        self._apart = (heads, key_heads, key_heads)
-        self._turned = (heads + key_heads, key_heads)
-        self._turned_apart = (heads, key_heads)
-        self._side_by_side = (-1, heads * size)
-        self._pair_axis = -1 if stack.row.rotary == "interleaved" else -2
-        self._qkv = FusedLinear([plain_linear(layer, name) for name in stack.row.joined], dtype)
-        self._norm_weights, self._epsilon = _head_norms(stack, layer, dtype)
-
-    def __call__(
-        self,
-        inputs: torch.Tensor,
-        total: int,
-        layout: VarlenLayout,
-        angles: Turns | None,
-        window: int | None,
-        added: torch.Tensor | None,
-    ) -> torch.Tensor:
-        """Attend; see `Attention`."""
-        joined = self._qkv(inputs, added).view(self._all)
-        if angles is None and self._norm_weights is None:
-            query, key, value = joined.split_with_sizes(self._apart, 1)
-        else:
-            turned, value = joined.split_with_sizes(self._turned, 1)
-            if self._norm_weights is not None:
-                turned = torch.rms_norm(turned, (self._size,), None, self._epsilon).mul_(self._norm_weights)
-            if angles is not None:
-                self._turn(turned, angles)
-            query, key = turned.split_with_sizes(self._turned_apart, 1)
-        attended = layout.attend_rows(query, key, value, causal=self._causal, window=window, scale=self._scale)
-        return attended.reshape(self._side_by_side)
-
-    def _turn(self, states: torch.Tensor, turns: Turns) -> None:
-        """Turn the first elements of `[total_tokens, heads, head_size]`, in their place (arXiv 2104.09864)."""
-        cosine, sine, width = turns
-        turned = states if width == self._size else states[..., :width]
-        pairs = turned.view(*turned.shape[:2], *((width // 2, 2) if self._pair_axis == -1 else (2, width // 2)))
-        others = pairs.flip(self._pair_axis)
-        pairs.mul_(cosine).addcmul_(others, sine)
-
-
-def _head_norms(
-    stack: LayerStack, layer: torch.nn.Module, dtype: torch.dtype
-) -> tuple[torch.Tensor | None, float | None]:
-    """Give what the norms of queries and keys multiply each head by, `[heads + key_heads, head_size]`; None: no norms.
-
-    Raises:
-        RunnerUnfitError: They differ in more than their weights.
-    """
-    row = stack.row
-    if row.query_norm is None or row.key_norm is None:
-        return None, None
-    query, key = (stack.numbers(layer.get_submodule(name), of_head=True) for name in (row.query_norm, row.key_norm))
-    if query.epsilon != key.epsilon:
-        raise RunnerUnfitError(f"its queries are normalised with {query.epsilon} and its keys with {key.epsilon}")
-    weights = [query.weight.expand(stack.heads, -1), key.weight.expand(stack.key_heads, -1)]
-    return torch.cat(weights).to(dtype), query.epsilon
-
-
 class VarlenLoop(LayerLoop):
     """Runs the layers of a described model with attention by a kernel."""
 
@@ -164,3 +84,26 @@ class VarlenLoop(LayerLoop):
             RunnerUnfitError: The model is not what its row says, or the kernel does not take its heads.
         """
         super().__init__(context, VarlenParts.on(context.device, context.dtype, kernel))
+        self._shifts = move_biases(self._layers)
+
+    def _embed(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        segment_ids: torch.Tensor | None,
+        low_rank: LowRank | None,
+    ) -> tuple[torch.Tensor, list[Angles]]:
+        states, angles = super()._embed(ids, positions, segment_ids, low_rank)
+        first = self._shifts[0].attention
+        return states if first is None else states.add_(first), angles
+
+    def _added(self, low_rank: LowRank, number: int) -> Added:
+        """Give what computes the low-rank parts of a layer, of its input as it is without moved biases."""
+        row, shifts, added = self._stack.row, self._shifts[number], super()._added(low_rank, number)
+        moved = {row.joined[0]: shifts.attention, row.up[0]: shifts.feed_forward}
+
+        def of_unmoved(states: torch.Tensor, *names: str) -> torch.Tensor | None:
+            shift = moved.get(names[0])
+            return added(states if shift is None else states - shift, *names)
+
+        return of_unmoved

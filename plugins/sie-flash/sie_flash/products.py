@@ -35,17 +35,20 @@ class FusedLinear:
         Those of several layers become views of the joined one, so that they are in memory once and the model stays
         what it is.
         """
-        weights = [layer.weight.detach() for layer in layers]
-        joined = weights[0].to(dtype) if len(layers) == 1 else torch.cat(weights).to(dtype)
-        start = 0
-        for layer, weight in zip(layers, weights, strict=True):
-            if len(layers) > 1 and weight.dtype is dtype and isinstance(layer, torch.nn.Linear):
-                layer.weight.data = joined[start : start + len(weight)]
-            start += len(weight)
+        # Views of a tensor made in inference mode cannot become weights of a model that was not.
+        with torch.inference_mode(layers[0].weight.is_inference()):
+            weights = [layer.weight.detach() for layer in layers]
+            joined = weights[0].to(dtype) if len(layers) == 1 else torch.cat(weights).to(dtype)
+            parts = joined.split([len(weight) for weight in weights])  # type: ignore[no-untyped-call]
+            for layer, weight, part in zip(layers, weights, parts, strict=True):
+                if len(layers) > 1 and weight.dtype is dtype and isinstance(layer, torch.nn.Linear):
+                    layer.weight.data = part
         self.weight = joined.t()
         """`[in, out]`."""
-        biases = [weight.new_zeros(len(weight)) if layer.bias is None else layer.bias.detach()
-                  for layer, weight in zip(layers, weights, strict=True)]  # fmt: skip
+        biases = [
+            weight.new_zeros(len(weight)) if layer.bias is None else layer.bias.detach()
+            for layer, weight in zip(layers, weights, strict=True)
+        ]
         present = any(layer.bias is not None for layer in layers)
         self.bias = torch.cat(biases).to(dtype) if present else None
         """`[out]`."""
@@ -85,31 +88,21 @@ class FusedWidening:
             raise RunnerUnfitError(f"its activation {activation!r} is none of {', '.join(ACTIVATIONS)}")
         self._names, self._gated = row.up, row.gated
         self._activate = ACTIVATIONS[activation]
-        self._product = FusedLinear([plain_linear(layer, name) for name in row.up], dtype)
+        self.product = FusedLinear([plain_linear(layer, name) for name in row.up], dtype)
+        self._halves = (self.product.weight.shape[1] // 2,) * 2
         self._gate_first = len(row.up) == 1
-        self._halves = (self._product.weight.shape[1] // 2,) * 2
-        bias, weight = self._product.bias, self._product.weight
-        self._fused: Callable[[torch.Tensor], torch.Tensor] | None = None
-        if fuses and bias is not None and not row.gated and activation in GELUS | {"relu"}:
-            self._fused = _with_activation(bias, weight, use_gelu=activation in GELUS)
+        self._fuses = fuses and not row.gated and self.product.bias is not None and activation in GELUS | {"relu"}
+        self._use_gelu = activation in GELUS
 
     def __call__(self, inputs: torch.Tensor, added: Added) -> torch.Tensor:
         """Widen; see `Widening`."""
-        product, more = self._product, added(inputs, *self._names)
-        if self._fused is not None and more is None:
-            return self._fused(inputs)
+        product, more = self.product, added(inputs, *self._names)
+        bias = product.bias
+        if self._fuses and more is None and bias is not None:
+            return torch._addmm_activation(bias, inputs, product.weight, use_gelu=self._use_gelu)
         wide = product(inputs, more)
         if not self._gated:
             return self._activate(wide)
         first, second = wide.split_with_sizes(self._halves, 1)
         gate, up = (first, second) if self._gate_first else (second, first)
         return self._activate(gate).mul_(up)
-
-
-def _with_activation(
-    bias: torch.Tensor, weight: torch.Tensor, *, use_gelu: bool
-) -> Callable[[torch.Tensor], torch.Tensor]:
-    def product(states: torch.Tensor) -> torch.Tensor:
-        return torch._addmm_activation(bias, states, weight, use_gelu=use_gelu)
-
-    return product

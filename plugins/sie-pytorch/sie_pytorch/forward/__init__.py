@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sie_pytorch.forward.deberta.positions import RelativePositions
     from sie_pytorch.forward.layout import AttentionLayout, PackedLayout, Run, runs_of, seen_tokens
     from sie_pytorch.forward.loop.entry import Angles, EmbeddingTables, EncoderEntry
-    from sie_pytorch.forward.loop.layer import Added, Attention, LoopParts, Product, Widening
+    from sie_pytorch.forward.loop.layer import Added, Attention, LoopLayer, LoopParts, Norm, Product, Widening
     from sie_pytorch.forward.loop.linear import Rows
     from sie_pytorch.forward.loop.prepacked import prepack
     from sie_pytorch.forward.loop.runner import LayerLoop
@@ -78,11 +78,13 @@ __all__ = [
     "LayerNorms",
     "LayerStack",
     "Layers",
+    "LoopLayer",
     "LoopParts",
     "LoraRunner",
     "LowRank",
     "LowRankPacker",
     "MappedFiles",
+    "Norm",
     "NormNumbers",
     "NotedRunner",
     "PackedLayout",
@@ -154,7 +156,9 @@ _MODULES = {
     "loop.layer": (
         "Added",
         "Attention",
+        "LoopLayer",
         "LoopParts",
+        "Norm",
         "Product",
         "Widening",
     ),

@@ -99,15 +99,16 @@ class Norm:
     ) -> None:
         found = stack.numbers(module, of_head=of_head)
         self._weight = found.weight.to(dtype)
-        self._bias = None if found.bias is None else found.bias.to(dtype)
+        self.bias = None if found.bias is None else found.bias.to(dtype)
+        """What is added; a runner may put another in its place."""
         self._shape, self._epsilon = tuple(self._weight.shape), found.epsilon
-        self._is_rms = of_head or stack.row.norm != "layer"
+        self.is_rms = of_head or stack.row.norm != "layer"
 
     def __call__(self, states: torch.Tensor) -> torch.Tensor:
         """Normalise over the last dimension."""
-        if self._is_rms:
+        if self.is_rms:
             return torch.rms_norm(states, self._shape, self._weight, self._epsilon)
-        return torch.layer_norm(states, self._shape, self._weight, self._bias, self._epsilon)
+        return torch.layer_norm(states, self._shape, self._weight, self.bias, self._epsilon)
 
 
 class LoopLayer:
@@ -122,16 +123,16 @@ class LoopLayer:
             RunnerUnfitError: A part is not what the row says, or not computed by `parts`.
         """
         self._row = row = stack.row
-        self._is_pre = isinstance(row.norms, PreNorm)
+        self.is_pre = isinstance(row.norms, PreNorm)
         self._attended_norm, self._narrowed_norm = (
             None if each is None else Norm(stack, each, dtype) for each in (norms.attended, norms.narrowed)
         )
-        self._attention_norm = Norm(stack, norms.attention, dtype)
-        self._output_norm = Norm(stack, norms.output, dtype)
-        self._attend = parts.attention(stack, layer)
-        self._attention_output = parts.product([plain_linear(layer, row.attention_output)])
-        self._down = parts.product([plain_linear(layer, row.down)])
-        self._widen = parts.widening(stack, layer)
+        self.attention_norm = Norm(stack, norms.attention, dtype)
+        self.output_norm = Norm(stack, norms.output, dtype)
+        self.attention = parts.attention(stack, layer)
+        self.attention_output = parts.product([plain_linear(layer, row.attention_output)])
+        self.down = parts.product([plain_linear(layer, row.down)])
+        self.widening = parts.widening(stack, layer)
 
     def __call__(
         self,
@@ -158,13 +159,13 @@ class LoopLayer:
             The states and inputs of the next layer; of the last one the inputs are the model's states.
         """
         row = self._row
-        attended = self._attend(inputs, total, layout, angles, window, added(inputs, *row.joined))
-        product = self._attention_output
+        attended = self.attention(inputs, total, layout, angles, window, added(inputs, *row.joined))
+        product = self.attention_output
         states, inputs = self._sum(
-            product, attended, states, added(attended, row.attention_output), self._attended_norm, self._attention_norm
+            product, attended, states, added(attended, row.attention_output), self._attended_norm, self.attention_norm
         )
-        inner = self._widen(inputs, added)
-        return self._sum(self._down, inner, states, added(inner, row.down), self._narrowed_norm, self._output_norm)
+        inner = self.widening(inputs, added)
+        return self._sum(self.down, inner, states, added(inner, row.down), self._narrowed_norm, self.output_norm)
 
     def _sum(
         self,
@@ -178,7 +179,7 @@ class LoopLayer:
         """Add what a part gives, normalised by its `own` norm where it has one, and normalise the sum."""
         states = product.add(values, states, added) if own is None else states + own(product(values, added))
         inputs = norm(states)
-        return (states if self._is_pre else inputs), inputs
+        return (states if self.is_pre else inputs), inputs
 
 
 def head_norms(stack: LayerStack, layer: torch.nn.Module, dtype: torch.dtype) -> list[Norm]:

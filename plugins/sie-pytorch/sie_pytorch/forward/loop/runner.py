@@ -13,8 +13,8 @@ import torch.nn.functional as F
 
 from sie_core.contracts import preemption_point
 from sie_pytorch.forward.architectures import Feature
-from sie_pytorch.forward.loop.entry import EncoderEntry
-from sie_pytorch.forward.loop.layer import LoopLayer, LoopParts, Norm
+from sie_pytorch.forward.loop.entry import Angles, EncoderEntry
+from sie_pytorch.forward.loop.layer import Added, LoopLayer, LoopParts, Norm
 from sie_pytorch.forward.loop.linear import require_prepacking
 from sie_pytorch.forward.loop.parts import PrepackedParts
 from sie_pytorch.forward.loop.stack import LayerStack
@@ -48,7 +48,7 @@ class LayerLoop:
                     context.cast(part)
             self._entry = EncoderEntry(model, stack.row)
             self.linear_shapes = {**self._entry.linear_shapes, **stack.linear_shapes()}
-            self._layers = []
+            self._layers: list[LoopLayer] = []
             for layer, around in zip(stack.modules, norms, strict=True):
                 self._layers.append(LoopLayer(stack, layer, around, context.dtype, parts))
                 context.mapped.release(layer.parameters())
@@ -69,21 +69,36 @@ class LayerLoop:
     ) -> torch.Tensor:
         """Compute the last hidden states; see `Runner.forward`."""
         total, parts, stack = len(ids), self._parts, self._stack
-        states, angles = self._entry(ids, positions, segment_ids, low_rank)
+        states, angles = self._embed(ids, positions, segment_ids, low_rank)
         beyond = parts.row_count(total) - total
         states = F.pad(states, (0, 0, 0, beyond)) if beyond else states
         inputs = states if self._first_norm is None else self._first_norm(states)
         layout = parts.lay_out(cu_seqlens, key_lengths)
         turns = [parts.turns(stack, each) for each in angles]
-        windows, point, added = stack.windows(), preemption_point(), _nothing
+        windows, point = stack.windows(), preemption_point()
+        added: Added = _nothing
         for number, layer in enumerate(self._layers):
             if number and point is not None:
                 point()
             if low_rank is not None:
-                added = partial(joined_part, low_rank, f"{stack.row.layers}.{number}", self.linear_shapes)
+                added = self._added(low_rank, number)
             own_turns = turns[self._angles_of[number]] if turns else None
             states, inputs = layer(states, inputs, total, layout, own_turns, windows[number], added)
         return inputs[:total] if beyond else inputs
+
+    def _embed(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        segment_ids: torch.Tensor | None,
+        low_rank: LowRank | None,
+    ) -> tuple[torch.Tensor, list[Angles]]:
+        """Compute what enters the first layer, and the rotary angles."""
+        return self._entry(ids, positions, segment_ids, low_rank)
+
+    def _added(self, low_rank: LowRank, number: int) -> Added:
+        """Give what computes the low-rank parts of a layer."""
+        return partial(joined_part, low_rank, f"{self._stack.row.layers}.{number}", self.linear_shapes)
 
 
 class EncoderLoop(LayerLoop):

@@ -1,0 +1,92 @@
+"""Attention of the loop on a GPU, in the states as the product makes them: nothing is copied to be laid out."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from sie_pytorch.forward import LayerStack, RunnerUnfitError, plain_linear
+
+from sie_flash.layout import VarlenLayout
+from sie_flash.products import FusedLinear
+
+
+class Turns(NamedTuple):
+    """Rotary angles of the tokens, to multiply the pairs of elements with that are turned together."""
+
+    cosine: torch.Tensor
+    """`[total_tokens, 1, 1, pairs]`, or `[total_tokens, 1, pairs, 1]` where neighbours are a pair."""
+    sine: torch.Tensor
+    """`[total_tokens, 1, 2, pairs]`, or `[total_tokens, 1, pairs, 2]`: negative for the first of a pair."""
+    width: int
+    """How many elements of a head are turned."""
+
+
+class VarlenAttention:
+    """An `Attention` of the loop: heads side by side as the product makes them, turned where they lie."""
+
+    def __init__(self, stack: LayerStack, layer: torch.nn.Module, dtype: torch.dtype) -> None:
+        """Take the weights of one layer.
+
+        Raises:
+            RunnerUnfitError: The norms of queries and of keys differ in more than their weights.
+        """
+        heads, key_heads, size = stack.heads, stack.key_heads, stack.head_size
+        self._size, self._scale, self._causal = size, stack.scale, stack.causal
+        self._all = (-1, heads + 2 * key_heads, size)
+        self._apart = (heads, key_heads, key_heads)
+        self._turned = (heads + key_heads, key_heads)
+        self._turned_apart = (heads, key_heads)
+        self._side_by_side = (-1, heads * size)
+        self._pair_axis = -1 if stack.row.rotary == "interleaved" else -2
+        self.qkv = FusedLinear([plain_linear(layer, name) for name in stack.row.joined], dtype)
+        self._norm_weights, self._epsilon = _head_norms(stack, layer, dtype)
+
+    def __call__(
+        self,
+        inputs: torch.Tensor,
+        total: int,
+        layout: VarlenLayout,
+        angles: Turns | None,
+        window: int | None,
+        added: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Attend; see `Attention`."""
+        joined = self.qkv(inputs, added).view(self._all)
+        if angles is None and self._norm_weights is None:
+            query, key, value = joined.split_with_sizes(self._apart, 1)
+        else:
+            turned, value = joined.split_with_sizes(self._turned, 1)
+            if self._norm_weights is not None:
+                turned = torch.rms_norm(turned, (self._size,), None, self._epsilon).mul_(self._norm_weights)
+            if angles is not None:
+                self._turn(turned, angles)
+            query, key = turned.split_with_sizes(self._turned_apart, 1)
+        attended = layout.attend_rows(query, key, value, causal=self._causal, window=window, scale=self._scale)
+        return attended.reshape(self._side_by_side)
+
+    def _turn(self, states: torch.Tensor, turns: Turns) -> None:
+        """Turn the first elements of `[total_tokens, heads, head_size]`, in their place (arXiv 2104.09864)."""
+        cosine, sine, width = turns
+        turned = states if width == self._size else states[..., :width]
+        pairs = turned.view(*turned.shape[:2], *((width // 2, 2) if self._pair_axis == -1 else (2, width // 2)))
+        others = pairs.flip(self._pair_axis)
+        pairs.mul_(cosine).addcmul_(others, sine)
+
+
+def _head_norms(
+    stack: LayerStack, layer: torch.nn.Module, dtype: torch.dtype
+) -> tuple[torch.Tensor | None, float | None]:
+    """Give what the norms of queries and keys multiply each head by, `[heads + key_heads, head_size]`; None: no norms.
+
+    Raises:
+        RunnerUnfitError: They differ in more than their weights.
+    """
+    row = stack.row
+    if row.query_norm is None or row.key_norm is None:
+        return None, None
+    query, key = (stack.numbers(layer.get_submodule(name), of_head=True) for name in (row.query_norm, row.key_norm))
+    if query.epsilon != key.epsilon:
+        raise RunnerUnfitError(f"its queries are normalised with {query.epsilon} and its keys with {key.epsilon}")
+    weights = [query.weight.expand(stack.heads, -1), key.weight.expand(stack.key_heads, -1)]
+    return torch.cat(weights).to(dtype), query.epsilon

@@ -1,0 +1,61 @@
+"""Moves biases to where they cost nothing, so that a product adds to the residual by itself, in one launch.
+
+Of a post-norm model what a part gives is added to what entered it: `x + a W + b`. With `b` in the bias of the norm
+that makes `x`, the product alone is left to add. The other product over `x` has what that changes taken out of its own
+bias.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from sie_pytorch.forward import LoopLayer, Norm
+
+from sie_flash.attention import VarlenAttention
+from sie_flash.products import FusedLinear, FusedWidening
+
+
+@dataclass(frozen=True, slots=True)
+class Shifts:
+    """What moved biases add to what enters the products of one layer: `[hidden]` each; None where nothing moved."""
+
+    attention: torch.Tensor | None
+    """To the input of queries, keys and values. No norm of the first layer adds it: it is added to the embeddings."""
+    feed_forward: torch.Tensor | None
+    """To the input of what widens."""
+
+
+def move_biases(layers: Sequence[LoopLayer]) -> list[Shifts]:
+    """Move the biases of post-norm layers; those of others stay. The model that the weights are of stays as it is."""
+    shifts = []
+    before: Norm | None = None
+    for layer in layers:
+        attention, widening = layer.attention, layer.widening
+        assert isinstance(attention, VarlenAttention)
+        assert isinstance(widening, FusedWidening)
+        if layer.is_pre:
+            shifts.append(Shifts(None, None))
+            continue
+        first = _moved(layer.attention_output, before, attention.qkv)
+        shifts.append(Shifts(first, _moved(layer.down, layer.attention_norm, widening.product)))
+        before = layer.output_norm
+    return shifts
+
+
+def _moved(source: object, norm: Norm | None, other: FusedLinear) -> torch.Tensor | None:
+    """Move the bias of `source` into `norm`, which makes the input of `other`; give what it adds to that input."""
+    assert isinstance(source, FusedLinear)
+    bias = source.bias
+    if bias is None or (norm is not None and norm.is_rms):
+        return None
+    shift = bias.float()
+    if norm is not None:
+        before = torch.zeros_like(bias) if norm.bias is None else norm.bias
+        norm.bias = before + bias
+        shift = norm.bias.float() - before.float()  # as it was rounded
+    source.bias = None
+    own = 0 if other.bias is None else other.bias.float()
+    other.bias = (own - shift @ other.weight.float()).to(bias.dtype)
+    return shift.to(bias.dtype)
