@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
@@ -14,6 +14,9 @@ from sie_core.serving.refused import AskedAgain
 Early = Callable[[Any, bytes], tuple[int, Sequence[tuple[bytes, bytes]], bytes] | None]
 """Takes the scope of a `POST` and its body; returns the status, headers and body of a refusal, or None."""
 
+PROBES: Final = frozenset({"/healthz", "/livez", "/readyz"})
+"""What orchestrators look at, which waits for nobody."""
+
 
 class Beginning(HttpToolsProtocol):
     """Begins the requests of a connection, one after the other.
@@ -21,7 +24,7 @@ class Beginning(HttpToolsProtocol):
     Args:
         arguments: Of uvicorn.
         early: Refuses a request whose body came with its head; where it returns None, the application answers.
-        asked_again: Begins the requests of connections whose last one was refused, all of a server's.
+        asked_again: Begins lookups, and the requests of connections whose last one was refused, all of a server's.
         options: Of uvicorn.
     """
 
@@ -64,8 +67,9 @@ class Beginning(HttpToolsProtocol):
             self._begin(cycle)
 
     def _begin(self, cycle: RequestResponseCycle) -> None:
-        if self._refused and cycle.scope["method"] == "POST":  # probes wait for nobody
-            self._asked_again.begin(cycle, partial(self._answer, cycle))
+        lookup = cycle.scope["method"] != "POST"
+        if cycle.scope["path"] not in PROBES if lookup else self._refused:
+            self._asked_again.begin(cycle, partial(self._answer, cycle), lookup=lookup)
         else:
             self._answer(cycle)
 

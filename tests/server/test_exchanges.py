@@ -78,8 +78,9 @@ async def served(app: Any, packet: bytes) -> Transport:
     return transport
 
 
-def request(method: bytes = b"GET", body: bytes = b"", more: bytes = b"") -> bytes:
-    return b"%s / HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %d\r\n\r\n%s" % (method, more, len(body), body)
+def request(method: bytes = b"GET", body: bytes = b"", more: bytes = b"", path: bytes = b"/") -> bytes:
+    head = b"%s %s HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %d\r\n\r\n"
+    return head % (method, path, more, len(body)) + body
 
 
 async def test_a_request_that_is_over_leaves_nothing_for_the_garbage_collector() -> None:
@@ -95,7 +96,7 @@ async def test_a_request_that_is_over_leaves_nothing_for_the_garbage_collector()
     try:
         connection, _ = connected(app)
         for _ in range(3):
-            connection.data_received(request())
+            connection.data_received(request(b"POST"))
             await answered(connection)
         await asyncio.sleep(0)  # the loop lets go of the last task
         assert [each() for each in over] == [None, None, connection.cycle]
@@ -112,7 +113,7 @@ async def test_head_and_body_of_a_reply_leave_together() -> None:
         await send(HEAD)
         await send(BODY)
 
-    transport = await served(app, request() * 2)
+    transport = await served(app, request(b"POST") * 2)
     assert [reply.count(b"\r\n\r\nok") for reply in transport.written] == [1, 1]
 
 
@@ -122,7 +123,7 @@ async def test_a_reply_without_a_body_leaves_and_the_next_is_answered(method: by
         await send({**HEAD, "status": 204, "headers": [(b"content-length", b"0")]})
         await send({**BODY, "body": b""})
 
-    transport = await served(app, request(method) * 2)
+    transport = await served(app, request(method, path=b"/livez") * 2)
     assert [reply[:12] for reply in transport.written] == [b"HTTP/1.1 204"] * 2
 
 
@@ -330,27 +331,32 @@ async def test_a_request_before_bytes_that_are_no_http_is_refused_early_too() ->
     connection.connection_lost(None)
 
 
-@pytest.mark.parametrize("insisting", [b"POST", b"GET"])
-async def test_connections_that_are_refused_and_ask_again_hold_up_no_other(insisting: bytes) -> None:
+@pytest.mark.parametrize(
+    ("insisting", "path", "waits"),
+    [(b"POST", b"/refused", True), (b"GET", b"/v1/models", True), (b"GET", b"/readyz", False)],
+)
+async def test_connections_that_look_up_or_are_refused_and_ask_again_hold_up_no_other(
+    insisting: bytes, path: bytes, waits: bool
+) -> None:
     begun: list[bytes] = []
     over = asyncio.Event()
 
     async def app(scope, receive, send) -> None:
-        path, method = scope["raw_path"], scope["method"].encode()
-        begun.append(method + path)
-        refused = path == b"/refused" and method == insisting
-        for _ in range(0 if refused else 3):
+        asked, method = scope["raw_path"], scope["method"].encode()
+        begun.append(method + asked)
+        insists = asked == path
+        for _ in range(0 if insists else 3):
             await asyncio.sleep(0)  # as a request that changes threads gives the event loop away
-        await send({**HEAD, "status": 503 if refused else 200})
+        await send({**HEAD, "status": 503 if asked == b"/refused" else 200})
         await send(BODY)
-        if not refused:
+        if not insists:
             over.set()
 
     shared, crowd = AskedAgain(), []
     for _ in range(200):
         connection, transport = connected(app, Insisting(), asked_again=shared)
         transport.connection = connection
-        transport.again = request(insisting).replace(b" / ", b" /refused ")
+        transport.again = request(insisting, path=path)
         crowd.append((connection, transport))
         connection.data_received(transport.again)
     async with asyncio.timeout(BOUND_S):
@@ -363,7 +369,7 @@ async def test_connections_that_are_refused_and_ask_again_hold_up_no_other(insis
     others = len(begun) - 1
     for _, transport in crowd:
         transport.again = b""
-    assert others >= 200 if insisting == b"GET" else others < 40
+    assert others < 40 if waits else others >= 200
     for each in (*(each for each, _ in crowd), connection):
         each.connection_lost(None)
         await answered(each)
@@ -384,7 +390,7 @@ async def test_a_refused_client_that_leaves_while_it_waits_is_not_served(monkeyp
         await answered(client)
     begun.clear()
     for number, client in enumerate(clients):
-        client.data_received(request(b"POST").replace(b" / ", b" /%d " % number))
+        client.data_received(request(b"POST", path=b"/%d" % number))
     clients[4].connection_lost(None)
     async with asyncio.timeout(BOUND_S):
         while begun[-1:] != [b"/5"]:  # noqa: ASYNC110
