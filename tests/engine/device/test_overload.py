@@ -63,12 +63,12 @@ def overload(
 
 def full_answer(time: DeviceTime, model: Model, demand: Demand) -> InferenceError | None:
     """Judge a request in full, without consequences."""
-    admission = copy(time.scheduler.admission)
+    scheduler, admission = copy(time.scheduler), copy(time.scheduler.admission)
     ahead_s = time.queue._on_device.left_s(admission.left_s, time.now)
     for state in ("_promises", "_inflow", "_short_to"):
         setattr(admission, state, deepcopy(getattr(admission, state), {id(model): model}))
-    turn_s = time.scheduler._turn_s()
-    return raised(lambda: admission.admit(model, [model], demand, time.now, ahead_s, turn_s))
+    scheduler.admission = admission
+    return raised(lambda: scheduler.admit(model, demand, time.now, ahead_s))
 
 
 def raised(call: Callable[[], None]) -> InferenceError | None:
