@@ -87,10 +87,6 @@ class QueueAdmission:
         """Predict how long all that waits in a queue runs; 0 before the first measurement."""
         return self._run_s(queue, queue.policy.queued_cost)
 
-    def is_little(self, queue: Queue, more: int = 0) -> bool:
-        """Whether little waits in a queue, also with so many cost units `more`: it then goes before full batches."""
-        return self._run_s(queue, queue.policy.queued_cost + more) <= LITTLE_S
-
     def shorts_of_others_come(self, queue: Queue, now: float) -> bool:
         """Whether short requests come to other queues just now, of which little waits."""
         return any(self._is_recent(at, now) for other, at in self._short_to.items() if other is not queue)
@@ -173,9 +169,9 @@ class QueueAdmission:
             share, margin = (1 + share) / 2, 1.0
         left, expected = deadline - now, self._expected_s(queue, queues, demand, ahead_s) / share
         others = 0.0 if demand.promised or expected <= FREE_S else self._promises.due_s(now, deadline)
-        if self._goes_first(queue, queues, demand):  # also before those who were told to come back
-            first_s = ahead_s + lending.turn_s(demand.who[1]) + self._first_s(queue, queues, demand, lending)
-            expected, others = min((expected, others), (first_s, 0.0), key=sum)
+        if any(each is not queue and each.policy.queued_units for each in queues):
+            first_s = self._first_s(queue, queues, demand, ahead_s, lending)
+            expected, others = min((expected, others), (first_s, 0.0), key=sum)  # before those told to come back, too
         if margin * (expected + others) > left:
             raise InferenceError(
                 "QUEUE_FULL",
@@ -197,16 +193,19 @@ class QueueAdmission:
         share = limit // (clients + (own is None))
         return queued + demand.cost <= 2 * limit and (own or 0) + demand.cost <= share
 
-    def _goes_first(self, queue: Queue, queues: Sequence[Queue], demand: Demand) -> bool:
-        # Whether it goes before the full batches of others, however many wait for them.
-        beside = any(each is not queue and each.policy.queued_units for each in queues)
-        return beside and self.is_little(queue, demand.whole_cost)
-
-    def _first_s(self, queue: Queue, queues: Sequence[Queue], demand: Demand, lending: Lending) -> float:
-        # Other queues of which little waits may have their turns before it, and the full batches of others in between.
-        little = sum(self.waiting_s(each) for each in queues if each is not queue and self.is_little(each))
-        own_s = self._run_s(queue, queue.policy.queued_cost + demand.whole_cost)
-        return little * (1 + 1 / lending.part(demand.who[1])) + own_s
+    def _first_s(
+        self, queue: Queue, queues: Sequence[Queue], demand: Demand, ahead_s: float, lending: Lending
+    ) -> float:
+        # It goes before the full batches of others: at their next one where little waits with it, else once it has
+        # waited for so long that its part of the time is enough. Others of which no more waits may have their turns
+        # before it, and full batches in between.
+        weight = demand.who[1]
+        part, own_s = lending.part(weight), self._run_s(queue, queue.policy.queued_cost + demand.whole_cost)
+        begin_s = ahead_s + lending.turn_s(weight)
+        if own_s > LITTLE_S:
+            begin_s = max(begin_s, own_s / part + lending.lender_s)
+        waiting = [self.waiting_s(each) for each in queues if each is not queue]
+        return begin_s + sum(each for each in waiting if each <= max(LITTLE_S, own_s)) * (1 + 1 / part) + own_s
 
     def _expected_s(self, queue: Queue, queues: Sequence[Queue], demand: Demand, ahead_s: float) -> float:
         drain, own = self._drains[queue], queue.policy.claims.cost_of(demand.who)

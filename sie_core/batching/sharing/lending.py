@@ -25,13 +25,13 @@ class Lending:
     def _clear(self) -> None:
         # Whose turn it was last, how long that takes, and the mean weight of those who wait for it still.
         self.lender: Hashable | None = None
-        self._lender_s = self._mean_weight = 0.0
+        self.lender_s = self._mean_weight = 0.0
         # Negative where they had more.
         self._left_s: dict[float, float] = dict.fromkeys(WEIGHTS.values(), 0.0)
 
     def lend(self, lender: Hashable, mean_weight: float, seconds: float) -> None:
         """Note that a model has its turn of so many seconds; `mean_weight` is of those who wait for it still."""
-        self.lender, self._lender_s, self._mean_weight = lender, seconds, mean_weight
+        self.lender, self.lender_s, self._mean_weight = lender, seconds, mean_weight
         for weight, left_s in self._left_s.items():
             self._left_s[weight] = min(0.0, left_s) + self.part(weight) * seconds
 
@@ -53,9 +53,9 @@ class Lending:
 
     def turn_s(self, weight: float) -> float:
         """Return how long batches of the lender run until what waits with a weight goes first again."""
-        if self.has_left(weight) or not self._lender_s:
+        if self.has_left(weight) or not self.lender_s:
             return 0.0
-        return self._lender_s * (1 + int(-self._left_s[_step(weight)] / (self.part(weight) * self._lender_s)))
+        return self.lender_s * (1 + int(-self._left_s[_step(weight)] / (self.part(weight) * self.lender_s)))
 
     def forget(self, lender: Hashable) -> None:
         """Forget a model that is not served any more."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Final, Generic, TypeVar
 
-from sie_core.batching.sharing.admission import SHORT_S, Queue, QueueAdmission
+from sie_core.batching.sharing.admission import LITTLE_S, SHORT_S, Queue, QueueAdmission
 from sie_core.batching.sharing.demand import Demand
 from sie_core.batching.sharing.lending import Lending
 from sie_core.batching.sharing.shares import DeviceShares
@@ -102,7 +102,7 @@ class Scheduler(Generic[Model]):
         order = self._shares.order(waiting, now)
         weights = {model: model.policy.claims.largest_weight for model in order}
         if not preempting:
-            chosen = self._first([model for model in order if self._goes_first(model)], now, device_busy)
+            chosen = self._first([model for model in order if self._goes_first(model, now)], now, device_busy)
             if chosen is not None:
                 self._lending.use(weights[chosen[0]], chosen[1].predicted_s or 0.0)
                 return chosen
@@ -119,10 +119,14 @@ class Scheduler(Generic[Model]):
                 self._lending.lend(model, model.policy.claims.mean_weight, predicted_s)
         return chosen
 
-    def _goes_first(self, model: Model) -> bool:
-        # Little waits of it, and time is left to those of its weight.
+    def _goes_first(self, model: Model, now: float) -> bool:
+        # Little waits of it, or no more than it would have run by now had it gone first, and time is left to those of
+        # its weight.
         lending, weight = self._lending, model.policy.claims.largest_weight
-        return model is not lending.lender and lending.has_left(weight) and self.admission.is_little(model)
+        if model is lending.lender or not lending.has_left(weight):
+            return False
+        had_s = lending.part(weight) * self._shares.waited_s(model, now)
+        return self.admission.waiting_s(model) <= max(LITTLE_S, had_s)
 
     def _first(
         self, order: Sequence[Model], now: float, device_busy: bool, *, preempting: bool = False

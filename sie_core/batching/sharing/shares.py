@@ -153,6 +153,10 @@ class DeviceShares(Generic[Model]):
         if share is not None:
             share.tag += seconds / share.weight
 
+    def waited_s(self, model: Model, now: float) -> float:
+        """Return for how long a model that waits has had no batch."""
+        return now - self._shares[model].since
+
     def forget(self, model: Model) -> None:
         """Forget a model that is not served any more."""
         self._shares.pop(model, None)
