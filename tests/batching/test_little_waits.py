@@ -161,3 +161,45 @@ def test_hundreds_of_a_higher_priority_hold_up_nobody_for_seconds(timeout_s):
     answered = beside_a_flood_of(4.0, timeout_s=timeout_s)
     assert not [each.error for each in answered if each.error]
     assert slowest_s(answered) < SHORT_S
+
+
+def test_one_of_longer_requests_takes_no_turn_of_short_ones_on_an_accelerator():
+    device = DeviceTime(runs_to_end=True)
+    again_and_again(device, device.add(Model("flooded", run_s=None)), [400], clients=HUNDREDS)
+    answered = []
+    for name, run_s in (("short", 0.002), ("longer", 0.03)):
+        model = device.add(Model(name, run_s=None))
+        model.pace = lambda run_s=run_s: run_s / (OVERHEAD_S + PRICE_S * 5)
+        answered.append(again_and_again(device, model, [5], clients=1, begin=BEGIN_S, pause_s=0.02))
+    device.run(SECONDS)
+    assert slowest_s(answered[0]) < SHORT_S
+    assert slowest_s(answered[1]) < 0.5
+
+
+def test_what_preempted_others_for_long_owes_them_no_more_than_a_batch():
+    device = DeviceTime(layers=12)
+    again_and_again(device, device.add(Model("flooded", run_s=0.03)), [400], clients=HUNDREDS)
+    for number in range(3):
+        model = device.add(Model(f"preempting {number}"))
+        model.pace = lambda: 0.015 / (OVERHEAD_S + PRICE_S * 5)
+        again_and_again(device, model, [5], clients=1, begin=1.0, pause_s=0.005)
+    quiet = device.add(Model("quiet"))
+    quiet.pace = lambda: 0.03 / (OVERHEAD_S + PRICE_S * 5)
+    answered = again_and_again(device, quiet, [5], clients=1, begin=SECONDS / 2, pause_s=0.02)
+    device.run(SECONDS)
+    assert slowest_s(answered) < 1.0
+
+
+@pytest.mark.parametrize("before_s", [0.0, 10.0])
+def test_the_time_in_which_a_model_goes_first_is_not_charged_to_its_share(before_s):
+    device = DeviceTime(runs_to_end=True)
+    flooded, quiet = device.add(Model("flooded")), device.add(Model("quiet"))
+    again_and_again(device, flooded, [400] * 10, clients=16)
+    again_and_again(device, quiet, [5], clients=1, begin=SECONDS / 2 - before_s)
+    again_and_again(device, quiet, [2400], clients=3, begin=SECONDS / 2)
+    device.run(SECONDS)
+    had = Counter()
+    for run in device.batches:
+        if run.started > SECONDS / 2 and run.ended:
+            had[run.model.id] += run.ended - run.started
+    assert had["quiet"] / sum(had.values()) == pytest.approx(4 / 20, abs=0.05)

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
+from math import inf
 from typing import Final, Protocol
 
 from sie_core.batching.checked import CheckedPolicy
 from sie_core.batching.cost_model import MARGIN, CostModel
 from sie_core.batching.sharing.demand import Demand
 from sie_core.batching.sharing.inflow import Inflow
-from sie_core.batching.sharing.lending import Lending
+from sie_core.batching.sharing.lending import LITTLE_S, SHORT_S, Lending
 from sie_core.batching.sharing.promises import Promises
 from sie_core.batching.sharing.shares import Drain
 from sie_core.contracts import Batch, InferenceError
 
-# A request that runs for no longer is short.
-SHORT_S: Final = 0.02
 # While a short request came within so many seconds, no large one holds the device for long: the next short one is as
 # likely to come, and would wait for the whole batch.
 SHORT_AGAIN_S: Final = 1.0
 # A request is large that runs for this many times as long as the shortest one that comes.
 LARGE_TIMES: Final = 4.0
-# Little waits of a model where all of it would run for no longer. By their weight alone, few clients would wait for
-# seconds beside hundreds of another model, whose requests share what every batch takes.
-LITTLE_S: Final = 0.1
 # Room that was promised to requests told to come back is not kept free where a request would be answered within so
 # many seconds: they may not come, and the device must not idle for them.
 FREE_S: Final = 0.1
@@ -169,9 +165,9 @@ class QueueAdmission:
             share, margin = (1 + share) / 2, 1.0
         left, expected = deadline - now, self._expected_s(queue, queues, demand, ahead_s) / share
         others = 0.0 if demand.promised or expected <= FREE_S else self._promises.due_s(now, deadline)
-        if any(each is not queue and each.policy.queued_units for each in queues):
-            first_s = self._first_s(queue, queues, demand, ahead_s, lending)
-            expected, others = min((expected, others), (first_s, 0.0), key=sum)  # before those told to come back, too
+        first_s = self._first_s(queue, queues, demand, ahead_s, lending)
+        if first_s < expected + others:  # also before those who were told to come back
+            expected, others = first_s, 0.0
         if margin * (expected + others) > left:
             raise InferenceError(
                 "QUEUE_FULL",
@@ -196,16 +192,19 @@ class QueueAdmission:
     def _first_s(
         self, queue: Queue, queues: Sequence[Queue], demand: Demand, ahead_s: float, lending: Lending
     ) -> float:
-        # It goes before the full batches of others: at their next one where little waits with it, else once it has
-        # waited for so long that its part of the time is enough. Others of which no more waits may have their turns
-        # before it, and full batches in between.
+        # Until the answer, where it goes before the full batches of others: at their next one where little waits with
+        # it, else once it has waited for so long that its part of the time is enough. Infinity where no others wait.
+        own_s = self._run_s(queue, queue.policy.queued_cost + demand.whole_cost)
+        others = [each for each in queues if each is not queue and each.policy.queued_units]
+        if not others:
+            return inf
         weight = demand.who[1]
-        part, own_s = lending.part(weight), self._run_s(queue, queue.policy.queued_cost + demand.whole_cost)
-        begin_s = ahead_s + lending.turn_s(weight)
+        begin_s, part = ahead_s + lending.turn_s(weight, own_s), lending.part(weight, own_s)
         if own_s > LITTLE_S:
-            begin_s = max(begin_s, own_s / part + lending.lender_s)
-        waiting = [self.waiting_s(each) for each in queues if each is not queue]
-        return begin_s + sum(each for each in waiting if each <= max(LITTLE_S, own_s)) * (1 + 1 / part) + own_s
+            begin_s = max(begin_s, own_s / lending.part(weight) + lending.turn_took_s)
+        # Others of which no more waits may have their turns before it, and full batches in between.
+        before_s = sum(each for each in map(self.waiting_s, others) if each <= max(LITTLE_S, own_s))
+        return begin_s + before_s * (1 + 1 / part) + own_s
 
     def _expected_s(self, queue: Queue, queues: Sequence[Queue], demand: Demand, ahead_s: float) -> float:
         drain, own = self._drains[queue], queue.policy.claims.cost_of(demand.who)

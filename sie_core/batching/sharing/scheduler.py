@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Final, Generic, TypeVar
 
-from sie_core.batching.sharing.admission import LITTLE_S, SHORT_S, Queue, QueueAdmission
+from sie_core.batching.sharing.admission import Queue, QueueAdmission
 from sie_core.batching.sharing.demand import Demand
-from sie_core.batching.sharing.lending import Lending
+from sie_core.batching.sharing.lending import LITTLE_S, SHORT_S, Lending
 from sie_core.batching.sharing.shares import DeviceShares
 from sie_core.contracts import Batch, QueuedUnit
 
@@ -42,6 +42,8 @@ class Scheduler(Generic[Model]):
         self.admission = QueueAdmission(max_queued_cost)
         self._models: list[Model] = []
         self._shares: DeviceShares[Model] = DeviceShares()
+        # Of those that go first. It is time of others, and is not charged to their own share.
+        self._borrowers: DeviceShares[Model] = DeviceShares()
 
     @property
     def queued_cost(self) -> int:
@@ -69,6 +71,7 @@ class Scheduler(Generic[Model]):
         self._models.remove(model)
         self._lending.forget(model)
         self._shares.forget(model)
+        self._borrowers.forget(model)
         self.admission.forget(model)
 
     def submit(self, model: Model, units: Sequence[QueuedUnit]) -> None:
@@ -100,43 +103,49 @@ class Scheduler(Generic[Model]):
             if oldest is not None:
                 waiting[model] = model.policy.claims.weight, oldest
         order = self._shares.order(waiting, now)
-        weights = {model: model.policy.claims.largest_weight for model in order}
         if not preempting:
-            chosen = self._first([model for model in order if self._goes_first(model, now)], now, device_busy)
+            first = {model: waiting[model] for model in order if self._goes_first(model, now)}
+            chosen = self._first(self._borrowers.order(first, now), now, device_busy, lent=True)
             if chosen is not None:
-                self._lending.use(weights[chosen[0]], chosen[1].predicted_s or 0.0)
                 return chosen
         if others_than is not None:
             order = [
                 model for model in order if model is not others_than and self.admission.waiting_s(model) <= SHORT_S
             ]
-        chosen = self._first(order, now, device_busy, preempting=preempting)
-        if chosen is not None:
-            model, predicted_s = chosen[0], chosen[1].predicted_s or 0.0
-            if preempting:
-                self._lending.use(weights[model], predicted_s)
-            else:
-                self._lending.lend(model, model.policy.claims.mean_weight, predicted_s)
-        return chosen
+        return self._first(order, now, device_busy, preempting=preempting, lent=others_than is not None)
 
     def _goes_first(self, model: Model, now: float) -> bool:
         # Little waits of it, or no more than it would have run by now had it gone first, and time is left to those of
         # its weight.
-        lending, weight = self._lending, model.policy.claims.largest_weight
-        if model is lending.lender or not lending.has_left(weight):
+        lending, weight, waiting_s = self._lending, model.policy.claims.largest_weight, self.admission.waiting_s(model)
+        if model is lending.lender or not lending.has_left(weight, waiting_s):
             return False
-        had_s = lending.part(weight) * self._shares.waited_s(model, now)
-        return self.admission.waiting_s(model) <= max(LITTLE_S, had_s)
+        return waiting_s <= max(LITTLE_S, lending.part(weight) * self._shares.waited_s(model, now))
 
     def _first(
-        self, order: Sequence[Model], now: float, device_busy: bool, *, preempting: bool = False
+        self,
+        order: Sequence[Model],
+        now: float,
+        device_busy: bool,
+        *,
+        preempting: bool = False,
+        lent: bool = False,
     ) -> tuple[Model, Batch] | None:
         longest_s = self.admission.longest_s(now)
         for model in order:
+            weight, waiting_s = model.policy.claims.largest_weight, self.admission.waiting_s(model)
             hold_s = HELD_TO_END_S if self._runs_to_end and self.admission.shorts_of_others_come(model, now) else None
             batch = _ask(model, model.policy.take, now, device_busy, longest_s, preempting, hold_s)
             if batch is not None:
-                self._shares.take(model, batch.predicted_s or 0.0, now)
+                seconds = batch.predicted_s or 0.0
+                if lent:
+                    self._borrowers.take(model, seconds, now)
+                    self._shares.served(model, now)
+                    self._lending.use(weight, waiting_s, seconds)
+                else:
+                    self._shares.take(model, seconds, now)
+                    if not preempting:
+                        self._lending.lend(model, model.policy.claims.mean_weight, seconds)
                 self.admission.begun(model, batch, now)
                 return model, batch
         return None

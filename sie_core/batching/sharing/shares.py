@@ -140,12 +140,16 @@ class DeviceShares(Generic[Model]):
 
     def take(self, model: Model, seconds: float, now: float) -> None:
         """Count a batch that is about to run, by its predicted time."""
-        share = self._shares[model]
-        least = min(self._shares[each].tag for each in self._waiting)
+        share = self._shares.setdefault(model, _Share(self._virtual_time, now))
+        least = min((self._shares[each].tag for each in self._waiting), default=self._virtual_time)
         self._virtual_time = max(self._virtual_time, least)
         self._led_by_age = model == self._aged
         share.since = now
         self.charge(model, seconds)
+
+    def served(self, model: Model, now: float) -> None:
+        """Note a batch in the time of others: its model does not wait since before."""
+        self._shares[model].since = now
 
     def charge(self, model: Model, seconds: float) -> None:
         """Count time of the device, or, where it is negative, less than was predicted."""
