@@ -15,7 +15,8 @@ from sie_flash import plugin
 from sie_pytorch.devices.probes import prioritised
 from sie_pytorch.families.encode.loading import load
 from sie_pytorch.forward.specs import RUNNERS
-from sie_pytorch.forward.transfers import HostCopy, Transfers
+from sie_pytorch.forward.transfers import Transfers
+from sie_pytorch.heads.composed.model import Computed
 
 from sie_core.contracts import Adapter, Device, Item, ItemOutput, Task, Unit
 from tests.gpu.device import DEVICE, NEEDS_GPU
@@ -66,8 +67,8 @@ def test_a_second_batch_is_launched_while_the_first_one_runs(name: str, checkpoi
     warm = [adapter.run(units) for _ in range(2)]
     expected = [output.dense for raw in warm for output in adapter.finish(units, raw)]
     torch.cuda._sleep(LONG_SLEEP)
-    raws: list[list[HostCopy]] = [adapter.run(units) for _ in range(2)]
-    (copy,) = raws[0]
+    raws: list[list[Computed]] = [adapter.run(units) for _ in range(2)]
+    ((_, (copy,)),) = raws[0]
     assert copy.done is not None
     assert not copy.done.query()
     for raw in raws:

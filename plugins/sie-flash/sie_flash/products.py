@@ -19,11 +19,17 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": F.silu,
 }
 """By transformers' names."""
-GELUS = frozenset({"gelu", "gelu_new", "gelu_pytorch_tanh"})
-"""Those that cuBLAS fuses into a product as GELU, by its approximation with a tanh.
+TANH_GELUS = frozenset({"gelu_new", "gelu_pytorch_tanh"})
+"""GELU by its approximation with a tanh, which cuBLAS fuses into a product."""
 
-That errs by at most 5e-4, and spares the product's rounding to half precision before it, which errs as much.
-"""
+
+def fused(activation: str, dtype: torch.dtype) -> bool:
+    """Whether cuBLAS computes an activation within a product, as near to float32 as after it.
+
+    Its GELU is the one with a tanh, 5e-4 off at most. That spares the product's rounding before the activation, which
+    errs more in bfloat16, and less in float16.
+    """
+    return activation in TANH_GELUS | {"relu"} or (activation == "gelu" and dtype is torch.bfloat16)
 
 
 class FusedLinear:
@@ -91,8 +97,8 @@ class FusedWidening:
         self.product = FusedLinear([plain_linear(layer, name) for name in row.up], dtype)
         self._halves = (self.product.weight.shape[1] // 2,) * 2
         self._gate_first = len(row.up) == 1
-        self._fuses = fuses and not row.gated and self.product.bias is not None and activation in GELUS | {"relu"}
-        self._use_gelu = activation in GELUS
+        self._fuses = fuses and not row.gated and self.product.bias is not None and fused(activation, dtype)
+        self._use_gelu = activation != "relu"
 
     def __call__(self, inputs: torch.Tensor, added: Added) -> torch.Tensor:
         """Widen; see `Widening`."""
