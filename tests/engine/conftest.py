@@ -7,7 +7,7 @@ import itertools
 import json
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -40,6 +40,18 @@ async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(BOUND_S):
         while not condition():  # noqa: ASYNC110 - what is waited for happens on threads that set no event
             await asyncio.sleep(0.002)
+
+
+async def idle(engine: Engine) -> None:
+    """Wait until no model or LoRA adapter is in use: the thread that answered gives it back a moment later."""
+
+    def uses() -> Iterator[int]:
+        for record in engine.registry.serving():
+            if (held := record.held()) is not None and (loaded := record.ready()) is not None:
+                yield held.uses
+                yield from (each.held.uses for each in loaded.loras.residents().values())
+
+    await until(lambda: not any(uses()))
 
 
 async def bounded(awaitable: Awaitable[Any]) -> Any:

@@ -14,15 +14,16 @@ from sie_fake.record import RECORD
 from sie_core.contracts import InferenceError, Room
 from sie_core.engine.timeouts import Timeouts
 from sie_core.memory import LeastRecentlyUsed
-from tests.engine.conftest import bounded, request, sample, until
+from tests.engine.conftest import bounded, idle, request, sample, until
 
 MB = 1_000_000
 
 
 async def serve(engine, *models):
-    """Ask each of the models in turn."""
+    """Ask each of the models in turn; none is in use any more when the next one is asked."""
     for model in models:
         assert len((await bounded(engine.infer(request(model, f"to {model}")))).items) == 1
+        await idle(engine)
 
 
 def loaded(engine):

@@ -17,6 +17,7 @@ from tests.engine.conftest import (
     BOUND_S,
     Clock,
     bounded,
+    idle,
     loads_at_work,
     loads_waiting,
     queued,
@@ -41,10 +42,11 @@ def asked(model, lora=None, **fields):
 
 
 async def serve(engine, *asked_for):
-    """Ask for each model, or model and adapter, in turn."""
+    """Ask for each model, or model and adapter, in turn; none is in use any more when the next one is asked."""
     for each in asked_for:
         model, lora = each if isinstance(each, tuple) else (each, None)
         assert (await bounded(engine.infer(asked(model, lora)))).lora == lora
+        await idle(engine)
 
 
 def loaded(engine):
