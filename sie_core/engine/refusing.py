@@ -31,5 +31,6 @@ class Refusing:
         try:
             engine.pipeline.refuse(request, model)
         except InferenceError as error:
-            engine.metrics.requests.labels(request.operation, resolved.id, error.code).inc()
+            if error.code == "QUEUE_FULL":
+                engine.metrics.requests.labels(request.operation, resolved.id, error.code).inc()
             raise

@@ -9,7 +9,7 @@ from typing import Any, Final
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from sie_core.serving.exchanges import PEER, Peer, ReplyTransport
-from sie_core.serving.refused import AskedAgain
+from sie_core.serving.turns import Turns
 
 Early = Callable[[Any, bytes], tuple[int, Sequence[tuple[bytes, bytes]], bytes] | None]
 """Takes the scope of a `POST` and its body; returns the status, headers and body of a refusal, or None."""
@@ -24,15 +24,13 @@ class Beginning(HttpToolsProtocol):
     Args:
         arguments: Of uvicorn.
         early: Refuses a request whose body came with its head; where it returns None, the application answers.
-        asked_again: Begins lookups, and the requests of connections whose last one was refused, all of a server's.
+        turns: Begins lookups, and the requests of connections whose last one was refused, all of a server's.
         options: Of uvicorn.
     """
 
-    def __init__(
-        self, *arguments: Any, asked_again: AskedAgain | None = None, early: Early | None = None, **options: Any
-    ) -> None:
+    def __init__(self, *arguments: Any, turns: Turns | None = None, early: Early | None = None, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._asked_again, self._early = asked_again or AskedAgain(), early
+        self._turns, self._early = turns or Turns(), early
         self._refused = False  # whether the last answer was an error
         self._running: RequestResponseCycle | None = None
         """The request that is being answered; `cycle` is the last that arrived."""
@@ -68,8 +66,9 @@ class Beginning(HttpToolsProtocol):
 
     def _begin(self, cycle: RequestResponseCycle) -> None:
         lookup = cycle.scope["method"] != "POST"
-        if cycle.scope["path"] not in PROBES if lookup else self._refused:
-            self._asked_again.begin(cycle, partial(self._answer, cycle), lookup=lookup)
+        waits = cycle.scope["path"] not in PROBES if lookup else self._refused
+        if waits:
+            self._turns.begin(cycle, partial(self._answer, cycle), lookup=lookup)
         else:
             self._answer(cycle)
 

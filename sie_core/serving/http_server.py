@@ -18,7 +18,7 @@ from sie_core.serving.beginning import Early
 from sie_core.serving.bounds import CLOSE_S, KEEP_ALIVE_S, MAX_MESSAGE_BYTES
 from sie_core.serving.connections import Connection
 from sie_core.serving.listening import BACKLOG
-from sie_core.serving.refused import AskedAgain
+from sie_core.serving.turns import Turns
 
 DATE_S = 1.0
 """How old the date of a reply may be."""
@@ -48,7 +48,7 @@ class HttpServer(uvicorn.Server):
         sockets: Collection[bytes] = (),
         early: Early | None = None,
     ) -> None:
-        connection = partial(Connection, refusal=refusal, asked_again=AskedAgain(), sockets=sockets, early=early)
+        connection = partial(Connection, refusal=refusal, turns=Turns(), sockets=sockets, early=early)
         config = uvicorn.Config(
             app,
             http=connection,  # type: ignore[arg-type]

@@ -203,3 +203,29 @@ def test_the_time_in_which_a_model_goes_first_is_not_charged_to_its_share(before
         if run.started > SECONDS / 2 and run.ended:
             had[run.model.id] += run.ended - run.started
     assert had["quiet"] / sum(had.values()) == pytest.approx(4 / 20, abs=0.05)
+
+
+def test_a_deadline_is_not_judged_by_time_that_its_own_model_lends():
+    device = DeviceTime()
+    again_and_again(device, device.add(Model("flooded", run_s=None)), [400], clients=64)
+    quiet, asked = device.add(Model("quiet", run_s=None)), []
+    quiet.pace = lambda: 0.02 / (OVERHEAD_S + PRICE_S * 5)
+    for number in range(int((SECONDS - BEGIN_S) / 0.011)):
+        device.at(BEGIN_S + number * 0.011, lambda: asked.append(device.ask(quiet, [5], timeout_s=0.35)))
+    device.run(SECONDS)
+    codes = Counter(each.error and each.error.code for each in asked if each.settled)
+    assert codes[None] > 300
+    assert codes["DEADLINE_EXCEEDED"] <= 0.03 * codes.total()
+
+
+def test_a_lower_priority_has_its_part_beside_a_queue_that_fits_into_one_batch():
+    device = DeviceTime()
+    again_and_again(device, device.add(Model("flooded")), [400], clients=8, weight=4.0)
+    for number in range(8):
+        model = device.add(Model(f"quiet {number}"))
+        model.pace = lambda: 0.015 / (OVERHEAD_S + PRICE_S * 5)
+        again_and_again(device, model, [5], clients=1, begin=BEGIN_S)
+    device.run(SECONDS)
+    had = device_s(device)
+    own = 8 / (4.0 * 8 + 8)
+    assert 1 - had["flooded"] / sum(had.values()) == pytest.approx(own + LENT / 4, abs=0.06)

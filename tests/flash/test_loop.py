@@ -6,13 +6,16 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
 import transformers as tf
+from sie_flash.folding import _moved
 from sie_flash.layout import VarlenLayout
 from sie_flash.plugin import VARLEN_LOOP
+from sie_flash.products import FusedLinear
 from sie_pytorch.forward import INTERFACE, BuiltRunner, RunnerContext, RunnerUnfitError
 from sie_pytorch.forward.packed import PackedRunner
 
@@ -198,3 +201,15 @@ def test_heads_the_kernel_does_not_take_are_refused_at_load() -> None:
     context = RunnerContext(model, folder, ModelCard(folder, {}), torch.device("cpu"), torch.float32, "auto", 1)
     with pytest.raises(RunnerUnfitError, match="its heads are 12 wide, and plain takes multiples of 8"):
         PlainLoop(context)
+
+
+@pytest.mark.parametrize(("largest", "moves"), [(0.9, True), (1.5, False)])
+def test_a_bias_larger_than_its_norm_s_weights_stays_in_its_product(largest: float, moves: bool) -> None:
+    layer, after, norm = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4), SimpleNamespace(is_rms=False, largest=1.0)
+    with torch.no_grad():
+        layer.bias.copy_(torch.tensor([0.1, -largest, 0.0, 0.2]))
+    norm.bias = torch.zeros(4)
+    source, other = FusedLinear([layer], torch.float32), FusedLinear([after], torch.float32)
+    shift = _moved(source, cast("Any", norm), other)
+    assert (source.bias is None) == moves == (shift is not None) == bool(norm.bias.any())
+    assert torch.equal(other.bias, after.bias) != moves

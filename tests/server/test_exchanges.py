@@ -2,8 +2,11 @@
 
 import asyncio
 import gc
+import time
 import weakref
+from collections import Counter
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +18,7 @@ from sie_core.api import error_response
 from sie_core.api.request import PEER, RequestHeaders
 from sie_core.serving import exchanges
 from sie_core.serving.connections import Connection
-from sie_core.serving.refused import AskedAgain
+from sie_core.serving.turns import Turns
 
 from .test_connections import BOUND_S
 
@@ -352,9 +355,9 @@ async def test_connections_that_look_up_or_are_refused_and_ask_again_hold_up_no_
         if not insists:
             over.set()
 
-    shared, crowd = AskedAgain(), []
+    shared, crowd = Turns(), []
     for _ in range(200):
-        connection, transport = connected(app, Insisting(), asked_again=shared)
+        connection, transport = connected(app, Insisting(), turns=shared)
         transport.connection = connection
         transport.again = request(insisting, path=path)
         crowd.append((connection, transport))
@@ -362,7 +365,7 @@ async def test_connections_that_look_up_or_are_refused_and_ask_again_hold_up_no_
     async with asyncio.timeout(BOUND_S):
         while len(begun) < 400:  # noqa: ASYNC110
             await asyncio.sleep(0)
-        connection, _ = connected(app, asked_again=shared)
+        connection, _ = connected(app, turns=shared)
         connection.data_received(request(b"POST"))
         begun.clear()
         await over.wait()
@@ -383,8 +386,8 @@ async def test_a_refused_client_that_leaves_while_it_waits_is_not_served(monkeyp
         await send({**HEAD, "status": 503})
         await send(BODY)
 
-    shared = AskedAgain()
-    clients = [connected(app, asked_again=shared)[0] for _ in range(6)]
+    shared = Turns()
+    clients = [connected(app, turns=shared)[0] for _ in range(6)]
     for client in clients:
         client.data_received(request(b"POST"))
         await answered(client)
@@ -414,3 +417,46 @@ def test_headers_decoded_once_are_those_of_starlette() -> None:
     assert ours.items() == theirs.items()
     with pytest.raises(KeyError):
         ours["absent"]
+
+
+CYCLE: Any = SimpleNamespace(disconnected=False)
+
+
+def takes(seconds: float) -> None:
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        pass
+
+
+async def test_one_that_polls_a_long_list_leaves_those_that_were_refused_their_half() -> None:
+    turns, begun, over = Turns(), Counter(), asyncio.Event()
+
+    def again(lookup: bool, seconds: float) -> None:
+        begun[lookup] += 1
+        takes(seconds)
+        if begun[True] == 20:
+            over.set()
+        else:
+            turns.begin(CYCLE, partial(again, lookup, seconds), lookup=lookup)
+
+    for _ in range(50):
+        turns.begin(CYCLE, partial(again, False, 0.0001))
+    turns.begin(CYCLE, partial(again, True, 0.004), lookup=True)
+    await asyncio.wait_for(over.wait(), BOUND_S)
+    assert begun[False] > 10 * begun[True]
+
+
+async def test_a_request_that_begins_the_next_one_of_its_connection_takes_no_turn_of_others() -> None:
+    turns, within, over = Turns(), [], asyncio.Event()
+
+    def begin(left: int) -> None:
+        within.append(left)
+        assert len(within) == 1, "one began within another"
+        if left:
+            turns.begin(CYCLE, partial(begin, left - 1))
+        else:
+            over.set()
+        within.pop()
+
+    turns.begin(CYCLE, partial(begin, 2000))
+    await asyncio.wait_for(over.wait(), BOUND_S)

@@ -16,6 +16,13 @@ from sie_pytorch.forward import LoopLayer, Norm
 from sie_flash.attention import VarlenAttention
 from sie_flash.products import FusedLinear, FusedWidening
 
+LARGEST = 1.0
+"""A bias stays in its product where one of its numbers is more than so many times the norm's largest weight.
+
+What is moved is rounded together with the norm's output, and taken out of the next product's bias: with three biases of
+30 states in float16 would be 2.6 times as far from float32.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Shifts:
@@ -49,6 +56,8 @@ def _moved(source: object, norm: Norm | None, other: FusedLinear) -> torch.Tenso
     assert isinstance(source, FusedLinear)
     bias = source.bias
     if bias is None or (norm is not None and norm.is_rms):
+        return None
+    if not bias.is_meta and bias.abs().max() > LARGEST * (1.0 if norm is None else norm.largest):
         return None
     shift = bias.float()
     if norm is not None:

@@ -6,6 +6,7 @@ handler checks it; a request that this finds anything else about is the handler'
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable
 from typing import Final, Protocol
@@ -24,6 +25,8 @@ from sie_core.api.inference.handler import READ, read
 from sie_core.api.inference.route import Operation, Route
 from sie_core.contracts import InferenceError, InferenceRequest
 from sie_core.logs import current_request
+
+log = logging.getLogger(__name__)
 
 _PLAIN: Final = ("", "identity")
 
@@ -71,7 +74,7 @@ class EarlyRefusals:
             if error.code == "QUEUE_FULL":
                 return self._around.refusal(scope, error, started, len(body))
         except Exception:
-            pass
+            log.debug("a request is not judged early", exc_info=True)  # whatever it is, the handler meets it too
         finally:
             current_request.reset(token)
         return None

@@ -193,10 +193,11 @@ class QueueAdmission:
         self, queue: Queue, queues: Sequence[Queue], demand: Demand, ahead_s: float, lending: Lending
     ) -> float:
         # Until the answer, where it goes before the full batches of others: at their next one where little waits with
-        # it, else once it has waited for so long that its part of the time is enough. Infinity where no others wait.
+        # it, else once it has waited for so long that its part of the time is enough. Infinity where no others wait, or
+        # they have the time that it lends.
         own_s = self._run_s(queue, queue.policy.queued_cost + demand.whole_cost)
         others = [each for each in queues if each is not queue and each.policy.queued_units]
-        if not others:
+        if not others or lending.lender in (None, queue):
             return inf
         weight = demand.who[1]
         begin_s, part = ahead_s + lending.turn_s(weight, own_s), lending.part(weight, own_s)

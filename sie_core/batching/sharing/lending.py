@@ -29,14 +29,14 @@ class Lending:
         self._clear()
 
     def _clear(self) -> None:
-        # Whose turn it was last, how long that takes, and the mean weight of those who wait for it still.
+        # Whose turn it was last, how long that takes, and the mean weight of those who waited for it.
         self.lender: Hashable | None = None
         self.turn_took_s = self._mean_weight = 0.0
         # Negative where they had more, which later turns make up for.
         self._left_s = {SHORT_S: dict.fromkeys(WEIGHTS.values(), 0.0), LITTLE_S: dict.fromkeys(WEIGHTS.values(), 0.0)}
 
     def lend(self, lender: Hashable, mean_weight: float, seconds: float) -> None:
-        """Note that a model has its turn of so many seconds; `mean_weight` is of those who wait for it still."""
+        """Note that a model has its turn of so many seconds; `mean_weight` is of those who wait for it."""
         short, longer = self._left_s[SHORT_S], self._left_s[LITTLE_S]
         for weight in short:
             unused = max(short[weight], self.part(weight, LITTLE_S) * self.turn_took_s)

@@ -133,7 +133,8 @@ class Scheduler(Generic[Model]):
     ) -> tuple[Model, Batch] | None:
         longest_s = self.admission.longest_s(now)
         for model in order:
-            weight, waiting_s = model.policy.claims.largest_weight, self.admission.waiting_s(model)
+            claims, waiting_s = model.policy.claims, self.admission.waiting_s(model)
+            weight, mean_weight = claims.largest_weight, claims.mean_weight
             hold_s = HELD_TO_END_S if self._runs_to_end and self.admission.shorts_of_others_come(model, now) else None
             batch = _ask(model, model.policy.take, now, device_busy, longest_s, preempting, hold_s)
             if batch is not None:
@@ -145,7 +146,7 @@ class Scheduler(Generic[Model]):
                 else:
                     self._shares.take(model, seconds, now)
                     if not preempting:
-                        self._lending.lend(model, model.policy.claims.mean_weight, seconds)
+                        self._lending.lend(model, mean_weight, seconds)
                 self.admission.begun(model, batch, now)
                 return model, batch
         return None

@@ -104,6 +104,11 @@ class Norm:
         self._shape, self._epsilon = tuple(self._weight.shape), found.epsilon
         self.is_rms = of_head or stack.row.norm != "layer"
 
+    @property
+    def largest(self) -> float:
+        """Return the largest of its weights, whatever the sign."""
+        return float(self._weight.abs().max())
+
     def __call__(self, states: torch.Tensor) -> torch.Tensor:
         """Normalise over the last dimension."""
         if self.is_rms:
