@@ -11,7 +11,7 @@ from sie_flash.layout import VarlenLayout
 from sie_flash.products import FusedLinear
 
 
-class Turns(NamedTuple):
+class Rotation(NamedTuple):
     """Rotary angles of the tokens, to multiply the pairs of elements with that are turned together."""
 
     cosine: torch.Tensor
@@ -47,7 +47,7 @@ class VarlenAttention:
         inputs: torch.Tensor,
         total: int,
         layout: VarlenLayout,
-        angles: Turns | None,
+        angles: Rotation | None,
         window: int | None,
         added: torch.Tensor | None,
     ) -> torch.Tensor:
@@ -60,14 +60,14 @@ class VarlenAttention:
             if self._norm_weights is not None:
                 turned = torch.rms_norm(turned, (self._size,), None, self._epsilon).mul_(self._norm_weights)
             if angles is not None:
-                self._turn(turned, angles)
+                self._rotate(turned, angles)
             query, key = turned.split_with_sizes(self._turned_apart, 1)
         attended = layout.attend_rows(query, key, value, causal=self._causal, window=window, scale=self._scale)
         return attended.reshape(self._side_by_side)
 
-    def _turn(self, states: torch.Tensor, turns: Turns) -> None:
+    def _rotate(self, states: torch.Tensor, rotation: Rotation) -> None:
         """Turn the first elements of `[total_tokens, heads, head_size]`, in their place (arXiv 2104.09864)."""
-        cosine, sine, width = turns
+        cosine, sine, width = rotation
         turned = states if width == self._size else states[..., :width]
         pairs = turned.view(*turned.shape[:2], *((width // 2, 2) if self._pair_axis == -1 else (2, width // 2)))
         others = pairs.flip(self._pair_axis)

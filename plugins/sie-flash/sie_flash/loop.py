@@ -17,7 +17,7 @@ from sie_pytorch.forward import (
     Transfers,
 )
 
-from sie_flash.attention import Turns, VarlenAttention
+from sie_flash.attention import Rotation, VarlenAttention
 from sie_flash.folding import move_biases
 from sie_flash.kernels import Kernel
 from sie_flash.layout import VarlenLayout, lay_out
@@ -65,13 +65,13 @@ class VarlenParts:
         """See `LoopParts.lay_out`."""
         return lay_out(self.kernel, self.transfers, cu_seqlens, key_lengths)
 
-    def turns(self, stack: LayerStack, angles: Angles) -> Turns:
+    def rotation(self, stack: LayerStack, angles: Angles) -> Rotation:
         """Make of the angles what every layer multiplies with."""
         width = angles[0].shape[1]
         cosine, sine = (each[:, None, : width // 2] for each in angles)
         if stack.row.rotary == "interleaved":
-            return Turns(cosine[..., None], sine[..., None] * self.signs, width)
-        return Turns(cosine[:, :, None], sine[:, :, None] * self.signs[:, None], width)
+            return Rotation(cosine[..., None], sine[..., None] * self.signs, width)
+        return Rotation(cosine[:, :, None], sine[:, :, None] * self.signs[:, None], width)
 
 
 class VarlenLoop(LayerLoop):

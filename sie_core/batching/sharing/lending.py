@@ -10,7 +10,7 @@ from sie_core.batching.sharing.shares import WEIGHTS
 # The part of its predicted time for which short requests of other models go before the rest of a batch that holds them
 # up, and models of which little waits before the next one.
 LENT: Final = 0.25
-# What waits of a model is short where all of it runs for no longer, as a request is.
+# A request is short that runs for no longer, and so is what waits of a model where all of it together does.
 SHORT_S: Final = 0.02
 # Little waits of a model where all of it runs for no longer. By their weight alone, few clients would wait for seconds
 # beside hundreds of another model, whose requests share what every batch takes.
@@ -32,7 +32,7 @@ class Lending:
         # Whose turn it was last, how long that takes, and the mean weight of those who waited for it.
         self.lender: Hashable | None = None
         self.turn_took_s = self._mean_weight = 0.0
-        # Negative where they had more, which later turns make up for.
+        # Seconds left by `_account` and by weight; negative where they had more, which later turns make up for.
         self._left_s = {SHORT_S: dict.fromkeys(WEIGHTS.values(), 0.0), LITTLE_S: dict.fromkeys(WEIGHTS.values(), 0.0)}
 
     def lend(self, lender: Hashable, mean_weight: float, seconds: float) -> None:
@@ -50,16 +50,16 @@ class Lending:
         account, own = _account(waiting_s), _step(weight)
         left = self._left_s[account]
         left[own] = max(left[own] - seconds, min(left[own], -max(account, seconds)))
-        for step, left_s in left.items():  # nor do they take turns with who has a smaller weight
-            if step < own:
-                left[step] = min(left_s, max(0.0, left_s - seconds))
+        # It is time of smaller weights, too: they have less left, and owe nothing for it.
+        for smaller in (step for step in left if step < own):
+            left[smaller] = min(left[smaller], max(0.0, left[smaller] - seconds))
 
     def has_left(self, weight: float, waiting_s: float) -> bool:
         """Whether what waits with a weight, and runs for `waiting_s`, goes before the lender's next batch."""
         return self._left_s[_account(waiting_s)][_step(weight)] > 0
 
     def part(self, weight: float, waiting_s: float = 0.0) -> float:
-        """Return the part of the lender's time for which what waits with a weight goes first, and runs for so long."""
+        """Return the part of the lender's turn that goes to what waits with a weight and runs for `waiting_s`."""
         lent = LENT if waiting_s <= SHORT_S else LENT / 2
         return lent * min(1.0, weight / self._mean_weight) if self._mean_weight else lent
 
@@ -77,8 +77,10 @@ class Lending:
 
 
 def _account(waiting_s: float) -> float:
+    # The key in `Lending._left_s` of what runs for so long.
     return SHORT_S if waiting_s <= SHORT_S else LITTLE_S
 
 
 def _step(weight: float) -> float:
+    # The weight of a priority that a weight has at least.
     return max((step for step in WEIGHTS.values() if step <= weight), default=min(WEIGHTS.values()))

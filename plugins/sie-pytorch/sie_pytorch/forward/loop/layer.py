@@ -86,7 +86,7 @@ class LoopParts(Protocol):
         """Bring what every layer's attention needs to know of a batch into its form, once a pass."""
         ...
 
-    def turns(self, stack: LayerStack, angles: Angles) -> Any:
+    def rotation(self, stack: LayerStack, angles: Angles) -> Any:
         """Bring rotary angles into the form that its attention takes, once a pass."""
         ...
 
@@ -156,7 +156,7 @@ class LoopLayer:
             inputs: `[rows, hidden]`, what the first product takes: `states`, or before a pre-norm layer its norm.
             total: How many rows are tokens.
             layout: Where the sequences lie; of `LoopParts.lay_out`.
-            angles: Of the tokens' positions; of `LoopParts.turns`.
+            angles: Of the tokens' positions; of `LoopParts.rotation`.
             window: How far a token sees.
             added: Low-rank parts.
 

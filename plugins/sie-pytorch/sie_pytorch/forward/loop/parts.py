@@ -45,7 +45,7 @@ class PrepackedParts:
         """See `LoopParts.lay_out`."""
         return PackedLayout.of(cu_seqlens, key_lengths, self.transfers, eager=self.eager)
 
-    def turns(self, stack: LayerStack, angles: Angles) -> Angles:
+    def rotation(self, stack: LayerStack, angles: Angles) -> Angles:
         """Leave the angles as they are."""
         return angles
 

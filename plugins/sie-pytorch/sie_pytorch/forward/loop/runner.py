@@ -74,7 +74,7 @@ class LayerLoop:
         states = F.pad(states, (0, 0, 0, beyond)) if beyond else states
         inputs = states if self._first_norm is None else self._first_norm(states)
         layout = parts.lay_out(cu_seqlens, key_lengths)
-        turns = [parts.turns(stack, each) for each in angles]
+        rotations = [parts.rotation(stack, each) for each in angles]
         windows, point = stack.windows(), preemption_point()
         added: Added = _nothing
         for number, layer in enumerate(self._layers):
@@ -82,8 +82,8 @@ class LayerLoop:
                 point()
             if low_rank is not None:
                 added = self._added(low_rank, number)
-            own_turns = turns[self._angles_of[number]] if turns else None
-            states, inputs = layer(states, inputs, total, layout, own_turns, windows[number], added)
+            rotation = rotations[self._angles_of[number]] if rotations else None
+            states, inputs = layer(states, inputs, total, layout, rotation, windows[number], added)
         return inputs[:total] if beyond else inputs
 
     def _embed(
