@@ -10,7 +10,9 @@ from typing import Final, Protocol
 from sie_core.batching.checked import CheckedPolicy
 from sie_core.batching.cost_model import MARGIN, CostModel
 from sie_core.batching.sharing.demand import Demand
+from sie_core.batching.sharing.in_preparation import InPreparation
 from sie_core.batching.sharing.inflow import Inflow
+from sie_core.batching.sharing.lateness import Lateness
 from sie_core.batching.sharing.lending import LITTLE_S, SHORT_S, Lending
 from sie_core.batching.sharing.promises import Promises
 from sie_core.batching.sharing.shares import Drain
@@ -49,6 +51,8 @@ class QueueAdmission:
         self._drains: defaultdict[Queue, Drain] = defaultdict(Drain)
         # How long batches ran, without what they waited for: what runs shortly is short, however long it had to wait.
         self._runs: defaultdict[Queue, CostModel] = defaultdict(CostModel)
+        self._lateness: defaultdict[Queue, Lateness] = defaultdict(Lateness)
+        self._in_preparation: defaultdict[Queue, InPreparation] = defaultdict(InPreparation)
         self._promises = Promises()
         self._inflow = Inflow()
         # When a batch began last.
@@ -61,13 +65,31 @@ class QueueAdmission:
 
     def record(self, queue: Queue, batch: Batch, seconds: float, waited_s: float) -> None:
         """Learn from a batch how long it ran, and for how long those behind it have waited for it."""
-        self._drains[queue].record(batch.cost, waited_s, loaded=bool(queue.policy.queued_units))
+        loaded = bool(queue.policy.queued_units)
+        self._drains[queue].record(batch.cost, waited_s, loaded=loaded)
         self._runs[queue].record(batch.cost, seconds)
+        if loaded:
+            self._lateness[queue].record(waited_s)
+
+    def ended(self, queue: Queue, late: int, in_time: int) -> None:
+        """Learn of requests with a deadline that ended or were dropped."""
+        self._lateness[queue].ended(late, in_time)
+
+    def begin_preparing(self, queue: Queue, demand: Demand) -> None:
+        """Count a request before those that are judged by a guess from now on."""
+        self._in_preparation[queue].begin(demand)
+
+    def end_preparing(self, queue: Queue, demand: Demand) -> None:
+        """Count a request no longer that `begin_preparing` may have counted: it is judged again, or ended."""
+        if queue in self._in_preparation:
+            self._in_preparation[queue].end(demand)
 
     def forget(self, queue: Queue) -> None:
         """Forget a queue that is not served any more."""
         self._drains.pop(queue, None)
         self._runs.pop(queue, None)
+        self._lateness.pop(queue, None)
+        self._in_preparation.pop(queue, None)
         self._short_to.pop(queue, None)
 
     def left_s(self, queue: Queue, batch: Batch, since: float, now: float) -> float:
@@ -100,6 +122,8 @@ class QueueAdmission:
             ahead_s: How long the device is still at work on what it has.
             lending: For how long queues of which little waits go first.
         """
+        if demand.prepared:
+            self.end_preparing(queue, demand)
         run_s = self._run_s(queue, demand.whole_cost)
         if 0 < run_s <= SHORT_S:
             self._short_comes(queue, self._runs[queue].predict(demand.whole_cost) or run_s, now)
@@ -163,11 +187,16 @@ class QueueAdmission:
         share, margin = self._inflow.left(seconds, now), MARGIN
         if demand.promised:  # others were refused to leave room for it, and it is not to be refused twice for a margin
             share, margin = (1 + share) / 2, 1.0
+        elif demand.guessed:  # nor is one that was prepared refused for what the guess was off
+            margin = (1 + MARGIN) / 2
         left, expected = deadline - now, self._expected_s(queue, queues, demand, ahead_s) / share
         others = 0.0 if demand.promised or expected <= FREE_S else self._promises.due_s(now, deadline)
         first_s = self._first_s(queue, queues, demand, ahead_s, lending)
         if first_s < expected + others:  # also before those who were told to come back
             expected, others = first_s, 0.0
+        else:
+            waiting_s = self._drains[queue].seconds(queue.policy.queued_cost + demand.whole_cost)
+            expected += self._lateness[queue].allowance_s(waiting_s)
         if margin * (expected + others) > left:
             raise InferenceError(
                 "QUEUE_FULL",
@@ -210,7 +239,12 @@ class QueueAdmission:
     def _expected_s(self, queue: Queue, queues: Sequence[Queue], demand: Demand, ahead_s: float) -> float:
         drain, own = self._drains[queue], queue.policy.claims.cost_of(demand.who)
         weight = sum(each.policy.claims.weight for each in queues) + (demand.who[1] if own is None else 0.0)
+        first_s = 0.0
+        if not demand.prepared:
+            for each, before in self._in_preparation.items():
+                weight += before.weight(each.policy.claims, demand.who)
+                first_s += self._drains[each].seconds(before.cost)
         # Behind everybody, or for its share of the device, whichever is sooner.
         alone = drain.seconds((own or 0) + demand.whole_cost)
-        behind = sum(self._drains[each].seconds(each.policy.queued_cost) for each in queues)
+        behind = first_s + sum(self._drains[each].seconds(each.policy.queued_cost) for each in queues)
         return ahead_s + min(behind + drain.seconds(demand.whole_cost), alone * weight / demand.who[1])

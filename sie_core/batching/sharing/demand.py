@@ -8,11 +8,18 @@ from typing import Final
 
 from sie_core.contracts import InferenceRequest, ModelFacts
 
-# Characters a token: rather many, as a request may only be refused unprepared where it surely costs so much.
-TOKEN_CHARACTERS: Final = 6
+# Characters a token, at most and at least, by which a request is judged before it is prepared.
+MOST_CHARACTERS: Final = 6.0
+LEAST_CHARACTERS: Final = 3.0
+# So many of its requests are to cost no less than guessed, and one that does or does not moves the guess by so much.
+_SURE: Final = 0.75
+_STEP: Final = 0.05
+# Of the tokens of a text so many may frame it, whatever its length; texts of fewer characters on average tell nothing.
+_FRAME: Final = 3
+_TELLING: Final = 50
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Demand:
     """What a request is about to queue."""
 
@@ -26,16 +33,46 @@ class Demand:
     whole_cost: int = 0
     # Whether the costs are those of what was prepared, and no guesses.
     prepared: bool = True
+    # Whether it passed by a guess before it was prepared.
+    guessed: bool = False
     # Whether it came back when it was told to.
     promised: bool = False
 
 
-def least_cost(request: InferenceRequest, facts: ModelFacts) -> int:
-    """Guess from the length of its texts what a request costs at least."""
-    most = facts.max_sequence_length
+class TextCosts:
+    """Guesses what a model's requests cost, by the length of their texts.
+
+    At overload most requests end in a refusal, and one that the prepared cost alone can give takes as much time as an
+    answer does but for the device's. So the characters a token are learned: the quantile `_SURE` of those of late, by
+    H. Robbins and S. Monro, "A Stochastic Approximation Method", Annals of Mathematical Statistics 1951. Used from any
+    thread: what a race loses is one request's part in that.
+    """
+
+    def __init__(self) -> None:
+        self._characters = MOST_CHARACTERS
+
+    def guess(self, request: InferenceRequest, facts: ModelFacts) -> int:
+        """Guess what a request costs, rather less than it does."""
+        most, characters = facts.max_sequence_length, self._characters
+        costs = [max(1, int(each / characters)) for each in _lengths(request)]
+        return sum(costs if most is None else (min(most, cost) for cost in costs))
+
+    def learn(self, request: InferenceRequest, facts: ModelFacts, cost: int) -> None:
+        """Learn from what a prepared request costs."""
+        lengths, most = _lengths(request), facts.max_sequence_length
+        tokens = cost - _FRAME * len(lengths)
+        if tokens <= 0 or sum(lengths) < _TELLING * len(lengths):
+            return
+        characters = sum(lengths) / tokens
+        if most is not None and max(lengths) >= 0.9 * most * characters:  # it may be cut
+            return
+        moved = self._characters + _STEP * (_SURE - (characters <= self._characters))
+        self._characters = min(MOST_CHARACTERS, max(LEAST_CHARACTERS, moved))
+
+
+def _lengths(request: InferenceRequest) -> list[int]:
     query = 0 if request.query is None else len(request.query.text or "")
-    costs = [max(1, (len(item.text or "") + query) // TOKEN_CHARACTERS) for item in request.items]
-    return sum(costs if most is None else (min(most, cost) for cost in costs))
+    return [len(item.text or "") + query for item in request.items]
 
 
 def fingerprint(request: InferenceRequest) -> Hashable:

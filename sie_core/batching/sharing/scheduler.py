@@ -168,10 +168,14 @@ class Scheduler(Generic[Model]):
             requests = _ask(model, model.policy.expire, now) if before else None
             # Told before the next model is asked, whose policy may raise.
             if requests:
+                self.admission.ended(model, len(requests), 0)
                 yield model, requests, before - model.policy.queued_units
 
-    def record(self, model: Model, batch: Batch, seconds: float, waited_s: float) -> None:
-        """Learn how long a batch ran, and for how long those behind it have waited for it."""
+    def record(self, model: Model, batch: Batch, seconds: float, waited_s: float, now: float) -> None:
+        """Learn how long a batch ran that ended now, and for how long those behind it have waited for it."""
+        deadlines = {unit.request: unit.deadline for unit in batch.units if unit.deadline is not None}
+        late = sum(deadline < now for deadline in deadlines.values())
+        self.admission.ended(model, late, len(deadlines) - late)
         self._shares.charge(model, seconds - (batch.predicted_s or 0.0))
         self.admission.record(model, batch, seconds, waited_s)
         _ask(model, model.policy.record, batch, seconds)

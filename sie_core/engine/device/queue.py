@@ -73,6 +73,16 @@ class DeviceQueue:
             if not (unless_promised and self._scheduler.admission.is_promised(demand, now)):
                 self._scheduler.admit(model, demand, now, ahead_s)
 
+    def begin_preparing(self, model: LoadedModel, demand: Demand) -> None:
+        """Count a request before those that are judged from now on, until it is judged as prepared."""
+        with self._lock:
+            self._scheduler.admission.begin_preparing(model, demand)
+
+    def end_preparing(self, model: LoadedModel, demand: Demand) -> None:
+        """Count a request no longer, if it is counted."""
+        with self._lock:
+            self._scheduler.admission.end_preparing(model, demand)
+
     def submit(self, model: LoadedModel, units: Sequence[FlightUnit]) -> None:
         """Queue units of a request that was admitted, or raise `QUEUE_UNAVAILABLE`."""
         with self._lock:
@@ -190,7 +200,7 @@ class DeviceQueue:
                 return
             (waited, held_up), seconds = times, run.ended - run.started
             try:
-                self._scheduler.record(run.model, run.batch, seconds, held_up)
+                self._scheduler.record(run.model, run.batch, seconds, held_up, run.ended)
             except PolicyError:
                 log.exception("the batch policy of %s failed to learn from a batch", run.model.id)
             self._wake.notify()

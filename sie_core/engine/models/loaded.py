@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from sie_core.batching.checked import CheckedPolicy
+from sie_core.batching.sharing.demand import TextCosts
 from sie_core.cache import HeldWeights
 from sie_core.catalog import EffectiveOptions
 from sie_core.concurrency.leases import Leases
@@ -45,6 +46,7 @@ class LoadedModel:
     failures: int = 0
     # Seconds that finishing and delivering the last batch's outputs took; written by the device's worker.
     finish_s: float = inf
+    text_costs: TextCosts = field(default_factory=TextCosts)
     # Seconds that preparing the last request of one item took.
     prepare_s: float = inf
     # The queue; guarded by the lock of the device it runs on.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from sie_core.batching.sharing.demand import Demand, fingerprint, least_cost
+from sie_core.batching.sharing.demand import Demand, fingerprint
 from sie_core.batching.sharing.shares import WEIGHTS
 from sie_core.concurrency.pool import CpuPool, Work
 from sie_core.concurrency.room import MIB, Room
@@ -65,21 +65,21 @@ class Preparing:
         return self.judge(request, model) if len(request.items) <= FEW else None
 
     def judge(self, request: InferenceRequest, model: LoadedModel) -> Demand | None:
-        """Judge a request by the least that it costs, as `judge_early` does; from any thread."""
+        """Judge a request by the guessed cost, as `judge_early` does; from any thread."""
         if not self.queue.queued()[0]:  # nobody is refused
             return None
-        demand = self._least_demand(request, model)
+        demand = self._guessed_demand(request, model)
         self.queue.admit(model, demand)
         return demand
 
     def refuse(self, request: InferenceRequest, model: LoadedModel) -> None:
         """Raise where `judge_early` would, which is called afterwards where this does not."""
         if len(request.items) <= FEW and self.queue.queued()[0]:
-            self.queue.admit(model, self._least_demand(request, model), unless_promised=True)
+            self.queue.admit(model, self._guessed_demand(request, model), unless_promised=True)
 
-    def _least_demand(self, request: InferenceRequest, model: LoadedModel) -> Demand:
-        least = least_cost(request, model.facts)
-        return _demand(request, min(least, self.cost_of_batch(model) // SLICES_A_BATCH), least, prepared=False)
+    def _guessed_demand(self, request: InferenceRequest, model: LoadedModel) -> Demand:
+        guess = model.text_costs.guess(request, model.facts)
+        return _demand(request, min(guess, self.cost_of_batch(model) // SLICES_A_BATCH), guess, prepared=False)
 
 
 def _demand(request: InferenceRequest, cost: int, whole_cost: int, *, prepared: bool) -> Demand:
@@ -124,6 +124,8 @@ class SlicedFlight(Flight):
 
     def begin(self) -> None:
         """Have a thread prepare the first slice."""
+        if self._demand is not None:
+            self._with.queue.begin_preparing(self.model, self._demand)
         self._quick = self._is_quick()
         if self._quick and not self._with.threads.waiting and self._with.queue.call_if_idle(self._step):
             return
@@ -197,8 +199,9 @@ class SlicedFlight(Flight):
         started, cpu_s = self._with.clock(), time.thread_time()
         if self._units is None:
             self.prepare_started = started
-            if self._demand is None:
-                self._demand = self._with.judge(self.request, self.model)
+            if self._demand is None and (demand := self._with.judge(self.request, self.model)) is not None:
+                self._demand = demand
+                self._with.queue.begin_preparing(self.model, demand)
             self._units = self.assembly.prepare()
         queued, cost, nbytes, ended = self._slice(self._units, started)
         if self._first and (queued or ended):
@@ -253,7 +256,10 @@ class SlicedFlight(Flight):
 
     def _admit(self, cost: int, whole_cost: int) -> None:
         # Again, by what the first slice costs.
+        if len(self.request.items) <= FEW:
+            self.model.text_costs.learn(self.request, self.model.facts, whole_cost)
         demand = self._demand or _demand(self.request, cost, whole_cost, prepared=True)
+        demand.guessed = self._demand is not None
         demand.cost, demand.whole_cost, demand.prepared = cost, whole_cost, True
         self._with.queue.admit(self.model, demand)
 
@@ -261,6 +267,8 @@ class SlicedFlight(Flight):
         work, self._work, self._units = self._work, None, None
         if work is not None:
             self._with.threads.remove(work)  # its body would wait for a thread, and nothing counts it any more
+        if self._demand is not None and self._first:
+            self._with.queue.end_preparing(self.model, self._demand)
         self.lease.release()
 
 

@@ -10,6 +10,8 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+from sie_core.batching.sharing.demand import Demand, TextCosts
+from sie_core.batching.sharing.in_preparation import InPreparation
 from sie_core.concurrency.leases import Leases
 from sie_core.concurrency.pool import Work
 from sie_core.contracts import Batch, InferenceError, Item, ItemOutput, Task, Unit
@@ -81,9 +83,17 @@ class Queue:
         # What the device's thread is to call: at most one.
         self.calls: list[Any] = []
         self.refuses = 0.0
+        self.in_preparation = InPreparation()
         self._random, self._model = random, model
 
-    def admit(self, model: Any, demand: Any) -> None:
+    def begin_preparing(self, model: Any, demand: Demand) -> None:
+        self.in_preparation.begin(demand)
+
+    def end_preparing(self, model: Any, demand: Demand) -> None:
+        self.in_preparation.end(demand)
+
+    def admit(self, model: Any, demand: Demand) -> None:
+        self.in_preparation.end(demand)
         if self._random.random() < self.refuses:
             raise InferenceError("QUEUE_FULL", "no room")
 
@@ -136,5 +146,5 @@ def model() -> Any:
     resolved = SimpleNamespace(profile=SimpleNamespace(max_batch_cost=BATCH_COST))
     adapter = Adapter()
     made = SimpleNamespace(id="m", adapter=adapter, facts=adapter.facts, metrics=metrics, resolved=resolved)
-    made.leases, made.prepare_s = Leases(clock=lambda: 0.0), 0.0
+    made.leases, made.prepare_s, made.text_costs = Leases(clock=lambda: 0.0), 0.0, TextCosts()
     return made
