@@ -141,7 +141,7 @@ class QueueAdmission:
         if demand.deadline is not None and queued:  # where nothing waits it is tried, and what it takes is measured
             self._check_deadline(queue, queues, demand, demand.deadline, now, ahead_s, lending)
         if demand.prepared and seconds:
-            self._inflow.record(seconds, now)
+            self._inflow.record(seconds, demand.who[1], now)
 
     def is_promised(self, demand: Demand, now: float) -> bool:
         """Whether a request comes back as it was told to, so that room is kept for it."""
@@ -184,7 +184,7 @@ class QueueAdmission:
         lending: Lending,
     ) -> None:
         seconds = self._drains[queue].seconds(demand.whole_cost)
-        share, margin = self._inflow.left(seconds, now), MARGIN
+        share, margin = self._inflow.left(seconds, demand.who[1], now), MARGIN
         if demand.promised:  # others were refused to leave room for it, and it is not to be refused twice for a margin
             share, margin = (1 + share) / 2, 1.0
         elif demand.guessed:  # nor is one that was prepared refused for what the guess was off
@@ -237,14 +237,26 @@ class QueueAdmission:
         return begin_s + before_s * (1 + 1 / part) + own_s
 
     def _expected_s(self, queue: Queue, queues: Sequence[Queue], demand: Demand, ahead_s: float) -> float:
-        drain, own = self._drains[queue], queue.policy.claims.cost_of(demand.who)
-        weight = sum(each.policy.claims.weight for each in queues) + (demand.who[1] if own is None else 0.0)
-        first_s = 0.0
-        if not demand.prepared:
-            for each, before in self._in_preparation.items():
-                weight += before.weight(each.policy.claims, demand.who)
-                first_s += self._drains[each].seconds(before.cost)
-        # Behind everybody, or for its share of the device, whichever is sooner.
-        alone = drain.seconds((own or 0) + demand.whole_cost)
-        behind = first_s + sum(self._drains[each].seconds(each.policy.queued_cost) for each in queues)
-        return ahead_s + min(behind + drain.seconds(demand.whole_cost), alone * weight / demand.who[1])
+        # When it is through if all were served at once by their weights: those of each weight run all that they have
+        # until then, or their share beside it, whichever is less.
+        who, weight = demand.who, demand.who[1]
+        own = queue.policy.claims.cost_of(who)
+        alone_s = self._drains[queue].seconds((own or 0) + demand.whole_cost)
+        expected_s = ahead_s + alone_s
+        for each in queues:
+            drain = self._drains[each]
+            for theirs, (clients, cost) in self._by_weight(each, demand).items():
+                if each is queue and theirs == weight and own is not None:
+                    clients, cost = clients - 1, cost - own
+                expected_s += min(drain.seconds(cost), clients * alone_s * theirs / weight)
+        return expected_s
+
+    def _by_weight(self, queue: Queue, demand: Demand) -> dict[float, tuple[int, int]]:
+        # By weight: how many are before a request, and their cost.
+        claims, preparing = queue.policy.claims, self._in_preparation.get(queue)
+        found = {weight: (clients, cost) for weight, clients, cost in claims.by_weight()}
+        if preparing and not demand.prepared:
+            for weight, clients, cost in preparing.by_weight(claims, demand.who):
+                before = found.get(weight, (0, 0))
+                found[weight] = before[0] + clients, before[1] + cost
+        return found

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterator
 
 from sie_core.batching.sharing.demand import Demand
 from sie_core.batching.sharing.shares import Claims
@@ -33,7 +34,18 @@ class InPreparation:
         """Count a request no longer, if it is counted."""
         self.cost -= self._demands.pop(demand, 0)
 
-    def weight(self, claims: Claims, own: Hashable) -> float:
-        """Return the weight of those other than `own` of whom nothing waits yet, by `claims`."""
-        others = {each.who for each in self._demands} - {own}
-        return sum(who[1] for who in others if claims.cost_of(who) is None)
+    def by_weight(self, claims: Claims, own: Hashable) -> Iterator[tuple[float, int, int]]:
+        """Return each weight, how many of those with it of whom nothing waits, and the guessed cost of all with it.
+
+        Args:
+            claims: Of what waits.
+            own: Who asks, and is none of them.
+        """
+        costs: Counter[float] = Counter()
+        clients: defaultdict[float, set[Hashable]] = defaultdict(set)
+        for demand, cost in self._demands.items():
+            if demand.who != own:
+                costs[demand.who[1]] += cost
+                if claims.cost_of(demand.who) is None:
+                    clients[demand.who[1]].add(demand.who)
+        return ((weight, len(clients[weight]), cost) for weight, cost in costs.items())

@@ -1,4 +1,4 @@
-"""How much of the device goes to requests that come later and run sooner, as they are smaller."""
+"""How much of the device goes to requests that come later and run sooner, as they are smaller for their weight."""
 
 from __future__ import annotations
 
@@ -23,24 +23,27 @@ class _Rate:
 
 
 class Inflow:
-    """The rate of admitted work by the size of its requests, in powers of two. Pure; `now` never decreases."""
+    """The rate of admitted work by the turns of its requests, in powers of two. Pure; `now` never decreases.
+
+    A turn is the seconds of a request over its weight: the fair order serves the shortest first.
+    """
 
     def __init__(self) -> None:
         self._rates: dict[int, _Rate] = {}
 
-    def record(self, seconds: float, now: float) -> None:
-        """Count a request that will take so many seconds of the device."""
-        rate = self._rates.setdefault(_size(seconds), _Rate())
+    def record(self, seconds: float, weight: float, now: float) -> None:
+        """Count a request of a weight that will take so many seconds of the device."""
+        rate = self._rates.setdefault(_size(seconds / weight), _Rate())
         rate.share, rate.at = rate.now(now) + seconds / MEMORY_S, now
 
-    def left(self, seconds: float, now: float) -> float:
-        """Return the share of the device that smaller requests leave to one of so many seconds.
+    def left(self, seconds: float, weight: float, now: float) -> float:
+        """Return the share of the device that shorter turns leave to a request of so many seconds.
 
-        Those of the next smaller size are of its own where the device is a little slower than it was.
+        Those of the next shorter length are of its own where the device is a little slower than it was.
         """
-        smaller = _size(seconds) - 1
+        smaller = _size(seconds / weight) - 1
         return max(LEAST_SHARE, 1 - sum(rate.now(now) for size, rate in self._rates.items() if size < smaller))
 
 
-def _size(seconds: float) -> int:
-    return frexp(seconds)[1]
+def _size(turn: float) -> int:
+    return frexp(turn)[1]

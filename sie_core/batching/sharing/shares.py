@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -25,8 +25,9 @@ class Claims:
 
     def __init__(self) -> None:
         self._costs: dict[Hashable, int] = {}
-        # How many wait with each weight.
+        # How many wait with each weight, and what of theirs does.
         self._weights: Counter[float] = Counter()
+        self._cost_by_weight: Counter[float] = Counter()
         self.weight = 0.0
 
     def __len__(self) -> int:
@@ -46,6 +47,10 @@ class Claims:
         """Return the cost units that wait of a client at a weight; None where nothing does."""
         return self._costs.get(who)
 
+    def by_weight(self) -> Iterator[tuple[float, int, int]]:
+        """Return each weight, how many wait with it, and the cost units that wait of them together."""
+        return ((weight, waiting, self._cost_by_weight[weight]) for weight, waiting in self._weights.items() if waiting)
+
     def add(self, queued: QueuedUnit) -> None:
         """Count a unit."""
         who = claimant(queued)
@@ -53,11 +58,13 @@ class Claims:
             self.weight += queued.weight
             self._weights[queued.weight] += 1
         self._costs[who] = self._costs.get(who, 0) + queued.unit.cost
+        self._cost_by_weight[queued.weight] += queued.unit.cost
 
     def remove(self, queued: QueuedUnit) -> None:
         """Count a unit no longer."""
         who = claimant(queued)
         self._costs[who] -= queued.unit.cost
+        self._cost_by_weight[queued.weight] -= queued.unit.cost
         if self._costs[who] <= 0:
             del self._costs[who]
             self._weights[queued.weight] -= 1

@@ -94,9 +94,9 @@ def test_who_is_being_prepared_counts_once_by_its_guess_until_it_ends():
     assert (len(preparing), preparing.cost) == (1, 7)
 
 
-def test_the_weight_of_who_is_being_prepared_is_of_those_of_whom_nothing_waits():
+def test_who_is_being_prepared_counts_as_one_more_where_nothing_of_it_waits():
     preparing, claims = InPreparation(), Claims()
     for who in ("waits", "own", "comes", "comes"):
         preparing.begin(demand(who, 5))
     claims.add(QueuedUnit(Unit(0, 1, "k", None), "r", 0.0, None, "waits", 1.0))
-    assert preparing.weight(claims, ("own", 1.0)) == 1.0
+    assert list(preparing.by_weight(claims, ("own", 1.0))) == [(1.0, 1, 15)]

@@ -216,6 +216,20 @@ def test_who_comes_back_when_told_to_is_answered_in_time(timeout_s: float, sizes
     assert len(in_time(again)) >= 0.9 * len(again)
 
 
+def test_a_deadline_is_judged_by_what_clients_of_other_weights_have_until_then() -> None:
+    time = DeviceTime()
+    model = time.add(Model())
+    time.at(0.0, lambda: time.ask(model, [COST] * 40))
+    time.run(1.0)
+    for weight, count, texts in ((0.25, 40, 8), (4.0, 10, 1)):
+        for _ in range(count):
+            time.ask(model, [COST] * texts, weight=weight)
+    asked = time.ask(model, [COST] * 2, 0.45)  # 13 ms, beside 65 ms of weight 40, and 2 s of weight 10
+    time.at(1.0, lambda: None)
+    time.run(5.0)
+    assert in_time([asked]) == [asked]
+
+
 def test_of_large_requests_with_a_deadline_one_is_answered_after_the_other() -> None:
     time = DeviceTime()
     model = time.add(Model())
