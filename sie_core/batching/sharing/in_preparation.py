@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator
+from itertools import islice
+from typing import Final
 
 from sie_core.batching.sharing.demand import Demand
 from sie_core.batching.sharing.shares import Claims
 
+# Of more, the rest wait for threads, and the device may run what comes later before them.
+COUNTED: Final = 8
+
 
 class InPreparation:
-    """Those of one queue.
+    """Those of one queue; the first `COUNTED` of them count.
 
     Judged without them a request would pass that finds them before it when it is prepared: at overload half of all
     refusals would come after that work.
@@ -19,20 +24,17 @@ class InPreparation:
     def __init__(self) -> None:
         # With the cost that each was guessed to have.
         self._demands: dict[Demand, int] = {}
-        self.cost = 0
 
     def __len__(self) -> int:
         return len(self._demands)
 
     def begin(self, demand: Demand) -> None:
         """Count a request."""
-        if demand not in self._demands:
-            self._demands[demand] = demand.cost
-            self.cost += demand.cost
+        self._demands.setdefault(demand, demand.cost)
 
     def end(self, demand: Demand) -> None:
         """Count a request no longer, if it is counted."""
-        self.cost -= self._demands.pop(demand, 0)
+        self._demands.pop(demand, None)
 
     def by_weight(self, claims: Claims, own: Hashable) -> Iterator[tuple[float, int, int]]:
         """Return each weight, how many of those with it of whom nothing waits, and the guessed cost of all with it.
@@ -43,7 +45,7 @@ class InPreparation:
         """
         costs: Counter[float] = Counter()
         clients: defaultdict[float, set[Hashable]] = defaultdict(set)
-        for demand, cost in self._demands.items():
+        for demand, cost in islice(self._demands.items(), COUNTED):
             if demand.who != own:
                 costs[demand.who[1]] += cost
                 if claims.cost_of(demand.who) is None:

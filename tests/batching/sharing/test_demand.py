@@ -4,7 +4,7 @@ from random import Random
 from types import SimpleNamespace
 
 from sie_core.batching.sharing.demand import Demand, TextCosts
-from sie_core.batching.sharing.in_preparation import InPreparation
+from sie_core.batching.sharing.in_preparation import COUNTED, InPreparation
 from sie_core.batching.sharing.shares import Claims
 from sie_core.contracts import InferenceRequest, Item, QueuedUnit, Unit
 
@@ -83,15 +83,19 @@ def demand(who, guessed):
     return Demand((who, 1.0), None, None, guessed, guessed, prepared=False)
 
 
+def counted(preparing, claims=None, own="own"):
+    return list(preparing.by_weight(claims or Claims(), (own, 1.0)))
+
+
 def test_who_is_being_prepared_counts_once_by_its_guess_until_it_ends():
     preparing, one, other = InPreparation(), demand("a", 5), demand("b", 7)
     for each in (one, one, other):
         preparing.begin(each)
-    assert (len(preparing), preparing.cost) == (2, 12)
     one.cost = 100  # as it turned out
+    assert (len(preparing), counted(preparing)) == (2, [(1.0, 2, 12)])
     preparing.end(one)
     preparing.end(one)
-    assert (len(preparing), preparing.cost) == (1, 7)
+    assert (len(preparing), counted(preparing)) == (1, [(1.0, 1, 7)])
 
 
 def test_who_is_being_prepared_counts_as_one_more_where_nothing_of_it_waits():
@@ -99,4 +103,11 @@ def test_who_is_being_prepared_counts_as_one_more_where_nothing_of_it_waits():
     for who in ("waits", "own", "comes", "comes"):
         preparing.begin(demand(who, 5))
     claims.add(QueuedUnit(Unit(0, 1, "k", None), "r", 0.0, None, "waits", 1.0))
-    assert list(preparing.by_weight(claims, ("own", 1.0))) == [(1.0, 1, 15)]
+    assert counted(preparing, claims) == [(1.0, 1, 15)]
+
+
+def test_of_hundreds_that_are_being_prepared_a_few_count():
+    preparing = InPreparation()
+    for who in range(300):
+        preparing.begin(demand(who, 5))
+    assert counted(preparing) == [(1.0, COUNTED, 5 * COUNTED)]
