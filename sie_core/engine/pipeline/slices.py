@@ -256,11 +256,13 @@ class SlicedFlight(Flight):
 
     def _admit(self, cost: int, whole_cost: int) -> None:
         # Again, by what the first slice costs.
-        if len(self.request.items) <= FEW:
-            self.model.text_costs.learn(self.request, self.model.facts, whole_cost)
-        demand = self._demand or _demand(self.request, cost, whole_cost, prepared=True)
-        demand.guessed = self._demand is not None
-        demand.cost, demand.whole_cost, demand.prepared = cost, whole_cost, True
+        demand = self._demand
+        if demand is None:
+            demand = _demand(self.request, cost, whole_cost, prepared=True)
+        else:
+            if len(self.request.items) <= FEW:
+                self.model.text_costs.learn(self.request, self.model.facts, whole_cost)
+            demand.cost, demand.whole_cost, demand.prepared, demand.guessed = cost, whole_cost, True, True
         self._with.queue.admit(self.model, demand)
 
     def _end(self) -> None:
