@@ -73,11 +73,12 @@ class QueueAdmission:
 
     def ended(self, queue: Queue, late: int, in_time: int) -> None:
         """Learn of requests with a deadline that ended or were dropped."""
-        self._lateness[queue].ended(late, in_time)
+        # Where nothing waits any deadline is tried, also one that nobody can meet.
+        self._lateness[queue].ended(late if queue.policy.queued_units else 0, in_time)
 
-    def begin_preparing(self, queue: Queue, demand: Demand) -> None:
+    def begin_preparing(self, queue: Queue, demand: Demand, now: float) -> None:
         """Count a request before those that are judged by a guess from now on."""
-        self._in_preparation[queue].begin(demand)
+        self._in_preparation[queue].begin(demand, now)
 
     def end_preparing(self, queue: Queue, demand: Demand) -> None:
         """Count a request no longer that `begin_preparing` may have counted: it is judged again, or ended."""
@@ -187,9 +188,9 @@ class QueueAdmission:
         share, margin = self._inflow.left(seconds, demand.who[1], now), MARGIN
         if demand.promised:  # others were refused to leave room for it, and it is not to be refused twice for a margin
             share, margin = (1 + share) / 2, 1.0
-        elif demand.guessed:  # nor is one that was prepared refused for what the guess was off
+        elif demand.guessed:  # nor is one refused after its preparation as the guess was a little low
             margin = (1 + MARGIN) / 2
-        left, expected = deadline - now, self._expected_s(queue, queues, demand, ahead_s) / share
+        left, expected = deadline - now, self._expected_s(queue, queues, demand, now, ahead_s) / share
         others = 0.0 if demand.promised or expected <= FREE_S else self._promises.due_s(now, deadline)
         first_s = self._first_s(queue, queues, demand, ahead_s, lending)
         if first_s < expected + others:  # also before those who were told to come back
@@ -236,27 +237,39 @@ class QueueAdmission:
         before_s = sum(each for each in map(self.waiting_s, others) if each <= max(LITTLE_S, own_s))
         return begin_s + before_s * (1 + 1 / part) + own_s
 
-    def _expected_s(self, queue: Queue, queues: Sequence[Queue], demand: Demand, ahead_s: float) -> float:
+    def _expected_s(self, queue: Queue, queues: Sequence[Queue], demand: Demand, now: float, ahead_s: float) -> float:
         # When it is through if all were served at once by their weights: those of each weight run all that they have
         # until then, or their share beside it, whichever is less.
-        who, weight = demand.who, demand.who[1]
-        own = queue.policy.claims.cost_of(who)
-        alone_s = self._drains[queue].seconds((own or 0) + demand.whole_cost)
-        expected_s = ahead_s + alone_s
+        weight, own, others = demand.who[1], 0, []
         for each in queues:
-            drain = self._drains[each]
-            for theirs, (clients, cost) in self._by_weight(each, demand).items():
-                if each is queue and theirs == weight and own is not None:
-                    clients, cost = clients - 1, cost - own
-                expected_s += min(drain.seconds(cost), clients * alone_s * theirs / weight)
-        return expected_s
+            if not each.policy.queued_units and not self._in_preparation.get(each):
+                continue
+            mine, before = self._before(each, demand, now, asked=each is queue)
+            own += mine
+            others += [(self._drains[each].seconds(cost), theirs * clients) for theirs, clients, cost in before]
+        alone_s = self._drains[queue].seconds(own + demand.whole_cost)
+        return ahead_s + alone_s + sum(min(all_s, alone_s * share / weight) for all_s, share in others)
 
-    def _by_weight(self, queue: Queue, demand: Demand) -> dict[float, tuple[int, int]]:
-        # By weight: how many are before a request, and their cost.
+    def _before(
+        self, queue: Queue, demand: Demand, now: float, *, asked: bool
+    ) -> tuple[int, list[tuple[float, int, int]]]:
+        # What of its own is before a request in the queue it asks, and by weight how many others are before it in any
+        # queue and what they have.
         claims, preparing = queue.policy.claims, self._in_preparation.get(queue)
-        found = {weight: (clients, cost) for weight, clients, cost in claims.by_weight()}
-        if preparing and not demand.prepared:
-            for weight, clients, cost in preparing.by_weight(claims, demand.who):
-                before = found.get(weight, (0, 0))
-                found[weight] = before[0] + clients, before[1] + cost
-        return found
+        found = {weight: [clients, cost] for weight, clients, cost in claims.by_weight()}
+        own = (claims.cost_of(demand.who) or 0) if asked else 0
+        if own:
+            found[demand.who[1]][0] -= 1
+            found[demand.who[1]][1] -= own
+        if preparing and not (demand.prepared or demand.begun):
+            new = set()
+            for who, cost in preparing.before(now):
+                if asked and who == demand.who:
+                    own += cost
+                    continue
+                theirs = found.setdefault(who[1], [0, 0])
+                theirs[1] += cost
+                if who not in new and claims.cost_of(who) is None:
+                    new.add(who)
+                    theirs[0] += 1
+        return own, [(weight, clients, cost) for weight, (clients, cost) in found.items()]

@@ -11,12 +11,14 @@ from sie_core.contracts import InferenceRequest, ModelFacts
 # Characters a token, at most and at least, by which a request is judged before it is prepared.
 MOST_CHARACTERS: Final = 6.0
 LEAST_CHARACTERS: Final = 3.0
-# So many of its requests are to cost no less than guessed, and one that does or does not moves the guess by so much.
-_SURE: Final = 0.75
+# So many of the tokens are to be of requests that cost no less than guessed. A request of `_STEP_TOKENS` moves the
+# characters a token by `_STEP` at most, a smaller one by so much less: cheap ones must not decide for all.
+_QUANTILE: Final = 0.75
 _STEP: Final = 0.05
-# Of the tokens of a text so many may frame it, whatever its length; texts of fewer characters on average tell nothing.
-_FRAME: Final = 3
-_TELLING: Final = 50
+_STEP_TOKENS: Final = 1000
+# Special tokens of a text, at most. Shorter texts teach nothing: those are too much of them.
+_SPECIAL_TOKENS: Final = 3
+_LEAST_LENGTH: Final = 50
 
 
 @dataclass(slots=True, eq=False)
@@ -33,6 +35,8 @@ class Demand:
     whole_cost: int = 0
     # Whether the costs are those of what was prepared, and no guesses.
     prepared: bool = True
+    # Whether its preparation has begun: who is being prepared is not before it.
+    begun: bool = False
     # Whether it passed by a guess before it was prepared.
     guessed: bool = False
     # Whether it came back when it was told to.
@@ -42,10 +46,10 @@ class Demand:
 class TextCosts:
     """Guesses what a model's requests cost, by the length of their texts.
 
-    At overload most requests end in a refusal, and one that the prepared cost alone can give takes as much time as an
-    answer does but for the device's. So the characters a token are learned: the quantile `_SURE` of those of late, by
-    H. Robbins and S. Monro, "A Stochastic Approximation Method", Annals of Mathematical Statistics 1951. Used from any
-    thread: what a race loses is one request's part in that.
+    A refusal after preparation takes the CPU as much time as an answer, and at overload most requests are refused. So
+    the characters a token are learned: the quantile `_QUANTILE` of those of late, by H. Robbins and S. Monro, "A
+    Stochastic Approximation Method", Annals of Mathematical Statistics 1951. Used from any thread: a race loses what
+    one request taught.
     """
 
     def __init__(self) -> None:
@@ -58,16 +62,24 @@ class TextCosts:
         return sum(costs if most is None else (min(most, cost) for cost in costs))
 
     def learn(self, request: InferenceRequest, facts: ModelFacts, cost: int) -> None:
-        """Learn from what a prepared request costs."""
+        """Learn from what a prepared request costs, where its texts are all that does."""
         lengths, most = _lengths(request), facts.max_sequence_length
-        tokens = cost - _FRAME * len(lengths)
-        if tokens <= 0 or sum(lengths) < _TELLING * len(lengths):
+        tokens = cost - _SPECIAL_TOKENS * len(lengths)
+        if tokens <= 0 or sum(lengths) < _LEAST_LENGTH * len(lengths) or not _is_text(request):
             return
         characters = sum(lengths) / tokens
         if most is not None and max(lengths) >= 0.9 * most * characters:  # it may be cut
             return
-        moved = self._characters + _STEP * (_SURE - (characters <= self._characters))
+        step = _STEP * min(1.0, tokens / _STEP_TOKENS)
+        moved = self._characters + step * (_QUANTILE - (characters <= self._characters))
         self._characters = min(MOST_CHARACTERS, max(LEAST_CHARACTERS, moved))
+
+
+def _is_text(request: InferenceRequest) -> bool:
+    # Whether texts without an instruction or labels are all that costs tokens.
+    if request.instruction or request.labels or request.output_schema is not None:
+        return False
+    return not any(each.images or each.audio or each.video or each.document for each in request.items)
 
 
 def _lengths(request: InferenceRequest) -> list[int]:

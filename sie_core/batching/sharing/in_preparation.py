@@ -2,52 +2,41 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator
-from itertools import islice
 from typing import Final
 
 from sie_core.batching.sharing.demand import Demand
-from sie_core.batching.sharing.shares import Claims
 
-# Of more, the rest wait for threads, and the device may run what comes later before them.
+# So many of them count, those that began last.
 COUNTED: Final = 8
+# And none that began longer ago: it waits for a thread or for room, and the device runs what comes later before it.
+SECONDS: Final = 0.25
 
 
 class InPreparation:
-    """Those of one queue; the first `COUNTED` of them count.
+    """Those of one queue. `now` never decreases.
 
-    Judged without them a request would pass that finds them before it when it is prepared: at overload half of all
-    refusals would come after that work.
+    Without them a request passes its guess and is refused once it is prepared, as those are queued by then.
     """
 
     def __init__(self) -> None:
-        # With the cost that each was guessed to have.
-        self._demands: dict[Demand, int] = {}
+        # When each began, and the guessed cost of its first slice, which is what it will queue.
+        self._demands: dict[Demand, tuple[float, int]] = {}
 
     def __len__(self) -> int:
         return len(self._demands)
 
-    def begin(self, demand: Demand) -> None:
+    def begin(self, demand: Demand, now: float) -> None:
         """Count a request."""
-        self._demands.setdefault(demand, demand.cost)
+        self._demands.setdefault(demand, (now, demand.cost))
 
     def end(self, demand: Demand) -> None:
         """Count a request no longer, if it is counted."""
         self._demands.pop(demand, None)
 
-    def by_weight(self, claims: Claims, own: Hashable) -> Iterator[tuple[float, int, int]]:
-        """Return each weight, how many of those with it of whom nothing waits, and the guessed cost of all with it.
-
-        Args:
-            claims: Of what waits.
-            own: Who asks, and is none of them.
-        """
-        costs: Counter[float] = Counter()
-        clients: defaultdict[float, set[Hashable]] = defaultdict(set)
-        for demand, cost in islice(self._demands.items(), COUNTED):
-            if demand.who != own:
-                costs[demand.who[1]] += cost
-                if claims.cost_of(demand.who) is None:
-                    clients[demand.who[1]].add(demand.who)
-        return ((weight, len(clients[weight]), cost) for weight, cost in costs.items())
+    def before(self, now: float) -> Iterator[tuple[tuple[Hashable, float], int]]:
+        """Yield who is before a request that is judged now, at which weight, and what it will queue."""
+        for number, (demand, (begun, cost)) in enumerate(reversed(self._demands.items())):
+            if number >= COUNTED or begun + SECONDS < now:
+                break
+            yield demand.who, cost

@@ -1,4 +1,4 @@
-"""What a request is allowed for its batch beyond what waits before it, learned from those who were late. Pure."""
+"""How much later than predicted requests end, in batches, learned from those who were late. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 _MEMORY: Final = 0.9
 # Of so many requests with a deadline one may be late.
 _IN_TIME: Final = 200
-# So many late ones have a whole batch more allowed for.
+# After so many late ones the allowance is a batch larger.
 _WHOLE: Final = 8
 # Batches that are allowed for at most: its own one, and that those before it take longer than predicted.
 _MOST: Final = 1.5

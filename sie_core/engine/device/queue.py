@@ -76,7 +76,7 @@ class DeviceQueue:
     def begin_preparing(self, model: LoadedModel, demand: Demand) -> None:
         """Count a request before those that are judged from now on, until it is judged as prepared."""
         with self._lock:
-            self._scheduler.admission.begin_preparing(model, demand)
+            self._scheduler.admission.begin_preparing(model, demand, self._clock())
 
     def end_preparing(self, model: LoadedModel, demand: Demand) -> None:
         """Count a request no longer, if it is counted."""
@@ -106,6 +106,8 @@ class DeviceQueue:
             except PolicyError as error:
                 self._policy_failed(error)
                 return
+            if dropped and flight.error is not None and flight.error.code == "DEADLINE_EXCEEDED":
+                self._scheduler.admission.ended(flight.model, 1, 0)
         flight.model.metrics.dropped(flight.error, dropped)
 
     def retry(self, part: Run) -> None:

@@ -64,11 +64,15 @@ class Preparing:
         """
         return self.judge(request, model) if len(request.items) <= FEW else None
 
-    def judge(self, request: InferenceRequest, model: LoadedModel) -> Demand | None:
-        """Judge a request by the guessed cost, as `judge_early` does; from any thread."""
+    def judge(self, request: InferenceRequest, model: LoadedModel, *, begun: bool = False) -> Demand | None:
+        """Judge a request by the guessed cost, as `judge_early` does; from any thread.
+
+        `begun` says whether it is on a thread that prepares it: others that are being prepared are not before it.
+        """
         if not self.queue.queued()[0]:  # nobody is refused
             return None
         demand = self._guessed_demand(request, model)
+        demand.begun = begun
         self.queue.admit(model, demand)
         return demand
 
@@ -199,7 +203,7 @@ class SlicedFlight(Flight):
         started, cpu_s = self._with.clock(), time.thread_time()
         if self._units is None:
             self.prepare_started = started
-            if self._demand is None and (demand := self._with.judge(self.request, self.model)) is not None:
+            if self._demand is None and (demand := self._with.judge(self.request, self.model, begun=True)) is not None:
                 self._demand = demand
                 self._with.queue.begin_preparing(self.model, demand)
             self._units = self.assembly.prepare()
@@ -269,7 +273,7 @@ class SlicedFlight(Flight):
         work, self._work, self._units = self._work, None, None
         if work is not None:
             self._with.threads.remove(work)  # its body would wait for a thread, and nothing counts it any more
-        if self._demand is not None and self._first:
+        if self._demand is not None and not self._demand.prepared:
             self._with.queue.end_preparing(self.model, self._demand)
         self.lease.release()
 

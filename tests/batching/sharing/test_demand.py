@@ -1,12 +1,14 @@
 """What requests are guessed to cost before they are prepared, and who is being prepared."""
 
+from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
 
+import pytest
+
 from sie_core.batching.sharing.demand import Demand, TextCosts
-from sie_core.batching.sharing.in_preparation import COUNTED, InPreparation
-from sie_core.batching.sharing.shares import Claims
-from sie_core.contracts import InferenceRequest, Item, QueuedUnit, Unit
+from sie_core.batching.sharing.in_preparation import COUNTED, SECONDS, InPreparation
+from sie_core.contracts import InferenceRequest, Item
 
 FRAME = 2
 """Tokens around every text."""
@@ -75,6 +77,28 @@ def test_a_text_in_another_script_is_never_guessed_at_more_than_twice_its_least(
     assert learned(drawn(500), 1.0).guess(request(600), facts()) == 200
 
 
+def test_three_cheap_requests_of_four_do_not_decide_for_the_large_one():
+    costs, cheap, large = TextCosts(), request(50), request(*[600] * 32)
+    for _ in range(1000):
+        for asked, tokens in ((cheap, 102), (cheap, 102), (cheap, 102), (large, cost(large, 5.0))):
+            costs.learn(asked, facts(), tokens)
+    assert 0.9 * cost(large, 5.0) <= costs.guess(large, facts()) <= cost(large, 5.0)
+
+
+@pytest.mark.parametrize(
+    "more", [{"instruction": "Find it"}, {"labels": ("person",)}, {"output_schema": {"type": "object"}}]
+)
+def test_requests_whose_texts_are_not_all_that_costs_teach_nothing(more):
+    asked = replace(request(*[600] * 8), **more)
+    assert learned([asked] * 200, 4.0).guess(request(600), facts()) == 100
+
+
+def test_items_with_pictures_teach_nothing():
+    items = [Item(text="x" * 600, images=(object(),)) for _ in range(8)]
+    asked = replace(request(), items=items)
+    assert learned([asked] * 200, 4.0).guess(request(600), facts()) == 100
+
+
 def test_a_query_counts_with_every_document():
     assert TextCosts().guess(request(300, 300, query=300), facts()) == 200
 
@@ -83,31 +107,27 @@ def demand(who, guessed):
     return Demand((who, 1.0), None, None, guessed, guessed, prepared=False)
 
 
-def counted(preparing, claims=None, own="own"):
-    return list(preparing.by_weight(claims or Claims(), (own, 1.0)))
-
-
 def test_who_is_being_prepared_counts_once_by_its_guess_until_it_ends():
     preparing, one, other = InPreparation(), demand("a", 5), demand("b", 7)
     for each in (one, one, other):
-        preparing.begin(each)
+        preparing.begin(each, 0.0)
     one.cost = 100  # as it turned out
-    assert (len(preparing), counted(preparing)) == (2, [(1.0, 2, 12)])
+    assert sorted(preparing.before(0.0)) == [(("a", 1.0), 5), (("b", 1.0), 7)]
     preparing.end(one)
     preparing.end(one)
-    assert (len(preparing), counted(preparing)) == (1, [(1.0, 1, 7)])
+    assert list(preparing.before(0.0)) == [(("b", 1.0), 7)]
+    assert len(preparing) == 1
 
 
-def test_who_is_being_prepared_counts_as_one_more_where_nothing_of_it_waits():
-    preparing, claims = InPreparation(), Claims()
-    for who in ("waits", "own", "comes", "comes"):
-        preparing.begin(demand(who, 5))
-    claims.add(QueuedUnit(Unit(0, 1, "k", None), "r", 0.0, None, "waits", 1.0))
-    assert counted(preparing, claims) == [(1.0, 1, 15)]
-
-
-def test_of_hundreds_that_are_being_prepared_a_few_count():
+def test_of_hundreds_that_are_being_prepared_the_last_few_count():
     preparing = InPreparation()
     for who in range(300):
-        preparing.begin(demand(who, 5))
-    assert counted(preparing) == [(1.0, COUNTED, 5 * COUNTED)]
+        preparing.begin(demand(who, 5), 0.0)
+    assert [who for (who, _), _ in preparing.before(0.0)] == [299 - number for number in range(COUNTED)]
+
+
+def test_who_takes_long_to_be_prepared_counts_no_longer():
+    preparing = InPreparation()
+    preparing.begin(demand("slow", 5), 0.0)
+    preparing.begin(demand("quick", 5), SECONDS)
+    assert [who for (who, _), _ in preparing.before(1.5 * SECONDS)] == ["quick"]

@@ -180,34 +180,6 @@ def test_half_a_second_leaves_room_for_full_batches_and_few_who_were_admitted_ar
     assert sum(each.size for each in in_time(asked)) >= 0.97 * capacity(model) * seconds
 
 
-def test_who_is_being_prepared_is_before_who_is_judged_by_a_guess_and_not_before_who_is_prepared() -> None:
-    time = DeviceTime()
-    model = time.add(Model())
-    time.at(0.0, lambda: time.ask(model, [COST] * 40))
-    time.run(1.0)  # a batch of a quarter of a second is measured
-    for _ in range(2):
-        assert time.ask(model, [COST] * 40).error is None
-
-    def judged(*, prepared: bool) -> InferenceError | None:
-        demand = Demand((object(), 1.0), object(), time.now + 1.0, 40 * COST, 40 * COST, prepared=prepared)
-        return raised(lambda: time.queue.admit(model, demand))
-
-    assert judged(prepared=False) is None
-    coming = [Demand((object(), 1.0), object(), time.now + 1.0, 40 * COST, 40 * COST, prepared=False) for _ in range(2)]
-    for each in coming:
-        time.queue.begin_preparing(model, each)
-    assert judged(prepared=True) is None
-    time.queue.end_preparing(model, coming[0])
-    coming[1].prepared = True
-    time.queue.admit(model, coming[1])  # judged again, it is counted no longer
-    assert judged(prepared=False) is None
-    for each in coming:
-        time.queue.begin_preparing(model, each)
-    early = judged(prepared=False)
-    assert early is not None
-    assert early.code == "QUEUE_FULL"
-
-
 @pytest.mark.parametrize("sizes", [EQUAL, MIXED], ids=["equal", "mixed"])
 @pytest.mark.parametrize("timeout_s", [0.5, 2.0, 10.0])
 def test_who_comes_back_when_told_to_is_answered_in_time(timeout_s: float, sizes: dict[int, float]) -> None:

@@ -87,7 +87,7 @@ class Queue:
         self._random, self._model = random, model
 
     def begin_preparing(self, model: Any, demand: Demand) -> None:
-        self.in_preparation.begin(demand)
+        self.in_preparation.begin(demand, 0.0)
 
     def end_preparing(self, model: Any, demand: Demand) -> None:
         self.in_preparation.end(demand)

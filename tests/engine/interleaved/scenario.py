@@ -87,7 +87,9 @@ class Scenario:
         flight = SlicedFlight(request, self.model, TASK, PLAN, 0.0, self.preparing, demand)
         self.flights.append(flight)
         self.futures.append(flight.future)
+        counted = len(self.queue.in_preparation)
         flight.begin()
+        assert len(self.queue.in_preparation) == counted + (demand is not None)
 
     def _step(self) -> bool:
         choices = [
