@@ -47,9 +47,8 @@ class Turns:
             self._next()
 
     def _next(self) -> None:
-        self._at_work = (
-            True  # also while one begins: a request that is refused at once has its connection begin another
-        )
+        # Also while one begins: a request that is refused at once has its connection begin another.
+        self._at_work = True
         while kinds := [lookup for lookup, waiting in self._waiting.items() if waiting]:
             self._lookup = min(kinds, key=self._used_s.__getitem__)
             cycle, begin = self._waiting[self._lookup].popleft()

@@ -35,7 +35,7 @@ class Demand:
     whole_cost: int = 0
     # Whether the costs are those of what was prepared, and no guesses.
     prepared: bool = True
-    # Whether its preparation has begun: who is being prepared is not before it.
+    # Whether it is judged by a guess on the thread that prepares it: others that are being prepared are not before it.
     begun: bool = False
     # Whether it passed by a guess before it was prepared.
     guessed: bool = False

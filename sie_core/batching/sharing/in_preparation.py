@@ -1,4 +1,4 @@
-"""Requests that were judged by a guess and are being prepared: who comes later is behind them. Pure."""
+"""The requests that passed a guess of their cost and are being prepared, which later ones find before them. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from sie_core.batching.sharing.demand import Demand
 
 # So many of them count, those that began last.
 COUNTED: Final = 8
-# And none that began longer ago: it waits for a thread or for room, and the device runs what comes later before it.
-SECONDS: Final = 0.25
+# None counts for longer: it waits for a thread or for room, and the device runs what comes later before it.
+LONGEST_S: Final = 0.25
 
 
 class InPreparation:
@@ -37,6 +37,6 @@ class InPreparation:
     def before(self, now: float) -> Iterator[tuple[tuple[Hashable, float], int]]:
         """Yield who is before a request that is judged now, at which weight, and what it will queue."""
         for number, (demand, (begun, cost)) in enumerate(reversed(self._demands.items())):
-            if number >= COUNTED or begun + SECONDS < now:
+            if number >= COUNTED or begun + LONGEST_S < now:
                 break
             yield demand.who, cost

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from sie_core.batching.sharing.demand import Demand, TextCosts
-from sie_core.batching.sharing.in_preparation import COUNTED, SECONDS, InPreparation
+from sie_core.batching.sharing.in_preparation import COUNTED, LONGEST_S, InPreparation
 from sie_core.contracts import InferenceRequest, Item
 
 FRAME = 2
@@ -129,5 +129,5 @@ def test_of_hundreds_that_are_being_prepared_the_last_few_count():
 def test_who_takes_long_to_be_prepared_counts_no_longer():
     preparing = InPreparation()
     preparing.begin(demand("slow", 5), 0.0)
-    preparing.begin(demand("quick", 5), SECONDS)
-    assert [who for (who, _), _ in preparing.before(1.5 * SECONDS)] == ["quick"]
+    preparing.begin(demand("quick", 5), LONGEST_S)
+    assert [who for (who, _), _ in preparing.before(1.5 * LONGEST_S)] == ["quick"]
