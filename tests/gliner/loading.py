@@ -20,9 +20,10 @@ def load(
     precision: str = "float32",
     runtime: dict[str, Any] | None = None,
     device: str = "cpu",
+    loadtime: dict[str, Any] | None = None,
     **config: Any,
 ) -> Any:
-    profile = Profile("default", runtime=runtime or {})
+    profile = Profile("default", runtime=runtime or {}, loadtime=loadtime or {})
     model = ResolvedModel(MODEL, ModelConfig(MODEL, weights_path=str(folder), **config), profile)
     return load_gliner(LoadContext(model, Device(device), precision, folder, read_card(folder), runners=RUNNERS))
 

@@ -120,7 +120,9 @@ def test_code_that_comes_with_weights_is_not_run_unasked(copied: Callable[..., P
     error = failure(folder)
     assert error.failure == "CONFIG"
     assert "trust_remote_code" in str(error)
+    assert "evil.Model" in str(error)
     assert str(failure(folder, trust_remote_code=True)) == str(error)
+    assert "evil.Model" in load(folder, loadtime={"auto_map": "ignore"}).facts.notes["auto_map"]
 
 
 @pytest.mark.parametrize(

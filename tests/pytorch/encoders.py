@@ -73,10 +73,11 @@ def context(
     precision: str = "float32",
     threads: int = 1,
     runtime: dict[str, Any] | None = None,
+    loadtime: dict[str, Any] | None = None,
     device: Device = CPU,
     **config: Any,
 ) -> LoadContext:
-    profile = Profile("default", runtime=runtime or {})
+    profile = Profile("default", runtime=runtime or {}, loadtime=loadtime or {})
     model = ResolvedModel(MODEL, ModelConfig(MODEL, profiles={"default": profile}, **config), profile)
     return LoadContext(
         model,

@@ -13,7 +13,7 @@ from transformers import AutoConfig
 
 from sie_core.contracts import LoadContext, ModelFacts, device_errors
 from sie_gliner.adapter import GlinerExtractor
-from sie_gliner.checkpoint.config import GlinerConfig, read_config
+from sie_gliner.checkpoint.config import GlinerConfig, heed_own_code, read_config
 from sie_gliner.checkpoint.tensors import CheckpointTensors
 from sie_gliner.encoders import LABELS, TEXTS, Encoders, load_encoders
 from sie_gliner.forward import Forward
@@ -54,6 +54,7 @@ def load(context: LoadContext) -> GlinerExtractor:
     card, stages = needed_card(context), Stages(context)
     disable_progress_bars()
     config = read_config(card)
+    code = heed_own_code(context, config)
     tokens, config = load_tokens(card, config)
     tensors = CheckpointTensors(card.path)
     stages.done("tokenizer")
@@ -73,7 +74,7 @@ def load(context: LoadContext) -> GlinerExtractor:
         takes_labels="required",
         memory_bytes=encoders.memory_bytes + memory_bytes,
         precision=encoders.texts.info.precision,
-        notes=_notes(config, encoders, rows, note),
+        notes={**code, **_notes(config, encoders, rows, note)},
     )
     return GlinerExtractor(rows, forward, facts, context.threads)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sie_text.options import AUTO_MAP
+
 from sie_core.contracts import InvalidInput, Option, PluginSetting, Task
 
 THRESHOLD = 0.5
@@ -51,6 +53,7 @@ OPTIONS = (
         1,
         ("extract",),
     ),
+    AUTO_MAP,
 )
 
 

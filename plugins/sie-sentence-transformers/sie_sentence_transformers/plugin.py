@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sie_text.options import LENGTH, NORMALIZE, PROMPT_OPTIONS, SIMILARITY
+from sie_text.options import AUTO_MAP, LENGTH, NORMALIZE, PROMPT_OPTIONS, SIMILARITY
 
 from sie_core.contracts import ModelFamily, Reference
 from sie_core.hookspecs import hookimpl
@@ -16,7 +16,7 @@ from sie_sentence_transformers.references.specs import REFERENCES
 
 CONTRACT_VERSION = 1
 
-OPTIONS = (NORMALIZE, *PROMPT_OPTIONS, replace(LENGTH, stage="run"), SIMILARITY)
+OPTIONS = (NORMALIZE, *PROMPT_OPTIONS, replace(LENGTH, stage="run"), SIMILARITY, AUTO_MAP)
 """A length goes with the call of the library's `encode`, so it keeps requests apart."""
 
 

@@ -11,6 +11,7 @@ from sie_text.recipe import MODES, PairTruncation, PoolingMode
 
 __all__ = [
     "ACTIVATION_NAMES",
+    "AUTO_MAP",
     "CLASSIFIER_OPTIONS",
     "ENCODER_OPTIONS",
     "HYPOTHESIS",
@@ -49,6 +50,14 @@ LENGTH = Option(
 )
 NORMALIZE = Option("normalize", "run", bool, "Whether vectors get unit length, whatever the weights' files say.")
 
+AUTO_MAP = Option(
+    "auto_map",
+    "load",
+    str,
+    "Serves transformers' own class where `config.json` names one that comes with the weights (`auto_map`).",
+    choices=("ignore",),
+)
+
 SIMILARITY = Option(
     "similarity",
     "load",
@@ -77,6 +86,7 @@ ENCODER_OPTIONS = (
     LENGTH,
     Option("query_max_length", "prepare", int, "The same for queries alone.", minimum=1),
     SIMILARITY,
+    AUTO_MAP,
 )
 """Of encoders with any of the heads of a `Recipe`."""
 
@@ -152,6 +162,7 @@ PAIR_OPTIONS = (
     Option("true_token", "load", str, "Language models: the token whose logit is the score, for a match."),
     Option("false_token", "load", str, "Language models: the token whose logit is taken off, for no match."),
     LENGTH,
+    AUTO_MAP,
 )
 """Of models that read pairs of texts."""
 
@@ -165,6 +176,7 @@ CLASSIFIER_OPTIONS = (
         choices=ACTIVATION_NAMES,
     ),
     LENGTH,
+    AUTO_MAP,
 )
 """Of classifiers of single texts."""
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from sie_core.contracts import ModelCard, ModelLoadError, is_pickled
+from sie_text.recipe import heed_auto_map
+
+from sie_core.contracts import LoadContext, ModelCard, ModelLoadError, is_pickled
 from sie_gliner.claims import CONFIG_FILE
 
 WEIGHTS_FILE = "model.safetensors"
@@ -92,7 +94,6 @@ def read_config(card: ModelCard) -> GlinerConfig:
     encoders = ["encoder_config", *(["labels_encoder_config"] if bi_encoder else [])]
     if lacking := [name for name in encoders if not written.get(name)]:
         raise ModelLoadError("CONFIG", f"{CONFIG_FILE} holds no {' and no '.join(lacking)}. {REMEDY}")
-    _refuse_code(written)
     needed = ["tokenizer_config.json", *(["labels_tokenizer/tokenizer_config.json"] if bi_encoder else [])]
     for name in needed:
         if name not in card.files:
@@ -138,15 +139,16 @@ def _refuse_kinds(written: Mapping[str, Any]) -> None:
         raise ModelLoadError("CONFIG", f"Its labels are built in, so {DECIDES_ITSELF}")
 
 
-def _refuse_code(written: Mapping[str, Any]) -> None:
-    """Refuse encoders whose code comes with the weights: it is run here for no model."""
-    for name, value in written.items():
-        if isinstance(value, dict) and value.get("auto_map"):
-            raise ModelLoadError(
-                "CONFIG",
-                f"{CONFIG_FILE}: {name} names code that comes with the weights (`auto_map`), and GLiNER's encoders are "
-                "run by transformers' own classes alone, also with `trust_remote_code`.",
-            )
+def heed_own_code(context: LoadContext, config: GlinerConfig) -> dict[str, str]:
+    """Refuse encoders whose code comes with the weights: it is run here for no model. Give the note of one ignored.
+
+    Raises:
+        ModelLoadError: `CONFIG`, naming the class.
+    """
+    notes: dict[str, str] = {}
+    for encoder in (config.encoder, config.label_encoder or {}, config.span_encoder or {}):
+        notes |= heed_auto_map(context, encoder, runs="nowhere", file=CONFIG_FILE)
+    return notes
 
 
 def _understood(written: Mapping[str, Any], bi_encoder: bool) -> GlinerConfig:

@@ -52,18 +52,19 @@ class Transfers:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        self.device = device
+        """Where it copies to, and from."""
         self._streams = (_stream(device), _stream(device)) if device.type == "cuda" else None
 
     def upload(self, arrays: Sequence[NDArray[Any]]) -> list[torch.Tensor]:
         """Copy arrays of one dtype to the device in one transfer; what is computed next there finds them complete."""
         joined = torch.from_numpy(np.concatenate(arrays))
         if self._streams is None:
-            joined = joined.to(self._device)
+            joined = joined.to(self.device)
         else:
-            pinned, computing = joined.pin_memory(), torch.cuda.current_stream(self._device)
+            pinned, computing = joined.pin_memory(), torch.cuda.current_stream(self.device)
             with torch.cuda.stream(self._streams[0]):
-                joined = pinned.to(self._device, non_blocking=True)
+                joined = pinned.to(self.device, non_blocking=True)
             computing.wait_stream(self._streams[0])
             joined.record_stream(computing)
         return list(torch.split(joined, [len(array) for array in arrays]))
@@ -73,7 +74,7 @@ class Transfers:
         if self._streams is None:
             return HostCopy(result.cpu(), None)
         stream = self._streams[1]
-        stream.wait_stream(torch.cuda.current_stream(self._device))
+        stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
             host = torch.empty(result.shape, dtype=result.dtype, pin_memory=True)
             host.copy_(result, non_blocking=True)

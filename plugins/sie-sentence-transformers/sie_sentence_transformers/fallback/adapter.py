@@ -5,7 +5,7 @@ It calls public methods of the library only, and its facts say that it is a fall
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from sys import getsizeof
@@ -33,7 +33,7 @@ from sie_core.contracts import (
     device_errors,
 )
 from sie_sentence_transformers.fallback.counting import TokenCounter
-from sie_sentence_transformers.fallback.loading import limit_length, load_model
+from sie_sentence_transformers.fallback.loading import heed_own_code, limit_length, load_model
 from sie_sentence_transformers.fallback.proof import find_out, probe_texts, require_all_weights
 
 VECTOR = "sentence_embedding"
@@ -53,7 +53,9 @@ class Call:
 class SentenceTransformersEncoder(Adapter):
     """A model that sentence-transformers runs."""
 
-    def __init__(self, context: LoadContext, model: Any, prompts: Prompts, reason: str) -> None:
+    def __init__(
+        self, context: LoadContext, model: Any, prompts: Prompts, reason: str, told: Mapping[str, str]
+    ) -> None:
         card = needed_card(context)
         self._name = context.model.id
         self._model = model
@@ -87,7 +89,7 @@ class SentenceTransformersEncoder(Adapter):
             max_sequence_length=self._counter.max_length,
             memory_bytes=sum(weight.nbytes for weight in (*model.parameters(), *model.buffers())),
             precision=str(model.dtype or torch.float32).removeprefix("torch."),
-            notes={**notes, **{name: note for name, note in ours.items() if note}},
+            notes={**told, **notes, **{name: note for name, note in ours.items() if note}},
         )
 
     def prepare(self, items: Sequence[Item], task: Task) -> Iterator[Unit]:
@@ -231,6 +233,7 @@ def load(context: LoadContext) -> Adapter:
     """
     card, reason = needed_card(context), context.unfit or "the family sentence-transformers was chosen"
     refuse_pickled(card)
+    told = heed_own_code(context, card)
     prompts = Prompts.of(card)
     torch.set_num_threads(context.threads)
     stages = Stages(context)
@@ -238,7 +241,7 @@ def load(context: LoadContext) -> Adapter:
         model = load_model(context, str(card.path))
         require_all_weights(model, card)
         stages.done("weights")
-        encoder = SentenceTransformersEncoder(context, model, prompts, reason)
+        encoder = SentenceTransformersEncoder(context, model, prompts, reason, told)
     stages.done("warm")
     return encoder
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import PurePosixPath
 from typing import Any
 
 import torch
 from sie_text.lengths import assumed_length
 from sie_text.loading import disable_progress_bars, needed_card
+from sie_text.recipe import heed_auto_map
 from sie_text.tokenizer import lacking_config
 
 from sie_core.contracts import LoadContext, ModelCard, ModelLoadError
@@ -36,6 +39,20 @@ def limit_length(model: Any, length: int | None, card: ModelCard) -> str | None:
         model.max_seq_length = length
         return None
     return f"not the {length} tokens its config asks for: its input module has a limit of {own}"
+
+
+def heed_own_code(context: LoadContext, card: ModelCard) -> dict[str, str]:
+    """Refuse transformers whose own code is neither known, ignored nor trusted; give the notes of what is done.
+
+    Raises:
+        ModelLoadError: `CONFIG`, naming the class.
+    """
+    notes: dict[str, str] = {}
+    for name in card.files:
+        if PurePosixPath(name).name == "config.json":
+            config = json.loads((card.path / name).read_text(encoding="utf-8"))
+            notes |= heed_auto_map(context, config, runs="here", file=name) if isinstance(config, dict) else {}
+    return notes
 
 
 def load_model(context: LoadContext, folder: str) -> Any:

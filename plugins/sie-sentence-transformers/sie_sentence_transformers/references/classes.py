@@ -10,7 +10,7 @@ import transformers as tf
 from transformers.pipelines import TextClassificationPipeline
 
 from sie_core.contracts import Classification, Item, ItemOutput, LoadContext, ModelInfo, ReferenceModel, Task
-from sie_sentence_transformers.references.words import refuse_options
+from sie_sentence_transformers.references.words import refuse_options, refuse_other_class
 
 OPTIONS = frozenset({"activation", "max_seq_length"})
 FUNCTIONS = {None: None, "identity": "none", "sigmoid": "sigmoid", "softmax": "softmax"}
@@ -28,6 +28,7 @@ class Classes(ReferenceModel):
     @classmethod
     def load(cls, context: LoadContext, served: ModelInfo) -> Classes:
         """Load the class that the checkpoint names."""
+        refuse_other_class(served)
         assert context.card is not None
         torch.set_num_threads(context.threads)
         folder = str(context.card.path)

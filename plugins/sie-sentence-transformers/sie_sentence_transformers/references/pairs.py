@@ -26,7 +26,7 @@ from sie_core.contracts import (
     ReferenceModel,
     Task,
 )
-from sie_sentence_transformers.references.words import limit_length, refuse_options
+from sie_sentence_transformers.references.words import limit_length, refuse_options, refuse_other_class
 from sie_sentence_transformers.references.written_pairs import WrittenPairs
 
 SCORE_OPTIONS = frozenset(
@@ -51,6 +51,7 @@ class Pairs(ReferenceModel):
     @classmethod
     def load(cls, context: LoadContext, served: ModelInfo) -> Pairs:
         """Take the files; what of them is loaded, the task decides."""
+        refuse_other_class(served)
         torch.set_num_threads(context.threads)
         return cls(context, served)
 

@@ -15,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 from transformers.image_transforms import convert_to_rgb
 
 from sie_core.contracts import Compared, Item, ItemOutput, LoadContext, ModelInfo, ReferenceModel, Task
-from sie_sentence_transformers.references.words import limit_length, refuse_options, words_of
+from sie_sentence_transformers.references.words import limit_length, refuse_options, refuse_other_class, words_of
 
 OPTIONS = frozenset({"query_template", "doc_template", "default_instruction", "max_seq_length", "normalize"})
 
@@ -49,6 +49,7 @@ class Pictures(ReferenceModel):
     @classmethod
     def load(cls, context: LoadContext, served: ModelInfo) -> Pictures:
         """Load the model."""
+        refuse_other_class(served)
         assert context.card is not None
         torch.set_num_threads(context.threads)
         return cls(Layout(context, served) if context.card.modules else Plain(context))

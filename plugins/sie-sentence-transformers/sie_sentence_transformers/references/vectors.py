@@ -23,7 +23,14 @@ from sie_core.contracts import (
     SparseVector,
     Task,
 )
-from sie_sentence_transformers.references.words import Words, limit_length, refuse_fallback, refuse_options, words_of
+from sie_sentence_transformers.references.words import (
+    Words,
+    limit_length,
+    refuse_fallback,
+    refuse_options,
+    refuse_other_class,
+    words_of,
+)
 
 COMMON = frozenset(
     {"query_template", "doc_template", "default_instruction", "max_seq_length", "query_max_length", "normalize"}
@@ -50,7 +57,11 @@ def open_library(
         context: What to load.
         served: The model it is compared with.
         trust_remote_code: Whether code that comes with the weights may run.
+
+    Raises:
+        NoReferenceError: The weights name a class of their own, which is ignored.
     """
+    refuse_other_class(served)
     assert context.card is not None
     torch.set_num_threads(context.threads)
     library = kind(

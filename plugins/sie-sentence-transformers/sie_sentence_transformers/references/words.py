@@ -66,6 +66,16 @@ def refuse_options(task: Task, known: frozenset[str]) -> None:
         raise NoReferenceError(f"does not know the profile's {', '.join(unknown)}")
 
 
+def refuse_other_class(served: ModelInfo) -> None:
+    """Refuse a model that is served by another class than the one its weights name: the library would load that too.
+
+    Raises:
+        NoReferenceError: Its config has the weights' own code ignored.
+    """
+    if "auto_map" in served.notes:
+        raise NoReferenceError("does not run the class the weights name, as the profile says `auto_map: ignore`")
+
+
 def refuse_fallback(served: ModelInfo) -> None:
     """Refuse to be held against itself.
 

@@ -16,6 +16,7 @@ from sie_text.recipe.encoders.multivector import STANFORD, is_multivector
 from sie_text.recipe.encoders.reading import read_recipe
 from sie_text.recipe.encoders.router import LookupSettings, Role, Routes, is_router, is_sparse_router, read_routes
 from sie_text.recipe.files import UNLIMITED, card_below, has_tokenizer, size
+from sie_text.recipe.own_code import OwnCodeError, heed_auto_map, own_class
 from sie_text.recipe.pairs import (
     PairRecipe,
     PairTruncation,
@@ -57,6 +58,7 @@ __all__ = [
     "MultivectorSettings",
     "NormalizeSettings",
     "NotUnderstoodError",
+    "OwnCodeError",
     "PairRecipe",
     "PairTruncation",
     "PoolingMode",
@@ -75,12 +77,14 @@ __all__ = [
     "entailment_label",
     "entails",
     "has_tokenizer",
+    "heed_auto_map",
     "is_cross_encoder",
     "is_dense_encoder",
     "is_headless",
     "is_multivector",
     "is_router",
     "is_sparse_router",
+    "own_class",
     "read_pair_recipe",
     "read_recipe",
     "read_routes",

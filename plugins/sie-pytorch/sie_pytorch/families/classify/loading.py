@@ -26,7 +26,8 @@ def load(context: LoadContext) -> Adapter:
         recipe = read_pair_recipe(needed_card(context))
     except NotUnderstoodError as reason:
         raise unfit(context, reason) from reason
-    return compose(context, Recipe(recipe.transformer), [_own_head])
+    classifier = Recipe(recipe.transformer, pooling=None)
+    return compose(context, classifier, [_own_head], auto_classes=["AutoModelForSequenceClassification"])
 
 
 def _own_head(context: HeadContext) -> Head:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sie_text.loading import declared_outputs, needed_card
-from sie_text.recipe import NotUnderstoodError, is_sparse_router, read_recipe, read_routes
+from sie_text.recipe import NotUnderstoodError, SpladeSettings, is_sparse_router, read_recipe, read_routes
 from sie_text.static import LookupEncoder, RoutedEncoder
 
 from sie_core.contracts import Adapter, LoadContext
@@ -39,4 +39,5 @@ def _load_routes(context: LoadContext) -> Adapter:
 def _load_encoder(context: LoadContext) -> Adapter:
     config = context.model.config
     recipe = read_recipe(needed_card(context), declared_outputs(config), config.pickles)
-    return compose(context, recipe, head_makers(recipe))
+    masked = ("AutoModelForMaskedLM",) if isinstance(recipe.sparse, SpladeSettings) else ()
+    return compose(context, recipe, head_makers(recipe), auto_classes=masked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -39,6 +40,13 @@ MATCH, NO_MATCH = "yes", "no"
 """The tokens a language model answers with where nobody names others, as sentence-transformers has it."""
 
 
+AUTO_CLASSES: Mapping[str, tuple[str, ...]] = {
+    "classifier": ("AutoModelForSequenceClassification",),
+    "vocabulary": ("AutoModelForCausalLM",),
+}
+"""The class of transformers whose head gives the logits."""
+
+
 def load(context: LoadContext) -> PairModel:
     """Load a model of the family `pytorch-pairs`.
 
@@ -68,7 +76,7 @@ def _load(context: LoadContext) -> PairModel:
     recipe = _with_tokens(recipe, tokenizer, context)
     template, template_note = _template(recipe, card, tokenizer)
     stages.done("tokenizer")
-    runner = runner_for(context, card)
+    runner = runner_for(context, card, AUTO_CLASSES.get(recipe.source, ()))
     info, device = runner.info, torch.device(str(context.device))
     with device_errors():
         head = load_head(recipe, HeadContext(card, tokenizer, info.hidden_size, info.precision, device))

@@ -106,7 +106,7 @@ class VisionEncoder(Adapter):
     def unload(self) -> None:
         """Free the weights now, and PyTorch's cache of them."""
         del self._towers
-        if torch.cuda.is_available():
+        if self._transfers.device.type == "cuda":
             torch.cuda.empty_cache()
 
     def _check(self, item: Item, where: str) -> None:

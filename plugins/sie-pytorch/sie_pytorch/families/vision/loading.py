@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from sie_text.loading import (
     warm_up,
 )
 from sie_text.prompts import Prompts
-from sie_text.recipe import NotUnderstoodError, VisionRecipe, read_vision_recipe
+from sie_text.recipe import NotUnderstoodError, VisionRecipe, heed_auto_map, read_vision_recipe
 from sie_text.tokenizer import TextTokenizer, load_any_tokenizer
 
 from sie_core.contracts import Item, LoadContext, ModelFacts, ModelLoadError, Task, Unit, device_errors
@@ -41,6 +41,7 @@ class Parts:
     tokenizer: TextTokenizer
     padding: Padding
     reader: PixelReader
+    notes: Mapping[str, str]
 
 
 def load(context: LoadContext) -> VisionEncoder:
@@ -77,9 +78,12 @@ def load(context: LoadContext) -> VisionEncoder:
 def _read(context: LoadContext) -> Parts:
     recipe = read_vision_recipe(needed_card(context))
     config = load_config(recipe.card.path)
+    notes = heed_auto_map(context, config.to_dict(), runs="nowhere")
     tokenizer = replace(load_any_tokenizer(recipe.card, recipe.transformer), embedded=config.text_config.vocab_size)
     filling = padding(tokenizer, config.model_type, config.text_config.max_position_embeddings)
-    return Parts(recipe, config, tokenizer, filling, load_pixel_reader(recipe.card, config.vision_config.image_size))
+    return Parts(
+        recipe, config, tokenizer, filling, load_pixel_reader(recipe.card, config.vision_config.image_size), notes
+    )
 
 
 def _precisions(context: LoadContext, device: torch.device) -> Iterator[Precision]:
@@ -117,6 +121,7 @@ def _assemble(
     if len(seen) != dims:
         raise ModelLoadError("CONFIG", f"Its texts have {dims} dimensions and its images {len(seen)}: no one space.")
     notes = {
+        **parts.notes,
         "runner": "transformers, padded batches",
         "prompts": prompts.note,
         "max_sequence_length": length_note,

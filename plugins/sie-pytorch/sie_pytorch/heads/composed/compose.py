@@ -40,7 +40,9 @@ from sie_pytorch.heads.composed.running import runner_for
 from sie_pytorch.heads.protocol import HeadContext, HeadMaker, Output
 
 
-def compose(context: LoadContext, recipe: Recipe, heads: Sequence[HeadMaker]) -> TextEncoder:
+def compose(
+    context: LoadContext, recipe: Recipe, heads: Sequence[HeadMaker], *, auto_classes: Sequence[str] = ()
+) -> TextEncoder:
     """Load a model of single texts: `context.card`'s tokenizer and transformer, the fastest runner, and your heads.
 
     Prompts, lengths, truncation, token ids, packing, LoRA adapters and the options of
@@ -52,6 +54,8 @@ def compose(context: LoadContext, recipe: Recipe, heads: Sequence[HeadMaker]) ->
             `transformer`, `prompts`, `multivector.expansion`, `notes` and `pooling.include_prompt` count; its heads are
             for `head_makers`.
         heads: What makes each head. Those of vectors serve `encode`, one of classifications serves `extract`.
+        auto_classes: transformers' names of the classes, such as `AutoModelForMaskedLM`, that your heads are parts of:
+            weights made for a class of their own are refused (`sie_text.recipe.heed_auto_map`).
 
     Returns:
         The adapter, warm, with its facts.
@@ -63,7 +67,7 @@ def compose(context: LoadContext, recipe: Recipe, heads: Sequence[HeadMaker]) ->
         ValueError: Two heads make the same output.
     """
     try:
-        return _composed(context, recipe, heads)
+        return _composed(context, recipe, heads, auto_classes)
     except NotUnderstoodError as reason:
         raise unfit(context, reason) from reason
 
@@ -74,7 +78,9 @@ def unfit(context: LoadContext, reason: NotUnderstoodError) -> FamilyUnfitError:
     return FamilyUnfitError(f"The packed text encoder does not serve {context.model.id}: {why}.")
 
 
-def _composed(context: LoadContext, recipe: Recipe, makers: Sequence[HeadMaker]) -> TextEncoder:
+def _composed(
+    context: LoadContext, recipe: Recipe, makers: Sequence[HeadMaker], auto_classes: Sequence[str]
+) -> TextEncoder:
     card, config, stages = needed_card(context), context.model.config, Stages(context)
     require_weights(card)
     prompts = Prompts.of(card, dict(recipe.prompts))
@@ -82,7 +88,14 @@ def _composed(context: LoadContext, recipe: Recipe, makers: Sequence[HeadMaker])
     tokenizer = _load_tokenizer(card, recipe, trust_remote_code=config.trust_remote_code)
     filling = _read_filling(recipe, tokenizer)
     stages.done("tokenizer")
-    runner = runner_for(context, card, fills_up=filling is not None and not filling.attended, takes_lora=True)
+    runner = runner_for(
+        context,
+        card,
+        auto_classes,
+        fills_up=filling is not None and not filling.attended,
+        takes_lora=True,
+        dense=recipe.pooling is not None,
+    )
     info, device = runner.info, torch.device(str(context.device))
     with device_errors():
         given = HeadContext(card, tokenizer, info.hidden_size, info.precision, device)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
-from sie_text.recipe import NotUnderstoodError
+from sie_text.recipe import NotUnderstoodError, OwnCodeError, heed_auto_map
 
 from sie_core.contracts import LoadContext, ModelCard, ModelLoadError, ResolvedModel
 
@@ -14,15 +16,23 @@ if TYPE_CHECKING:
 
 
 def runner_for(
-    context: LoadContext, card: ModelCard, *, fills_up: bool = False, takes_lora: bool = False
+    context: LoadContext,
+    card: ModelCard,
+    auto_classes: Sequence[str] = (),
+    *,
+    fills_up: bool = False,
+    takes_lora: bool = False,
+    dense: bool = False,
 ) -> BuiltRunner:
     """Build the runner of a checkpoint.
 
     Args:
         context: What to load, where to.
         card: The checkpoint's.
+        auto_classes: transformers' names of the classes, such as `AutoModelForMaskedLM`, whose heads are loaded.
         fills_up: As `build_runner` takes it.
         takes_lora: Whether the family applies LoRA adapters: a runner then must where the config asks for some.
+        dense: Whether the model gives dense vectors, which another family makes where its own code is to run.
 
     Raises:
         ModelLoadError: The checkpoint is damaged, or asks for what is not installed.
@@ -35,7 +45,8 @@ def runner_for(
 
     torch.set_num_threads(context.threads)
     try:
-        return build_runner(
+        notes = heed_auto_map(context, card.config, *auto_classes, runs="elsewhere" if dense else "nowhere")
+        built = build_runner(
             card.path,
             card,
             context.device,
@@ -48,8 +59,10 @@ def runner_for(
             choices=context.choices,
             needs_lora=takes_lora and _asks_for_lora(context.model),
         )
+        built.info = replace(built.info, notes={**built.info.notes, **notes})
+        return built
     except ModelLoadError as error:
-        by_others = error.failure == "CONFIG" and not isinstance(error, UnheededError)
+        by_others = error.failure == "CONFIG" and not isinstance(error, (UnheededError, OwnCodeError))
         if by_others or context.model.config.trust_remote_code:
             raise NotUnderstoodError(str(error)) from error
         raise

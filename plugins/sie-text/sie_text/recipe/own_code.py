@@ -1,0 +1,102 @@
+"""Code that comes with weights (`auto_map` in `config.json`): whether transformers' own class computes the same.
+
+One table says which classes do. Any other is refused, unless the model's config has it ignored or run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from sie_core.contracts import LoadContext, ModelLoadError
+
+OPTION = "auto_map"
+IGNORE = "ignore"
+BASE = "AutoModel"
+"""The key of `auto_map` for the base model; those for a class with a head are its `AutoModelFor…`."""
+
+EQUAL_CLASSES: Mapping[str, frozenset[str]] = {
+    "eurobert": frozenset(
+        {
+            "modeling_eurobert.EuroBertModel",
+            "modeling_eurobert.EuroBertForMaskedLM",
+            "modeling_eurobert.EuroBertForSequenceClassification",
+        }
+    ),
+    "gte": frozenset({"modeling_hf_alibaba_nlp_gte.GteModel"}),
+    "new": frozenset({"modeling.NewModel", "modeling.NewForMaskedLM", "modeling.NewForSequenceClassification"}),
+    "nomic_bert": frozenset(
+        {"modeling_hf_nomic_bert.NomicBertModel", "modeling_hf_nomic_bert.NomicBertForPreTraining"}
+    ),
+    "phi3": frozenset({"modeling_phi3.Phi3ForCausalLM"}),
+}
+"""By `model_type`: published classes, without their repository, that compute what transformers' own class does."""
+
+Runs = Literal["here", "elsewhere", "nowhere"]
+"""Where code of the weights may run once the model's config trusts it: in the family that asks, in one that is asked
+after it, or in none."""
+
+
+class OwnCodeError(ModelLoadError):
+    """The weights were made for a class of their own, which is not run; `CONFIG`."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("CONFIG", message)
+
+
+def own_class(config: Mapping[str, Any], *heads: str) -> str | None:
+    """Name the class of the weights' own code that none of transformers' is known to equal; None where there is none.
+
+    Args:
+        config: The transformer's `config.json`.
+        heads: The keys of `auto_map` that count beside that of the base model. Others change nothing that is computed.
+    """
+    auto_map = config.get("auto_map")
+    if not isinstance(auto_map, Mapping):
+        return None
+    equal = EQUAL_CLASSES.get(str(config.get("model_type")), frozenset())
+    named = (str(auto_map[key]) for key in (BASE, *heads) if auto_map.get(key))
+    return next((name for name in named if name.rpartition("--")[2] not in equal), None)
+
+
+def heed_auto_map(
+    context: LoadContext, config: Mapping[str, Any], *heads: str, runs: Runs, file: str = "config.json"
+) -> dict[str, str]:
+    """Refuse weights that were made for another class than transformers' own.
+
+    Args:
+        context: Whose profile may have it ignored (`auto_map: ignore`), and whose model may trust it.
+        config: As for `own_class`, and so are `heads`.
+        heads: See above.
+        runs: Where trusted code runs.
+        file: What states the config, for the message.
+
+    Returns:
+        The note for operators, under `auto_map`, where code is ignored or run; else nothing.
+
+    Raises:
+        OwnCodeError: The class is neither known nor ignored, nor trusted and run `here`; or it is ignored and trusted.
+    """
+    name = own_class(config, *heads)
+    if name is None:
+        return {}
+    model_type, trusted = config.get("model_type"), context.model.config.trust_remote_code and runs != "nowhere"
+    if context.model.profile.loadtime.get(OPTION) == IGNORE:
+        if trusted:
+            raise OwnCodeError(f"`auto_map: ignore` and `trust_remote_code: true` contradict each other over {name}.")
+        return {OPTION: f"ignored, as the profile asks: {name}; transformers' own class for {model_type} serves"}
+    if trusted and runs == "here":
+        return {OPTION: f"{name}, code that comes with the weights, serves"}
+    code = f"{file} names code that comes with the weights (`auto_map`: {name})"
+    if trusted:
+        raise OwnCodeError(f"{code}, which the model's config trusts and this family does not run.")
+    remedy = (
+        "This family runs no such code, also with `trust_remote_code: true`"
+        if runs == "nowhere"
+        else "Set `trust_remote_code: true` in the model's config to run it, if you trust it"
+    )
+    raise OwnCodeError(
+        f"{code}, and transformers' own class for {model_type} is not known to compute the same: its numbers may be "
+        f"wrong. {remedy}; or, to be served by transformers' class, set `auto_map: ignore` in a profile's loadtime "
+        "options."
+    )
