@@ -15,7 +15,7 @@ from typing import Self
 
 from sie_core.cache.disk.cache import DiskCache, disk_cache
 from sie_core.cache.disk.leases import Lease
-from sie_core.cache.formats import broken_safetensors, holds, holds_pickles, no_weights
+from sie_core.cache.formats import broken_safetensors, unread_weights
 from sie_core.contracts import (
     ModelConfig,
     ModelLoadError,
@@ -268,8 +268,8 @@ def hold_weights(
     folder = Path(config.weights_path)
     if not folder.is_dir():
         raise ModelLoadError("NOT_FOUND", f"The `weights_path` of {config.id} is not a folder on this machine.")
-    if holds_pickles(folder) and not holds(folder, (*weights, *chain.others)):
-        raise ModelLoadError("CONFIG", no_weights(f"The `weights_path` of {config.id}", pickled=True) + ".")
+    if fault := unread_weights(f"The `weights_path` of {config.id}", folder, (*weights, *chain.others)):
+        raise ModelLoadError("CONFIG", fault)
     for file in sorted(folder.rglob("*.safetensors")):
         if fault := broken_safetensors(file):
             name = file.relative_to(folder).as_posix()

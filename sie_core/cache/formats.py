@@ -15,6 +15,8 @@ from sie_core.contracts.model.weights import SAFETENSORS, holds_weights
 
 _HEADER_LIMIT = 100_000_000
 """The longest header safetensors allows, in bytes."""
+OTHER_FORMATS = {".gguf": "GGUF", ".onnx": "ONNX"}
+"""Endings of files with weights in formats that a plugin may read and the core's own tiers do not fetch."""
 PART_CONFIGS = (
     *("tokenizer_*", "generation_*", "adapter_*", "processor_*", "preprocessor_*", "video_preprocessor_*"),
     *("quantize_*", "sentence_*", "router_*"),
@@ -47,11 +49,35 @@ def holds_pickles(folder: Path) -> bool:
     return any(is_pickled(file.name) for file in folder.rglob("*"))
 
 
-def no_weights(name: str, pickled: bool, weights: tuple[str, ...] = SAFETENSORS) -> str:
+def other_formats(folder: Path) -> str:
+    """Name the formats of weights other than safetensors in a folder, with a file of each; empty where it has none."""
+    names = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
+    firsts = {
+        title: next((name for name in names if name.lower().endswith(ending)), None)
+        for ending, title in OTHER_FORMATS.items()
+    }
+    return " and ".join(f"{title} ({name})" for title, name in firsts.items() if name)
+
+
+def unread_weights(name: str, folder: Path, weights: Iterable[str]) -> str | None:
+    """Say why the weights in a folder cannot be read, where none of them are among the patterns `weights`.
+
+    A folder without any weights is not at fault: they may be on their way.
+    """
+    pickled = holds_pickles(folder)
+    if holds(folder, weights) or not (pickled or other_formats(folder)):
+        return None
+    return no_weights(name, pickled, others=other_formats(folder)) + "."
+
+
+def no_weights(name: str, pickled: bool, weights: tuple[str, ...] = SAFETENSORS, others: str = "") -> str:
     """Make the message for a model without `weights`, with the remedy."""
     if weights != SAFETENSORS:
         return f"{name} has no {' or '.join(weights)}, which its family reads"
-    held = "holds pickled weights only, which can run code when they are read" if pickled else "holds no weights"
+    if pickled:
+        held = "holds pickled weights only, which can run code when they are read"
+    else:
+        held = f"holds its weights as {others}, which no installed family reads" if others else "holds no weights"
     return (
         f"{name} {held}; safetensors are needed. Take a revision that has them (many repositories offer one as "
         "`refs/pr/…`: set `hf_revision`), or load the model once with transformers and `save_pretrained` it into a "

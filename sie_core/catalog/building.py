@@ -137,6 +137,11 @@ def _shipped_and_own(
     configs = {**shipped, **_read(folder.files(), problems, last)}
     for config in folder.weights():
         _add_folder(configs, config, problems)
+    named = {Path(path).resolve() for config in configs.values() for path in _folders_of(config)}
+    for path, reason in folder.passed_over():
+        if path.resolve() not in named:
+            source = str(path).encode("utf-8", "backslashreplace").decode()  # a name may be no UTF-8
+            problems.append(Problem(source, reason))
     for config in packaged_models(plugins.weight_packages):
         configs.setdefault(config.id, config)
     return configs
@@ -201,6 +206,11 @@ def _add_folder(configs: dict[str, ModelConfig], found: ModelConfig, problems: l
         problems.append(
             Problem(str(found.weights_path), f"it leads to the folder of weights that is served as {owner.id}, once")
         )
+
+
+def _folders_of(config: ModelConfig) -> list[str]:
+    """List the folders of weights that a config names: the model's own and those of its LoRA adapters."""
+    return [path for path in (config.weights_path, *(lora.weights_path for lora in config.loras.values())) if path]
 
 
 def _resolved(config: ModelConfig) -> Path | None:

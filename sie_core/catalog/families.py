@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sie_core.catalog.wording import did_you_mean
@@ -12,6 +13,7 @@ from sie_core.contracts import (
     ModelCard,
     ModelFamily,
     ModelLoadError,
+    NoClaim,
     ResolvedModel,
 )
 from sie_core.plugins import PluginSet
@@ -34,12 +36,22 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """A family that says why it does not claim weights of its kind."""
+
+    family: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class FamilyChoice:
     """The family that serves, why it won, and every family that claimed the weights, the winner first."""
 
     family: ModelFamily
     reason: str
     candidates: tuple[Candidate, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    """The families that say why they do not claim them."""
 
 
 def choose_family(plugins: PluginSet, resolved: ResolvedModel, card: ModelCard | None, device: Device) -> FamilyChoice:
@@ -62,11 +74,11 @@ def choose_family(plugins: PluginSet, resolved: ResolvedModel, card: ModelCard |
             f"{resolved.id} has no weights, so its config must name the family that serves it: set "
             f"`adapter_path` to one of {_known(plugins)}{hint}.",
         )
-    candidates = _candidates(plugins, card, device)
+    candidates, refusals = _candidates(plugins, card, device)
     if not candidates or not candidates[0].serves_device:
-        raise _nobody(plugins, resolved, card, device, candidates)
+        raise _nobody(plugins, resolved, card, device, candidates, refusals)
     winner = candidates[0]
-    return FamilyChoice(plugins.families[winner.family], _why(candidates) + hint, tuple(candidates))
+    return FamilyChoice(plugins.families[winner.family], _why(candidates) + hint, tuple(candidates), refusals)
 
 
 def choose_next(plugins: PluginSet, resolved: ResolvedModel, choice: FamilyChoice, unfit: str) -> FamilyChoice:
@@ -82,7 +94,15 @@ def choose_next(plugins: PluginSet, resolved: ResolvedModel, choice: FamilyChoic
     if not others:
         raise ModelLoadError("CONFIG", f"{unfit} No other installed family claims it.{_broken(plugins)}")
     reason = f"{others[0].reason}; with higher priority {family} claimed it and found it unfit: {unfit}"
-    return FamilyChoice(plugins.families[others[0].family], reason, tuple(others))
+    return FamilyChoice(plugins.families[others[0].family], reason, tuple(others), choice.refusals)
+
+
+def said_of(refusals: Sequence[Refusal]) -> str:
+    """Word what families say that do not claim weights of their kind; empty where none does."""
+    families: dict[str, list[str]] = {}
+    for each in refusals:
+        families.setdefault(each.reason, []).append(each.family)
+    return " ".join(f"{', '.join(names)}: {reason}." for reason, names in families.items())
 
 
 def is_class_path(adapter_path: str) -> bool:
@@ -112,25 +132,29 @@ def _named(
             "CONFIG", f"The family {wanted!r} needs weights, and the config of {resolved.id} says there are none."
         )
     reason = f"the model's config names it as adapter_path {wanted}"
-    others = [] if card is None else [each for each in _candidates(plugins, card, device) if each.family != wanted]
+    claiming = [] if card is None else _candidates(plugins, card, device)[0]
+    others = [each for each in claiming if each.family != wanted]
     return FamilyChoice(family, reason, (Candidate(wanted, reason), *others))
 
 
-def _candidates(plugins: PluginSet, card: ModelCard, device: Device) -> list[Candidate]:
-    """List the families that claim `card`, best first."""
-    found = []
+def _candidates(plugins: PluginSet, card: ModelCard, device: Device) -> tuple[list[Candidate], tuple[Refusal, ...]]:
+    """List the families that claim `card`, best first, and those that say why they do not."""
+    found, refusals = [], []
     for family in plugins.families.values():
         claim = None if family.weightless else _claim(plugins, family, card)
-        if claim is not None:
+        if isinstance(claim, NoClaim):
+            refusals.append(Refusal(family.id, claim.reason))
+        elif claim is not None:
             found.append(Candidate(family.id, claim.reason, claim.priority, _serves(family, device)))
-    return sorted(found, key=lambda each: (not each.serves_device, -each.priority, each.family))
+    found.sort(key=lambda each: (not each.serves_device, -each.priority, each.family))
+    return found, tuple(refusals)
 
 
 class ClaimFailed(Exception):
     """A family failed while it read a card; the failure is recorded with its plugin."""
 
 
-def ask_claim(plugins: PluginSet, family: ModelFamily, card: ModelCard) -> Claim | None:
+def ask_claim(plugins: PluginSet, family: ModelFamily, card: ModelCard) -> Claim | NoClaim | None:
     """Ask a family whether it serves the weights of a card; it may take `CLAIM_LIMIT_S`.
 
     Raises:
@@ -139,7 +163,11 @@ def ask_claim(plugins: PluginSet, family: ModelFamily, card: ModelCard) -> Claim
     error: BaseException | None = None
     try:
         claim = plugins.calls.within(f"claims-{family.id}", CLAIM_LIMIT_S, lambda: family.claims(card))
-        if claim is None or (isinstance(claim, Claim) and isinstance(claim.priority, int)):
+        if (
+            claim is None
+            or isinstance(claim, NoClaim)
+            or (isinstance(claim, Claim) and isinstance(claim.priority, int))
+        ):
             return claim
         problem = f"returned a {type(claim).__name__} from `claims`, neither None nor a Claim whose priority is an int"
     except HungError as hung:
@@ -150,7 +178,7 @@ def ask_claim(plugins: PluginSet, family: ModelFamily, card: ModelCard) -> Claim
     raise ClaimFailed(f"the family {family.id} {problem}") from error
 
 
-def _claim(plugins: PluginSet, family: ModelFamily, card: ModelCard) -> Claim | None:
+def _claim(plugins: PluginSet, family: ModelFamily, card: ModelCard) -> Claim | NoClaim | None:
     """Ask a family for its claim; a family that fails claims nothing, so that it does not stop other families."""
     try:
         return ask_claim(plugins, family, card)
@@ -173,7 +201,12 @@ def _why(candidates: list[Candidate]) -> str:
 
 
 def _nobody(
-    plugins: PluginSet, resolved: ResolvedModel, card: ModelCard, device: Device, unfit: list[Candidate]
+    plugins: PluginSet,
+    resolved: ResolvedModel,
+    card: ModelCard,
+    device: Device,
+    unfit: list[Candidate],
+    refusals: tuple[Refusal, ...],
 ) -> ModelLoadError:
     if unfit:
         names = ", ".join(f"{each.family} ({_devices(plugins.families[each.family])})" for each in unfit)
@@ -181,6 +214,8 @@ def _nobody(
     else:
         facts = f"model type {card.model_type or 'unknown'}, architectures {', '.join(card.architectures) or 'none'}"
         problem = f"No installed family serves {resolved.id} ({facts})."
+    if refusals:
+        problem += f" {said_of(refusals)}"
     remedy = f" Install a plugin that does; registered families: {_known(plugins)}."
     return ModelLoadError("DEPENDENCY", problem + remedy + _broken(plugins))
 

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sie_core.cache import WeightChain, find_weights
+from sie_core.cache.formats import unread_weights
 from sie_core.catalog.cards import read_card
 from sie_core.catalog.families import choose_family
 from sie_core.concurrency.threads import on_thread
 from sie_core.contracts import Device, ModelCard, ModelFacts, ModelLoadError, ResolvedModel, is_pickled
+from sie_core.contracts.model.weights import SAFETENSORS
 from sie_core.plugins import PluginSet
 from sie_core.plugins.calls import HungError
 
@@ -70,6 +72,21 @@ def see(
         return Sighting(tier, folder)  # a load will say what is wrong with them
     usable = any(name.endswith(".safetensors") for name in card.files) or not any(map(is_pickled, card.files))
     return Sighting(tier, folder, _preview(model, card, plugins, device, preview_s)) if usable else None
+
+
+def fault_of(model: ResolvedModel, chain: WeightChain, plugins: PluginSet, device: Device) -> str | None:
+    """Say why weights on this machine cannot be served, as far as their small files tell; None where nothing is wrong.
+
+    Of weights that are not here it says nothing.
+    """
+    found = find_weights(model.config, chain)
+    if found is None:
+        return None
+    try:
+        choose_family(plugins, model, read_card(found[1]), device)
+    except ModelLoadError as error:
+        return str(error)
+    return unread_weights(f"The folder of {model.id}", found[1], (*SAFETENSORS, *chain.others))
 
 
 class Sightings:

@@ -55,7 +55,15 @@ from sie_core.contracts.errors import (
 )
 from sie_core.contracts.family.adapter import Adapter, LabelUse, LoadContext, ModelFacts, Similarity, Truncation, Unit
 from sie_core.contracts.family.choices import KeptChoice, KeptChoices
-from sie_core.contracts.family.families import Claim, ModelFamily, Option, Stage, claim_architectures
+from sie_core.contracts.family.families import (
+    Claim,
+    ClaimFunction,
+    ModelFamily,
+    NoClaim,
+    Option,
+    Stage,
+    claim_architectures,
+)
 from sie_core.contracts.family.images import (
     MAX_IMAGE_ASPECT,
     MAX_IMAGE_PARTS,
@@ -136,6 +144,7 @@ __all__ = [
     "Box",
     "BrokerPlan",
     "Claim",
+    "ClaimFunction",
     "Classification",
     "Compared",
     "ConnectionState",
@@ -189,6 +198,7 @@ __all__ = [
     "ModelState",
     "ModelStatus",
     "ModuleCard",
+    "NoClaim",
     "NoReferenceError",
     "ObjectStore",
     "ObjectStoreError",

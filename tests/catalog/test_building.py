@@ -157,6 +157,39 @@ def test_folders_of_weights_without_a_config_are_served_under_their_names(
     assert yaml.safe_load(config.text) == {"sie_id": "org/nested", "weights_path": config.weights_path}
 
 
+@pytest.mark.parametrize("name", ["my model", "c++", "Füchse", "org/my model"])
+def test_a_folder_whose_name_is_no_id_is_told_unless_a_config_names_it(
+    build: Callable[..., Catalog],
+    write_config: Callable[..., Path],
+    write_weights: Callable[..., Path],
+    tmp_path: Path,
+    name: str,
+) -> None:
+    write_weights(tmp_path / "models" / name)
+    catalog = build()
+    assert ids(catalog) == []
+    (problem,) = catalog.problems
+    assert problem.source.endswith(f"models/{name}")
+    assert repr(name) in problem.message
+    assert "`weights_path`" in problem.message
+    write_config("a", f"{{sie_id: org/a, weights_path: {json.dumps(name)}}}")
+    catalog = build()
+    assert (ids(catalog), catalog.problems) == (["org/a"], ())
+
+
+@pytest.mark.parametrize("file", ["llama-q4.gguf", "model.onnx", "model.safetensors"])
+def test_a_folder_of_weights_that_nothing_describes_is_told_and_one_of_a_lora_adapter_is_not(
+    build: Callable[..., Catalog], tmp_path: Path, file: str
+) -> None:
+    for folder in (tmp_path / "models/bare", tmp_path / "models/org/lora"):
+        folder.mkdir(parents=True)
+        (folder / file).write_bytes(b"x")
+    (tmp_path / "models/org/lora/adapter_config.json").write_text("{}")
+    (problem,) = build().problems
+    assert problem.source.endswith("models/bare")
+    assert f"it holds weights ({file}) and no config.json" in problem.message
+
+
 def test_a_folder_named_like_a_config_gives_it_its_weights(
     build: Callable[..., Catalog], write_config: Callable[..., Path], write_weights: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -19,6 +19,7 @@ from sie_core.contracts import (
     ModelConfig,
     ModelFamily,
     ModelLoadError,
+    NoClaim,
     Profile,
     ResolvedModel,
     claim_architectures,
@@ -87,6 +88,27 @@ def test_nobody_claims_it_names_the_architecture_the_families_and_broken_plugins
     assert raised.value.failure == "DEPENDENCY"
     for part in ("org/m", "bert", "BertModel", "families: a", "vision", "sie-vision 0.3", "No module named 'timm'"):
         assert part in str(raised.value)
+
+
+def refuses(name: str, reason: str) -> ModelFamily:
+    return ModelFamily(name, "x:load", lambda card: NoClaim(reason))
+
+
+def test_nobody_claims_it_says_each_reason_once_with_the_families_that_give_it(card: ModelCard) -> None:
+    known = plugins(
+        refuses("a", "its pooling is odd"), refuses("b", "its head is odd"), refuses("c", "its head is odd")
+    )
+    with pytest.raises(ModelLoadError) as raised:
+        choose_family(known, model(), card, CPU)
+    assert raised.value.failure == "DEPENDENCY"
+    assert " a: its pooling is odd. b, c: its head is odd. " in str(raised.value)
+
+
+def test_a_family_that_says_why_not_takes_no_place_from_one_that_claims(card: ModelCard) -> None:
+    choice = choose_family(plugins(refuses("a", "its pooling is odd"), family("z", priority=-9)), model(), card, CPU)
+    assert choice.family.id == "z"
+    assert [each.family for each in choice.candidates] == ["z"]
+    assert [(each.family, each.reason) for each in choice.refusals] == [("a", "its pooling is odd")]
 
 
 def test_an_unregistered_family_is_a_dependency_error_with_near_names_and_broken_plugins(card: ModelCard) -> None:

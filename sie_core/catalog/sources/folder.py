@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from sie_core.contracts import ModelConfig
@@ -49,4 +50,8 @@ class ModelsFolder(Protocol):
 
     def weights(self) -> Iterator[ModelConfig]:
         """Find the folders of weights in it."""
+        ...
+
+    def passed_over(self) -> Iterator[tuple[Path, str]]:
+        """Find the folders that hold weights and are not served, each with the reason."""
         ...

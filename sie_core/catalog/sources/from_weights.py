@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from sie_core.cache.disk import hub_layout
+from sie_core.cache.formats import OTHER_FORMATS
 from sie_core.cache.packages import installed_folder
 from sie_core.catalog.cards import holds_model
-from sie_core.catalog.configs.ids import is_model_id
+from sie_core.catalog.configs.ids import ID_RULE, is_model_id
 from sie_core.catalog.configs.snapshot import DEFAULT_PROFILE, FOUND_WEIGHTS
 from sie_core.contracts import ModelConfig, Profile, WeightPackage
 from sie_core.contracts.model.weights import SAFETENSORS
@@ -23,17 +24,63 @@ def folder_models(models_dir: Path) -> Iterator[ModelConfig]:
 
     Folders come before links, so that a link never replaces the folder it leads to.
     """
-    roots = [
+    own = models_dir.resolve()
+    for folder in sorted(
+        _roots(models_dir), key=lambda folder: folder.resolve() != own / folder.relative_to(models_dir)
+    ):
+        name = folder.relative_to(models_dir).as_posix()
+        if is_model_id(name):
+            yield _config(name, weights_path=str(folder.absolute()))
+
+
+def passed_over(models_dir: Path) -> Iterator[tuple[Path, str]]:
+    """Find the folders below `models_dir` that hold weights and are no models, each with the reason.
+
+    Folders of LoRA adapters are none of them.
+    """
+    for folder in _roots(models_dir):
+        name = folder.relative_to(models_dir).as_posix()
+        if not is_model_id(name):
+            yield (
+                folder,
+                (
+                    f"its name {name!r} can be no model's id: allowed are {ID_RULE}. Rename it, or name it as "
+                    "`weights_path` in a config with an id of its own"
+                ),
+            )
+    for first in _folders(models_dir):
+        if not holds_model(first):
+            for folder in (first, *_folders(first)):
+                if (file := _weights_in(folder)) and not holds_model(folder):
+                    yield (
+                        folder,
+                        (
+                            f"it holds weights ({file}) and no config.json, which says what model they are of: put the "
+                            "files of their repository beside them; weights are read from safetensors"
+                        ),
+                    )
+
+
+def _weights_in(folder: Path) -> str | None:
+    """Name a file with weights in a folder that is none of a LoRA adapter."""
+    endings = (".safetensors", *OTHER_FORMATS)
+    try:
+        names = sorted(file.name for file in folder.iterdir())
+    except OSError:
+        return None
+    if "adapter_config.json" in names:
+        return None
+    return next((name for name in names if name.lower().endswith(endings)), None)
+
+
+def _roots(models_dir: Path) -> list[Path]:
+    """List the folders one or two levels below `models_dir` that are the root of a model."""
+    return [
         folder
         for first in _folders(models_dir)
         for folder in ([first] if holds_model(first) else _folders(first))
         if holds_model(folder)
     ]
-    own = models_dir.resolve()
-    for folder in sorted(roots, key=lambda folder: folder.resolve() != own / folder.relative_to(models_dir)):
-        name = folder.relative_to(models_dir).as_posix()
-        if is_model_id(name):
-            yield _config(name, weights_path=str(folder.absolute()))
 
 
 def cached_models(cache: Path, others: tuple[str, ...] = ()) -> Iterator[ModelConfig]:

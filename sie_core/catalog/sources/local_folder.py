@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from sie_core.cache.formats import describes
 from sie_core.catalog.configs.reading import ConfigError, read_config
 from sie_core.catalog.sources.folder import ConfigFile, FolderUnreadable
-from sie_core.catalog.sources.from_weights import folder_models
+from sie_core.catalog.sources.from_weights import folder_models, passed_over
 from sie_core.contracts import ModelConfig
 from sie_core.settings import SettingsError
 
@@ -60,6 +60,10 @@ class LocalFolder:
     def weights(self) -> Iterator[ModelConfig]:
         """Find the folders of weights."""
         return folder_models(self._folder)
+
+    def passed_over(self) -> Iterator[tuple[Path, str]]:
+        """Find the folders that hold weights and are not served, each with the reason."""
+        return passed_over(self._folder)
 
     def _find(self, look: Callable[[Path], Found]) -> Found | None:
         """Return what `look` finds in the folder; None where it is missing and held no files before."""

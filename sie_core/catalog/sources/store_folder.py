@@ -7,6 +7,7 @@ import logging
 from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 from sie_core.catalog.configs.reading import LARGEST_CONFIG, ConfigError, config_of
 from sie_core.catalog.sources.folder import ConfigFile, FolderUnreadable
@@ -48,6 +49,10 @@ class StoreFolder:
 
     def weights(self) -> Iterator[ModelConfig]:
         """Find none: weights come through the weight tiers."""
+        return iter(())
+
+    def passed_over(self) -> Iterator[tuple[Path, str]]:
+        """Find none, as above."""
         return iter(())
 
     def _list(self) -> list[StoredObject]:

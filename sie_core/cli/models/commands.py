@@ -18,6 +18,7 @@ from sie_core.cache import find_weights
 from sie_core.cache.choices import kept_choices
 from sie_core.catalog import check_profile, choose_family, read_card, see
 from sie_core.catalog.info import describe
+from sie_core.catalog.sightings import fault_of
 from sie_core.cli.composition.compose import BadSettings
 from sie_core.cli.composition.parts import Parts, gather
 from sie_core.cli.models.pinning import pin
@@ -59,8 +60,10 @@ def list_models(as_json: bool) -> None:
         click.echo(_json({"models": rows, "problems": [asdict(problem) for problem in parts.catalog.problems]}))
     else:
         click.echo("\n".join(_table(rows)) if rows else "No models.")
-        for problem in parts.catalog.problems:
-            click.echo(f"Not served: {problem.source}: {problem.message}", err=True)
+        not_served = [(row["id"], row["problem"]) for row in rows if row["problem"]]
+        not_served += [(problem.source, problem.message) for problem in parts.catalog.problems]
+        for name, problem in not_served:
+            click.echo(f"Not served: {name}: {problem}", err=True)
     parts.tell_problems()
 
 
@@ -105,6 +108,7 @@ def _row(model: ResolvedModel, parts: Parts, device: Device) -> dict[str, Any]:
         "operations": list(declared.operations),
         "outputs": list(declared.outputs),
         "inputs": list(declared.inputs),
+        "problem": fault_of(model, parts.chain, parts.plugins, device),
     }
 
 
@@ -125,13 +129,15 @@ def _family(model: ResolvedModel, parts: Parts, device: Device) -> dict[str, Any
     if absent and model.config.expected is None:
         tiers = ", ".join(tier.name for tier in parts.chain.tiers)
         problem = f"the weights are not on this machine, and they decide; a load asks: {tiers}"
-        return {"device": str(device), "family": None, "problem": problem, "candidates": [], "options": []}
+        return _none(device, problem)
+    if problem := fault_of(model, parts.chain, parts.plugins, device):
+        return _none(device, problem)
     try:
         card = read_card(found[1]) if found else model.config.expected
         choice = choose_family(parts.plugins, model, card, device)
         ignored = check_profile(choice.family, model.profile, parts.plugins.postprocessors)
     except ModelLoadError as error:
-        return {"device": str(device), "family": None, "problem": str(error), "candidates": [], "options": []}
+        return _none(device, str(error))
     return {
         "device": str(device),
         "family": choice.family.id,
@@ -146,9 +152,16 @@ def _family(model: ResolvedModel, parts: Parts, device: Device) -> dict[str, Any
             }
             for each in (() if absent else choice.candidates)
         ],
+        "refusals": [asdict(each) for each in (() if absent else choice.refusals)],
         "ignored_options": list(ignored),
         "options": _options(choice.family),
     }
+
+
+def _none(device: Device, problem: str) -> dict[str, Any]:
+    return {
+        "device": str(device), "family": None, "problem": problem, "candidates": [], "refusals": [], "options": []
+    }  # fmt: skip
 
 
 def _choices(weights: Mapping[str, str] | None, parts: Parts) -> list[dict[str, Any]]:
@@ -219,6 +232,7 @@ def _lines(facts: Mapping[str, Any]) -> list[str]:
     for each in facts["candidates"][1:]:
         unfit = "" if each["serves_device"] else ", does not serve this device"
         lines.append(f"            also {each['family']}: {each['claim']} (priority {each['priority']}{unfit})")
+    lines += [f"            not {each['family']}: {each['reason']}" for each in facts["refusals"]]
     for each in facts["choices"]:
         lines.append(f"  {each['about']:<9} {each['chosen']}: {each['reason']}")
         setup = ", ".join(f"{name} {value}" for name, value in each["setup"].items())

@@ -113,7 +113,8 @@ class LoadContext:
     choices: KeptChoices | None = None
     """What loads of these weights measured and chose; None where nothing is to be measured for a choice."""
     unfit: str | None = None
-    """What the families said that claimed the weights before and found them unfit; None where this one is the first."""
+    """What families of higher priority said that found the weights unfit, by their files or when they loaded them; None
+    where none did."""
     stage: Callable[[str, float], None] = lambda name, seconds: None
     """Reports a finished stage of the load with its duration in seconds."""
 

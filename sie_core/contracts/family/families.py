@@ -42,7 +42,18 @@ class Claim:
     priority: int = 0
 
 
-ClaimFunction = Callable[[ModelCard], Claim | None]
+@dataclass(frozen=True, slots=True)
+class NoClaim:
+    """A family says why it cannot serve weights of its own kind: shown where nobody else serves them.
+
+    Of weights of another kind it says nothing: its claim is None.
+    """
+
+    reason: str
+    """What in the files is in the way, and the remedy where there is one; no full stop at its end."""
+
+
+ClaimFunction = Callable[[ModelCard], Claim | NoClaim | None]
 
 
 @dataclass(frozen=True, slots=True)

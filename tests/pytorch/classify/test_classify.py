@@ -20,7 +20,7 @@ from sie_core.catalog import read_card
 from sie_core.catalog.families import choose_family
 from sie_core.catalog.fetching import FetchedModel
 from sie_core.catalog.loading import load_adapter
-from sie_core.contracts import Adapter, InvalidInput, Item, Task
+from sie_core.contracts import Adapter, Claim, InvalidInput, Item, Task
 from sie_core.plugins import PluginSet
 from tests.pytorch.encoders import context
 from tests.pytorch.pairs.support import write_classifier
@@ -113,7 +113,7 @@ def test_rerankers_and_entailment_are_left_to_the_models_of_pairs(labels: tuple[
     card = read_card(classifier("bert", tmp_path, labels=labels))
     assert claim_classifier(card) is None
     claim = claim_pairs(card)
-    assert claim is not None
+    assert isinstance(claim, Claim)
     assert claim.priority == 0
     assert claim_classifier(replace(card, config={"architectures": ["BertModel"], "model_type": "bert"})) is None
 

@@ -17,7 +17,7 @@ from sie_pytorch.heads.sparse.token_weights import TokenWeightHead
 from sie_pytorch.heads.vectors.multivector import MultivectorHead
 
 from sie_core.catalog import read_card
-from sie_core.contracts import ModelConfig, ModelLoadError
+from sie_core.contracts import Claim, ModelConfig, ModelLoadError
 from tests.pytorch.corpus import make_texts
 from tests.pytorch.encoders import ask, deviation, serve
 from tests.pytorch.heads.bge_m3 import expected_vectors, expected_weights, pickle_layers, pin, save_bge_m3
@@ -93,7 +93,7 @@ def test_only_the_largest_weights_are_kept_where_a_request_says_so(checkpoint: C
 def test_pickled_layers_are_not_read_and_the_notes_say_what_to_do(checkpoint: Checkpoint, tmp_path: Path) -> None:
     save_bge_m3(checkpoint("xlm-roberta"), tmp_path)
     claim = claim_encoder(read_card(tmp_path))
-    assert claim is not None
+    assert isinstance(claim, Claim)
     assert "with BGE-M3's sparse and multi-vector layers beside" in claim.reason
     pickle_layers(tmp_path)
     encoder = serve(tmp_path, tasks={"encode": {"dense": {}, "sparse": {}, "multivector": {}}})

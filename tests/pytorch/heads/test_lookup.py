@@ -17,7 +17,7 @@ from sie_sentence_transformers.fallback.claims import claim_fallback
 from sie_text.static import LookupEncoder, LookupKey
 
 from sie_core.catalog import read_card
-from sie_core.contracts import InvalidInput, ModelLoadError
+from sie_core.contracts import Claim, InvalidInput, ModelLoadError
 from tests.pytorch.encoders import ask, deviation, serve
 from tests.pytorch.heads.splade import reference, spelled_out
 from tests.pytorch.heads.test_splade import BOUND, SPARSE, TEXTS
@@ -150,7 +150,7 @@ def test_long_queries_are_cut_and_say_so(masked_language: Checkpoint, tmp_path: 
 def test_the_claim_names_the_routes_and_the_fallback_claims_none(masked_language: Checkpoint, tmp_path: Path) -> None:
     save_routed(masked_language("bert"), tmp_path)
     claim = claim_encoder(read_card(tmp_path))
-    assert claim is not None
+    assert isinstance(claim, Claim)
     assert claim.reason == (
         "its Router looks a query's weights up (SparseStaticEmbedding) and encodes a document (SpladePooling)"
     )

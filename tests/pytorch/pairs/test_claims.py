@@ -10,7 +10,7 @@ from sie_pytorch.families.pairs.claims import claim_pairs
 from sie_pytorch.families.previews import preview_pairs
 from sie_sentence_transformers.fallback.claims import claim_fallback
 
-from sie_core.contracts import ModelCard, ModelConfig, ModuleCard, Profile
+from sie_core.contracts import Claim, ModelCard, ModelConfig, ModuleCard, Profile
 
 ROOT = Path("/weights")
 CROSS_ENCODER = {"model_type": "CrossEncoder"}
@@ -81,7 +81,7 @@ NOT_OURS = {
 @pytest.mark.parametrize("case", OURS)
 def test_models_of_pairs_are_claimed_by_one_family(case: str) -> None:
     claim = claim_pairs(OURS[case])
-    assert claim is not None
+    assert isinstance(claim, Claim)
     assert claim.reason.startswith("its ")
     assert "single texts" not in claim.reason
     assert claim.priority == 0
@@ -91,14 +91,14 @@ def test_models_of_pairs_are_claimed_by_one_family(case: str) -> None:
 
 @pytest.mark.parametrize("case", NOT_OURS)
 def test_what_has_no_head_of_pairs_is_not_claimed(case: str) -> None:
-    assert claim_pairs(NOT_OURS[case]) is None
+    assert not isinstance(claim_pairs(NOT_OURS[case]), Claim)
 
 
 @pytest.mark.parametrize("case", SINGLE_TEXTS)
 def test_a_classifier_of_single_texts_is_left_to_any_other_family_and_listed_with_no_score(case: str) -> None:
     card, labels = SINGLE_TEXTS[case]
     claim = claim_pairs(card)
-    assert claim is not None
+    assert isinstance(claim, Claim)
     assert claim.priority < 0
     assert f"with the labels {labels}, which classifies single texts unless" in claim.reason
     chosen = Profile("default", runtime={"score_label": "POSITIVE"})

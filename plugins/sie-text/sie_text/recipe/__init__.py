@@ -11,11 +11,11 @@ refuses by name (`NotUnderstoodError`):
 """
 
 from sie_text.recipe.encoders.bge_m3 import content_fault
-from sie_text.recipe.encoders.kinds import is_dense_encoder, is_headless
+from sie_text.recipe.encoders.kinds import foreign_class, is_dense_encoder, is_headless
 from sie_text.recipe.encoders.multivector import STANFORD, is_multivector
 from sie_text.recipe.encoders.reading import read_recipe
 from sie_text.recipe.encoders.router import LookupSettings, Role, Routes, is_router, is_sparse_router, read_routes
-from sie_text.recipe.files import UNLIMITED, card_below, has_tokenizer, size
+from sie_text.recipe.files import UNLIMITED, card_below, has_tokenizer, misnamed_weights, of_found_weights, size
 from sie_text.recipe.own_code import OwnCodeError, heed_auto_map, own_class
 from sie_text.recipe.pairs import (
     PairRecipe,
@@ -76,6 +76,7 @@ __all__ = [
     "content_fault",
     "entailment_label",
     "entails",
+    "foreign_class",
     "has_tokenizer",
     "heed_auto_map",
     "is_cross_encoder",
@@ -84,6 +85,8 @@ __all__ = [
     "is_multivector",
     "is_router",
     "is_sparse_router",
+    "misnamed_weights",
+    "of_found_weights",
     "own_class",
     "read_pair_recipe",
     "read_recipe",

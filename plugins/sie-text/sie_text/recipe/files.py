@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from fnmatch import fnmatch
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from sie_core.contracts import ModelCard
+from sie_core.contracts import Claim, ClaimFunction, ModelCard, NoClaim
 from sie_text.recipe.settings import NotUnderstoodError
 
 TOKENS = "token_embeddings"
@@ -16,6 +16,9 @@ SENTENCE = "sentence_embedding"
 
 TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model", "tekken.json", "*.tiktoken")
 """Names of the files a tokenizer of transformers is built from."""
+
+WEIGHTS_FILES = ("model.safetensors", "model.safetensors.index.json")
+"""Names of the file with a transformer's weights, and of that which lists the files they are spread over."""
 
 UNLIMITED = 1_000_000_000
 """A tokenizer without a length of its own states one beyond this (transformers: 1e30)."""
@@ -62,6 +65,33 @@ def require_features(config: Mapping[str, Any], kind: str, wanted: str, default:
 def has_tokenizer(card: ModelCard) -> bool:
     """Whether the files of a tokenizer are there; without them transformers builds one with an empty vocabulary."""
     return any(fnmatch(name, pattern) for name in card.files if "/" not in name for pattern in TOKENIZER_FILES)
+
+
+def misnamed_weights(card: ModelCard) -> str | None:
+    """Say why transformers would not find the safetensors of a checkpoint; None where it does or there are none.
+
+    Files whose names begin otherwise, such as those of heads, do not count.
+    """
+    names = [PurePosixPath(name).name for name in card.files]
+    if any(name in WEIGHTS_FILES for name in names):
+        return None
+    misnamed = next((name for name in names if fnmatch(name, "model*.safetensors")), None)
+    if misnamed is None:
+        return None
+    if fnmatch(misnamed, "model-*-of-*.safetensors"):
+        return f"{misnamed} is a part of its weights, and {WEIGHTS_FILES[1]}, which lists the parts, is missing: add it"
+    return f"{misnamed} is no name by which transformers looks for weights: rename it to {WEIGHTS_FILES[0]}"
+
+
+def of_found_weights(claims: ClaimFunction) -> ClaimFunction:
+    """Make a claim function that gives the reason in place of a claim on weights that would not be found."""
+
+    def claim(card: ModelCard) -> Claim | NoClaim | None:
+        found = claims(card)
+        fault = misnamed_weights(card) if isinstance(found, Claim) else None
+        return found if fault is None else NoClaim(fault)
+
+    return claim
 
 
 def card_below(card: ModelCard, folder: Path, **fields: Any) -> ModelCard:

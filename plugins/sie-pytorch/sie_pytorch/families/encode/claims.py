@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from sie_text.recipe import (
     STANFORD,
+    VISION_ARCHITECTURES,
     NotUnderstoodError,
     Recipe,
     SpladeSettings,
+    foreign_class,
     is_cross_encoder,
     is_dense_encoder,
     is_headless,
@@ -21,15 +23,24 @@ from sie_text.recipe import (
     read_routes,
 )
 
-from sie_core.contracts import Claim, ModelCard
+from sie_core.contracts import Claim, ModelCard, ModelLoadError, NoClaim
 from sie_pytorch.forward.architectures import is_encoder
+from sie_pytorch.forward.checkpoint.dialects import translate
 
 PRIORITY = 0
 PLAIN_SPLADE_PRIORITY = -50
 """A plain checkpoint with a masked-language-modelling head may be anything: a family that knows better goes first."""
+OTHERS = ("CLIPModel", "StaticEmbedding")
+"""How chains of modules begin that other families serve."""
+OTHER_HEADS = {
+    "ForTokenClassification": "labels each token of a text, which no family does yet",
+    "ForQuestionAnswering": "finds answers in a text, which no family does yet",
+    "ForConditionalGeneration": "generates text, which no family does",
+}
+"""What classes do that no family has heads for, by the ends of their names."""
 
 
-def claim_encoder(card: ModelCard) -> Claim | None:
+def claim_encoder(card: ModelCard) -> Claim | NoClaim | None:
     """Claim what the packed text encoder has heads for."""
     if is_cross_encoder(card) or any(".cross_encoder." in module.type for module in card.modules):
         return None
@@ -37,8 +48,8 @@ def claim_encoder(card: ModelCard) -> Claim | None:
         if is_sparse_router(card):
             return None if read_routes(card).encoder is None else Claim(_routes(card), PRIORITY)
         recipe = read_recipe(card)
-    except NotUnderstoodError:
-        return _claim_unseen(card)
+    except NotUnderstoodError as reason:
+        return _claim_unseen(card) or _refuse(card, reason)
     if recipe.pooling is not None and not is_dense_encoder(card):
         return None
     if recipe.declared:
@@ -52,8 +63,31 @@ def claim_encoder(card: ModelCard) -> Claim | None:
             PLAIN_SPLADE_PRIORITY,
         )
     if is_encoder(card.model_type) and is_headless(card):
+        if other := foreign_class(card):
+            return NoClaim(f"it was saved from {other}, which is no text encoder of the type {card.model_type}")
         return Claim(f"it is a plain {card.model_type} encoder, served as {_chain(card, recipe)}", PRIORITY)
-    return None
+    return _refuse_head(card)
+
+
+def _refuse(card: ModelCard, reason: NotUnderstoodError) -> NoClaim | None:
+    """Say why files that may be a text encoder's are not served."""
+    first = card.modules[0].kind if card.modules else None
+    if first in OTHERS or card.model_type in VISION_ARCHITECTURES:
+        return None
+    try:
+        translate(card.config)
+    except ModelLoadError as known:
+        return NoClaim(str(known).rstrip("."))
+    return NoClaim(str(reason))
+
+
+def _refuse_head(card: ModelCard) -> NoClaim | None:
+    """Say what a plain checkpoint was saved with that no family serves."""
+    saved = next((name for name in card.architectures if name.endswith(tuple(OTHER_HEADS))), None)
+    if saved is None or card.modules:
+        return None
+    does = next(does for ending, does in OTHER_HEADS.items() if saved.endswith(ending))
+    return NoClaim(f"it was saved from {saved}, which {does}")
 
 
 def _claim_unseen(card: ModelCard) -> Claim | None:

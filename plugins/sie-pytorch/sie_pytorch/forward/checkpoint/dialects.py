@@ -109,6 +109,7 @@ def _is_first_nomic(config: Config) -> bool:
 
 def _first_nomic(config: Config) -> tuple[str, dict[str, Any]]:
     """Translate the GPT-2 like names of the first `nomic_bert` checkpoints."""
+    _refuse_unless(config, "moe_every_n_layers", {None, 0})
     _refuse_unless(config, "activation_function", {"swiglu"})
     _refuse_unless(config, "rotary_emb_fraction", {1})
     _refuse_unless(config, "rotary_emb_interleaved", {None, False})
@@ -120,7 +121,6 @@ def _first_nomic(config: Config) -> tuple[str, dict[str, Any]]:
     _refuse_unless(config, "rotary_scaling_factor", {None, 1})
     _refuse_unless(config, "scale_attn_weights", {None, True})
     _refuse_unless(config, "scale_attn_by_inverse_layer_idx", {None, False})
-    _refuse_unless(config, "moe_every_n_layers", {None, 0})
     return "nomic_bert", {
         "vocab_size": config["vocab_size"],
         "hidden_size": config["n_embd"],

@@ -18,6 +18,19 @@ def is_dense_encoder(card: ModelCard) -> bool:
     return not any(kind in module.type for module in card.modules for kind in _OTHER_KINDS)
 
 
+def foreign_class(card: ModelCard) -> str | None:
+    """Name a class that the checkpoint was saved from and that is not of its model type; None where all are.
+
+    The classes of a type begin with its name: `nomic_bert` has `NomicBertModel`, and `NomicVisionModel` is another's.
+    """
+    own = _letters(card.model_type or "")
+    return next((name for name in card.architectures if not _letters(name).startswith(own)), None)
+
+
+def _letters(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())
+
+
 def is_headless(card: ModelCard) -> bool:
     """Whether the checkpoint was saved from a base model.
 
