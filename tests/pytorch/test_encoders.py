@@ -55,6 +55,24 @@ def test_every_architecture_gives_the_reference_s_vectors(name: str, checkpoint:
         assert deviation(ask(encoder, TEXTS, input_type=input_type).vectors, call(TEXTS, batch_size=size)) <= BOUND
 
 
+def test_a_padding_row_of_the_class_s_own_counts_whatever_the_config_names(tmp_path: Path) -> None:
+    config = ARCHITECTURES["mpnet"].config()
+    config.pad_token_id = 0  # its class counts positions from 2 on, as if it were 1
+    model = tf.MPNetModel(config)
+    randomise(model, 0)
+    model.save_pretrained(tmp_path / "base")
+    write_tokenizer(ARCHITECTURES["mpnet"].tokenizer, tmp_path / "base")
+    save_encoder(tmp_path / "base", tmp_path / "saved", st.Pooling(HIDDEN, "mean"))
+    encoder, library = serve(tmp_path / "saved"), reference(tmp_path / "saved")
+    most = config.max_position_embeddings - 2
+    assert encoder.facts.max_sequence_length == most
+    library.max_seq_length = most
+    texts = ["fox", "a <pad> in a text", "the lazy dog jumps " * 40]
+    answer = ask(encoder, texts)
+    assert answer.units[2].tokens == most
+    assert deviation(answer.vectors, np.concatenate([library.encode([text]) for text in texts])) <= BOUND
+
+
 def test_token_types_reach_a_decoder_that_embeds_them(tmp_path: Path) -> None:
     """Chinese GPT-2 models have BERT's tokenizer, which gives types, and add to each token what its type embeds to."""
     config = tf.GPT2Config(vocab_size=400, n_embd=HIDDEN, n_layer=2, n_head=4, n_positions=96, bos_token_id=2)

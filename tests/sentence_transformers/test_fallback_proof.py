@@ -107,12 +107,58 @@ def test_canine_is_run_text_by_text_and_refuses_a_text_that_is_too_short_for_it(
     folder = chained(tmp_path / "base", tmp_path / "saved", st.Pooling(32, "mean"))
     adapter, theirs = serve(folder, FAMILY), reference(folder)
     agrees(adapter, theirs, [*TEXTS, "ab"])
+    assert "CanineTokenizer" in serve(folder).facts.notes["runner_reason"]
     for short in ("", "a"):
         with pytest.raises(RuntimeError):
             theirs.encode([short])
         with pytest.raises(InvalidInput, match="needs 4 at least") as refused:
             ask(adapter, ["fox", short])
         assert refused.value.param == "items[1].text"
+
+
+def test_a_class_that_wants_several_tokens_of_words_gets_them_at_load(tmp_path: Path) -> None:
+    config = tf.CanineConfig(
+        hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=48, num_hash_buckets=256,
+        local_transformer_stride=32,
+    )  # fmt: skip
+    model = tf.CanineModel(config)
+    randomise(model, 0)
+    model.save_pretrained(tmp_path / "base")
+    write_tokenizer("bert", tmp_path / "base", model_max_length=256)  # any word may be one token
+    folder = chained(tmp_path / "base", tmp_path / "saved", st.Pooling(32, "mean"))
+    adapter = serve(folder, FAMILY)
+    agrees(adapter, reference(folder), ["the lazy dog", "a query is short and a document is long " * 4])
+    with pytest.raises(InvalidInput, match="needs 4 at least"):
+        ask(adapter, [""])
+
+
+def grouped(folder: Path, value_size: int) -> Path:
+    """Write a model with latent attention and fewer key heads than heads, on which its class fails in batches."""
+    config = tf.MiniCPM3Config(
+        vocab_size=400, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2,
+        intermediate_size=48, max_position_embeddings=128, pad_token_id=0, kv_lora_rank=8, q_lora_rank=8,
+        qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=value_size,
+    )  # fmt: skip
+    model = tf.MiniCPM3Model(config)
+    randomise(model, 0)
+    model.save_pretrained(folder / "base")
+    write_tokenizer("bert", folder / "base", model_max_length=128)
+    return chained(folder / "base", folder / "saved", st.Pooling(32, "mean"))
+
+
+def test_a_class_that_fails_on_padded_batches_is_run_text_by_text(tmp_path: Path) -> None:
+    folder = grouped(tmp_path, value_size=12)
+    with pytest.raises(RuntimeError):
+        reference(folder).encode(TEXTS)
+    adapter = serve(folder)
+    assert "one text a call, as its class fails on a padded batch" in adapter.facts.notes["runner_reason"]
+    agrees(adapter, reference(folder), TEXTS)
+
+
+def test_a_class_that_fails_on_every_text_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError, match=r"fails on every text, alone too \(RuntimeError\)") as caught:
+        serve(grouped(tmp_path, value_size=8))
+    assert caught.value.failure == "CONFIG"
 
 
 def test_reformer_is_run_text_by_text(tmp_path: Path) -> None:

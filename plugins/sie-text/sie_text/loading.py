@@ -48,6 +48,10 @@ SIMILARITIES: Mapping[OutputType, tuple[Similarity, ...]] = {
 """What sentence-transformers compares each kind of vectors by; the first where the files name none of them."""
 
 
+WARM_UP = "This text is long enough for classes that join several tokens in one."
+"""What is run once when a model loads."""
+
+
 class Stages:
     """A stopwatch that reports each stage of a load to its context."""
 
@@ -106,7 +110,7 @@ def run_once(adapter: Adapter, context: LoadContext, task: Task) -> ItemOutput:
 
 def _prepared(adapter: Adapter, context: LoadContext, task: Task) -> list[Unit]:
     try:
-        return list(adapter.prepare([Item(text="warm")], task))
+        return list(adapter.prepare([Item(text=WARM_UP)], task))
     except InvalidInput as error:
         raise profile_fault(context, error) from None
 

@@ -130,8 +130,8 @@ def _family(model: ResolvedModel, parts: Parts, device: Device) -> dict[str, Any
         tiers = ", ".join(tier.name for tier in parts.chain.tiers)
         problem = f"the weights are not on this machine, and they decide; a load asks: {tiers}"
         return _none(device, problem)
-    if problem := fault_of(model, parts.chain, parts.plugins, device):
-        return _none(device, problem)
+    if fault := fault_of(model, parts.chain, parts.plugins, device):
+        return _none(device, fault)
     try:
         card = read_card(found[1]) if found else model.config.expected
         choice = choose_family(parts.plugins, model, card, device)

@@ -72,12 +72,12 @@ class SentenceTransformersEncoder(Adapter):
         self._always_normalizes = last == "Normalize"
         self._alone, self._least = False, 0
         try:
+            alone = self._prove()
             dims = warm_up(self, context)["dense"]
         except KeyError as error:
             if error.args != (VECTOR,):
                 raise
             raise _without_vector(context.model.id, card) from error
-        alone = self._prove()
         batches = alone or "padded batches"
         notes = {"runner": "sentence-transformers (fallback)", "runner_reason": f"{batches}: {reason}"}
         ours = {"prompts": prompts.note, "max_sequence_length": length_note}

@@ -25,7 +25,7 @@ WORDS = ("the", "engine", "reads", "what", "a", "document", "says", "and", "rank
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1, torch.float16: 0.05}
 """Largest relative error of a vector, by the precision computed in."""
 SHORTEST = 16
-"""Letters that are tried, one after another, to find the shortest text that a model takes."""
+"""Letters, and words of one letter, that are tried one after another to find the shortest text that a model takes."""
 
 Encode = Callable[[Sequence[str]], torch.Tensor]
 """From texts, encoded in one batch, to vectors `[texts, dims]`."""
@@ -110,35 +110,61 @@ def find_out(texts: Sequence[str], encode: Encode, count: Callable[[str], int]) 
         count: Counts the tokens that are kept of a text.
 
     Raises:
-        ModelLoadError: `CONFIG`: a text has other vectors each time.
+        ModelLoadError: `CONFIG`: it fails on every text, or a text has other vectors each time.
         OutOfDeviceMemory, DeviceLost: The device.
     """
-    shortest = _shortest_text(encode, texts[-1])
-    texts = [shortest, *(text for text in texts if len(text) > len(shortest))]
+    shortest = _shortest_text(encode)
+    least = count(shortest)
+    texts = [shortest, *(text for text in texts if count(text) > least)]
     alone, again = (torch.cat([encode([text]) for text in texts]) for _ in range(2))
-    tolerance = TOLERANCE[alone.dtype]
-    if (changed := _error(again, alone)) > tolerance:
+    if (changed := _error(again, alone)) > TOLERANCE[alone.dtype]:
         raise ModelLoadError(
             "CONFIG", f"It gives a text another vector each time (they differ by {changed:.1e}): it draws at random."
         )
-    error = _error(encode(texts), alone)
-    reason = None if error <= tolerance else f"one text a call, as a text's vector changes by {error:.1e} in a batch"
-    return FoundOut(reason, count(shortest))
+    return FoundOut(_alone(encode, texts, alone), least)
 
 
-def _shortest_text(encode: Encode, default: str) -> str:
-    """Find the shortest text that a model does not fail on; some classes want as many tokens as they join in one."""
+def _alone(encode: Encode, texts: Sequence[str], vectors: torch.Tensor) -> str | None:
+    """Say why texts are encoded one by one, whose vectors alone are `[texts, dims]`; None where batches are right."""
+    try:
+        error = _error(encode(texts), vectors)
+    except Exception as fault:  # a class may fail on a padded batch in any way
+        _reraise(fault)
+        return f"one text a call, as its class fails on a padded batch ({type(fault).__name__})"
+    if error <= TOLERANCE[vectors.dtype]:
+        return None
+    return f"one text a call, as a text's vector changes by {error:.1e} in a batch"
+
+
+def _shortest_text(encode: Encode) -> str:
+    """Find the shortest text that a model does not fail on; some classes want as many tokens as they join in one.
+
+    Raises:
+        ModelLoadError: `CONFIG`: it fails on all.
+    """
+    last: Exception | None = None
     for length in range(SHORTEST):
-        try:
-            encode(["a" * length])
-        except (InferenceError, ModelLoadError, OutOfDeviceMemory, DeviceLost):
-            raise
-        except Exception as fault:  # a class may fail on a short text in any way
-            if device_fault(fault) is not None:
+        for text in ("a" * length, " ".join("a" * length)):  # a tokenizer may make one token of any word
+            try:
+                encode([text])
+            except KeyError:  # a module finds not what it works on, whatever the text
                 raise
-        else:
-            return "a" * length
-    return default
+            except Exception as fault:  # a class may fail on a short text in any way
+                _reraise(fault)
+                last = fault
+            else:
+                return text
+    raise ModelLoadError(
+        "CONFIG",
+        f"Its class fails on every text, alone too ({type(last).__name__}); sentence-transformers cannot use it.",
+    ) from last
+
+
+def _reraise(fault: Exception) -> None:
+    """Raise again what is the device's fault, or was worded by us."""
+    worded = isinstance(fault, (InferenceError, ModelLoadError, OutOfDeviceMemory, DeviceLost))
+    if worded or device_fault(fault) is not None:
+        raise fault
 
 
 def _error(vectors: torch.Tensor, expected: torch.Tensor) -> float:

@@ -25,6 +25,9 @@ from sie_text.tokenizer.shortening import cuts_between_words
 TRIAL = "a tokenizer's trial: ☃"
 """A text that every tokenizer must take; its last character is in few vocabularies."""
 
+FILELESS = frozenset({"ByT5Tokenizer", "CanineTokenizer", "PerceiverTokenizer"})
+"""Tokenizers of transformers that read bytes or characters, so that no file holds their vocabulary."""
+
 
 def load_tokenizer(
     card: ModelCard,
@@ -76,7 +79,7 @@ def _transformers_reads(card: ModelCard) -> bool:
 
 def transformers_tokenizer(card: ModelCard, settings: TransformerSettings, *, trust_remote_code: bool = False) -> Any:
     """Have transformers build its tokenizer, with or without a Rust core; see `load_tokenizer`."""
-    if not has_tokenizer(card):
+    if not has_tokenizer(card) and tokenizer_config(card).get("tokenizer_class") not in FILELESS:
         raise ModelLoadError("CONFIG", "The folder of weights holds no tokenizer: tokenizer.json is missing.")
     if find_spec("transformers") is None:
         raise ModelLoadError(

@@ -102,7 +102,7 @@ def _learned_positions(model: Any) -> int | None:
     sought = _PositionsSought(tables)
     try:
         with sought:
-            model(input_ids=_unlike_positions(model.config).to(next(model.parameters()).device))
+            model(input_ids=_unlike_positions(model).to(next(model.parameters()).device))
     except _AllFound:
         pass
     except Exception:  # the proof finds out what a model cannot do, and words it
@@ -110,9 +110,14 @@ def _learned_positions(model: Any) -> int | None:
     return min(sought.left, default=None)
 
 
-def _unlike_positions(config: Any) -> torch.Tensor:
-    """Give a few token ids, none of them padding, that no run of positions could be: `[1, tokens]`."""
-    ids = [number for number in range(min(getattr(config, "vocab_size", 6), 6)) if number != config.pad_token_id]
+def _unlike_positions(model: Any) -> torch.Tensor:
+    """Give a few token ids, none of them padding, that no run of positions could be: `[1, tokens]`.
+
+    A class may have a padding row of its own, whatever the config names: MPNet's is 1.
+    """
+    tables = (module for module in model.modules() if isinstance(module, torch.nn.Embedding))
+    padding = {model.config.pad_token_id, *(table.padding_idx for table in tables)}
+    ids = [number for number in range(min(getattr(model.config, "vocab_size", 6), 6)) if number not in padding]
     return torch.tensor([[ids[-1], ids[0]] * 4])  # fewer than four are too few for CANINE
 
 
