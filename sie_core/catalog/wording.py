@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Collection, Iterable
+from datetime import date
 
 from rapidfuzz import fuzz, process, utils
 
@@ -18,6 +19,15 @@ _NEAR_THE_BEST = 15.0
 def short(value: object) -> str:
     """Write `value` as Python would, cut in the middle where it is long."""
     return _shown.repr(value)
+
+
+def quote_it(value: object) -> str:
+    """Say how to write a text that YAML reads as something else: `no`, `on`, `1`; empty where `value` is no such."""
+    if isinstance(value, bool):
+        return " YAML reads yes, no, on, off, true and false as booleans: put the word that is meant in quotes."
+    if isinstance(value, (int, float, date)):
+        return " Put a text that looks like a number or a date in quotes."
+    return ""
 
 
 def near(value: str, known: Iterable[str], limit: int = 3, preferred: Collection[str] = ()) -> list[str]:

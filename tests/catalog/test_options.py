@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sie_core.catalog import check_profile, resolve_options
+from sie_core.catalog.configs.yaml_text import load_yaml
 from sie_core.contracts import InvalidInput, ModelConfig, ModelFamily, ModelLoadError, Option, Profile, ResolvedModel
 
 FAMILY = ModelFamily(
@@ -169,6 +170,27 @@ def test_a_profile_written_for_another_server_keeps_working_and_says_what_is_ign
         "default", adapter_path="pkg.mod:Class", loadtime={"flavour": 1}, runtime={"spice": 2, "normalize": True}
     )
     assert check_profile(FAMILY, profile) == ("loadtime.flavour", "runtime.spice")
+
+
+@pytest.mark.parametrize(
+    ("part", "written", "quoted"),
+    [
+        ("loadtime", "pooling: no", True),
+        ("loadtime", "pooling: on", True),
+        ("loadtime", "pooling: 2024-01-13", True),
+        ("loadtime", "mode: yes", True),
+        ("runtime", "instruction: no", True),
+        ("runtime", "lora: 1", True),
+        ("runtime", "threshold: yes", False),
+        ("runtime", "dimensions: yes", False),
+        ("runtime", "pooling: 'no'", False),
+    ],
+)
+def test_a_text_that_yaml_reads_as_something_else_is_said_to_want_quotes(part: str, written: str, quoted: bool) -> None:
+    profile = Profile("default", **{part: load_yaml(written.encode())})
+    with pytest.raises(ModelLoadError) as raised:
+        check_profile(FAMILY, profile)
+    assert ("in quotes" in str(raised.value)) == quoted
 
 
 @pytest.mark.parametrize(

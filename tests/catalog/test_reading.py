@@ -157,6 +157,8 @@ def test_a_weights_path_is_relative_to_its_file(write_config: Callable[..., Path
         ("{sie_id: a, hf_id: a, pickles: {a.pt: {size: 9, sha256: abc}}}", ["pickles.a.pt.sha256", "'abc'"]),
         ("{sie_id: a, hf_id: a, pickles: {../a.pt: {size: 9, sha256: abc}}}", ["pickles.../a.pt"]),
         ("{sie_id: a, hf_id: a, pickles: {'*.pt': {size: 9, sha256: abc}}}", ["pickles.*.pt"]),
+        ("{sie_id: a, hf_id: a, license: no}", ["license", "False", "put the word that is meant in quotes"]),
+        ("{sie_id: a, hf_id: a, hf_revision: 20240113}", ["hf_revision", "20240113", "a number or a date in quotes"]),
         ("{sie_id: a, hf_id: a, pool: _default}", ["pool", "_default"]),
         ("{sie_id: a, hf_id: a, pool: _DEFAULT}", ["pool", "_default"]),
         ("{sie_id: a, remote_backed: true}", ["remote_backed"]),

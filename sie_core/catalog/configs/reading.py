@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from sie_core.catalog.configs.schema import ModelFile, ModuleEntry, ProfileFile, WeightsFile
 from sie_core.catalog.configs.yaml_text import YamlFault, load_yaml
 from sie_core.catalog.regular_file import UnfitFile, read_regular
-from sie_core.catalog.wording import short
+from sie_core.catalog.wording import quote_it, short
 from sie_core.contracts import LoraConfig, ModelCard, ModelConfig, ModuleCard, OutputType, PinnedFile, Profile
 from sie_core.contracts.model.config import DEFAULT_POOL
 
@@ -168,4 +168,5 @@ def describe_problem(problem: ErrorDetails) -> str:
         return f"{where}: the field is needed"
     if problem["type"] in {"unknown_key", "config"}:
         return f"{where}: {problem['msg']}" if where else problem["msg"]
-    return f"{where}: {short(problem['input'])}: {problem['msg']}"
+    quoted = f".{quote_it(problem['input'])}" if problem["type"] == "string_type" and quote_it(problem["input"]) else ""
+    return f"{where}: {short(problem['input'])}: {problem['msg']}{quoted}"

@@ -22,6 +22,8 @@ class EngineOption:
     check: Callable[[Any], Any]
     """Returns the field's value, or raises ValueError with what is allowed."""
     operations: tuple[Operation, ...] = get_args(Operation)
+    text: bool = False
+    """Whether it is a text."""
 
 
 def _input_type(value: Any) -> InputType:
@@ -68,11 +70,11 @@ SPELLINGS: Mapping[str, str] = {"lora_id": "lora"}
 
 ENGINE_OPTIONS: Mapping[str, EngineOption] = {
     "is_query": EngineOption("input_type", _input_type, ("encode",)),
-    "instruction": EngineOption("instruction", _text),
+    "instruction": EngineOption("instruction", _text, text=True),
     "output_types": EngineOption("output_types", _output_types, ("encode", "score")),
-    "output_dtype": EngineOption("output_dtype", _text, ("encode",)),
-    "overflow_policy": EngineOption("truncate", _overflow),
-    "lora": EngineOption("lora", _lora),
+    "output_dtype": EngineOption("output_dtype", _text, ("encode",), text=True),
+    "overflow_policy": EngineOption("truncate", _overflow, text=True),
+    "lora": EngineOption("lora", _lora, text=True),
     "dimensions": EngineOption("dimensions", _size, ("encode", "score")),
 }
 """Every such key. For `score`, `output_types` and `dimensions` say which vectors are compared."""

@@ -12,8 +12,8 @@ from typing import Any
 
 from sie_core.catalog.options.engine_options import ENGINE_OPTIONS, SPELLINGS
 from sie_core.catalog.options.postprocess_options import check_parameters, check_switch, is_on, profile_options
-from sie_core.catalog.options.values import same, value_problem
-from sie_core.catalog.wording import did_you_mean, short
+from sie_core.catalog.options.values import same, takes_text, value_problem
+from sie_core.catalog.wording import did_you_mean, quote_it, short
 from sie_core.contracts import (
     InputType,
     InvalidInput,
@@ -126,12 +126,13 @@ def check_profile(
         for written, value in values.items():
             name = SPELLINGS.get(written, written)
             problem: str | None = None
+            text = False
             if value is None:
                 continue
             if name in declared:
-                problem = value_problem(declared[name], value)
+                problem, text = value_problem(declared[name], value), takes_text(declared[name])
             elif part == "runtime" and name in ENGINE_OPTIONS:
-                problem = _engine_problem(name, value)
+                problem, text = _engine_problem(name, value), ENGINE_OPTIONS[name].text
             elif profile.adapter_path == family.id:
                 every = [*declared, *ENGINE_OPTIONS]
                 problem = f"is no option of the family {family.id!r}.{_listed(None, every)}"
@@ -139,7 +140,8 @@ def check_profile(
                 ignored.append(f"{part}.{name}")
                 continue
             if problem is not None:
-                raise ModelLoadError("CONFIG", f"Profile {profile.name!r}: {part}.{name} {problem}")
+                quoted = quote_it(value) if text else ""
+                raise ModelLoadError("CONFIG", f"Profile {profile.name!r}: {part}.{name} {problem}{quoted}")
     return tuple(ignored)
 
 

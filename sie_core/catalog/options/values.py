@@ -17,6 +17,11 @@ def kinds(option: Option) -> str:
     return " or ".join(_WORDS.get(kind, kind.__name__) for kind in allowed)
 
 
+def takes_text(option: Option) -> bool:
+    """Whether an option may be a text."""
+    return option.type is str or (isinstance(option.type, tuple) and str in option.type)
+
+
 def value_problem(option: Option, value: Any) -> str | None:
     """Describe what is wrong with `value` for `option`, the value first; None where nothing is."""
     allowed = option.type if isinstance(option.type, tuple) else (option.type,)
