@@ -20,6 +20,7 @@ from sie_core.plugins import discover
 from sie_core.settings import load_settings
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+CHAIN = ("sentence_transformers.models.Transformer", "my_code.Module")
 Sie = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -143,6 +144,11 @@ def test_folders_that_nobody_serves_are_listed_with_the_reason(sie: Sie, tmp_pat
         assert reason in line
     assert "my model' can be no model's id" in done.stderr
     assert reasons["half"] in sie("models", "show", "half").stdout
+    chain = [{"idx": number, "name": str(number), "path": "", "type": kind} for number, kind in enumerate(CHAIN)]
+    (module / "modules.json").write_text(json.dumps(chain))
+    shown = sie("models", "show", "module").stdout
+    assert "  family    sentence-transformers: " in shown
+    assert "            not pytorch: modules.json names my_code.Module, a class of its own\n" in shown
 
 
 def test_a_broken_config_is_named_beside_the_models_that_are_served(sie: Sie, tmp_path: Path) -> None:

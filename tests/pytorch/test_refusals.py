@@ -36,6 +36,11 @@ def models(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> 
     write_encoder(checkpoint("bert"), models / "module", st.Pooling(HIDDEN, "mean"))
     chain = json.loads((models / "module/modules.json").read_text())
     (models / "module/modules.json").write_text(json.dumps([{**chain[0], "type": "pylate.models.Odd.Odd"}]))
+    write_encoder(checkpoint("bert"), models / "jina", st.Pooling(HIDDEN, "mean"))
+    (models / "jina/modules.json").write_text(json.dumps([{**chain[0], "type": "custom_st.Transformer"}, chain[1]]))
+    config = json.loads((models / "jina/config.json").read_text())
+    config |= {"lora_adaptations": ["retrieval.query"], "position_embedding_type": "rotary"}
+    (models / "jina/config.json").write_text(json.dumps(config))
     for name, file in (("half", "model.fp16.safetensors"), ("gguf", "model.gguf")):
         shutil.copytree(checkpoint("bert"), models / name)
         (models / name / "model.safetensors").rename(models / name / file)
@@ -57,6 +62,7 @@ def ask(url: str, model: str) -> httpx.Response:
 REASONS = {
     "own": ("`auto_map`", OWN, "`trust_remote_code: true`", "`auto_map: ignore`"),
     "module": ("pytorch: modules.json begins with Odd, not with a Transformer",),
+    "jina": ("Serve `jinaai/jina-embeddings-v3-hf`", "`trust_remote_code: true`"),
     "half": ("model.fp16.safetensors", "rename it to model.safetensors"),
     "gguf": ("GGUF (model.gguf)", "safetensors are needed"),
 }
