@@ -53,6 +53,12 @@ class FamilyChoice:
     refusals: tuple[Refusal, ...] = ()
     """The families that say why they do not claim them."""
 
+    @property
+    def unfit(self) -> str | None:
+        """What those families say, where a family of last resort serves, one of negative priority; else None."""
+        last_resort = bool(self.candidates) and self.candidates[0].priority < 0
+        return (said_of(self.refusals) or None) if last_resort else None
+
 
 def choose_family(plugins: PluginSet, resolved: ResolvedModel, card: ModelCard | None, device: Device) -> FamilyChoice:
     """Choose the family of `resolved` on `device`; `card` is None where the model has no weights.

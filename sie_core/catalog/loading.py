@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from sie_core.catalog.families import choose_next, said_of
+from sie_core.catalog.families import choose_next
 from sie_core.catalog.fetching import FetchedModel
 from sie_core.catalog.options.options import check_profile
 from sie_core.contracts import Adapter, FamilyUnfitError, LoadContext, ModelFamily, ModelLoadError
@@ -36,7 +36,7 @@ def load_adapter(
         OutOfDeviceMemory: The device has no room.
         DeviceLost: Only a new process gets the device back.
     """
-    context = replace(context, unfit=said_of(fetched.choice.refusals) or None)
+    context = replace(context, unfit=fetched.choice.unfit)
     while True:
         family = fetched.choice.family
         try:

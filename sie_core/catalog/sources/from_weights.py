@@ -41,24 +41,19 @@ def passed_over(models_dir: Path) -> Iterator[tuple[Path, str]]:
     for folder in _roots(models_dir):
         name = folder.relative_to(models_dir).as_posix()
         if not is_model_id(name):
-            yield (
-                folder,
-                (
-                    f"its name {name!r} can be no model's id: allowed are {ID_RULE}. Rename it, or name it as "
-                    "`weights_path` in a config with an id of its own"
-                ),
+            reason = (
+                f"its name {name!r} can be no model's id: allowed are {ID_RULE}. Rename it, or name it as "
+                "`weights_path` in a config with an id of its own"
             )
-    for first in _folders(models_dir):
-        if not holds_model(first):
-            for folder in (first, *_folders(first)):
-                if (file := _weights_in(folder)) and not holds_model(folder):
-                    yield (
-                        folder,
-                        (
-                            f"it holds weights ({file}) and no config.json, which says what model they are of: put the "
-                            "files of their repository beside them; weights are read from safetensors"
-                        ),
-                    )
+            yield folder, reason
+    undescribed = (first for first in _folders(models_dir) if not holds_model(first))
+    for folder in (each for first in undescribed for each in (first, *_folders(first))):
+        if (file := _weights_in(folder)) and not holds_model(folder):
+            reason = (
+                f"it holds weights ({file}) and no config.json, which says what model they are of: put the files of "
+                "their repository beside them; weights are read from safetensors"
+            )
+            yield folder, reason
 
 
 def _weights_in(folder: Path) -> str | None:

@@ -113,8 +113,8 @@ class LoadContext:
     choices: KeptChoices | None = None
     """What loads of these weights measured and chose; None where nothing is to be measured for a choice."""
     unfit: str | None = None
-    """What families of higher priority said that found the weights unfit, by their files or when they loaded them; None
-    where none did."""
+    """What other families said that found the weights unfit, by their files or when they loaded them; None where this
+    one comes first."""
     stage: Callable[[str, float], None] = lambda name, seconds: None
     """Reports a finished stage of the load with its duration in seconds."""
 
