@@ -64,10 +64,10 @@ def unread_weights(name: str, folder: Path, weights: Iterable[str]) -> str | Non
 
     A folder without any weights is not at fault: they may be on their way.
     """
-    pickled = holds_pickles(folder)
-    if holds(folder, weights) or not (pickled or other_formats(folder)):
+    if holds(folder, weights):
         return None
-    return no_weights(name, pickled, others=other_formats(folder)) + "."
+    pickled, others = holds_pickles(folder), other_formats(folder)
+    return f"{no_weights(name, pickled, others=others)}." if pickled or others else None
 
 
 def no_weights(name: str, pickled: bool, weights: tuple[str, ...] = SAFETENSORS, others: str = "") -> str:

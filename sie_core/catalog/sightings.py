@@ -15,7 +15,7 @@ from sie_core.cache.formats import unread_weights
 from sie_core.catalog.cards import read_card
 from sie_core.catalog.families import choose_family
 from sie_core.concurrency.threads import on_thread
-from sie_core.contracts import Device, ModelCard, ModelFacts, ModelLoadError, ResolvedModel, is_pickled
+from sie_core.contracts import Device, ModelCard, ModelFacts, ModelLoadError, ResolvedModel
 from sie_core.contracts.model.weights import SAFETENSORS
 from sie_core.plugins import PluginSet
 from sie_core.plugins.calls import HungError
@@ -70,8 +70,9 @@ def see(
         card = read_card(folder)
     except ModelLoadError:
         return Sighting(tier, folder)  # a load will say what is wrong with them
-    usable = any(name.endswith(".safetensors") for name in card.files) or not any(map(is_pickled, card.files))
-    return Sighting(tier, folder, _preview(model, card, plugins, device, preview_s)) if usable else None
+    if _unread(model, folder, chain) is not None:
+        return None
+    return Sighting(tier, folder, _preview(model, card, plugins, device, preview_s))
 
 
 def fault_of(model: ResolvedModel, chain: WeightChain, plugins: PluginSet, device: Device) -> str | None:
@@ -86,7 +87,11 @@ def fault_of(model: ResolvedModel, chain: WeightChain, plugins: PluginSet, devic
         choose_family(plugins, model, read_card(found[1]), device)
     except ModelLoadError as error:
         return str(error)
-    return unread_weights(f"The folder of {model.id}", found[1], (*SAFETENSORS, *chain.others))
+    return _unread(model, found[1], chain)
+
+
+def _unread(model: ResolvedModel, folder: Path, chain: WeightChain) -> str | None:
+    return unread_weights(f"The folder of {model.id}", folder, (*SAFETENSORS, *chain.others))
 
 
 class Sightings:

@@ -74,6 +74,8 @@ def test_the_answer_says_what_is_wrong_with_the_weights_and_what_to_do(model: st
     assert answer.status_code == 502
     for word in REASONS[model]:
         assert word in answer.text
+    if model == "gguf":
+        assert not httpx.get(f"{url}/v1/models/{model}", timeout=30).json()["available"]
 
 
 @pytest.mark.parametrize("model", ["ignored", "trusted"])
