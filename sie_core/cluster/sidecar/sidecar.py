@@ -17,7 +17,7 @@ from sie_core.cluster.queue.payloads.store import PayloadStore
 from sie_core.cluster.queue.subjects import cancel_subject, gateways_subject, is_inbox
 from sie_core.cluster.sidecar.adapter.configs import ConfigFeed
 from sie_core.cluster.sidecar.adapter.link import Link
-from sie_core.cluster.sidecar.held import Recent
+from sie_core.cluster.sidecar.held import Recent, pause_s
 from sie_core.cluster.sidecar.metrics import SidecarMetrics
 from sie_core.cluster.sidecar.queue.checking import checked_head
 from sie_core.cluster.sidecar.queue.gateways import Gateways, inbox_of
@@ -199,7 +199,7 @@ class Sidecar:
         self._metrics.pulled.inc()
         if not (self.link.up and self._open):
             self._metrics.ended("handed_back")
-            delivery.nak()
+            delivery.nak(pause_s(delivery.attempt))
             return
         try:
             head = checked_head(delivery, self._settings.pool, self._settings.bundle, self._inbox)
@@ -209,7 +209,7 @@ class Sidecar:
             return
         if head.resource_pool != self._resource_pool():
             self._metrics.ended("handed_back")
-            delivery.nak()  # its pull is being closed
+            delivery.nak(pause_s(delivery.attempt))  # its pull is being closed
             return
         if (why := self._unwanted(head)) is not None:
             self.slices.refuse(delivery, pull, why)

@@ -15,7 +15,7 @@ from sie_core.cluster.queue.payloads.holding import Holder
 from sie_core.cluster.queue.payloads.store import PayloadStore
 from sie_core.cluster.sidecar.adapter.forwarding import Forwarding
 from sie_core.cluster.sidecar.adapter.link import Link
-from sie_core.cluster.sidecar.held import Held, Slice
+from sie_core.cluster.sidecar.held import Held, Slice, pause_s
 from sie_core.cluster.sidecar.load import Load
 from sie_core.cluster.sidecar.metrics import SidecarMetrics
 from sie_core.cluster.sidecar.queue.credit import Credit
@@ -165,13 +165,13 @@ class Slices:
             held.delivery.ack()
             self._let_go(held)
 
-    def hand_back(self, slices: Sequence[Slice], delay_s: float = 0.0) -> None:
+    def hand_back(self, slices: Sequence[Slice]) -> None:
         """Give slices back to the queue."""
         for held in slices:
             if self._held.remove(held):
                 if not held.answered:
                     self._metrics.ended("handed_back")
-                held.delivery.nak(delay_s)
+                held.delivery.nak(pause_s(held.delivery.attempt))
                 self._let_go(held)
 
     def mark(self) -> None:
