@@ -81,6 +81,7 @@ class Sidecar:
         self.configs = ConfigFeed(settings.bundle, lambda piece: self.link.configure(piece))
         self.link = Link(
             worker, settings.ipc_socket_path, connections, ping_s, settings.worker_readyz_stale_mult,
+            settings.config_service_url is not None,
             self._up, self._down, self.slices.answered, self._takeover.take,
             self.slices.waits_for_load, self.slices.dispatch.queued,
             self._connected, self._configured, self._told,

@@ -28,7 +28,7 @@ async def test_an_adapter_process_that_nobody_reaches_is_told_in_the_log(
     handler = Told()
     logging.getLogger(link.__name__).addHandler(handler)
     path = tmp_path / "nobody.sock"
-    running = asyncio.create_task(Link("w1", path, 1, 1.0, 3.0, *[nothing] * 9).run())
+    running = asyncio.create_task(Link("w1", path, 1, 1.0, 3.0, False, *[nothing] * 9).run())
     try:
         async with asyncio.timeout(30):
             await told.wait()

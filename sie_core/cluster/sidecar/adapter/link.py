@@ -33,6 +33,7 @@ class Link:
         connections: How many are made.
         ping_s: Between two pings.
         missed_pings: A process that answers none of so many in a row does not count as up until it does.
+        brings_configs: Whether it takes its configs from here, and is not up before it has some.
         on_up: Called when it takes work, again after each time it did not.
         on_down: Called when it does not any more; with True where its connections ended, and with them what it had.
         on_result: Takes the number and the result of a slice.
@@ -51,6 +52,7 @@ class Link:
         connections: int,
         ping_s: float,
         missed_pings: float,
+        brings_configs: bool,
         on_up: Callable[[], None],
         on_down: Callable[[bool], None],
         on_result: Callable[[int, bytes], None],
@@ -63,6 +65,7 @@ class Link:
     ) -> None:
         self._worker, self._path = worker.encode(), path
         self._connections, self._ping_s, self._missed_pings = connections, ping_s, missed_pings
+        self._brings_configs = brings_configs
         self._on_up, self._on_down, self._on_result, self._on_orphan = on_up, on_down, on_result, on_orphan
         self._on_loading, self._on_queued = on_loading, on_queued
         self._on_connected, self._on_configs, self._on_told = on_connected, on_configs, on_told
@@ -97,7 +100,13 @@ class Link:
             return "the adapter process is draining"
         if not self.answers:
             return "the adapter process does not answer"
+        if self._ready and self._lacks_configs:
+            return "the adapter process does not serve the configs of the config service yet"
         return self._problem or "the adapter process has not said that it is ready"
+
+    @property
+    def _lacks_configs(self) -> bool:
+        return self._brings_configs and self.configs.epoch is None
 
     async def run(self) -> None:
         """Keep connected until cancelled."""
@@ -217,7 +226,13 @@ class Link:
             self._on_configs()
 
     def _look(self) -> None:
-        up = len(self._streams) == self._connections and self._ready and not self._draining and self.answers
+        up = (
+            len(self._streams) == self._connections
+            and self._ready
+            and not self._draining
+            and self.answers
+            and not self._lacks_configs
+        )
         if up != self.up:
             self.up = up
             if up:
