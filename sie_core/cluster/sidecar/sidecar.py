@@ -77,10 +77,12 @@ class Sidecar:
         self.workers = Workers(self._heard)
         """All that are heard of, this one too."""
         connections = settings.ipc_pool_size or settings.max_concurrent_batches
-        ping_s = settings.worker_ping_interval_ms / 1000
+        # An adapter process that stands still is noticed within the ack wait: after that its work is elsewhere.
+        missed_pings = settings.worker_readyz_stale_mult
+        ping_s = min(settings.worker_ping_interval_ms / 1000, settings.ack_wait_s / (missed_pings + 1))
         self.configs = ConfigFeed(settings.bundle, lambda piece: self.link.configure(piece))
         self.link = Link(
-            worker, settings.ipc_socket_path, connections, ping_s, settings.worker_readyz_stale_mult,
+            worker, settings.ipc_socket_path, connections, ping_s, missed_pings,
             settings.config_service_url is not None,
             self._up, self._down, self.slices.answered, self._takeover.take,
             self.slices.waits_for_load, self.slices.dispatch.queued,
@@ -195,6 +197,8 @@ class Sidecar:
         self.slices.hand_back_waiting()
         if lost:
             self.slices.lost()
+        elif not self.link.answers:
+            self.slices.stood_still()
 
     def _delivered(self, delivery: Delivery, pull: Pull) -> None:
         self._metrics.pulled.inc()

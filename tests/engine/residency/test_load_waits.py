@@ -168,7 +168,7 @@ def first_loads(play: Callable[[World], Awaitable[None]], **load_s: float) -> No
 
 def test_a_first_load_without_any_other_to_guess_by_is_not_waited_for():
     async def play(world: World) -> None:
-        assert await told(world, "a") == 5.0
+        assert await told(world, "a") == 1.0
 
     first_loads(play, a=0.2)
 

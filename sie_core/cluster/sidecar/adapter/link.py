@@ -32,10 +32,12 @@ class Link:
         path: Its Unix socket.
         connections: How many are made.
         ping_s: Between two pings.
-        missed_pings: A process that answers none of so many in a row does not count as up until it does.
+        missed_pings: A process that leaves so many in a row unanswered until the next is due does not count as up
+            until it answers.
         brings_configs: Whether it takes its configs from here, and is not up before it has some.
         on_up: Called when it takes work, again after each time it did not.
-        on_down: Called when it does not any more; with True where its connections ended, and with them what it had.
+        on_down: Called when it does not any more, or does not answer; with True where its connections ended, and with
+            them what it had.
         on_result: Takes the number and the result of a slice.
         on_orphan: Takes a result that another sidecar waited for; see `Kind.ORPHAN`.
         on_loading: Takes the number of a slice, and whether it waits for a load from now on.
@@ -73,7 +75,7 @@ class Link:
         self._of: dict[int, FrameStream] = {}
         self._ended = asyncio.Event()
         self._missed = 0
-        self._draining = False
+        self._draining = self._is_silent = False
         self.up = False
         self._ready = False
         self._problem: str | None = None
@@ -87,7 +89,7 @@ class Link:
     @property
     def answers(self) -> bool:
         """Whether the adapter process answers pings."""
-        return self._missed < self._missed_pings
+        return self._missed <= self._missed_pings
 
     @property
     def problem(self) -> str | None:
@@ -233,12 +235,12 @@ class Link:
             and self.answers
             and not self._lacks_configs
         )
-        if up != self.up:
-            self.up = up
-            if up:
-                self._on_up()
-            else:
-                self._on_down(False)
+        fell_silent, self._is_silent = not (self.answers or self._is_silent), not self.answers
+        was_up, self.up = self.up, up
+        if up and not was_up:
+            self._on_up()
+        elif not up and (was_up or fell_silent):
+            self._on_down(False)
 
     async def _until_ended(self) -> None:
         while not self._ended.is_set():
@@ -258,6 +260,6 @@ class Link:
         self._of.clear()
         self._ready, self._problem, self.status_frame = False, None, b""
         self.vitals, self.configs = Vitals(), ConfigState()
-        self._missed, self._draining, self.up = 0, False, False
+        self._missed, self._draining, self.up, self._is_silent = 0, False, False, False
         if had:
             self._on_down(True)
