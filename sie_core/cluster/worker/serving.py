@@ -7,7 +7,7 @@ import logging
 import socket
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 
@@ -127,7 +127,7 @@ async def answer_slices(
         log.info("stopped")
 
 
-async def _watch(settings: Settings, plugins: PluginSet, engine: Engine, folder: ModelsFolder) -> None:
+async def _watch(settings: Settings, plugins: PluginSet, engine: Engine, folder: ModelsFolder) -> NoReturn:
     watch = CatalogWatch(
         folder,
         lambda before: build_catalog(settings, plugins, folder=folder, before=before),

@@ -19,7 +19,16 @@ from sie_core.contracts import InferenceError, LoadWait, ResolvedModel
 from sie_core.engine.metrics import EngineMetrics
 from sie_core.engine.models.load_failure import failed_load
 from sie_core.engine.models.loaded import LoadedModel
-from sie_core.engine.models.record import LEAST_RETRY_S, ON_THE_WAY, RESTING, ModelRecord, Registry, State, Took
+from sie_core.engine.models.record import (
+    LEAST_RETRY_S,
+    LONGEST_IMPORT_S,
+    ON_THE_WAY,
+    RESTING,
+    ModelRecord,
+    Registry,
+    State,
+    Took,
+)
 from sie_core.engine.requests.errors import unavailable
 from sie_core.engine.residency.loader import Loader
 from sie_core.engine.residency.residency import Residency
@@ -210,7 +219,7 @@ class Lifecycle:
 
     def _loaded(self, record: ModelRecord) -> None:
         model = record.resolved.id
-        if record.took is not None:
+        if record.took is not None and record.import_s < LONGEST_IMPORT_S:
             self._took.append(record.took)
         self.metrics.loads.labels(model, "ok").inc()
         self.metrics.model_memory.labels(model).set(record.memory_bytes or 0)
