@@ -231,7 +231,7 @@ class Settings(BaseSettings):
         None,
         pattern=r"^https?://[^\s/?#@]+(/[^\s?#@]*)?$",
         description="Config service that gateways and workers take their model configs from: `http://host:8080`. "
-        "Unset: each takes those of its plugins and of `SIE_MODELS_DIR`.",
+        "Unset: each takes those of its plugins and of `SIE_MODELS_DIR`, and a worker those that its sidecar brings.",
     )
     config_store_dir: Path | str = Field(
         Path("config-store"),
@@ -379,7 +379,10 @@ class Settings(BaseSettings):
         2000, ge=100, description="Milliseconds between two looks of a sidecar at its adapter process."
     )
     worker_readyz_stale_mult: float = Field(
-        3.0, ge=1, description="Pings that an adapter process may leave unanswered until its sidecar is not ready."
+        3.0,
+        ge=1,
+        description="Pings that an adapter process may leave unanswered until its sidecar is not ready and gives its "
+        "work back, which is after `SIE_ACK_WAIT_S` at most.",
     )
     health_publish_interval_ms: int = Field(
         5000, ge=100, description="Milliseconds between two heartbeats of a worker or gateway."

@@ -43,6 +43,11 @@ class RequestGate(Protocol):
         ...
 
 
+def draining_signals() -> list[signal.Signals]:
+    """List the signals that drain this process: not a SIGHUP that `nohup` made it ignore."""
+    return [each for each in SIGNALS if each.name != "SIGHUP" or signal.getsignal(each) != signal.SIG_IGN]
+
+
 def end_process() -> None:
     """End the process with exit status 0 where threads still work; return where there are none.
 
@@ -75,10 +80,9 @@ class Drain:
         self._asked = False
 
     def install(self) -> None:
-        """Handle the signals, but not a SIGHUP that `nohup` made the process ignore; call it on the main thread."""
-        for number in SIGNALS:
-            if number.name != "SIGHUP" or signal.getsignal(number) != signal.SIG_IGN:
-                signal.signal(number, self._on_signal)
+        """Handle the signals; call it on the main thread."""
+        for number in draining_signals():
+            signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._asked and signal.Signals(number).name == "SIGHUP":

@@ -8,6 +8,10 @@ import httpx
 import pytest
 from sie_sdk import wire
 
+from sie_core.cluster.queue.payloads.store import PayloadStore
+from sie_core.cluster.sidecar import held, slices
+from sie_core.cluster.sidecar.adapter.forwarding import MOST_FETCHES
+from sie_core.contracts import QueueError
 from tests.cluster.in_process import Cluster, running
 
 ENCODE = "/v1/encode/sie-fake/embedder"
@@ -83,4 +87,32 @@ async def test_what_is_larger_than_a_message_is_refused_by_type_without_frames_a
         for body, code in ((TEXT, "PAYLOAD_TOO_LARGE"), (MULTIVECTORS, "REPLY_TOO_LARGE")):
             reply = await cluster.client.post(ENCODE, json=body, headers={"Prefer": "wait=30"})
             assert (reply.status_code, reply.json()["error"]["code"]) == (413, code)
+        await cluster.until(lambda: cluster.sidecar.in_flight == 0)
+
+
+async def test_a_store_that_fails_at_once_is_tried_again_after_pauses_and_told_as_retryable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another worker is given the slice at once, and later ones after a pause that doubles; nothing is buried."""
+    reads: list[str] = []
+    pauses: list[float] = []
+
+    async def fail(self: PayloadStore, key: str, size: int) -> bytes:
+        reads.append(key)
+        raise QueueError("UNAVAILABLE", "Input/output error")
+
+    def pause_s(attempt: int) -> float:
+        pauses.append(held.pause_s(attempt))
+        return pauses[-1]
+
+    monkeypatch.setattr(PayloadStore, "read", fail)
+    monkeypatch.setattr(held, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(slices, "pause_s", pause_s)
+    chosen = {"payload_store_url": str(tmp_path / "store"), "payload_frames": False}
+    async with running(tmp_path, **chosen) as cluster:
+        reply = await cluster.client.post(ENCODE, json=TEXT, headers={"Prefer": "wait=30"})
+        assert (reply.status_code, reply.json()["error"]["code"]) == (503, "QUEUE_UNAVAILABLE")
+        assert pauses == [0.0, 0.01, 0.02, 0.04, 0.08]
+        assert len(reads) == MOST_FETCHES
+        assert cluster.metric("sie_gateway_dead_letters_total") == 0
         await cluster.until(lambda: cluster.sidecar.in_flight == 0)

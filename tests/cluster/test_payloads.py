@@ -128,6 +128,28 @@ async def test_payloads_of_a_holder_that_is_gone_are_given_up_together(ends: End
     assert len(asked) == WINDOW * TRIES
 
 
+async def test_who_holds_one_payload_cannot_guess_where_the_frames_of_others_come(ends: Ends) -> None:
+    """It is told the inbox by the questions it is asked, and could answer for another process."""
+    payload, inbox = b"right", ""
+
+    async def forge() -> None:
+        for number in range(16):
+            await ends.sender.send(f"{inbox}.{number}", encode({"start": 0}, (b"wrong",)))
+
+    def asked(message: Message) -> None:
+        nonlocal inbox
+        inbox = message.reply.rpartition(".")[0]
+        forging.append(asyncio.create_task(forge()))
+
+    forging: list[asyncio.Task[None]] = []
+    fetcher = Fetcher(ends.receiver, frame_wait_s=0.05)
+    await ends.sender.subscribe("_INBOX.silent.x", asked)
+    with pytest.raises(QueueError) as refused:
+        await fetcher.fetch(Offer("_INBOX.silent.x", len(payload)))
+    assert refused.value.failure == "UNAVAILABLE"
+    await asyncio.gather(*forging)
+
+
 async def test_frames_that_were_not_asked_for_are_dropped(ends: Ends) -> None:
     """Of another length, at another place, no frame at all, or one that comes twice: the payload is the sender's."""
     payload = os.urandom(2 * FRAME_BYTES)

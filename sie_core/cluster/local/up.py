@@ -19,12 +19,14 @@ from filelock import FileLock, Timeout
 from sie_core.auth import client_token
 from sie_core.cluster.local.asking import ask
 from sie_core.cluster.local.bundles import local_bundles
+from sie_core.cluster.local.logs import rotate_logs
 from sie_core.cluster.local.programs import CONFIG_HOST, Programs, describe_programs
 from sie_core.cluster.local.table import Table, heard_workers
 from sie_core.cluster.local.watchdog import BrokerWatchdog
 from sie_core.cluster.programs.processes import Program
 from sie_core.contracts import PluginError
 from sie_core.plugins import PluginSet
+from sie_core.serving.draining import draining_signals
 from sie_core.serving.listening import reserve
 from sie_core.settings import Settings, SettingsError
 
@@ -52,7 +54,7 @@ def run_cluster(
     bundles: Sequence[str] = (),
     config_port: int = 0,
 ) -> None:
-    """Run it until SIGINT or SIGTERM; a second one ends all at once.
+    """Run it until a signal that drains; a second one, but for SIGHUP, ends all at once.
 
     Args:
         settings: The settings in force.
@@ -124,22 +126,22 @@ async def _run(
     asked, drain_s = asyncio.Event(), settings.drain_timeout_s
     loop = asyncio.get_running_loop()
 
-    def signalled() -> None:
-        if asked.is_set():
+    def signalled(number: signal.Signals) -> None:
+        if asked.is_set() and number.name != "SIGHUP":
             log.warning("a second signal: everything is killed")
             for program in programs.all:
                 program.signal(signal.SIGKILL)
         asked.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, signalled)
+    for number in draining_signals():
+        loop.add_signal_handler(number, signalled, number)
     running = [asyncio.create_task(program.run()) for program in programs.all]
     making = asyncio.ensure_future(programs.make_queues())
     try:
         if await _started(programs, making, folder, table, asked):
             on_ready()
             watchdog = BrokerWatchdog(folder, table.url, table.token)
-            await _watch(table, asked, show, watchdog, programs.broker)
+            await _watch(table, asked, show, watchdog, programs.broker, folder)
         log.info("draining")
     finally:
         # The gateway answers what is in flight, for which it needs the workers, and they the broker.
@@ -201,12 +203,14 @@ async def _watch(
     show: Callable[[list[str]], None] | None,
     watchdog: BrokerWatchdog,
     broker: Program,
+    folder: Path,
 ) -> None:
     while not asked.is_set():
         if show is not None and (lines := await _seen(table.lines)) is not None:
             show(lines)
         if await _seen(watchdog.is_due):
             broker.signal(signal.SIGTERM)
+        await _seen(partial(rotate_logs, folder))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SHOW_S):
                 await asked.wait()

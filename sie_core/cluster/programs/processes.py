@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
 FIRST_PAUSE_S, MOST_PAUSE_S = 0.5, 30.0
-STEADY_S = 60.0
-"""Who ran so long is started again after the first pause."""
+STEADY_S = 10.0
+"""Who ran so long, or ended with 0, is started again after the first pause: those that grow are for who cannot run."""
 _SET_PDEATHSIG = 1
 
 log = logging.getLogger(__name__)
@@ -70,14 +70,16 @@ class Program:
             ended = await self._run_once()
             if self._stopping.is_set():
                 return
-            pause_s = FIRST_PAUSE_S if time.monotonic() - started > STEADY_S else min(2 * pause_s, MOST_PAUSE_S)
-            log.error("%s %s; it is started again in %g s", self.name, ended, pause_s)
+            could_run = ended == 0 or time.monotonic() - started >= STEADY_S
+            pause_s = FIRST_PAUSE_S if could_run else min(2 * pause_s, MOST_PAUSE_S)
+            how = f"ended with {ended}" if isinstance(ended, int) else f"cannot be started ({ended})"
+            log.error("%s %s; it is started again in %g s", self.name, how, pause_s)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._stopping.wait()
 
-    async def _run_once(self) -> str:
-        """Start it and wait until it ends; say how."""
+    async def _run_once(self) -> int | Exception:
+        """Start it and wait until it ends; return its exit status, or why it cannot be started."""
         try:
             process = self._process = await asyncio.create_subprocess_exec(
                 *self._command,
@@ -91,13 +93,13 @@ class Program:
             )
         except (OSError, subprocess.SubprocessError) as error:
             # This machine may be short of memory or processes just now.
-            return f"cannot be started ({error})"
+            return error
         finally:
             self.tried.set()
         if self._stopping.is_set():
             self.signal(signal.SIGTERM)
         try:
-            return f"ended with {await process.wait()}"
+            return await process.wait()
         except asyncio.CancelledError:
             self.signal(signal.SIGKILL)
             raise

@@ -17,7 +17,7 @@ from sie_core.cluster.queue.payloads.store import PayloadStore
 from sie_core.cluster.queue.subjects import cancel_subject, gateways_subject, is_inbox
 from sie_core.cluster.sidecar.adapter.configs import ConfigFeed
 from sie_core.cluster.sidecar.adapter.link import Link
-from sie_core.cluster.sidecar.held import Recent
+from sie_core.cluster.sidecar.held import Recent, pause_s
 from sie_core.cluster.sidecar.metrics import SidecarMetrics
 from sie_core.cluster.sidecar.queue.checking import checked_head
 from sie_core.cluster.sidecar.queue.gateways import Gateways, inbox_of
@@ -77,10 +77,13 @@ class Sidecar:
         self.workers = Workers(self._heard)
         """All that are heard of, this one too."""
         connections = settings.ipc_pool_size or settings.max_concurrent_batches
-        ping_s = settings.worker_ping_interval_ms / 1000
+        # An adapter process that stands still is noticed within the ack wait: after that its work is elsewhere.
+        missed_pings = settings.worker_readyz_stale_mult
+        ping_s = min(settings.worker_ping_interval_ms / 1000, settings.ack_wait_s / (missed_pings + 1))
         self.configs = ConfigFeed(settings.bundle, lambda piece: self.link.configure(piece))
         self.link = Link(
-            worker, settings.ipc_socket_path, connections, ping_s, settings.worker_readyz_stale_mult,
+            worker, settings.ipc_socket_path, connections, ping_s, missed_pings,
+            settings.config_service_url is not None,
             self._up, self._down, self.slices.answered, self._takeover.take,
             self.slices.waits_for_load, self.slices.dispatch.queued,
             self._connected, self._configured, self._told,
@@ -194,12 +197,14 @@ class Sidecar:
         self.slices.hand_back_waiting()
         if lost:
             self.slices.lost()
+        elif not self.link.answers:
+            self.slices.stood_still()
 
     def _delivered(self, delivery: Delivery, pull: Pull) -> None:
         self._metrics.pulled.inc()
         if not (self.link.up and self._open):
             self._metrics.ended("handed_back")
-            delivery.nak()
+            delivery.nak(pause_s(delivery.attempt))
             return
         try:
             head = checked_head(delivery, self._settings.pool, self._settings.bundle, self._inbox)
@@ -209,7 +214,7 @@ class Sidecar:
             return
         if head.resource_pool != self._resource_pool():
             self._metrics.ended("handed_back")
-            delivery.nak()  # its pull is being closed
+            delivery.nak(pause_s(delivery.attempt))  # its pull is being closed
             return
         if (why := self._unwanted(head)) is not None:
             self.slices.refuse(delivery, pull, why)

@@ -15,7 +15,7 @@ from sie_core.cluster.queue.payloads.holding import Holder
 from sie_core.cluster.queue.payloads.store import PayloadStore
 from sie_core.cluster.sidecar.adapter.forwarding import Forwarding
 from sie_core.cluster.sidecar.adapter.link import Link
-from sie_core.cluster.sidecar.held import Held, Slice
+from sie_core.cluster.sidecar.held import Held, Slice, pause_s
 from sie_core.cluster.sidecar.load import Load
 from sie_core.cluster.sidecar.metrics import SidecarMetrics
 from sie_core.cluster.sidecar.queue.credit import Credit
@@ -127,6 +127,16 @@ class Slices:
             self.finish(held, word(held.head, WORKER_LOST), "lost")
         self.dispatch.clear()
 
+    def stood_still(self) -> None:
+        """Take that the adapter process does not answer: others are given what it has, and it is not to begin it."""
+        at_work = [held for held in self._held if held.sent and not held.answered]
+        if at_work:
+            log.warning("the adapter process does not answer: %d slices go back to the queue", len(at_work))
+        self.hand_back(at_work)
+        for held in at_work:
+            self._link().cancel(held.number)
+            self.dispatch.ended(held)
+
     def cancel(self, reply: str) -> None:
         """Hold no slice of a request that nobody waits for."""
         self._cancel(self._held.of_request(reply), "cancelled")
@@ -165,24 +175,19 @@ class Slices:
             held.delivery.ack()
             self._let_go(held)
 
-    def hand_back(self, slices: Sequence[Slice], delay_s: float = 0.0) -> None:
+    def hand_back(self, slices: Sequence[Slice]) -> None:
         """Give slices back to the queue."""
         for held in slices:
             if self._held.remove(held):
                 if not held.answered:
                     self._metrics.ended("handed_back")
-                held.delivery.nak(delay_s)
+                held.delivery.nak(pause_s(held.delivery.attempt))
                 self._let_go(held)
 
     def mark(self) -> None:
-        """Say of what is held that it is at work, so that nobody else is given it.
-
-        What an adapter process has that does not answer is given to others once the ack wait is over.
-        """
-        answers = self._link().answers
+        """Say of what is held that it is at work, so that nobody else is given it."""
         for held in self._held:
-            if answers or not held.sent or held.answered:
-                held.delivery.in_progress()
+            held.delivery.in_progress()
 
     async def none_left(self) -> None:
         """Wait until nothing is held."""

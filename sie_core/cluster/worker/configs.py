@@ -32,6 +32,7 @@ class Configs:
         current: Returns the catalog in force.
         follow: Puts another in force.
         on_news: Called once it is, or cannot be: with why.
+        has_own: Whether those of this machine are in force until a sidecar brings some.
     """
 
     def __init__(
@@ -40,6 +41,8 @@ class Configs:
         current: Callable[[], Catalog],
         follow: Callable[[Catalog], None],
         on_news: Callable[[str | None], None],
+        *,
+        has_own: bool = False,
     ) -> None:
         self._build, self._current, self._follow, self._on_news = build, current, follow, on_news
         self._coming: dict[object, list[bytes]] = {}
@@ -49,8 +52,10 @@ class Configs:
         self.there = asyncio.Event()
         """Set once there are configs."""
         self.state = ConfigState()
-        self.problem: str | None = MISSING
+        self.problem: str | None = None if has_own else MISSING
         """Why there are none, or the last ones cannot be served."""
+        if has_own:
+            self.there.set()
 
     def take(self, sender: object, piece: bytes) -> None:
         """Take a piece of a change; with the last it is brought in force before long."""

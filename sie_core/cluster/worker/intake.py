@@ -48,7 +48,7 @@ class Intake:
         most_waiting: Slices that may wait for the load of one model.
         batch_bytes: Bytes of slices that make about a batch.
         pin: Takes the models that a sidecar has pinned.
-        configs: Takes what sidecars tell of configs; None without a config service.
+        configs: Takes what sidecars tell of configs; None: it is not for them to tell.
         vitals: Writes what heartbeats tell of this process's device and models.
     """
 

@@ -7,7 +7,7 @@ import logging
 import socket
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 
@@ -74,7 +74,14 @@ async def answer_slices(
     engine = build_engine(settings, plugins, first, gated=True)
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=engine.metrics.registry)
-    configs = None if folder else _configs(settings, plugins, engine, lambda: intake.tell_configs())
+
+    def configs_came(problem: str | None) -> None:
+        engine.note(problem)
+        if watching is not None and configs.state.epoch is not None:
+            watching.cancel()  # what a sidecar brings is served in place of this machine's folder
+        intake.tell_configs()
+
+    configs = _configs(settings, plugins, engine, configs_came, has_own=folder is not None)
     # The sidecar drains with this process, and before it: what it has is answered by this one.
     on_close = (lambda: None) if sidecar is None else sidecar.terminate
     preloaded = frozenset(map(listed_id, settings.preload_models))
@@ -102,12 +109,12 @@ async def answer_slices(
     works: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
         "telling sidecars": lambda: _tell(intake),
         "returning memory": partial(keep_trimmed, lambda: intake.in_flight > 0),
+        "model configs": configs.run,
     }
-    if configs is not None:
-        works["model configs"] = configs.run
-    if folder is not None:
-        works["the models folder"] = _watch(settings, plugins, engine, folder).run
     beside = [asyncio.create_task(supervised(what, work)) for what, work in works.items()]
+    watching = None if folder is None else asyncio.create_task(_watch(settings, plugins, engine, folder))
+    if watching is not None:
+        beside.append(watching)
     try:
         log.info("listening on %s", address_of(listener))
         await server.serve_on(listener, partial(_start, engine, intake, entry, configs, on_ready))
@@ -120,41 +127,35 @@ async def answer_slices(
         log.info("stopped")
 
 
-def _watch(settings: Settings, plugins: PluginSet, engine: Engine, folder: ModelsFolder) -> CatalogWatch:
-    return CatalogWatch(
+async def _watch(settings: Settings, plugins: PluginSet, engine: Engine, folder: ModelsFolder) -> NoReturn:
+    watch = CatalogWatch(
         folder,
         lambda before: build_catalog(settings, plugins, folder=folder, before=before),
         lambda: engine.catalog,
         engine.follow,
         engine.note,
     )
+    await supervised("the models folder", watch.run)
 
 
-def _configs(settings: Settings, plugins: PluginSet, engine: Engine, tell: Callable[[], None]) -> Configs:
-    def news(problem: str | None) -> None:
-        engine.note(problem)
-        tell()
-
+def _configs(
+    settings: Settings, plugins: PluginSet, engine: Engine, on_news: Callable[[str | None], None], *, has_own: bool
+) -> Configs:
     return Configs(
         lambda export, before: build_catalog(settings, plugins, export=export, before=before),
         lambda: engine.catalog,
         engine.follow,
-        news,
+        on_news,
+        has_own=has_own,
     )
 
 
-async def _start(
-    engine: Engine, intake: Intake, entry: socket.socket, configs: Configs | None, on_ready: OnReady
-) -> None:
-    """Start the engine and let sidecars connect; first of all, where one of them brings the configs."""
-    if configs is None:
-        await engine.start()
-        await intake.listen(entry)
-    else:
-        await intake.listen(entry)
-        await configs.there.wait()
-        await engine.start()
-        intake.tell()
+async def _start(engine: Engine, intake: Intake, entry: socket.socket, configs: Configs, on_ready: OnReady) -> None:
+    """Let sidecars connect, one of which may bring the configs, and start the engine once there are any."""
+    await intake.listen(entry)
+    await configs.there.wait()
+    await engine.start()
+    intake.tell()
     problem = _problem(engine, configs)
     if problem is None:
         on_ready()
@@ -168,19 +169,17 @@ async def _tell(intake: Intake) -> None:
         await intake.look()
 
 
-def _problem(engine: Engine, configs: Configs | None) -> str | None:
+def _problem(engine: Engine, configs: Configs) -> str | None:
     """Say why no work is welcome."""
-    if configs is not None and not configs.there.is_set():
-        return configs.problem
-    return engine.health().ready_problem
+    return engine.health().ready_problem if configs.there.is_set() else configs.problem
 
 
-def _status(engine: Engine, configs: Configs | None) -> WorkerStatus:
+def _status(engine: Engine, configs: Configs) -> WorkerStatus:
     problem = engine.health().live_problem or _problem(engine, configs)
     return WorkerStatus(problem is None, problem, to_the_minute(engine.known_models(MOST_TOLD)))
 
 
-def _watched(settings: Settings, engine: Engine, configs: Configs | None, intake: Intake) -> Watched:
+def _watched(settings: Settings, engine: Engine, configs: Configs, intake: Intake) -> Watched:
     """Say what `/ws/status` tells of this process."""
     return Watched(
         settings,
@@ -191,7 +190,7 @@ def _watched(settings: Settings, engine: Engine, configs: Configs | None, intake
             intake.in_flight / settings.max_concurrent_requests, engine.pipeline.queued_cost / _most_cost(settings)
         ),
         settings.machine_profile,
-        lambda: None if configs is None else configs.state.hash,
+        lambda: configs.state.hash,
         lambda: intake.worker,
     )
 

@@ -23,7 +23,7 @@ from sie_core.memory.residents import held_model, left_of
 # Seconds to add to the monotonic clock for the time of day. Computed once, so that a moment is always shown alike.
 STARTED_AT = time.time() - time.monotonic()
 LEAST_RETRY_S = 0.1
-# A load that imported its family for longer than this tells nothing of the next one: what is imported stays.
+# A load that imported its family for longer than this tells nothing of other models: its libraries import more later.
 LONGEST_IMPORT_S = 0.2
 
 
@@ -149,8 +149,8 @@ class ModelRecord:
         elif to is State.READY and loaded is not None:
             self.loaded, self.memory_bytes, self.failure = loaded, memory_bytes, None
             self.loaded_at = now
-            if self.stages_s.get("import", 0.0) < LONGEST_IMPORT_S:
-                self.took = Took(self.fetch_s, now - self.stage_started)
+            # What is imported stays, so the next load has no imports.
+            self.took = Took(self.fetch_s, max(0.0, now - self.stage_started - self.import_s))
             self.stages_s["total"] = now - self.load_started
         elif to is State.FAILED:
             self.failure = failure
@@ -192,6 +192,11 @@ class ModelRecord:
         else:
             left_s = turn_s + took.work
         return max(LEAST_RETRY_S, left_s)
+
+    @property
+    def import_s(self) -> float:
+        """Seconds that the last load imported its family for."""
+        return self.stages_s.get("import", 0.0)
 
     def expect_back(self, in_s: float) -> None:
         """Keep the model, once it is loaded, for a client that was told to come back in so many seconds."""

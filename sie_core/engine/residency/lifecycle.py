@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
 
-from sie_sdk.errors import error_spec
-
 from sie_core.catalog.fetching import FetchedModel
 from sie_core.concurrency.leases import Lease
 from sie_core.concurrency.threads import on_thread
@@ -21,7 +19,16 @@ from sie_core.contracts import InferenceError, LoadWait, ResolvedModel
 from sie_core.engine.metrics import EngineMetrics
 from sie_core.engine.models.load_failure import failed_load
 from sie_core.engine.models.loaded import LoadedModel
-from sie_core.engine.models.record import LEAST_RETRY_S, ON_THE_WAY, RESTING, ModelRecord, Registry, State, Took
+from sie_core.engine.models.record import (
+    LEAST_RETRY_S,
+    LONGEST_IMPORT_S,
+    ON_THE_WAY,
+    RESTING,
+    ModelRecord,
+    Registry,
+    State,
+    Took,
+)
 from sie_core.engine.requests.errors import unavailable
 from sie_core.engine.residency.loader import Loader
 from sie_core.engine.residency.residency import Residency
@@ -36,6 +43,9 @@ LOADS_REMEMBERED = 16
 ERROR_SHARE = 0.25
 # What other models took tells little of a first load: it is waited for only where it may end as soon as this.
 GUESSED_S = 0.5
+# What a load is expected to take while none has told: clients who ask again are told by how long it has taken so far,
+# while those of a load that is shorter would have waited for nothing.
+UNKNOWN_S = 1.0
 
 
 @dataclass(slots=True, eq=False)
@@ -209,7 +219,7 @@ class Lifecycle:
 
     def _loaded(self, record: ModelRecord) -> None:
         model = record.resolved.id
-        if record.took is not None:
+        if record.took is not None and record.import_s < LONGEST_IMPORT_S:
             self._took.append(record.took)
         self.metrics.loads.labels(model, "ok").inc()
         self.metrics.model_memory.labels(model).set(record.memory_bytes or 0)
@@ -219,9 +229,9 @@ class Lifecycle:
         log.info("%s loaded: %s", model, stages)
 
     def _typical(self) -> Took:
-        # Estimate a first load by the median of the latest loads, or by the error table's pause.
+        # Estimate a first load by the median of the latest loads.
         if not self._took:
-            return Took(0.0, error_spec("MODEL_LOADING").retry_after_s or 0.0)
+            return Took(0.0, UNKNOWN_S)
         return Took(*map(median, zip(*self._took, strict=True)))
 
     def _wait_s(self, record: ModelRecord, wait: LoadWait) -> float:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -36,6 +38,13 @@ MODEL = {
     "weights": {"model_type": "bert", "architectures": ["BertModel"]},
     "profiles": {"default": {}},
 }
+FAKE = {
+    "sie_id": "acme/fake",
+    "package_backed": True,
+    "tasks": {"encode": {"dense": {"dim": 8}}},
+    "profiles": {"default": {"adapter_path": "fake"}},
+}
+SIE = (str(Path(sys.executable).with_name("sie")),)
 POLL_MS = "500"
 
 
@@ -102,6 +111,7 @@ def test_gateways_and_workers_follow_start_while_the_service_is_away_and_follow_
             **TOKENS,
             **queue_variables(broker.url, broker.logins[CONFIG]),
             "SIE_CONFIG_STORE_DIR": str(tmp_path / store),
+            "SIE_BUNDLES_DIR": str(bundle.parent.parent),
         }
         return run_server(tmp_path / "config", env, ("--port", str(port)), command=("config", "serve"))
 
@@ -109,16 +119,29 @@ def test_gateways_and_workers_follow_start_while_the_service_is_away_and_follow_
         env = {**queue_variables(broker.url, broker.logins[GATEWAY]), **followed(url)}
         return run_server(tmp_path / name, env, command=("gateway",))
 
-    def worker(url: str, broker_port: int) -> AbstractContextManager[Server]:
-        env = {
+    @contextmanager
+    def worker(url: str, broker_port: int) -> Iterator[Server]:
+        """The two processes of one; the sidecar alone knows broker and config service."""
+        shared = {"SIE_PLUGINS": "fake,nats", "SIE_IPC_SOCKET_PATH": str(tmp_path / "ipc")}
+        of_sidecar = {
+            **os.environ,
+            **shared,
+            **{name: value for name, value in followed(url).items() if value is not None},
             **queue_variables(f"nats://127.0.0.1:{broker_port}", broker.logins[WORKER]),
-            **followed(url),
-            "SIE_PLUGINS": "fake,nats",
-            "SIE_IPC_SOCKET_PATH": str(tmp_path / "ipc"),
             "SIE_WORKER_METRICS_PORT": "0",
         }
-        return run_server(tmp_path / "worker", env, ("--with-sidecar",), command=("worker",))
+        with run_server(tmp_path / "worker", {**shared, "SIE_MODELS_DIR": None}, command=("worker",)) as process:
+            with (tmp_path / "sidecar.log").open("wb") as log:
+                sidecar = subprocess.Popen([*SIE, "sidecar"], env=of_sidecar, stdout=log, stderr=log)
+            try:
+                yield process
+            finally:
+                sidecar.terminate()
+                sidecar.wait(BOUND_S)
 
+    bundle = tmp_path / "bundles/default/bundle.yaml"
+    bundle.parent.mkdir(parents=True)
+    bundle.write_text("{default: true, plugins: [fake, pytorch]}")
     with ExitStack() as stack:
         config = stack.enter_context(service("store"))
         first = stack.enter_context(gateway("first", config.url))
@@ -137,6 +160,10 @@ def test_gateways_and_workers_follow_start_while_the_service_is_away_and_follow_
                 portal.wrap_async_context_manager(line_to(port)) as line,
                 worker(config.url, line.port) as cut_off,
             ):
+                assert client.post("/models", json=FAKE).json()["warnings"] == []
+                body = {"items": [{"text": "a text"}]}
+                path = f"{first.url}/v1/encode/acme/fake"
+                until(lambda: httpx.post(path, json=body, timeout=BOUND_S).status_code == 200)
                 portal.call(line.open.clear)
                 added = {**MODEL, "profiles": {"default": {}, "q": {"extends": "default"}}}
                 assert client.post("/models", json=added).json()["warnings"] == []
@@ -144,7 +171,7 @@ def test_gateways_and_workers_follow_start_while_the_service_is_away_and_follow_
                 took = until(lambda: held_hash(cut_off) == hash_)
                 print(f"a worker that hears of nothing follows after {took:.2f} s")
                 portal.call(line.open.set)
-            until(lambda: kept_epoch(broker) == 2)
+            until(lambda: kept_epoch(broker) == 3)
         config.process.kill()
         config.process.wait()
         assert get(first, "/v1/models/acme/encoder").status_code == 200

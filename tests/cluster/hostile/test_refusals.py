@@ -56,7 +56,8 @@ JOINED = b"\x91" + ITEM
 
 
 async def ask(cluster: Cluster) -> httpx.Response:
-    return await cluster.client.post(PATH, json={"items": [{"text": "a"}]}, headers={"Prefer": "wait=30"})
+    headers = {"Prefer": "wait=30", "X-SIE-Request-ID": "r"}
+    return await cluster.client.post(PATH, json={"items": [{"text": "a"}]}, headers=headers)
 
 
 @dataclass
@@ -180,7 +181,13 @@ IGNORED = [
     encode_result(RESULT._replace(slice=-1), [ITEM]),
     encode_result(RESULT._replace(items=2), [ITEM, ITEM]),
     encode_result(RESULT._replace(items=0)),
+    encode_result(RESULT._replace(request_id="another"), [ITEM]),
+    encode_result(RESULT._replace(attempt=0), [ITEM]),
+    encode_result(RESULT._replace(attempt=2), [ITEM]),
+    encode_result(RESULT._replace(attempt=99, items=0, error={"code": "WORKER_LOST"})),
 ]
+GUESSES = 16
+"""Replies that a worker may guess, who knows those of its own requests: more than this gateway had requests."""
 
 
 async def test_a_gateway_answers_results_that_cannot_be_read_by_type_and_counts_them(tmp_path: Path) -> None:
@@ -193,11 +200,13 @@ async def test_a_gateway_answers_results_that_cannot_be_read_by_type_and_counts_
             (reply,) = cluster.dispatcher._flights
             for ignored in IGNORED:
                 await cluster.transport.send(reply, ignored)
+            for number in range(GUESSES):
+                await cluster.transport.send(f"{reply.rpartition('.')[0]}.{number}", encode_result(RESULT, [ITEM]))
             await cluster.transport.send(reply, make(reply))
             answered = await asyncio.wait_for(asked, 30)
             assert (answered.status_code, answered.json()["error"]["code"]) == (500, "INTERNAL_ERROR")
         assert cluster.metric("sie_gateway_results_refused_total") == len(UNREADABLE)
-        assert cluster.metric("sie_gateway_results_dropped_total") == len(UNREADABLE) * len(IGNORED)
+        assert cluster.metric("sie_gateway_results_dropped_total") == len(UNREADABLE) * (len(IGNORED) + GUESSES)
 
 
 async def test_an_error_of_a_worker_with_strange_fields_reaches_the_client_in_shape(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ async def test_an_answer_that_nobody_foresaw_ends_no_cluster(tmp_path: Path, cap
     table = Table(Programs(down, down, down, (), {}, lambda: asyncio.sleep(0)), url)
     shown: list[list[str]] = []
     async with asyncio.timeout(60):
-        await up._watch(table, asked, shown.append, BrokerWatchdog(tmp_path, url), down)
+        await up._watch(table, asked, shown.append, BrokerWatchdog(tmp_path, url), down, tmp_path)
     server.close()
     assert caplog.text.count("the cluster could not be looked at; it goes on") >= 3
     assert shown == []

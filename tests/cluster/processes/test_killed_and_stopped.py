@@ -13,7 +13,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.conftest import run_cluster
 from tests.soak.faults.clients import Clients
 from tests.soak.faults.cluster import (
     BOUND_S,
@@ -24,9 +23,7 @@ from tests.soak.faults.cluster import (
     SHORT,
     Struck,
     another_gateway,
-    below,
     healthy_workers,
-    journalled,
     role_of,
     struck,
     until,
@@ -43,6 +40,13 @@ pytestmark = pytest.mark.timeout(300)
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Struck]:
     with struck(tmp_path_factory.mktemp("struck")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Struck]:
+    """A cluster whose broker gives no work to another within the bounds of tests."""
+    with struck(tmp_path_factory.mktemp("patient"), {**SHORT, "SIE_ACK_WAIT_S": "600"}) as cluster:
         yield cluster
 
 
@@ -127,22 +131,35 @@ def test_the_work_of_a_gateway_that_fell_silent_is_dropped(cluster: Struck) -> N
     assert [text for text in cluster.ran() if text.startswith("silent")] == []
 
 
-def test_a_sidecar_that_is_started_again_takes_over_what_its_worker_computes(tmp_path: Path) -> None:
+def test_a_sidecar_that_is_started_again_takes_over_what_its_worker_computes(patient: Struck) -> None:
     """The answer is there before the ack wait is over, and was computed once."""
-    journalled(tmp_path)
-    bounds = {**SHORT, "SIE_ACK_WAIT_S": "600"}
-    with run_cluster(tmp_path, "--preload", MODEL, env=bounds) as server, ThreadPoolExecutor(1) as pool:
-        url = f"{server.url}/v1/encode/{MODEL}"
-        (tmp_path / "hold").touch()
+    url, hold, journal = f"{patient.server.url}/v1/encode/{MODEL}", patient.folder / "hold", patient.folder / "journal"
+    with ThreadPoolExecutor(1) as pool:
+        hold.touch()
         asked = pool.submit(httpx.post, url, json={"items": [{"text": "taken over"}]}, timeout=BOUND_S)
-        until(lambda: "taken over" in (tmp_path / "journal").read_text(), "the run")
-        sidecar = next(each for each in below(server) if role_of(each) == "sidecar")
-        sidecar.kill()
-        until(lambda: healthy_workers(server.url) == 0, "no worker")
-        until(lambda: healthy_workers(server.url) == 1, "the worker with another sidecar")
-        (tmp_path / "hold").unlink()
+        until(lambda: "taken over" in journal.read_text(), "the run")
+        for process in patient.processes():
+            if role_of(process) == "sidecar":
+                process.kill()
+        until(lambda: healthy_workers(patient.server.url) == 0, "no worker")
+        until(patient.whole, "the workers with other sidecars")
+        hold.unlink()
         assert asked.result(BOUND_S).status_code == 200
-        assert (tmp_path / "journal").read_text().count("taken over") == 1
+    assert journal.read_text().count("taken over") == 1
+
+
+def test_the_work_of_a_worker_that_stands_still_goes_to_another_though_its_sidecar_goes_on(patient: Struck) -> None:
+    """The sidecar gives it back: nobody waits until the broker does, nor until the worker goes on."""
+    url = f"{patient.server.url}/v1/encode/{MODEL}"
+    with patient.held(), ThreadPoolExecutor(OCCUPYING) as pool:
+        bodies = [{"items": [{"text": f"stands still {number}"}]} for number in range(OCCUPYING)]
+        asked = [pool.submit(httpx.post, url, json=body, timeout=BOUND_S) for body in bodies]
+        until(lambda: patient.backlog() >= 2 * OCCUPYING, "all of them in the queue")
+        with stopped(patient.find("worker")):
+            (patient.folder / "hold").unlink()
+            assert {each.result(BOUND_S).status_code for each in asked} == {200}
+            (patient.folder / "hold").touch()
+    until(patient.whole, "both workers")
 
 
 def test_a_broker_that_stands_still_holds_no_client_longer_than_its_deadline(cluster: Struck) -> None:

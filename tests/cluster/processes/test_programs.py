@@ -35,6 +35,22 @@ async def test_what_ends_is_started_again_after_a_pause_that_doubles(
     assert pauses[:4] == ["0.02", "0.04", "0.05", "0.05"]
 
 
+@pytest.mark.parametrize(("steady_s", "code"), [(0.0, 3), (BOUND_S, 0)], ids=["ran for a while", "ended in order"])
+async def test_what_could_run_is_started_again_after_the_first_pause_each_time(
+    steady_s: float, code: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(processes, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(processes, "STEADY_S", steady_s)
+    program = Program("short", [sys.executable, "-S", "-c", f"raise SystemExit({code})"], {})
+    running = asyncio.create_task(program.run())
+    async with asyncio.timeout(BOUND_S):
+        while program.restarts < 3:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0.01)
+    await program.stop(BOUND_S)
+    await running
+    assert re.findall(r"it is started again in (\S+) s", caplog.text)[:3] == ["0.01"] * 3
+
+
 async def test_what_does_not_end_in_time_is_killed(tmp_path: Path) -> None:
     began = tmp_path / "began"
     program = Program("stubborn", [sys.executable, "-c", STUBBORN, str(began)], {})

@@ -11,6 +11,7 @@ import httpx
 import psutil
 import pytest
 
+from sie_core.cluster.local.logs import MOST_BYTES
 from tests.conftest import run_cluster
 from tests.soak.faults.cluster import MODEL, below, journalled, until
 
@@ -22,8 +23,11 @@ def running(processes: list[psutil.Process]) -> list[psutil.Process]:
     return [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
 
 
-def test_ctrl_c_drains_in_order_and_a_second_cluster_of_the_folder_is_refused(tmp_path: Path) -> None:
-    """The request in flight is answered: the gateway waits for it, the worker for the gateway, the broker for both."""
+def test_a_terminal_that_closes_drains_in_order_and_a_second_cluster_of_the_folder_is_refused(tmp_path: Path) -> None:
+    """The request in flight is answered: the gateway waits for it, the worker for the gateway, the broker for both.
+
+    A terminal that closes may send the signal twice.
+    """
     journalled(tmp_path)
     with run_cluster(tmp_path, "--preload", MODEL, "--table") as server:
         with pytest.raises(RuntimeError, match="Another cluster runs in"), run_cluster(tmp_path):
@@ -42,9 +46,13 @@ def test_ctrl_c_drains_in_order_and_a_second_cluster_of_the_folder_is_refused(tm
         asking.start()
         until(lambda: "in flight" in (tmp_path / "journal").read_text(), "the run")
         until(lambda: "1 requests wait for workers" in server.log(), "the request in the table")
-        server.signal(signal.SIGINT)
         gateway = tmp_path / "cluster/gateway.log"
+        with gateway.open("ab") as log:
+            log.write(b"a" * MOST_BYTES)
+        until(lambda: (tmp_path / "cluster/gateway.log.1").exists() and gateway.stat().st_size < MOST_BYTES, "the move")
+        server.signal(signal.SIGHUP)
         until(lambda: "requests in flight get up to" in gateway.read_text(), "the gateway drains")
+        server.signal(signal.SIGHUP)
         assert len(running(started)) == len(started)
         hold.unlink()
         asking.join(BOUND_S)

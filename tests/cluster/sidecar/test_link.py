@@ -8,8 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from sie_core.cluster.ipc.framing import FrameStream, Kind
+from sie_core.cluster.ipc.listening import listen_on
+from sie_core.cluster.messages.status import WorkerStatus, encode_status
 from sie_core.cluster.sidecar.adapter import link
 from sie_core.cluster.sidecar.adapter.link import Link
+
+
+def nothing(*given: object) -> None: ...
 
 
 async def test_an_adapter_process_that_nobody_reaches_is_told_in_the_log(
@@ -21,14 +27,12 @@ async def test_an_adapter_process_that_nobody_reaches_is_told_in_the_log(
         def emit(self, record: logging.LogRecord) -> None:
             told.set()
 
-    def nothing(*given: object) -> None: ...
-
     monkeypatch.setattr(link, "SILENT_S", 0.01)
     monkeypatch.setattr(link, "AGAIN_S", 0.01)
     handler = Told()
     logging.getLogger(link.__name__).addHandler(handler)
     path = tmp_path / "nobody.sock"
-    running = asyncio.create_task(Link("w1", path, 1, 1.0, 3.0, *[nothing] * 9).run())
+    running = asyncio.create_task(Link("w1", path, 1, 1.0, 3.0, False, *[nothing] * 9).run())
     try:
         async with asyncio.timeout(30):
             await told.wait()
@@ -36,3 +40,36 @@ async def test_an_adapter_process_that_nobody_reaches_is_told_in_the_log(
         running.cancel()
         logging.getLogger(link.__name__).removeHandler(handler)
     assert f"no connection to the adapter process at {path}" in caplog.text
+
+
+async def test_a_process_that_was_not_ready_and_then_answers_no_more_is_told_of_both_times(tmp_path: Path) -> None:
+    """What it has goes to others only once it is silent."""
+    streams: list[FrameStream] = []
+    answers: list[bool] = []
+    silent = asyncio.Event()
+
+    def down(lost: bool) -> None:
+        answers.append(made.answers)
+        if not made.answers:
+            silent.set()
+
+    def frame(stream: FrameStream, kind: Kind, number: int, payload: bytes) -> None:
+        """Never a pong."""
+
+    def opened(stream: FrameStream) -> None:
+        streams.append(stream)
+        stream.send(Kind.STATUS, 0, encode_status(WorkerStatus(True, None, [])))
+        stream.send(Kind.STATUS, 0, encode_status(WorkerStatus(False, "broken", [])))
+
+    server = await asyncio.get_running_loop().create_unix_server(
+        lambda: FrameStream(opened, frame, lambda _: None), sock=listen_on(tmp_path / "ipc")
+    )
+    made = Link("w1", tmp_path / "ipc", 1, 0.01, 3.0, False, nothing, down, *[nothing] * 7)
+    running = asyncio.create_task(made.run())
+    try:
+        async with asyncio.timeout(30):
+            await silent.wait()
+        assert answers == [True, False]
+    finally:
+        running.cancel()
+        server.close()

@@ -32,7 +32,7 @@ async def test_the_first_request_starts_the_load_and_is_told_when_to_come_back(e
     assert engine.model(model).state == "available"
     error = await refusal(engine, model, load_wait_s=0.0)
     assert error.code == "MODEL_LOADING"
-    assert 0 < error.retry_after_s < 5.1  # nothing is known of it
+    assert 0 < error.retry_after_s < 1.1  # nothing is known of it
     assert engine.model(model).state == "loading"
     hold.off()
     await until(lambda: engine.model(model).state == "loaded")

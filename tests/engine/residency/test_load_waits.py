@@ -168,9 +168,32 @@ def first_loads(play: Callable[[World], Awaitable[None]], **load_s: float) -> No
 
 def test_a_first_load_without_any_other_to_guess_by_is_not_waited_for():
     async def play(world: World) -> None:
-        assert await told(world, "a") == 5.0
+        assert await told(world, "a") == 1.0
 
     first_loads(play, a=0.2)
+
+
+def test_a_model_that_was_loaded_by_imports_is_told_by_its_own_load_and_others_by_theirs():
+    """The imports are no part of its next load; nor do they tell of others."""
+
+    async def play(world: World) -> None:
+        load = world.load
+
+        def importing(fetched: Any, report: Any) -> Any:
+            world.loop.sleep(3.0)
+            report("import", 3.0)
+            return load(fetched, report)
+
+        world.load = importing  # type: ignore[method-assign]
+        await world.lifecycle.load(world.catalog.resolve("a"))
+        world.load = load  # type: ignore[method-assign]
+        assert await told(world, "b") == 1.0
+        for name in ("b", "c", "d"):
+            await world.lifecycle.load(world.catalog.resolve(name))
+        await world.lifecycle.unload(world.catalog.resolve("a"))
+        assert await told(world, "a", LoadWait(0.1, if_soon=True)) == pytest.approx(0.2)
+
+    first_loads(play, a=0.2, b=9.0, c=9.0, d=9.0)
 
 
 def test_a_first_load_is_waited_for_where_other_models_loaded_at_once():

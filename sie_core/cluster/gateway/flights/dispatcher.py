@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import secrets
 import time
 
 from sie_core.cluster.gateway.flights.arriving import Arriving
@@ -39,6 +40,8 @@ UNSTORED_S = 2.0
 STORE_GRACE_S = 0.2
 """A deadline that passes while a slice is stored is told as such, by the flight's own timer."""
 CLOSE_S = 2.0
+REPLY_BYTES = 8
+"""Random, of the subject that a request's results come to: too many to guess while it waits."""
 BULK_BYTES = 256 << 20
 """Of slices larger than a message that wait to be fetched."""
 
@@ -66,7 +69,6 @@ class Dispatcher:
         self._store = store
         self._holder: Holder | None = None
         self._reply = ""
-        self._numbers = 0
         self._flights: dict[str, Flight] = {}
         self._tasks = Tasks()
         self._beside: list[asyncio.Task[None]] = []
@@ -152,8 +154,8 @@ class Dispatcher:
             InferenceError: What a worker answered, `DEADLINE_EXCEEDED`, `QUEUE_FULL`, `QUEUE_UNAVAILABLE`.
         """
         transport = self.transport
-        self._numbers += 1
-        reply = f"{self._reply}.{self._numbers}"
+        # Workers learn the inbox, and this of their own requests alone: nobody can answer those of others.
+        reply = f"{self._reply}.{secrets.token_hex(REPLY_BYTES)}"
         most = min(transport.max_payload // 2, batch_bytes(self._settings))
         flight = self._flights[reply] = Flight(packed, reply, left_s, most, trace, self)
         try:

@@ -149,10 +149,12 @@ class Flight:
         return [part for part in self.parts[: self._next] if part.result is None]
 
     def answered(self, result: ResultHead, items: list[bytes]) -> bool:
-        """Take a result; False where there was one before, or it belongs to no slice."""
-        if not 0 <= result.slice < self._next:
+        """Take a result; False where there was one before, or it is of no slice and attempt that was sent."""
+        if result.request_id != self.packed.request_id or not 0 <= result.slice < self._next:
             return False
         part = self.parts[result.slice]
+        if not 1 <= result.attempt <= part.head.attempt:
+            return False
         if part.result is not None or (result.error is None and result.items != len(part.span)):
             return False
         if result.error is not None:

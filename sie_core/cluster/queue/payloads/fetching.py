@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from dataclasses import dataclass, field
 
 from sie_core.cluster.messages.frames import FrameError, decode, room_for
@@ -50,7 +51,6 @@ class Fetcher:
         self._transport, self._store, self._frame_wait_s = transport, store, frame_wait_s
         self._window = asyncio.Semaphore(WINDOW)
         self._inbox: Subscription | None = None
-        self._numbers = 0
         self._fetches: dict[str, _Fetch] = {}
 
     async def fetch(self, offer: Offer) -> bytes | memoryview:
@@ -77,8 +77,7 @@ class Fetcher:
     async def _in_frames(self, offer: Offer) -> memoryview:
         if self._inbox is None:
             self._inbox = await self._transport.inbox(self._came)
-        self._numbers += 1
-        name = str(self._numbers)
+        name = secrets.token_hex(8)  # who holds one payload is told the inbox, and cannot guess where others come
         fetch = self._fetches[name] = _Fetch(offer.bytes, room_for(offer.bytes), offer.subject.rpartition(".")[0])
         reply = f"{self._inbox.subject}.{name}"
         try:

@@ -10,7 +10,6 @@ from sie_core.cluster.sidecar.held import Slice
 
 WAIT_S = 2.0
 """What a change of a config takes at most to reach every worker, while all is well."""
-MOST_PAUSE_S = 30.0
 
 
 class AwaitingConfig:
@@ -49,8 +48,3 @@ class AwaitingConfig:
     def _late(self, held: Slice) -> None:
         self.remove(held)
         self._on_late(held)
-
-
-def pause_s(attempt: int) -> float:
-    """Say when a slice that came so often is given to a worker again: at once at first, so that another takes it."""
-    return 0.0 if attempt == 1 else min(MOST_PAUSE_S, 0.5 * 2 ** (attempt - 2))

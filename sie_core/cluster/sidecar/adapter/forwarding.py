@@ -8,7 +8,7 @@ from typing import Protocol
 
 from sie_core.cluster.messages.frames import FrameError
 from sie_core.cluster.queue.payloads.fetching import Fetcher
-from sie_core.cluster.sidecar.adapter.awaiting_config import AwaitingConfig, pause_s
+from sie_core.cluster.sidecar.adapter.awaiting_config import AwaitingConfig
 from sie_core.cluster.sidecar.adapter.dispatching import Dispatch
 from sie_core.cluster.sidecar.adapter.link import Link
 from sie_core.cluster.sidecar.held import Slice
@@ -16,6 +16,9 @@ from sie_core.cluster.sidecar.queue.large_slices import LargeSlices
 from sie_core.cluster.sidecar.queue.results import failure
 from sie_core.contracts import InferenceError, QueueError
 from sie_core.settings import Settings
+
+MOST_FETCHES = 6
+"""Deliveries of a slice that can be fetched at none of them, until its client is told to retry: 7.5 s in pauses."""
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +38,7 @@ class Owner(Protocol):
         """Send a result."""
         ...
 
-    def hand_back(self, slices: Sequence[Slice], delay_s: float = 0.0) -> None:
+    def hand_back(self, slices: Sequence[Slice]) -> None:
         """Give slices back to the queue."""
         ...
 
@@ -62,6 +65,7 @@ class Forwarding:
         on_lack: Callable[[], None],
     ) -> None:
         self._link, self._owner, self._on_lack = link, owner, on_lack
+        self._most_fetches = min(MOST_FETCHES, settings.max_deliver - 1)
         self._large = LargeSlices(fetcher, is_inbox, self._fetched, self._not_fetched)
         self.dispatch = Dispatch(settings, self._send)
         self.awaiting = AwaitingConfig(self.dispatch.take, self._config_is_late)
@@ -95,7 +99,7 @@ class Forwarding:
 
     def _config_is_late(self, held: Slice) -> None:
         log.warning("%s needs a config that has not come; it goes back to the queue", held.head.id)
-        self._owner.hand_back([held], pause_s(held.delivery.attempt))
+        self._owner.hand_back([held])
 
     def _fetched(self, held: Slice) -> None:
         if self._owner.holds(held):
@@ -112,5 +116,8 @@ class Forwarding:
             self._owner.finish(held, failure(held.head, InferenceError("INTERNAL_ERROR", told)), "refused")
         elif problem.failure == "NOT_FOUND":
             self._owner.drop(held)  # nobody waits for it, or its gateway sends it again
-        else:
+        elif held.delivery.attempt < self._most_fetches:
             self._owner.hand_back([held])
+        else:
+            told = "Workers could not fetch what the gateway holds for them, again and again; retry."
+            self._owner.finish(held, failure(held.head, InferenceError("QUEUE_UNAVAILABLE", told)), "refused")

@@ -32,9 +32,12 @@ class Link:
         path: Its Unix socket.
         connections: How many are made.
         ping_s: Between two pings.
-        missed_pings: A process that answers none of so many in a row does not count as up until it does.
+        missed_pings: A process that leaves so many in a row unanswered until the next is due does not count as up
+            until it answers.
+        brings_configs: Whether it takes its configs from here, and is not up before it has some.
         on_up: Called when it takes work, again after each time it did not.
-        on_down: Called when it does not any more; with True where its connections ended, and with them what it had.
+        on_down: Called when it does not any more, or does not answer; with True where its connections ended, and with
+            them what it had.
         on_result: Takes the number and the result of a slice.
         on_orphan: Takes a result that another sidecar waited for; see `Kind.ORPHAN`.
         on_loading: Takes the number of a slice, and whether it waits for a load from now on.
@@ -51,6 +54,7 @@ class Link:
         connections: int,
         ping_s: float,
         missed_pings: float,
+        brings_configs: bool,
         on_up: Callable[[], None],
         on_down: Callable[[bool], None],
         on_result: Callable[[int, bytes], None],
@@ -63,6 +67,7 @@ class Link:
     ) -> None:
         self._worker, self._path = worker.encode(), path
         self._connections, self._ping_s, self._missed_pings = connections, ping_s, missed_pings
+        self._brings_configs = brings_configs
         self._on_up, self._on_down, self._on_result, self._on_orphan = on_up, on_down, on_result, on_orphan
         self._on_loading, self._on_queued = on_loading, on_queued
         self._on_connected, self._on_configs, self._on_told = on_connected, on_configs, on_told
@@ -70,7 +75,7 @@ class Link:
         self._of: dict[int, FrameStream] = {}
         self._ended = asyncio.Event()
         self._missed = 0
-        self._draining = False
+        self._draining = self._is_silent = False
         self.up = False
         self._ready = False
         self._problem: str | None = None
@@ -84,7 +89,7 @@ class Link:
     @property
     def answers(self) -> bool:
         """Whether the adapter process answers pings."""
-        return self._missed < self._missed_pings
+        return self._missed <= self._missed_pings
 
     @property
     def problem(self) -> str | None:
@@ -97,7 +102,13 @@ class Link:
             return "the adapter process is draining"
         if not self.answers:
             return "the adapter process does not answer"
+        if self._ready and self._lacks_configs:
+            return "the adapter process does not serve the configs of the config service yet"
         return self._problem or "the adapter process has not said that it is ready"
+
+    @property
+    def _lacks_configs(self) -> bool:
+        return self._brings_configs and self.configs.epoch is None
 
     async def run(self) -> None:
         """Keep connected until cancelled."""
@@ -217,13 +228,19 @@ class Link:
             self._on_configs()
 
     def _look(self) -> None:
-        up = len(self._streams) == self._connections and self._ready and not self._draining and self.answers
-        if up != self.up:
-            self.up = up
-            if up:
-                self._on_up()
-            else:
-                self._on_down(False)
+        up = (
+            len(self._streams) == self._connections
+            and self._ready
+            and not self._draining
+            and self.answers
+            and not self._lacks_configs
+        )
+        fell_silent, self._is_silent = not (self.answers or self._is_silent), not self.answers
+        was_up, self.up = self.up, up
+        if up and not was_up:
+            self._on_up()
+        elif not up and (was_up or fell_silent):
+            self._on_down(False)
 
     async def _until_ended(self) -> None:
         while not self._ended.is_set():
@@ -243,6 +260,6 @@ class Link:
         self._of.clear()
         self._ready, self._problem, self.status_frame = False, None, b""
         self.vitals, self.configs = Vitals(), ConfigState()
-        self._missed, self._draining, self.up = 0, False, False
+        self._missed, self._draining, self.up, self._is_silent = 0, False, False, False
         if had:
             self._on_down(True)

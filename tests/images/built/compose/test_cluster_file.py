@@ -26,6 +26,16 @@ pytestmark = pytest.mark.timeout(3000)  # base, wheels and images are made on fi
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 URLS = (f"http://{ADDRESS}:8080", f"http://{ADDRESS}:8081")
 SERVICES = ("broker", "config", "gateway-1", "gateway-2", "worker-1", "sidecar-1", "worker-2", "sidecar-2")
+POSTED = "acme/small"
+"""Served by the weights that the image brings for another name."""
+POST = f"""
+import json, urllib.request
+model = {{"sie_id": {POSTED!r}, "hf_id": {MODEL!r}, "profiles": {{"default": {{}}}},
+         "weights": {{"model_type": "bert", "architectures": ["BertModel"]}}}}
+headers = {{"Authorization": "Bearer a", "Content-Type": "application/json"}}
+url = "http://127.0.0.1:8080/v1/configs/models"
+urllib.request.urlopen(urllib.request.Request(url, json.dumps(model).encode(), headers), timeout=60).read()
+"""
 NATS = "localhost/sie-test-nats"
 CONTAINERFILE = f'FROM {BASE}\nCOPY nats-server /usr/bin/\nENTRYPOINT ["/usr/bin/nats-server"]\n'
 
@@ -54,6 +64,13 @@ def test_both_gateways_answer_every_client_alike(
         wait_until_it_answers(f"{url}/livez")
     found = np.concatenate([vectors_by_all_clients(url, MODEL, published_sdk, openai_clients) for url in URLS])
     assert np.ptp(found, axis=0).max() < 1e-6
+
+
+def test_a_model_that_is_posted_to_the_config_service_is_served_by_the_workers(cluster: Composed) -> None:
+    """Its sidecar alone tells a worker of it."""
+    run(RUNNER, "exec", cluster.container("config"), "/opt/sie/bin/python", "-I", "-c", POST)
+    wait_until_it_answers(f"{URLS[0]}/v1/models/{POSTED}")
+    assert encode(URLS[0], POSTED).shape == (384,)
 
 
 @pytest.mark.parametrize("service", ["worker-1", "sidecar-2", "gateway-1"])
