@@ -20,9 +20,9 @@ class Simulation:
         self.waiting: list[Ticket] = []
         self.refusals: list[InferenceError] = []
 
-    def send(self, subject: str = "a", cost: float = 100.0, slices: int = 1, left_s: float = 120.0) -> bool:
+    def send(self, subject: str = "a", cost: float = 100.0, left_s: float = 120.0) -> bool:
         try:
-            ticket = self.admission.enter(LANE, subject, cost, slices, left_s, lambda: len(self.refusals))
+            ticket = self.admission.enter(LANE, subject, cost, left_s, lambda: len(self.refusals))
         except InferenceError as refusal:
             self.refusals.append(refusal)
             return False
@@ -81,19 +81,6 @@ def test_one_model_leaves_places_to_others() -> None:
     assert sum(simulation.send("b") for _ in range(200)) == 19
     assert sum(simulation.send("c") for _ in range(200)) >= 4
     assert simulation.send("d")
-
-
-def test_the_work_of_other_gateways_counts_before_the_broker_refuses() -> None:
-    simulation = Simulation()
-    for _ in range(40):
-        simulation.send(slices=16)
-    assert simulation.admission.to_count() == {"_default"}
-    simulation.admission.counted("_default", {"a": 640 + 15_740})
-    assert not simulation.send(slices=16)
-    assert simulation.send(slices=4)
-    simulation.admission.counted("_default", {"a": 640, "x": 60_000})
-    assert not simulation.send()
-    assert simulation.send("b")
 
 
 def test_keys_that_nothing_is_in_flight_of_are_forgotten() -> None:

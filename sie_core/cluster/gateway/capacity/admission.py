@@ -1,4 +1,4 @@
-"""Which requests a gateway takes: it refuses what would wait too long, or would fill the queue, before the broker does.
+"""Which requests a gateway takes: it refuses what would wait too long. The broker refuses what its stream cannot hold.
 
 Nothing here knows the broker; the clock is given.
 """
@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from math import exp
 
 from sie_core.batching.sharing.promises import Promises
 from sie_core.cluster.gateway.capacity.lanes import Labels, Lane
-from sie_core.cluster.queue.subjects import MOST_OF_POOL, MOST_OF_SUBJECT
 from sie_core.contracts import InferenceError
 
 MOST_WAIT_S = 30.0
@@ -28,10 +27,6 @@ LOADED = 16
 """Requests of a key in flight that make workers as fast as they are: fewer are not batched as well."""
 SHARE = 0.75
 """Of the places that others leave, a key may have so many."""
-FILL = 0.5
-"""Of what the broker holds: other gateways may fill it too until they see one another's work."""
-SEEN = 64
-"""Gateways count one another's work once they have one part in so many of what may wait."""
 MOST_KEYS = 4096
 """Keys that are remembered while nothing of them is in flight."""
 
@@ -42,7 +37,6 @@ class Ticket:
 
     key: Key
     cost: float
-    slices: int
     since: float
 
 
@@ -55,9 +49,6 @@ class Key:
     tickets: dict[Ticket, None] = field(default_factory=dict)
     """In the order they came."""
     cost: float = 0.0
-    slices: int = 0
-    of_others: int = 0
-    """Slices of other gateways."""
     at: float = 0.0
     answered: float = 0.0
     """Cost that was answered, and the seconds under load that it took; both fade."""
@@ -96,19 +87,14 @@ class Admission:
         self.refused: Counter[Labels] = Counter()
         self._keys: dict[str, Key] = {}
         self._in_flight = 0
-        self._of_pools: Counter[str] = Counter()
-        """Messages in the queue of each pool, as the broker counted them last."""
 
-    def enter(
-        self, lane: Lane, subject: str, cost: float, slices: int, left_s: float, token: Callable[[], Hashable]
-    ) -> Ticket:
+    def enter(self, lane: Lane, subject: str, cost: float, left_s: float, token: Callable[[], Hashable]) -> Ticket:
         """Admit a request; `leave` must follow.
 
         Args:
             lane: Where it goes.
             subject: Its key.
             cost: Of its slices that are in the queue at a time.
-            slices: These.
             left_s: Until its deadline.
             token: Gives what a request that is sent again has in common with itself.
 
@@ -119,11 +105,10 @@ class Admission:
         key = self._keys.get(subject) or self._new(lane, subject, now)
         key.pass_time(now)
         if key.tickets:  # an empty queue takes any request
-            self._check(key, cost, slices, left_s, now, token)
-        ticket = Ticket(key, cost, slices, now)
+            self._check(key, cost, left_s, now, token)
+        ticket = Ticket(key, cost, now)
         key.tickets[ticket] = None
         key.cost += cost
-        key.slices += slices
         self._in_flight += 1
         return ticket
 
@@ -136,23 +121,11 @@ class Admission:
             key.measured += 1
         del key.tickets[ticket]
         key.cost -= ticket.cost
-        key.slices -= ticket.slices
         self._in_flight -= 1
 
     def busy(self) -> Iterator[Key]:
         """Iterate over the keys that something is in flight of."""
         return (key for key in self._keys.values() if key.tickets)
-
-    def to_count(self) -> set[str]:
-        """List the queue pools of which the broker should count what all gateways have there."""
-        return {key.lane.pool for key in self._keys.values() if key.slices * SEEN >= FILL * MOST_OF_SUBJECT}
-
-    def counted(self, pool: str, counts: Mapping[str, int]) -> None:
-        """Take how many messages of each subject are in the queue of a pool."""
-        self._of_pools[pool] = sum(counts.values())
-        for key in self._keys.values():
-            if key.lane.pool == pool:
-                key.of_others = max(0, counts.get(key.subject, 0) - key.slices)
 
     def _new(self, lane: Lane, subject: str, now: float) -> Key:
         if len(self._keys) >= MOST_KEYS:
@@ -160,16 +133,10 @@ class Admission:
         key = self._keys[subject] = Key(lane, subject, at=now)
         return key
 
-    def _check(
-        self, key: Key, cost: float, slices: int, left_s: float, now: float, token: Callable[[], Hashable]
-    ) -> None:
+    def _check(self, key: Key, cost: float, left_s: float, now: float, token: Callable[[], Hashable]) -> None:
         others = self._in_flight - len(key.tickets)
         if len(key.tickets) >= SHARE * (self._places - others):
             raise self._full(key, 0.0, f"{len(key.tickets)} requests of it are in flight", now, token)
-        if key.slices + slices + key.of_others > FILL * MOST_OF_SUBJECT:
-            raise self._full(key, 0.0, f"{key.slices + key.of_others} slices of it wait", now, token)
-        if self._of_pools[key.lane.pool] > FILL * MOST_OF_POOL:
-            raise self._full(key, 0.0, f"{self._of_pools[key.lane.pool]} slices wait in its queue pool", now, token)
         wait_s, most_s = key.wait_s(key.cost + cost), min(MOST_WAIT_S, left_s / MARGIN)
         if wait_s <= most_s or (wait_s <= 2 * most_s and key.promises and key.promises.keep(token(), now)):
             return
