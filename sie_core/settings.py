@@ -45,6 +45,12 @@ class Settings(BaseSettings):
     # Server
     http_host: str = Field("127.0.0.1", description="Address to listen on.")
     http_port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    http_keep_alive_s: int = Field(
+        120,
+        ge=1,
+        description="Seconds that a server, gateway or config service keeps an idle connection; more than its clients "
+        "and the load balancer before it keep theirs (Go's client 90, most balancers 60, Google's 600).",
+    )
     cors_origins: Names = Field(
         (),
         description="Comma-separated origins of web pages that may call the server, as `https://app.example.com`; `*` "

@@ -110,7 +110,8 @@ async def _serve(
     app = create_app(
         backend, settings, registry=metrics.registry, gate=gate, places_requests=True, browsers=browsers, pools=pools
     )
-    server = HttpServer(app, partial(error_response, scope={"path": "/v1/"}), SOCKETS)
+    refusal = partial(error_response, scope={"path": "/v1/"})
+    server = HttpServer(app, refusal, SOCKETS, keep_alive_s=settings.http_keep_alive_s)
     Drain(gate, settings.drain_timeout_s, server.stop).install()
     beside = {
         "model configs": _watch(settings, plugins, backend) if follower is None else follower.run,
