@@ -1,4 +1,4 @@
-"""A deadline is judged by what requests of about that size took, in virtual time: short ones do not tell of long ones."""
+"""A deadline is judged by what requests of about that size took, not by what short ones did, in virtual time."""
 
 from __future__ import annotations
 
