@@ -11,8 +11,8 @@ from typing import Final
 Point = tuple[float, float]
 """The size of a request, and the seconds that one of it takes."""
 
-# A request is like those that were measured up to so many times their size.
-ALIKE: Final = 2.0
+# A request is like those that were measured up to so many times their size: as a batch may grow by so much at a time.
+ALIKE: Final = 8.0
 # A measured batch weighs this much less with each later one of requests of its size.
 _MEMORY: Final = 0.9
 # So many batches tell how long those take that run in parts: the first parts are small, as nothing is known of them.
