@@ -45,6 +45,12 @@ class Settings(BaseSettings):
     # Server
     http_host: str = Field("127.0.0.1", description="Address to listen on.")
     http_port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    http_keep_alive_s: int = Field(
+        120,
+        ge=1,
+        description="Seconds that a server, gateway or config service keeps an idle connection; more than its clients "
+        "and the load balancer before it keep theirs (Go's client 90, most balancers 60, Google's 600).",
+    )
     cors_origins: Names = Field(
         (),
         description="Comma-separated origins of web pages that may call the server, as `https://app.example.com`; `*` "
@@ -186,8 +192,8 @@ class Settings(BaseSettings):
     )
     default_compute_precision: Literal["float16", "bfloat16", "float32"] = Field(
         "float16",
-        description="Precision of models whose config names none; a device that is slow in it takes the nearest "
-        "that is fast there and within the family's tolerance, and the log says which.",
+        description="Precision of models whose config names none: `float16`, `bfloat16` or `float32`; a device that is "
+        "slow in it takes the nearest that is fast there and within the family's tolerance, and the log says which.",
     )
     instrumentation: bool = Field(False, description="Detailed batch statistics in `/metrics`.")
 
@@ -204,8 +210,12 @@ class Settings(BaseSettings):
     )
     nats_tls_cert: Path | None = Field(None, description="PEM file of a client certificate.")
     nats_tls_key: Path | None = Field(None, description="PEM file of its key.")
-    nats_storage: Literal["file", "memory"] = Field("file", description="Where the broker keeps queues and stores.")
-    nats_replicas: Literal[1, 3, 5] = Field(1, description="Copies of queues and stores in a cluster of brokers.")
+    nats_storage: Literal["file", "memory"] = Field(
+        "file", description="Where the broker keeps queues and stores: `file` or `memory`."
+    )
+    nats_replicas: Literal[1, 3, 5] = Field(
+        1, description="Copies of queues and stores in a cluster of brokers: `1`, `3` or `5`."
+    )
     ack_wait_s: float = Field(
         5.0, ge=1, description="Seconds until work of a worker that was not heard of is given to another."
     )
@@ -390,7 +400,9 @@ class Settings(BaseSettings):
 
     # Logs
     log_json: bool = Field(False, description="One JSON object a line.")
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="Least level logged.")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        "INFO", description="Least level logged: `DEBUG`, `INFO`, `WARNING` or `ERROR`."
+    )
 
     # Plugins
     plugins: Names = Field((), description="Comma-separated entry points to load; unset: all.")
@@ -405,6 +417,11 @@ class Settings(BaseSettings):
         named = {name.removeprefix("nats_"): getattr(self, name) for name in names}
         plain = {k: v.get_secret_value() if isinstance(v, SecretStr) else v for k, v in named.items()}
         return {name: str(value) for name, value in plain.items() if value is not None}
+
+    @field_validator("nats_replicas", mode="before")
+    @classmethod
+    def _number(cls, value: Any) -> Any:  # a `Literal` of numbers takes no text, which all variables are
+        return int(value) if isinstance(value, str) and value.isdecimal() else value
 
     @field_validator("log_level", mode="before")
     @classmethod

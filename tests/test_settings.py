@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
+from typing import Literal, get_args, get_origin
 
 import pytest
 from pydantic import ValidationError
 
 from sie_core.contracts import PluginSetting
+from sie_core.defaults import BUILTINS
+from sie_core.plugins import discover
 from sie_core.settings import Settings, SettingsError, describe_settings, load_settings, unknown_variables, variable
 
 
@@ -166,6 +170,53 @@ def test_a_plugin_s_variable_is_its_default_where_it_is_unset_or_empty() -> None
         "auto",
         "avx2",
     ]
+
+
+NO_VALUES = {
+    "SIE_LOCAL_CACHE": {"hub", "HF_HOME"},
+    "SIE_NATS_CREDS": {"nsc"},
+    "SIE_GATEWAY_WORKERS": {"ws"},
+    "SIE_MACHINE_PROFILE": {"gpu"},
+}
+"""What a line writes in backticks beside values of its own, other variables and routes."""
+
+
+def values_of_settings() -> list[tuple[str, str]]:
+    """List each setting with its default, then with each value that its line or its type names."""
+    rows = []
+    for (name, default, meaning), field in zip(describe_settings(), Settings.model_fields.values(), strict=True):
+        named = [each for each in re.findall(r"`([^`]+)`", meaning) if not each.startswith(("SIE_", "/"))]
+        named += re.findall(r"\b(0)(?: takes|: )", meaning)
+        of_type = ("true", "false") if field.annotation is bool else ()
+        values = [default, *of_type, *(each for each in named if each not in NO_VALUES.get(name, ()))]
+        rows += [(name, value) for value in dict.fromkeys(values)]
+    return rows
+
+
+@pytest.mark.parametrize(("name", "value"), values_of_settings())
+def test_a_setting_takes_its_default_and_each_value_that_its_line_names_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    field = name.removeprefix("SIE_").lower()
+    shown = {variable: default for variable, default, _ in describe_settings()}
+    is_default = getattr(load_settings(), field) == Settings.model_fields[field].default
+    assert is_default == (value == shown[name])
+
+
+def test_a_setting_of_few_values_names_them_in_its_line() -> None:
+    for name, field in Settings.model_fields.items():
+        if get_origin(field.annotation) is Literal:
+            unnamed = [each for each in get_args(field.annotation) if f"`{each}`" not in (field.description or "")]
+            assert not unnamed, name
+
+
+def test_a_setting_of_a_plugin_takes_its_default_and_each_of_its_values_from_the_environment() -> None:
+    settings = discover(Settings(), BUILTINS).settings
+    assert settings
+    for setting in settings:
+        for value in (setting.default, *setting.allowed):
+            assert setting.value({setting.variable: value}) == value
 
 
 def test_settings_do_not_change_after_they_were_read() -> None:

@@ -168,7 +168,8 @@ async def _serve(base: _Base, make: Make | None, listener: socket.socket, on_rea
         lambda: service.state,
         lambda: publisher is not None and publisher.connected,
     )
-    server = HttpServer(create_app(api), partial(error_response, scope={"path": PREFIX}))
+    refusal = partial(error_response, scope={"path": PREFIX})
+    server = HttpServer(create_app(api), refusal, keep_alive_s=settings.http_keep_alive_s)
     Drain(gate, settings.drain_timeout_s, server.stop).install()
     _tell_tokens(api.tokens)
     log.info("%s, listening on %s", service_name(), address_of(listener))

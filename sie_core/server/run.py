@@ -83,7 +83,9 @@ async def _serve(settings: Settings, plugins: PluginSet, listener: socket.socket
         browsers=browsers,
         refusing=Refusing(engine),
     )
-    server = HttpServer(app, partial(error_response, scope={"path": "/v1/"}), SOCKETS, app.early)
+    server = HttpServer(
+        app, partial(error_response, scope={"path": "/v1/"}), SOCKETS, app.early, settings.http_keep_alive_s
+    )
     Drain(gate, settings.drain_timeout_s, server.stop).install()
     watch = CatalogWatch(
         folder,

@@ -18,8 +18,8 @@ MAX_UNREAD_S: Final = 2
 """Seconds in which it must close the connection after that."""
 MAX_MESSAGE_BYTES: Final = 65_536
 """Bytes of a message on a WebSocket, where clients have nothing to say."""
-KEEP_ALIVE_S: Final = 75
-"""How long an idle connection is kept: longer than the 60 s of common load balancers, which otherwise send a request
-into a connection that is just being closed."""
+KEEP_ALIVE_S: Final = 120
+"""How long an idle connection is kept where nobody chose: longer than clients and load balancers keep theirs, which
+otherwise send a request into a connection that is just being closed. Go's pool has 90 s, most balancers 60 s."""
 CLOSE_S: Final = 2
 """How long connections get to close once every inference request is answered."""

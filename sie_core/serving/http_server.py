@@ -39,6 +39,7 @@ class HttpServer(uvicorn.Server):
         refusal: Makes the answer to bytes that cannot be read as a request.
         sockets: The paths that speak WebSocket.
         early: Refuses requests before a task is made for them; see `Connection`.
+        keep_alive_s: How long an idle connection is kept.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class HttpServer(uvicorn.Server):
         refusal: Callable[[InferenceError], Response],
         sockets: Collection[bytes] = (),
         early: Early | None = None,
+        keep_alive_s: int = KEEP_ALIVE_S,
     ) -> None:
         connection = partial(Connection, refusal=refusal, turns=Turns(), sockets=sockets, early=early)
         config = uvicorn.Config(
@@ -59,7 +61,7 @@ class HttpServer(uvicorn.Server):
             log_config=None,
             server_header=False,
             backlog=BACKLOG,
-            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_keep_alive=keep_alive_s,
             timeout_graceful_shutdown=CLOSE_S,
         )
         super().__init__(config)

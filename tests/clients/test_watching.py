@@ -29,9 +29,11 @@ def test_the_published_client_watches_a_cluster(published_sdk, cluster_server, m
 
 
 def test_the_published_client_is_told_capacity_by_a_gateway_alone(published_sdk, cluster_server, fake_server):
-    told = published_sdk.run("published_capacity.py", url=cluster_server, gpu="cpu")
+    told = published_sdk.run("published_capacity.py", url=cluster_server, gpu="cpu", model=MODEL)
     assert told["every"]["worker_count"] == told["waited"]["worker_count"] > 0
-    assert published_sdk.run("published_capacity.py", url=fake_server, gpu="cpu") == {"refused": "not_gateway"}
+    assert told["dims"] == {"cpu": 32}
+    alone = published_sdk.run("published_capacity.py", url=fake_server, gpu="cpu", model=MODEL)
+    assert alone == {"refused": "not_gateway"}
 
 
 @pytest.mark.parametrize(
@@ -65,6 +67,8 @@ def test_our_client_is_told_the_capacity_of_a_cluster(cluster_server, fake_serve
     with SIEClient(cluster_server) as client:
         told = client.get_capacity(gpu="CPU")
         assert told["worker_count"] == len(told["workers"]) > 0
+        for worker in told["workers"]:
+            assert client.encode(MODEL, {"text": "a"}, gpu=worker["gpu"])["dense"].shape == (32,)
         waited = client.wait_for_capacity("cpu", timeout_s=60)
         assert waited["worker_count"] == told["worker_count"]
         with pytest.raises(ProvisioningError, match="h100"):

@@ -76,9 +76,9 @@ class Cluster:
         name = "sie_sidecar_slices_ended_total"
         return self.sidecar_metrics.registry.get_sample_value(name, {"how": how}) or 0.0
 
-    def hear_of_another(self, profile: str = "any", *, up: bool = True) -> None:
+    def hear_of_another(self, profile: str = "any", *, up: bool = True, pool: str = "_default") -> None:
         """Have the gateway hear of a worker, which is none."""
-        report = WorkerReport("another", "_default", "default", profile=profile, up=up, beat_s=1000.0)
+        report = WorkerReport("another", pool, "default", profile=profile, up=up, beat_s=1000.0)
         self.workers.heard(Message(health_subject("another"), encode_beat(report)))
 
     async def until(self, holds: Callable[[], bool]) -> None:

@@ -17,8 +17,8 @@ from sie_core.api.context import Api, ready_problem
 from sie_core.api.openapi.descriptions import lookup, probe
 from sie_core.contracts import FleetBackend, InferenceError, ModelInfo, WatchableBackend
 
-NO_GPU = "cpu"
-"""The `gpu` of workers that have none and no machine profile."""
+NO_GPU, ANY_GPU = "cpu", "any"
+"""The `gpu` of workers without a machine profile, which have no GPU, or have one. To ask for either asks any worker."""
 
 
 class HealthReply(BaseModel):
@@ -83,7 +83,7 @@ def describe_health(api: Api) -> dict[str, Any]:
         return {"status": status, "type": "standalone", **about, **_alone(api)}
     fleet = describe_fleet(api, api.backend)
     status = status if any(worker["healthy"] for worker in fleet["workers"]) else "no_workers"
-    live = {worker["gpu"] for worker in fleet["workers"] if worker["healthy"]} - {NO_GPU}
+    live = {worker["gpu"] for worker in fleet["workers"] if worker["healthy"]} - {NO_GPU, ANY_GPU}
     configured = list(api.backend.configured_gpus())
     return {
         "status": status,
@@ -111,12 +111,12 @@ def _alone(api: Api) -> dict[str, Any]:
     held = [model for model in _models(api) if model.state != "available"]
     status = api.backend.status() if isinstance(api.backend, WatchableBackend) else None
     gpu = api.settings.gpu_type or (status and status.device.gpu_type)
-    gpus = [gpu] if gpu else []
-    models = [{"name": model.id, "state": model.state, "worker_count": 1, "gpu_types": gpus} for model in held]
+    profiles = [api.machine_profile] if api.machine_profile else []
+    models = [{"name": model.id, "state": model.state, "worker_count": 1, "gpu_types": profiles} for model in held]
     loaded = sum(model.state == "loaded" for model in held)
     cluster = {
         "worker_count": 1,
-        "gpu_count": len(gpus),
+        "gpu_count": 1 if gpu else 0,
         "models_loaded": loaded,
         "total_qps": round(api.gate.per_s, 2),
     }
@@ -125,7 +125,7 @@ def _alone(api: Api) -> dict[str, Any]:
         "workers": [],
         "models": models,
         "configured_gpu_types": [],
-        "live_gpu_types": gpus,
+        "live_gpu_types": profiles,
     }
 
 

@@ -15,7 +15,7 @@ from sie_core.batching.sharing.inflow import Inflow
 from sie_core.batching.sharing.lateness import Lateness
 from sie_core.batching.sharing.lending import LITTLE_S, SHORT_S, Lending
 from sie_core.batching.sharing.promises import Promises
-from sie_core.batching.sharing.shares import Drain
+from sie_core.batching.sharing.shares import Drain, claimant
 from sie_core.contracts import Batch, InferenceError
 
 # While a short request came within so many seconds, no large one holds the device for long: the next short one is as
@@ -65,8 +65,9 @@ class QueueAdmission:
 
     def record(self, queue: Queue, batch: Batch, seconds: float, waited_s: float) -> None:
         """Learn from a batch how long it ran, and for how long those behind it have waited for it."""
-        loaded = bool(queue.policy.queued_units)
-        self._drains[queue].record(batch.cost, waited_s, loaded=loaded)
+        loaded, claims = bool(queue.policy.queued_units), queue.policy.claims
+        left = [claims.cost_of(who) or 0 for who in {claimant(unit) for unit in batch.units}]
+        self._drains[queue].record(batch.cost, waited_s, loaded=loaded, requests=len(left) or 1, left=sum(left))
         self._runs[queue].record(batch.cost, seconds)
         if loaded:
             self._lateness[queue].record(waited_s)
@@ -128,11 +129,11 @@ class QueueAdmission:
         run_s = self._run_s(queue, demand.whole_cost)
         if 0 < run_s <= SHORT_S:
             self._short_comes(queue, self._runs[queue].predict(demand.whole_cost) or run_s, now)
-        seconds = self._drains[queue].seconds(demand.whole_cost)
+        seconds = self._drains[queue].measured_s(demand.whole_cost)
         demand.promised = demand.promised or self._promises.keep(demand.token, now)
         queued, limit = sum(each.policy.queued_cost for each in queues), self._max_queued_cost
         if not self._has_room(queue, queues, demand, queued):
-            free_s = ahead_s + self._drains[queue].seconds(max(0, queued + demand.cost - limit))
+            free_s = ahead_s + self._drains[queue].measured_s(max(0, queued + demand.cost - limit))
             raise InferenceError(
                 "QUEUE_FULL",
                 f"{queued} cost units are queued, {queue.policy.queued_cost} of them for {queue.id}; "
@@ -184,7 +185,7 @@ class QueueAdmission:
         ahead_s: float,
         lending: Lending,
     ) -> None:
-        seconds = self._drains[queue].seconds(demand.whole_cost)
+        seconds = self._drains[queue].measured_s(demand.whole_cost)
         share, margin = self._inflow.left(seconds, demand.who[1], now), MARGIN
         if demand.promised:  # others were refused to leave room for it, and it is not to be refused twice for a margin
             share, margin = (1 + share) / 2, 1.0
@@ -201,8 +202,8 @@ class QueueAdmission:
         if margin * (expected + others) > left:
             raise InferenceError(
                 "QUEUE_FULL",
-                f"The answer of {queue.id} would take about {expected + others:.2g} s, as others wait before it, and "
-                f"the deadline is in {max(0.0, left):.2g} s.",
+                f"The answer of {queue.id} would take about {expected + others:.2f} s, as others wait before it, and "
+                f"the deadline is in {max(0.0, left):.2f} s.",
                 retry_after_s=self._promises.make(demand.token, now + MARGIN * expected - left, seconds / share, now),
             )
 
@@ -246,8 +247,10 @@ class QueueAdmission:
                 continue
             mine, before = self._before(each, demand, now, asked=each is queue)
             own += mine
-            others += [(self._drains[each].seconds(cost), theirs * clients) for theirs, clients, cost in before]
-        alone_s = self._drains[queue].seconds(own + demand.whole_cost)
+            others += [
+                (self._drains[each].measured_s(cost, clients), theirs * clients) for theirs, clients, cost in before
+            ]
+        alone_s = self._drains[queue].measured_s(own + demand.whole_cost)
         return ahead_s + alone_s + sum(min(all_s, alone_s * share / weight) for all_s, share in others)
 
     def _before(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from sie_core.batching.cost_model import CostModel
+from sie_core.batching.request_sizes import RequestTimes
 from sie_core.contracts import Priority, QueuedUnit
 from sie_core.contracts.device.batching import AGE_S
 
@@ -80,13 +81,17 @@ class Drain:
     """How fast a model's queue empties while it has the device."""
 
     def __init__(self) -> None:
-        self._cost_model = CostModel()
+        self._cost_model, self._times = CostModel(), RequestTimes()
         # Cost units and seconds of batches that left others waiting, both fading.
         self._cost = self._seconds = 0.0
 
-    def record(self, cost: int, seconds: float, *, loaded: bool) -> None:
-        """Record a batch; `loaded` says whether it left others waiting, as full batches do."""
+    def record(self, cost: int, seconds: float, *, loaded: bool, requests: int = 1, left: int = 0) -> None:
+        """Record a batch; `loaded` says whether it left others waiting, as full batches do.
+
+        `requests` is of whom it held units, and `left` the cost of their units that still wait.
+        """
         self._cost_model.record(cost, seconds)
+        self._times.record(cost, seconds, requests=requests, left=left, loaded=loaded)
         if loaded:
             self._cost = self._cost * _MEMORY + cost
             self._seconds = self._seconds * _MEMORY + seconds
@@ -96,6 +101,11 @@ class Drain:
         if not cost:
             return 0.0
         return cost * self._seconds / self._cost if self._cost else self.alone_s(cost)
+
+    def measured_s(self, cost: float, requests: int = 1) -> float:
+        """Return how long so many cost units of so many requests take at least, by those that were as large."""
+        seconds = self._times.seconds(cost, requests)
+        return seconds if self._cost else min(seconds, self.alone_s(cost))
 
     def alone_s(self, cost: float) -> float:
         """Return how long a batch of so many cost units runs, whatever its overhead; 0 before the first measurement."""

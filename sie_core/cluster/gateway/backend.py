@@ -37,6 +37,7 @@ from sie_core.contracts import (
     DecodeRequest,
     FleetModel,
     Health,
+    InferenceError,
     InferenceReply,
     InferenceRequest,
     LoadWait,
@@ -255,10 +256,14 @@ class QueueBackend:
         left_s, slices = self._left_s(deadline), -(-len(packed.items) // MOST_ITEMS)
         queued = min(slices, MOST_QUEUED)
         cost = size_of(packed.items) * queued / slices
-        ticket, answered = self.admission.enter(to.lane, to.subject, cost, queued, left_s, token), False
+        ticket, answered = self.admission.enter(to.lane, to.subject, cost, left_s, token), False
         try:
             flight = await self._dispatcher.carry(packed, left_s, _trace())
             answered = True
+        except InferenceError as error:
+            if error.code == "QUEUE_FULL":  # the broker's stream is full, or a worker's queue
+                self.admission.refused[to.lane.labels] += 1
+            raise
         finally:
             self.admission.leave(ticket, answered=answered)
         return flight

@@ -20,7 +20,6 @@ from sie_core.cluster.configs.follower import Follower
 from sie_core.cluster.configs.metrics import FollowerMetrics
 from sie_core.cluster.fleet.health.workers import Workers
 from sie_core.cluster.gateway.backend import QueueBackend
-from sie_core.cluster.gateway.capacity.counting import count_queues
 from sie_core.cluster.gateway.capacity.numbers import CapacityNumbers
 from sie_core.cluster.gateway.capacity.profiles import Profiles
 from sie_core.cluster.gateway.flights.dispatcher import Dispatcher
@@ -111,13 +110,13 @@ async def _serve(
     app = create_app(
         backend, settings, registry=metrics.registry, gate=gate, places_requests=True, browsers=browsers, pools=pools
     )
-    server = HttpServer(app, partial(error_response, scope={"path": "/v1/"}), SOCKETS)
+    refusal = partial(error_response, scope={"path": "/v1/"})
+    server = HttpServer(app, refusal, SOCKETS, keep_alive_s=settings.http_keep_alive_s)
     Drain(gate, settings.drain_timeout_s, server.stop).install()
     beside = {
         "model configs": _watch(settings, plugins, backend) if follower is None else follower.run,
         "returning memory": lambda: keep_trimmed(lambda: dispatcher.arriving.bytes > 0),
         "resource pools": keeper.run,
-        "counting queues": lambda: count_queues(backend.admission, lambda: dispatcher.transport),
     }
     if store is not None:
         beside["cleaning the payload store"] = store.keep_clean

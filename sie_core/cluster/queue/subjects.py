@@ -27,7 +27,7 @@ KEY_IDLE_S = 600.0
 MOST_AGE_S = 900.0
 """No message stays longer, whatever its own time to live."""
 MOST_OF_POOL, MOST_OF_SUBJECT = 100_000, 32_768
-"""Messages in the queue of a pool, and of one subject. Gateways refuse requests before the broker refuses messages."""
+"""Messages in the queue of a pool, and of one subject; the broker refuses further ones, which is `QUEUE_FULL`."""
 MOST_SUBJECT = 512
 """Characters of a subject that a peer names."""
 _TOKEN = r"[!-)+-\-/-=?-~]+"

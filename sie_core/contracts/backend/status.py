@@ -91,7 +91,7 @@ class WorkerInfo:
     url: str = ""
     """Of its probes and metrics; empty where it tells none."""
     gpu: str = "cpu"
-    """What clients ask for by `gpu`: its machine profile, else its type of GPU."""
+    """What clients ask for by `gpu`: its machine profile; without one `any` where it has a GPU, else `cpu`."""
     gpu_count: int = 0
     ready_gpu_slots: int = 0
     """GPUs that take more work now."""

@@ -40,3 +40,13 @@ async def test_two_pools_are_refused(backend: TellTaleBackend) -> None:
     reply = await asked(backend, {"X-SIE-MACHINE-PROFILE": "a/l4", "X-SIE-Pool": "b"})
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, "X-SIE-Pool")
     assert not backend.requests
+
+
+async def test_the_profile_that_a_server_shows_may_be_asked_for(backend: TellTaleBackend) -> None:
+    app = create_app(backend, Settings(gpu_type="l4"), machine_profile="l4-spot")
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://sie") as client:
+        health = (await client.get("/health")).json()
+        assert (health["live_gpu_types"], health["cluster"]["gpu_count"]) == (["l4-spot"], 1)
+        (shown,) = {*health["live_gpu_types"], *health["models"][0]["gpu_types"]}
+        reply = await client.post(ENCODE, json=BODY, headers={"X-SIE-MACHINE-PROFILE": shown})
+        assert reply.status_code == 200

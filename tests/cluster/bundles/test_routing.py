@@ -68,7 +68,7 @@ def test_the_profile_of_a_living_worker_may_be_asked_for() -> None:
         Profiles(("l4",), lambda: alive).find("t4")
 
 
-@pytest.mark.parametrize("asked", ["h200", "any", "l4-spot", "spot"])
+@pytest.mark.parametrize("asked", ["h200", "l4-spot", "spot"])
 def test_a_profile_that_nobody_knows_is_refused_by_the_names_of_those_there_are(asked: str) -> None:
     with pytest.raises(InferenceError) as refusal:
         Profiles(("l4", "h100"), lambda: {"any", "t4"}).find(asked)

@@ -20,14 +20,17 @@ class Simulation:
         self.waiting: list[Ticket] = []
         self.refusals: list[InferenceError] = []
 
-    def send(self, subject: str = "a", cost: float = 100.0, slices: int = 1, left_s: float = 120.0) -> bool:
+    def send(self, subject: str = "a", cost: float = 100.0, left_s: float = 120.0) -> bool:
         try:
-            ticket = self.admission.enter(LANE, subject, cost, slices, left_s, lambda: len(self.refusals))
+            ticket = self.admission.enter(LANE, subject, cost, left_s, lambda: len(self.refusals))
         except InferenceError as refusal:
             self.refusals.append(refusal)
             return False
         self.waiting.append(ticket)
         return True
+
+    def answer(self) -> None:
+        self.admission.leave(self.waiting.pop(0), answered=True)
 
     def run(self, seconds: float, *, sent_a_s: int, answered_a_s: int, left_s: float = 120.0) -> int:
         """Return how many were answered."""
@@ -83,17 +86,68 @@ def test_one_model_leaves_places_to_others() -> None:
     assert simulation.send("d")
 
 
-def test_the_work_of_other_gateways_counts_before_the_broker_refuses() -> None:
+def long_lists(simulation: Simulation, clients: int, seconds: float, each_s: float) -> int:
+    """Have clients send lists of 130 kB, each again after its answer, and one answer come each `each_s` seconds."""
+    taken, next_at, end = 0, simulation.now + each_s, simulation.now + seconds
+    while simulation.now < end:
+        simulation.now += 0.05
+        while len(simulation.waiting) < clients and simulation.send(cost=130_000.0):
+            taken += 1
+        if simulation.now >= next_at and simulation.waiting:
+            simulation.answer()
+            next_at += each_s
+    return taken
+
+
+@pytest.mark.parametrize("clients", [8, 32])
+def test_short_requests_teach_nothing_about_long_ones(clients: int) -> None:
     simulation = Simulation()
-    for _ in range(40):
-        simulation.send(slices=16)
-    assert simulation.admission.to_count() == {"_default"}
-    simulation.admission.counted("_default", {"a": 640 + 15_740})
-    assert not simulation.send(slices=16)
-    assert simulation.send(slices=4)
-    simulation.admission.counted("_default", {"a": 640, "x": 60_000})
-    assert not simulation.send()
-    assert simulation.send("b")
+    simulation.run(20, sent_a_s=300, answered_a_s=300)
+    for _ in range(20):
+        assert simulation.send(cost=30.0)
+    for _ in range(3000):
+        simulation.now += 1 / 300
+        simulation.answer()
+        simulation.send(cost=30.0)
+    simulation.refusals.clear()
+    while simulation.waiting:
+        simulation.answer()
+    long_lists(simulation, clients, 60, each_s=0.5)
+    assert not simulation.refusals
+
+
+def test_long_requests_are_refused_by_what_long_ones_took() -> None:
+    simulation = Simulation()
+    long_lists(simulation, 100, 120, each_s=1.0)
+    assert len(simulation.waiting) == pytest.approx(30, abs=3)
+    assert {refusal.code for refusal in simulation.refusals} == {"QUEUE_FULL"}
+    assert "e+" not in "".join(refusal.message for refusal in simulation.refusals)
+
+
+def test_answers_that_come_in_bursts_far_apart_tell_their_mean() -> None:
+    simulation = Simulation()
+    for _ in range(8):
+        for _ in range(100):
+            simulation.send()
+        simulation.now += 20.0
+        while simulation.waiting:
+            simulation.answer()
+    assert not simulation.refusals
+
+
+def test_after_workers_stood_still_requests_are_taken_as_before() -> None:
+    simulation = Simulation()
+    simulation.run(20, sent_a_s=300, answered_a_s=100)
+    simulation.now += 110.0
+    for ticket in simulation.waiting:
+        simulation.admission.leave(ticket, answered=False)
+    simulation.waiting.clear()
+    for number in range(200):
+        taken = sum(simulation.send() for _ in range(100))
+        assert taken == 100 or number < 20
+        simulation.now += 1.0
+        while simulation.waiting:
+            simulation.answer()
 
 
 def test_keys_that_nothing_is_in_flight_of_are_forgotten() -> None:

@@ -13,6 +13,8 @@ from prometheus_client import CollectorRegistry
 from starlette.testclient import TestClient
 
 from sie_core.api import create_app
+from sie_core.cluster.gateway.capacity.lanes import Lane, Lanes
+from sie_core.cluster.gateway.capacity.profiles import Profiles
 from sie_core.cluster.gateway.metrics import GatewayMetrics
 from sie_core.cluster.gateway.sight.heard import gpu_of, held_models, standing_of, worker_info
 from sie_core.cluster.messages.health import ModelReport, WorkerReport
@@ -94,7 +96,6 @@ def test_who_takes_no_more_work_has_no_slots() -> None:
     for report in (replace(ONE, up=False), replace(ONE, draining=True)):
         assert (worker_info(report).ready_gpu_slots, worker_info(report).healthy) == (0, False)
         assert standing_of(report) in ("away", "draining")
-    assert [gpu_of(each) for each in (ONE, TWO, replace(TWO, gpu_type=None))] == ["l4-spot", "a100-80gb", "cpu"]
 
 
 def test_a_model_has_the_best_state_that_a_worker_has_it_in() -> None:
@@ -106,6 +107,20 @@ def test_a_model_has_the_best_state_that_a_worker_has_it_in() -> None:
     told = [tuple(asdict(model).values()) for model in held_models(reports)]
     assert told == [
         ("a", "loaded", 1, ["l4-spot"], 3),
-        ("b", "loading", 1, ["a100-80gb"], 1),
-        ("c", "failed", 1, ["a100-80gb"], 1),
+        ("b", "loading", 1, ["any"], 1),
+        ("c", "failed", 1, ["any"], 1),
     ]
+
+
+@pytest.mark.parametrize(("report", "shown"), [(ONE, "l4-spot"), (TWO, "any"), (replace(TWO, gpu_type=None), "cpu")])
+def test_the_gpu_that_is_shown_of_a_worker_may_be_asked_for_and_that_worker_takes_it(
+    report: WorkerReport, shown: str
+) -> None:
+    assert gpu_of(report) == shown
+    profile = Profiles((), lambda: {report.profile}).find(shown)
+    lane = Lane(report.pool, report.resource_pool, profile, report.bundle)
+    assert Lanes(lambda: [report]).workers(lane) == [report]
+
+
+def test_cpu_is_a_profile_as_any_other_where_machines_are_called_so() -> None:
+    assert Profiles(("cpu",)).find("cpu") == "cpu"

@@ -19,7 +19,7 @@ WHOLE = [COST] * 40
 
 def runs_s(time: DeviceTime, model: Model) -> float:
     """Return how long that is measured to take."""
-    return time.scheduler.admission._drains[model].seconds(sum(WHOLE))
+    return time.scheduler.admission._drains[model].measured_s(sum(WHOLE))
 
 
 @pytest.fixture

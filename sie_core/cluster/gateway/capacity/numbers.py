@@ -32,8 +32,9 @@ ABOUT: Final = {
     "active_lease_gpus": "GPUs that resource pools lease or wait for. Every gateway knows all of them. "
     "Over gateways: max.",
     "provisioning_responses": "Requests told that no worker is there yet, by 202 or 503. Over gateways: sum.",
-    "rejected_requests": "Requests refused before they were sent, by reason: provisioning (no worker yet), queue_full, "
-    "profile (there is none of that name), places (SIE_GATEWAY_MAX_CONCURRENT_REQUESTS). Over gateways: sum.",
+    "rejected_requests": "Requests refused, by reason: provisioning (no worker yet), queue_full (by the gateway, the "
+    "broker or a worker), profile (there is none of that name), places (SIE_GATEWAY_MAX_CONCURRENT_REQUESTS). "
+    "Over gateways: sum.",
 }
 """What each means, and how the values of several gateways add up."""
 _LABELS: Final = ("machine_profile", "bundle")

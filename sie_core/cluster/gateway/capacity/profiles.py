@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
+from sie_core.api.ops.health import ANY_GPU, NO_GPU
 from sie_core.cluster.queue.subjects import ANY_PROFILE
 from sie_core.contracts import InferenceError
 
@@ -32,6 +33,9 @@ class Profiles:
     def find(self, asked: str) -> str:
         """Return the profile whose workers are asked: this one, or its spot machines where only they are known.
 
+        `cpu` and `any`, which workers without a profile show as their `gpu`, ask any worker unless a profile has that
+        name.
+
         Raises:
             InferenceError: `INVALID_INPUT`: it is none of those, which are named.
         """
@@ -39,6 +43,8 @@ class Profiles:
         for each in (asked, asked + SPOT):
             if each in known:
                 return each
+        if asked in (ANY_GPU, NO_GPU):
+            return ANY_PROFILE
         self.refused += 1
         listed = sorted(known)
         there = f"there are {', '.join(listed)}" if listed else "this cluster has none (SIE_GATEWAY_CONFIGURED_GPUS)"

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict
 from sie_sdk.errors import SIEError
 
-from sie_core.api.ops.health import NO_GPU
+from sie_core.api.ops.health import ANY_GPU, NO_GPU
 from sie_core.auth import client_token
 from sie_core.cluster.gateway.sight.models import fleet_models
 from sie_core.contracts import FleetModel, ModelState, WorkerInfo
@@ -148,7 +148,7 @@ class _Told(_Part):
 
     @property
     def gpu(self) -> str:
-        return self.machine_profile or next((gpu.gpu_type for gpu in self.gpus if gpu.gpu_type), NO_GPU)
+        return self.machine_profile or (ANY_GPU if self.gpus else NO_GPU)
 
 
 def _worker(url: str, told: _Told | None) -> WorkerInfo:

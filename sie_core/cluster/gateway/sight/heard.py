@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from sie_core.api.ops.health import NO_GPU
+from sie_core.api.ops.health import ANY_GPU, NO_GPU
 from sie_core.cluster.gateway.sight.models import fleet_models
 from sie_core.cluster.messages.health import WorkerReport
 from sie_core.cluster.queue.subjects import ANY_PROFILE
@@ -25,8 +25,10 @@ def standing_of(report: WorkerReport) -> Standing:
 
 
 def gpu_of(report: WorkerReport) -> str:
-    """Give what clients ask for by `gpu`: the machine profile, else the type of its GPU."""
-    return report.profile if report.profile != ANY_PROFILE else report.gpu_type or NO_GPU
+    """Give what clients ask for by `gpu`; a worker without a machine profile answers who asks for any."""
+    if report.profile != ANY_PROFILE:
+        return report.profile
+    return ANY_GPU if report.gpu_type else NO_GPU
 
 
 def worker_info(report: WorkerReport) -> WorkerInfo:
