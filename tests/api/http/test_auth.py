@@ -15,7 +15,7 @@ from sie_core.settings import Settings
 from tests.api.conftest import TellTaleBackend
 
 TOKENS = {"auth_mode": "token", "auth_token": SecretStr("right"), "admin_token": SecretStr("admin")}
-OPEN = {"/healthz", "/livez", "/readyz"}
+OPEN = {"/healthz", "/livez", "/readyz", "/ping"}
 WRONG = (None, "", "Bearer", "Bearer wrong", "Basic cmlnaHQ6", "Bearer right2")
 
 
