@@ -26,6 +26,9 @@ def refusal(adapter: Any, item: Item, labels: list[str], **fields: Any) -> Inval
     return refused.value
 
 
+LONG = "the new animal in Berlin and the food of a person, quiet and unknownish"
+
+
 def extract_as_queued(adapter: Any, texts: list[str], task: Task) -> list[ItemOutput]:
     """Extract as the engine does: units of equal keys share a run."""
     return answer_shared(adapter, [Item(text=text) for text in texts], task)
@@ -46,9 +49,9 @@ def test_what_is_no_text_is_refused(adapters: dict[str, Any], item: Item, told: 
 
 @pytest.mark.parametrize("kind", ["span", "bi-span", "relex"])
 def test_a_text_without_words_has_no_entities_and_changes_no_other_s(adapters: dict[str, Any], kind: str) -> None:
-    task, blanks = asking(["city", "person"], threshold=0.01), ["", " \n\t"]
-    alone = extract(adapters[kind], ["old river"], task)
-    mixed = extract_as_queued(adapters[kind], [*blanks[:1], "old river", *blanks[1:]], task)
+    task, blanks = asking(["city", "new old"], threshold=0.01), ["", " \n\t"]
+    alone = extract(adapters[kind], [LONG], task)
+    mixed = extract_as_queued(adapters[kind], [*blanks[:1], LONG, *blanks[1:]], task)
     assert [output.entities for output in mixed] == [(), alone[0].entities, ()]
     assert alone[0].entities
     assert [output.entities for output in extract_as_queued(adapters[kind], blanks, task)] == [(), ()]

@@ -8,10 +8,11 @@ from typing import Final
 
 PART: Final = 2**18
 """Characters that one call decodes."""
-_SPACE: Final = " \t\r\n"
+_LINE_END: Final = "\r\n"
+"""A blank is none: decoders of forms make blanks of `+`, which is a digit."""
 _STANDARD: Final = bytes.maketrans(b"-_", b"+/")
 """From the alphabet of addresses to the standard one."""
-_FOREIGN: Final = re.compile(r"[^A-Za-z0-9+/_\- \t\r\n]")
+_FOREIGN: Final = re.compile(r"[^A-Za-z0-9+/_\-\r\n]")
 
 
 def decode_base64(text: str) -> bytes:
@@ -20,14 +21,14 @@ def decode_base64(text: str) -> bytes:
     Raises:
         ValueError: It is no base64; the message says why.
     """
-    digits = text.rstrip("=" + _SPACE)
+    digits = text.rstrip("=" + _LINE_END)
     padded = "".join(text[len(digits) :].split())
     parts, rest = [], b""
     for start in range(0, len(digits), PART):
         part = digits[start : start + PART]
         if foreign := _FOREIGN.search(part):
             raise ValueError(f"is no base64: character {start + foreign.start() + 1} is {foreign[0]!r}")
-        rest += part.encode().translate(_STANDARD, _SPACE.encode())
+        rest += part.encode().translate(_STANDARD, _LINE_END.encode())
         whole = len(rest) - len(rest) % 4
         parts.append(base64.b64decode(rest[:whole], validate=True))
         rest = rest[whole:]

@@ -117,7 +117,7 @@ class CohereVersion(BaseModel):
 
 
 class CohereTokens(BaseModel):
-    """Tokens of every pair, counted by the model's own tokenizer after truncation."""
+    """Tokens of every text or pair, counted by the model's own tokenizer after truncation."""
 
     input_tokens: int
 
