@@ -65,9 +65,9 @@ class GlinerExtractor(Adapter):
         if torch.get_num_threads() != self._threads:
             # A thread that used PyTorch before the load keeps the number it had then.
             torch.set_num_threads(self._threads)
-        rows: list[Row] = [unit.payload for unit in units if unit.payload is not None]
-        if not rows:
+        if units[0].payload is None:
             return []
+        rows: list[Row] = [unit.payload for unit in units]
         with device_errors():
             encoded = self._forward.encode(rows)
             passes = self._split(rows)
@@ -95,7 +95,9 @@ class GlinerExtractor(Adapter):
         for places, results in raw:
             arrays = {name: copy.wait() for name, copy in results.items()}
             found |= {place: read(units[place].payload, row, arrays) for row, place in enumerate(places)}
-        return [found[place] if unit.payload else ItemOutput(entities=()) for place, unit in enumerate(units)]
+        if units[0].payload is None:
+            return [ItemOutput(entities=()) for _ in units]
+        return [found[place] for place in range(len(units))]
 
     def combine(self, units: Sequence[Unit], outputs: Sequence[ItemOutput]) -> ItemOutput:
         """Merge the windows of one text; see `sie_gliner.answers.merging`."""

@@ -70,7 +70,8 @@ def prompt_choice(task: str | None, input_type: str | None) -> PromptChoice:
     by_task, by_type = prompt_named(task), prompt_named(input_type)
     if by_task.input_type and by_type.input_type and by_task.input_type != by_type.input_type:
         raise InvalidInput(f"`task` says {task!r} and `input_type` {input_type!r}: give one of them.", param="task")
-    return by_type if task is None else by_task._replace(input_type=by_task.input_type or by_type.input_type)
+    wishes = {**by_type.wishes, **by_task.wishes}
+    return PromptChoice(by_task.input_type or by_type.input_type, wishes, by_task.demands)
 
 
 def demands(body: JinaFields) -> dict[str, Any]:
