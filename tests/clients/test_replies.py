@@ -44,6 +44,19 @@ def test_clients_in_javascript_that_check_replies_take_them(javascript_clients, 
     assert len(told["hubSimilarity"]) == len(TEXTS)
 
 
+def test_openai_s_client_may_name_a_prompt_as_its_model_does(openai_clients, served_fakes):
+    call = {"model": EMBEDDER, "input": TEXTS}
+    names = [("passage", "document"), ("search_query", "query")]
+    calls = [call | {"extra_body": {field: name}} for name, _ in names for field in ("input_type", "task")]
+    told = openai_clients.run("openai_embeddings.py", url=served_fakes, calls=calls)["answers"]
+    with SIEClient(served_fakes) as client:
+        for answer, role in zip(told, (role for _, role in names for _ in range(2)), strict=True):
+            expected = [
+                pytest.approx(each["dense"], abs=1e-5) for each in client.encode(EMBEDDER, TEXTS, input_type=role)
+            ]
+            assert answer["vectors"] == expected
+
+
 def test_replies_are_what_the_types_of_python_clients_say(other_apis, served_fakes):
     embed: dict[str, Any] = {"model": EMBEDDER, "texts": TEXTS, "input_type": "search_query"}
     calls = [
