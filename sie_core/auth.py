@@ -12,12 +12,9 @@ from typing import Final
 from pydantic import SecretStr
 
 from sie_core.contracts import InferenceError
+from sie_core.contracts.operational import PROBES, is_operational
 from sie_core.settings import Settings, SettingsError
 
-PROBES: Final = frozenset({"/healthz", "/livez", "/readyz"})
-"""They answer everybody: orchestrators have no token."""
-OPERATIONAL: Final = ("/health", "/metrics", "/ws/")
-"""They answer everybody where `SIE_AUTH_EXEMPT_OPERATIONAL` says so; the last stands for all below it."""
 HEADER: Final = "Authorization"
 _PREFIX: Final = re.compile(r"bearer(?:[ \t]+|\Z)", re.IGNORECASE)
 
@@ -59,7 +56,7 @@ class Auth:
     Args:
         tokens: What clients may have; without any everybody may call.
         admin: What those may have who change pools. They may do all else, too.
-        exempt: Whether `OPERATIONAL` paths answer everybody.
+        exempt: Whether operational paths answer everybody.
     """
 
     def __init__(self, tokens: Sequence[str] = (), admin: str | None = None, *, exempt: bool = False) -> None:
@@ -96,7 +93,7 @@ class Auth:
         Raises:
             InferenceError: `UNAUTHORIZED`: it has no token, or one that is unknown.
         """
-        if not self.on or path in PROBES or (self._exempt and _is_operational(path)):
+        if not self.on or path in PROBES or (self._exempt and is_operational(path)):
             return
         given = given_tokens(authorization)
         if not any(given):
@@ -123,10 +120,6 @@ def client_token(settings: Settings) -> str | None:
     """Return a token that programs of this installation call by; None where everybody may call."""
     tokens = () if settings.auth_mode == "none" else (settings.auth_token, *settings.auth_tokens)
     return next((token.get_secret_value() for token in tokens if token is not None), None)
-
-
-def _is_operational(path: str) -> bool:
-    return any(path == each or (each.endswith("/") and path.startswith(each)) for each in OPERATIONAL)
 
 
 def _refusal(code: str, message: str) -> InferenceError:

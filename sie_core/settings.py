@@ -275,7 +275,9 @@ class Settings(BaseSettings):
     )
     auth_tokens: Secrets = Field((), description="Comma-separated tokens of clients, beside `SIE_AUTH_TOKEN`.")
     auth_exempt_operational: bool = Field(
-        False, description="Whether `/health`, `/metrics` and WebSockets answer without a token, as probes always do."
+        False,
+        description="Whether `/health`, `/tei/{model}/health`, `/metrics` and WebSockets answer without a token, as "
+        "`/healthz`, `/livez`, `/readyz` and `/ping` always do.",
     )
     deployment_env: str | None = Field(
         None,

@@ -52,13 +52,16 @@ def test_each_of_several_tokens_is_accepted_and_no_other(mode: str) -> None:
 
 def test_probes_are_always_open_and_operational_paths_where_a_setting_says_so() -> None:
     closed, exempt = Auth.of(Settings(**ON)), Auth.of(Settings(**ON, auth_exempt_operational=True))
-    for path in ("/healthz", "/livez", "/readyz"):
+    for path in ("/healthz", "/livez", "/readyz", "/ping"):
         assert refusal(closed, path) is refusal(exempt, path) is None
-    for path in ("/health", "/metrics", "/ws/status", "/ws/cluster-status"):
+    for path in ("/health", "/metrics", "/ws/status", "/ws/cluster-status", "/tei/org/model/health"):
         assert (refusal(closed, path), refusal(exempt, path)) == ("UNAUTHORIZED", None)
     for path in (
         "/healthzz",
         "/health/",
+        "/tei/health",  # a model of that name
+        "/tei//health",
+        "/tei/org/model/health/",
         "/metrics/x",
         "/ws",
         "/v1/models",

@@ -26,6 +26,7 @@ from sie_core.contracts.backend.requests import (
     Task,
     Truncate,
 )
+from sie_core.contracts.backend.roles import ROLES
 from sie_core.contracts.backend.status import (
     EngineStatus,
     FleetBackend,
@@ -136,6 +137,7 @@ __all__ = [
     "MAX_IMAGE_PIXELS",
     "MAX_IMAGE_SCANS",
     "MAX_REQUEST_PIXELS",
+    "ROLES",
     "Access",
     "Adapter",
     "Batch",

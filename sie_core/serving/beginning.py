@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from sie_core.contracts.operational import PROBES
 from sie_core.serving.exchanges import PEER, Peer, ReplyTransport
 from sie_core.serving.turns import Turns
 
 Early = Callable[[Any, bytes], tuple[int, Sequence[tuple[bytes, bytes]], bytes] | None]
 """Takes the scope of a `POST` and its body; returns the status, headers and body of a refusal, or None."""
-
-PROBES: Final = frozenset({"/healthz", "/livez", "/readyz"})
-"""What orchestrators look at, which waits for nobody."""
 
 
 class Beginning(HttpToolsProtocol):

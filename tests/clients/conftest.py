@@ -128,21 +128,40 @@ def lancedb_client() -> ClientEnvironment:
 @pytest.fixture(scope="session")
 def langchain_js() -> JavaScriptEnvironment:
     """LangChain's client for Cohere, in JavaScript."""
-    return javascript_environment()
+    return javascript_environment("langchain-js")
 
 
-def javascript_environment() -> JavaScriptEnvironment:
-    """Build the folder of LangChain's client where it is not there, or skip."""
-    packages = ["@langchain/cohere@1.0.5", "@langchain/core@1.4.0"]
+@pytest.fixture(scope="session")
+def javascript_clients() -> JavaScriptEnvironment:
+    """Cohere's own client, the providers of Vercel's AI SDK and the Hub's client, in JavaScript."""
+    return javascript_environment("javascript")
+
+
+PACKAGES = {
+    "langchain-js": ["@langchain/cohere@1.0.5", "@langchain/core@1.4.0"],
+    "javascript": [
+        # The newest for Node.js 20; later ones of the first two need 22.
+        "@ai-sdk/cohere@3.0.63",
+        "@ai-sdk/openai-compatible@2.0.92",
+        "@huggingface/inference@4.13.30",
+        "cohere-ai@8.1.0",
+    ],
+}
+"""Environments of JavaScript by name: what npm installs."""
+
+
+def javascript_environment(name: str) -> JavaScriptEnvironment:
+    """Build the folder of an environment of `PACKAGES` where it is not there, or skip."""
+    packages = PACKAGES[name]
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         pytest.skip("node and npm are not on this machine")
-    folder = HOME / "langchain-js"
-    with _built("langchain-js", [node, *packages]) as missing:
+    folder = HOME / name
+    with _built(name, [node, *packages]) as missing:
         if missing:
             folder.mkdir()
             (folder / "package.json").write_text('{"private": true}')
-            _or_skip("langchain-js", npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", *packages)
+            _or_skip(name, npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", *packages)
     return JavaScriptEnvironment(Path(node), folder)
 
 

@@ -12,7 +12,7 @@ MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 FAKE = "sie-fake/embedder"
 MEDIA = "sie-fake/media"
 TEXTS = ["a small model", "", "Ein kurzer Satz über Züge.", "短い文章 🚆"]
-PICTURE = b"pixels"
+PICTURE = b"pixels\xff\xfe"
 
 pytestmark = [pytest.mark.client, pytest.mark.timeout(600)]
 
@@ -54,10 +54,11 @@ def test_many_texts_sizes_and_roles(other_apis, served_fakes):
 
 def test_pictures_and_mixed_inputs(other_apis, served_fakes):
     uri = "data:image/png;base64," + base64.b64encode(PICTURE).decode()
+    bare = "data:image/png;base64," + base64.urlsafe_b64encode(PICTURE).decode().rstrip("=")
     content = [{"type": "text", "text": "a fox"}, {"type": "image_url", "image_url": {"url": uri}}]
     calls = [
         ["1", {"model": MEDIA, "images": [uri], "input_type": "image", "embedding_types": ["float"]}],
-        ["2", {"model": MEDIA, "images": [uri], "input_type": "image", "embedding_types": ["float"]}],
+        ["2", {"model": MEDIA, "images": [bare], "input_type": "image", "embedding_types": ["float"]}],
         ["2", {"model": MEDIA, "inputs": [{"content": content}], "input_type": "search_document"}],
     ]
     *pictures, mixed = other_apis.run("cohere_embed.py", url=served_fakes, calls=calls)

@@ -48,6 +48,16 @@ def test_the_cohere_client_cuts_documents_and_reads_refusals(other_apis, served_
         assert says in answer["body"]["message"]
 
 
+def test_the_cohere_client_gives_an_instruction(other_apis, served_fakes):
+    asked = {"model": "sie-fake/embedder", "query": QUERY, "documents": DOCUMENTS}
+    calls = [asked, asked | {"more": {"instruction": "hunt night"}}]
+    plain, told = other_apis.run("cohere_rerank.py", url=served_fakes, calls=calls)
+    with SIEClient(served_fakes) as client:
+        scores = client.score("sie-fake/embedder", QUERY, DOCUMENTS, instruction="hunt night")["scores"]
+    assert_same(told["results"], [[int(each["item_id"].removeprefix("item-")), each["score"]] for each in scores])
+    assert plain["results"] != told["results"]
+
+
 def test_a_client_of_jina_s_api_reranks(minilm_server):
     body = {"model": MINILM, "query": QUERY, "documents": DOCUMENTS, "top_n": 3, "return_documents": True}
     headers = {"Authorization": "Bearer jina_none", "Accept": "application/json", "Accept-Encoding": "identity"}

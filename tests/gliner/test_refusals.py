@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from sie_gliner.options import LONGEST_LABEL
 
-from sie_core.contracts import InvalidInput, Item
+from sie_core.contracts import InvalidInput, Item, ItemOutput, Task
+from sie_core.testing.comparing import answer_shared
 from tests.gliner.checkpoints import POSITIONS
 from tests.gliner.loading import answer, asking, extract, load
 from tests.gliner.training import TOKENS
@@ -25,23 +26,40 @@ def refusal(adapter: Any, item: Item, labels: list[str], **fields: Any) -> Inval
     return refused.value
 
 
+LONG = "the new animal in Berlin and the food of a person, quiet and unknownish"
+
+
+def extract_as_queued(adapter: Any, texts: list[str], task: Task) -> list[ItemOutput]:
+    """Extract as the engine does: units of equal keys share a run."""
+    return answer_shared(adapter, [Item(text=text) for text in texts], task)
+
+
 @pytest.mark.parametrize(
     ("item", "told"),
     [
         (Item(), "missing"),
-        (Item(text=""), "blank"),
-        (Item(text=" \n\t"), "blank"),
         (Item(text="a\ud800b"), "surrogate"),
     ],
 )
-def test_a_text_without_words_is_refused(adapters: dict[str, Any], item: Item, told: str) -> None:
+def test_what_is_no_text_is_refused(adapters: dict[str, Any], item: Item, told: str) -> None:
     error = refusal(adapters["span"], item, ["city"])
     assert (error.code, error.param) == ("INVALID_INPUT", "items[1].text")
     assert told in error.message
 
 
+@pytest.mark.parametrize("kind", ["span", "bi-span", "relex"])
+def test_a_text_without_words_has_no_entities_and_changes_no_other_s(adapters: dict[str, Any], kind: str) -> None:
+    task, blanks = asking(["city", "new old"], threshold=0.01), ["", " \n\t"]
+    alone = extract(adapters[kind], [LONG], task)
+    mixed = extract_as_queued(adapters[kind], [*blanks[:1], LONG, *blanks[1:]], task)
+    assert [output.entities for output in mixed] == [(), alone[0].entities, ()]
+    assert alone[0].entities
+    assert [output.entities for output in extract_as_queued(adapters[kind], blanks, task)] == [(), ()]
+
+
 def test_a_text_of_marks_without_tokens_is_blank(extractor: Any) -> None:
-    assert refusal(extractor, Item(text="\u0301 \u200b"), ["city"]).param == "items[1].text"
+    (answer,) = extract_as_queued(extractor, ["\u0301 \u200b"], asking(["city"]))
+    assert answer.entities == ()
 
 
 @pytest.mark.parametrize("kind", ["span", "bi-span", "relex"])

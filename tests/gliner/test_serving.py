@@ -83,10 +83,10 @@ async def test_sixteen_label_sets_at_once_get_what_each_gets_alone_and_share_bat
     assert shared >= 8, "every batch but that of one request holds units of several"
 
 
-async def test_a_long_text_comes_back_whole_and_in_order(engine: Engine) -> None:
+async def test_a_long_text_comes_back_whole_and_in_order_between_blank_ones(engine: Engine) -> None:
     made = [plant(seed, characters=characters) for seed, characters in ((1, 80), (2, 20_000), (3, 1_500))]
-    found = planted(await extract(engine, *(each.text for each in made)))
-    assert found == [each.planted for each in made]
+    found = planted(await extract(engine, "", *(each.text for each in made), " \n"))
+    assert found == [[], *(each.planted for each in made), []]
     info = engine.model(MODEL)
     assert (info.adapter, info.operations) == ("gliner", ("extract",))
     assert "words" in info.notes["window"]
@@ -95,7 +95,6 @@ async def test_a_long_text_comes_back_whole_and_in_order(engine: Engine) -> None
 @pytest.mark.parametrize(
     ("text", "fields", "param"),
     [
-        ("", {}, "items[0].text"),
         ("a", {"labels": ()}, "labels"),
         ("a", {"labels": ("city", " ")}, "labels[1]"),
         ("a", {"labels": ("city " * 200,)}, "labels"),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sie_text.prompts import LONGEST_PROMPT, Prompt, Prompts
 
-from sie_core.contracts import InvalidInput, ModelCard, ModelLoadError, Task
+from sie_core.contracts import InputType, InvalidInput, ModelCard, ModelLoadError, Task
 
 
 def task(**fields: Any) -> Task:
@@ -26,6 +26,47 @@ def test_jina_s_names_of_two_prompts_are_the_weights_own_or_those_of_queries_and
         assert own.choose(task(options=asked | template)) == Prompt(f"{name}: ")
         for given in ({}, template):
             assert plain.choose(task(options=asked | given)) == plain.choose(task(options=given, input_type=input_type))
+
+
+NAMES = {
+    "query": ["query", "search_query", "retrieval.query", "Retrieval-query"],
+    "document": ["document", "passage", "corpus", "search_document", "retrieval.passage", "Retrieval-document"],
+}
+
+
+@pytest.mark.parametrize("role", NAMES)
+def test_a_role_s_name_finds_the_prompt_of_its_role_by_whichever_name_the_weights_have_it(role: InputType) -> None:
+    for own in NAMES[role]:
+        prompts = Prompts({"query": "", "document": "", "other": "o: ", own: "own: "})
+        for asked in NAMES[role][1:]:
+            named = task(options={"prompt_name": asked}, input_type=role)
+            assert prompts.choose(named) == Prompt("own: ")
+            assert prompts.passed_over(named) == ()
+        assert prompts.choose(task(input_type=role)) == Prompt("own: " if own == role else "")
+    both = Prompts({"query": "q: ", "document": "d: ", NAMES[role][1]: "", NAMES[role][2]: "own: "})
+    assert both.choose(task(options={"prompt_name": NAMES[role][3]})) == Prompt(f"{role[0]}: ")
+    assert both.choose(task(options={"prompt_name": NAMES[role][1]})) == Prompt("")
+    assert both.choose(task(options={"prompt_name": NAMES[role][2]})) == Prompt("own: ")
+
+
+@pytest.mark.parametrize(
+    ("prompts", "fields", "told"),
+    [
+        ({"query": "q: "}, {"input_type": "document"}, True),
+        ({"other": "o: "}, {"input_type": "query", "options": {"prompt_name": "search_query"}}, True),
+        ({"other": "o: "}, {"options": {"prompt_name": "passage"}}, True),
+        ({"query": "q: "}, {"input_type": "query"}, False),
+        ({"query": "q: "}, {}, False),
+        ({"query": "q: "}, {"input_type": "document", "instruction": ""}, False),
+        ({"query": "q: "}, {"input_type": "document", "options": {"doc_template": "{text}"}}, False),
+        ({}, {"input_type": "document"}, False),
+    ],
+)
+def test_a_role_without_a_prompt_is_told_where_the_weights_have_some(
+    prompts: dict[str, str], fields: dict[str, Any], told: bool
+) -> None:
+    found = Prompts({"query": "", "document": "", **prompts}).passed_over(task(**fields))
+    assert found == (("input_type",) if told else ())
 
 
 @pytest.mark.parametrize(("fields", "says"), [({}, "query, document"), ({"instruction": "find"}, "instruction")])

@@ -23,6 +23,8 @@ Pass = tuple[list[int], Results]
 DEVICE_PADDING = 2048
 """Words of padding that cost an accelerator no more than another pass does, which starts some hundred kernels; an
 estimate."""
+BLANK = "blank"
+"""The key of units without a row: of texts without words, of which the model is not asked."""
 
 
 class GlinerExtractor(Adapter):
@@ -37,7 +39,7 @@ class GlinerExtractor(Adapter):
         self.facts = facts
 
     def prepare(self, items: Sequence[Item], task: Task) -> Iterator[Unit]:
-        """Split texts into words and words into tokens; one unit a window.
+        """Split texts into words and words into tokens; one unit a window, and one without a row for a blank text.
 
         Labels and thresholds go with each unit, so requests share batches whatever they look for. The thresholds of
         relations alone enter the forward pass: it looks at pairs of the entities above them.
@@ -46,9 +48,12 @@ class GlinerExtractor(Adapter):
             InvalidInput: An item, a label or an option is wrong.
         """
         for index, rows in enumerate(self._rows.rows(items, task)):
+            place = -1
             for place, (row, truncated) in enumerate(rows):
                 cost = len(row.ids) + (0 if place else sum(len(label) for label in row.prompt.rows))
                 yield Unit(index, cost, _key(row), row, cost, truncated, row.nbytes)
+            if place < 0:
+                yield Unit(index, 1, BLANK, None)
 
     def run(self, units: Sequence[Unit]) -> list[Pass]:
         """Run one batch of windows: all through the encoder, then the heads in passes of some.
@@ -60,6 +65,8 @@ class GlinerExtractor(Adapter):
         if torch.get_num_threads() != self._threads:
             # A thread that used PyTorch before the load keeps the number it had then.
             torch.set_num_threads(self._threads)
+        if units[0].payload is None:
+            return []
         rows: list[Row] = [unit.payload for unit in units]
         with device_errors():
             encoded = self._forward.encode(rows)
@@ -88,10 +95,14 @@ class GlinerExtractor(Adapter):
         for places, results in raw:
             arrays = {name: copy.wait() for name, copy in results.items()}
             found |= {place: read(units[place].payload, row, arrays) for row, place in enumerate(places)}
+        if units[0].payload is None:
+            return [ItemOutput(entities=()) for _ in units]
         return [found[place] for place in range(len(units))]
 
     def combine(self, units: Sequence[Unit], outputs: Sequence[ItemOutput]) -> ItemOutput:
         """Merge the windows of one text; see `sie_gliner.answers.merging`."""
+        if units[0].payload is None:
+            return outputs[0]
         rows: list[Row] = [unit.payload for unit in units]
         windows = [
             Found(output.entities or (), row.own, int(row.ends[-1])) for row, output in zip(rows, outputs, strict=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sie_core.contracts import Adapter, Token, Unit
+from sie_core.contracts import Adapter, Task, Token, Unit
+from sie_text.prompts import Prompts
 from sie_text.tokenizer import TextTokenizer
 
 __all__ = ["HostAdapter", "TextAdapter"]
@@ -16,6 +17,16 @@ class TextAdapter(Adapter):
 
     tokenizer: TextTokenizer
     """Set by the family."""
+    prompts: Prompts | None = None
+    """Set by a family whose texts may have prompts."""
+
+    def passed_over(self, task: Task) -> tuple[str, ...]:
+        """Name `input_type` where no prompt is of that role; see `Prompts.passed_over`.
+
+        Raises:
+            InvalidInput: The prompt or template that is asked for is none.
+        """
+        return () if self.prompts is None else self.prompts.passed_over(task)
 
     def tokenize(self, texts: Sequence[str], *, special: bool, most: int | None = None) -> Sequence[Sequence[Token]]:
         """List the tokens of texts; with `special`, those too that the tokenizer adds.

@@ -70,7 +70,7 @@ class TextPreparation:
         """
         self._model = model
         self.tokenizer = tokenizer
-        self._prompts = prompts
+        self.prompts = prompts
         self._lengths = lengths
         self._pools_prompt = pools_prompt
         self._takes_ids = takes_ids
@@ -116,7 +116,7 @@ class TextPreparation:
             InvalidInput: An item has no text, is too long where cutting was refused, or holds ids that are none.
         """
         self._lengths.check(task.options)
-        prompt = self._prompts.choose(task, len(items))
+        prompt = self.prompts.choose(task, len(items))
         limit, excluded = self._lengths.choose(task), self._excluded(prompt)
         where = [f"items[{place}]" for place in places or range(len(items))]
         for item, place, read in zip(items, where, self._read(items, where, prompt, limit), strict=True):

@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 import base64
-import binascii
+import re
 from typing import Final
 
 PART: Final = 2**18
-"""Characters that one call decodes: a multiple of four."""
+"""Characters that one call decodes."""
+_LINE_END: Final = "\r\n"
+"""A blank is none: decoders of forms make blanks of `+`, which is a digit."""
+_STANDARD: Final = bytes.maketrans(b"-_", b"+/")
+"""From the alphabet of addresses to the standard one."""
+_FOREIGN: Final = re.compile(r"[^A-Za-z0-9+/_\-\r\n]")
 
 
 def decode_base64(text: str) -> bytes:
-    """Decode standard base64.
+    """Decode base64 in the standard alphabet or that of addresses; padding may be missing, and lines may be wrapped.
 
     Raises:
-        binascii.Error: It is no base64.
-        ValueError: It has characters beyond ASCII.
+        ValueError: It is no base64; the message says why.
     """
-    if not text.isascii():
-        raise ValueError("must be standard base64 text, which is ASCII")
-    # The standard library's own decoder takes "AAAA==", and not the same of each version of Python.
-    if len(text) % 4 or text.find("=", 0, len(text) - 2) >= 0:
-        raise binascii.Error("base64 comes in groups of four characters, and only the last may have padding")
-    parts = [base64.b64decode(text[start : start + PART], validate=True) for start in range(0, len(text), PART)]
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    digits = text.rstrip("=" + _LINE_END)
+    padded = "".join(text[len(digits) :].split())
+    parts, rest = [], b""
+    for start in range(0, len(digits), PART):
+        part = digits[start : start + PART]
+        if foreign := _FOREIGN.search(part):
+            raise ValueError(f"is no base64: character {start + foreign.start() + 1} is {foreign[0]!r}")
+        rest += part.encode().translate(_STANDARD, _LINE_END.encode())
+        whole = len(rest) - len(rest) % 4
+        parts.append(base64.b64decode(rest[:whole], validate=True))
+        rest = rest[whole:]
+    padding = "=" * (-len(rest) % 4)
+    if len(rest) == 1:
+        raise ValueError("is no base64: its last group has one character, and needs two at least, so it was cut off")
+    if padded not in ("", padding):
+        raise ValueError(f"is no base64: it ends in {padded[:4]!r}, and its padding would be {padding!r}")
+    parts.append(base64.b64decode(rest + padding.encode()))
+    return b"".join(parts)

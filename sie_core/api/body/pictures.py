@@ -5,7 +5,6 @@ Addresses are not fetched: a client could make the server read addresses of its 
 
 from __future__ import annotations
 
-import binascii
 import re
 from typing import Any, Final
 
@@ -34,8 +33,10 @@ def read_picture(given: Any, param: str) -> Media:
     head = _DATA_URI.match(given)
     try:
         data = decode_base64(given[head.end() :] if head else given)
-    except (binascii.Error, ValueError):  # ValueError: characters beyond ASCII
-        data = b""
-    if not data:
-        raise InvalidInput(f"`{param}` is no picture in base64, plain or as `data:image/…;base64,…`.", param=param)
+        problem = None if data else "is empty"
+    except ValueError as error:
+        problem = str(error)
+    if problem is not None:
+        message = f"`{param}` {problem}; send a picture in base64, plain or as `data:image/…;base64,…`."
+        raise InvalidInput(message, param=param)
     return Media(data, head[1].lower() if head and head[1] else None)

@@ -14,12 +14,11 @@ from sie_core.api.cohere.inputs import field_name, read_inputs
 from sie_core.api.cohere.schema import CohereEmbedBody, CohereEmbedReply
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Operation, Route
-from sie_core.contracts import InferenceReply, InferenceRequest, InputType, Truncate
+from sie_core.api.native.spellings import prompt_named
+from sie_core.contracts import InferenceReply, InferenceRequest, Truncate
 from sie_core.logs import request_fields
 
 _TRUNCATE: Final[Mapping[str, Truncate]] = {"NONE": "error", "START": "start", "END": "end"}
-_ROLES: Final[Mapping[str | None, InputType]] = {"search_query": "query", "search_document": "document"}
-_PROMPTS: Final = ("classification", "clustering")
 _WAITS: Final = (
     "A model that is not loaded is waited for, up to `SIE_MODEL_WAIT_S` seconds or those of `Prefer: wait=N`."
 )
@@ -31,6 +30,7 @@ def embed_request(call: Call, body: CohereEmbedBody) -> InferenceRequest:
     Raises:
         InvalidInput: An input is wrong.
     """
+    prompt = prompt_named(None if body.input_type == "image" else body.input_type)
     return InferenceRequest(
         model=call.model(body.model),
         operation="encode",
@@ -38,10 +38,11 @@ def embed_request(call: Call, body: CohereEmbedBody) -> InferenceRequest:
         request_id=request_fields().request_id,
         output_types=("dense",),
         output_dtype="float32",
-        input_type=_ROLES.get(body.input_type),
+        input_type=prompt.input_type,
         truncate=None if body.truncate is None else _TRUNCATE[body.truncate],
         dimensions=body.output_dimension,
-        demands={"prompt_name": body.input_type} if body.input_type in _PROMPTS else {},
+        wishes=prompt.wishes,
+        demands=prompt.demands,
         deadline=call.deadline,
     )
 
@@ -56,6 +57,7 @@ def embed_reply(version: str, call: Call, body: CohereEmbedBody, reply: Inferenc
     vectors = [read_item(item)["dense"]["values"] for item in reply.items]
     plain = version == "1" and body.embedding_types is None
     types = embedding_types(body)
+    spent = {"input_tokens": reply.usage.input_tokens}
     by_type = {name: Entries(map(WRITE[name], vectors)) for name in types}
     return write_json(
         {
@@ -63,7 +65,12 @@ def embed_reply(version: str, call: Call, body: CohereEmbedBody, reply: Inferenc
             "response_type": "embeddings_floats" if plain else "embeddings_by_type",
             "embeddings": by_type["float"] if plain else by_type,
             "texts": body.texts or [],
-            "meta": {"api_version": {"version": version}, "tokens": {"input_tokens": reply.usage.input_tokens}},
+            "meta": {
+                "api_version": {"version": version},
+                # Nobody is billed, but some clients read no other count.
+                "billed_units": spent | ({"images": reply.usage.images} if reply.usage.images else {}),
+                "tokens": spent,
+            },
         },
         size_of(reply),
     )

@@ -13,7 +13,7 @@ from sie_core.api.body.embedding_types import EmbeddingType
 from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS
 from sie_core.api.http.model_id import ModelId
 from sie_core.api.native.item_schema import STRICT
-from sie_core.api.rerank.schema import CohereMeta
+from sie_core.api.rerank.schema import CohereMeta, CohereTokens
 
 CohereInputType = Literal["search_document", "search_query", "classification", "clustering", "image"]
 SOURCES = ("texts", "images", "inputs")
@@ -100,6 +100,18 @@ class CohereEmbeddings(BaseModel):
     ubinary: list[list[int]] | None = Field(default=None, description="A bit a dimension, in unsigned bytes.")
 
 
+class CohereUnits(CohereTokens):
+    """What was consumed; nobody is billed."""
+
+    images: int | None = None
+
+
+class CohereEmbedMeta(CohereMeta):
+    """What Cohere's clients read beside the vectors."""
+
+    billed_units: CohereUnits
+
+
 class CohereEmbedReply(BaseModel):
     """The vectors, by type or, on `/v1/embed` without `embedding_types`, as plain lists of numbers."""
 
@@ -107,4 +119,4 @@ class CohereEmbedReply(BaseModel):
     response_type: Literal["embeddings_floats", "embeddings_by_type"]
     embeddings: list[list[float]] | CohereEmbeddings
     texts: list[str] = Field(description="Those of the request.")
-    meta: CohereMeta
+    meta: CohereEmbedMeta

@@ -3,14 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
-from sie_core.contracts import InputType, InvalidInput, Truncate
+from sie_core.contracts import ROLES, InputType, InvalidInput, Truncate
 
 Value = TypeVar("Value")
 
 _AS_INPUT_TYPE: Final[Mapping[bool | None, InputType]] = {True: "query", False: "document"}
 _AS_TRUNCATE: Final[Mapping[str | None, Truncate]] = {"truncate_text": "end", "error": "error"}
+
+
+class PromptChoice(NamedTuple):
+    """What the name of a prompt asks for, as fields of an `InferenceRequest`."""
+
+    input_type: InputType | None = None
+    wishes: Mapping[str, Any] = {}
+    demands: Mapping[str, Any] = {}
+
+
+def prompt_named(name: str | None) -> PromptChoice:
+    """Read the name of a prompt, as other APIs have it.
+
+    `query` and `document` do what `input_type` does. Another name of `ROLES` is that prompt of the weights where they
+    have it, else the one of its role; any other name must be a prompt of the weights.
+    """
+    if name is None:
+        return PromptChoice()
+    role = ROLES.get(name)
+    if role is None:
+        return PromptChoice(demands={"prompt_name": name})
+    return PromptChoice(role, {} if name == role else {"prompt_name": name})
 
 
 def input_type_of(

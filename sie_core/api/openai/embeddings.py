@@ -12,7 +12,7 @@ from sie_core.api.body.reply_body import read_item, size_of
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Operation, Route, infer_token_ids
 from sie_core.api.openai.embedding_input import FOREIGN_TOKEN_IDS, param_of, read_input
-from sie_core.api.openai.jina import demands, task_role, wishes
+from sie_core.api.openai.jina import demands, prompt_choice
 from sie_core.api.openai.schema import EmbeddingsBody, EmbeddingsReply
 from sie_core.contracts import InferenceReply, InferenceRequest
 from sie_core.logs import request_fields
@@ -31,6 +31,7 @@ def embeddings_request(call: Call, body: EmbeddingsBody) -> InferenceRequest:
     Raises:
         InvalidInput: An input is wrong, or two fields contradict each other.
     """
+    prompt = prompt_choice(body.task, body.input_type)
     return InferenceRequest(
         model=call.model(body.model),
         operation="encode",
@@ -38,11 +39,11 @@ def embeddings_request(call: Call, body: EmbeddingsBody) -> InferenceRequest:
         request_id=request_fields().request_id,
         output_types=("dense",),
         output_dtype="float32",
-        input_type=task_role(body.task, body.input_type),
+        input_type=prompt.input_type,
         truncate=body.truncate,
         dimensions=body.dimensions,
-        wishes=wishes(body),
-        demands=demands(body),
+        wishes=prompt.wishes,
+        demands={**prompt.demands, **demands(body)},
         deadline=call.deadline,
     )
 

@@ -8,18 +8,9 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
 from sie_core.api.body.embedding_types import EmbeddingType
-from sie_core.contracts import InputType, InvalidInput, Truncate
+from sie_core.api.native.spellings import PromptChoice, prompt_named
+from sie_core.contracts import InvalidInput, Truncate
 
-_ROLES: Final[Mapping[str | None, InputType]] = {
-    "retrieval.query": "query",
-    "query": "query",
-    "retrieval.passage": "document",
-    "passage": "document",
-    "document": "document",
-}
-"""Tasks that every model has; any other is a prompt of the weights."""
-_OWN_NAMES: Final = ("retrieval.query", "retrieval.passage")
-"""Tasks that are also names of prompts in some weights."""
 _TRUNCATE: Final[Mapping[bool, Truncate]] = {True: "end", False: "error"}
 
 
@@ -58,8 +49,8 @@ class JinaFields(BaseModel):
     task: str | None = Field(
         default=None,
         min_length=1,
-        description="Jina's: `retrieval.query` and `retrieval.passage` do what `input_type` does; any other is a "
-        "prompt of the weights, by its name.",
+        description="Jina's: `retrieval.query`, `retrieval.passage` and the other names of `input_type` do what that "
+        "does; any other is a prompt of the weights, by its name.",
     )
     embedding_type: OneType | None = Field(
         default=None,
@@ -70,28 +61,19 @@ class JinaFields(BaseModel):
     return_multivector: Off = Field(default=None, description="Jina's; true is refused.")
 
 
-def task_role(task: str | None, input_type: InputType | None) -> InputType | None:
-    """Find the input type that a task and `input_type` agree on.
+def prompt_choice(task: str | None, input_type: str | None) -> PromptChoice:
+    """Find the prompt that a task and `input_type` agree on.
 
     Raises:
         InvalidInput: They contradict each other.
     """
-    role = _ROLES.get(task)
-    if role and input_type and role != input_type:
+    by_task, by_type = prompt_named(task), prompt_named(input_type)
+    if by_task.input_type and by_type.input_type and by_task.input_type != by_type.input_type:
         raise InvalidInput(f"`task` says {task!r} and `input_type` {input_type!r}: give one of them.", param="task")
-    return role or input_type
-
-
-def wishes(body: JinaFields) -> dict[str, Any]:
-    """Return the options that apply where the model has them."""
-    return {"prompt_name": body.task} if body.task in _OWN_NAMES else {}
+    wishes = {**by_type.wishes, **by_task.wishes}
+    return PromptChoice(by_task.input_type or by_type.input_type, wishes, by_task.demands)
 
 
 def demands(body: JinaFields) -> dict[str, Any]:
     """Return the options that are refused where the model does not have them."""
-    asked: dict[str, Any] = {}
-    if body.task is not None and body.task not in _ROLES:
-        asked["prompt_name"] = body.task
-    if body.normalized is False:
-        asked["normalize"] = False
-    return asked
+    return {"normalize": False} if body.normalized is False else {}

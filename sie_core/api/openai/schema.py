@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, Field, WithJsonSchema
 
 from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS
 from sie_core.api.http.model_id import ModelId
 from sie_core.api.native.item_schema import STRICT
 from sie_core.api.openai.jina import Cut, JinaFields
-from sie_core.contracts import InputType
+from sie_core.contracts import ROLES
 
 _MAPS = [
     {"type": "object", "properties": {name: {"type": "string"}}, "required": [name], "additionalProperties": False}
@@ -22,6 +22,15 @@ _MAPS = [
 _INPUTS = {"type": "array", "items": {"anyOf": [{"type": "string"}, *_MAPS]}}
 _TOKEN_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
 _COUNT = {"minItems": 1, "maxItems": MAX_EMBEDDING_INPUTS}
+
+
+def _known_role(value: str) -> str:
+    if value not in ROLES:
+        raise ValueError(f"must be one of {', '.join(ROLES)}; a prompt of another name is a `task`")
+    return value
+
+
+RoleName = Annotated[str, AfterValidator(_known_role), WithJsonSchema({"enum": list(ROLES)})]
 Input = Annotated[
     Any,
     WithJsonSchema(
@@ -51,8 +60,8 @@ class EmbeddingsBody(JinaFields):
     )
     dimensions: int | None = Field(default=None, ge=1, description="A Matryoshka size the model declares.")
     user: Any = Field(default=None, description="Ignored.")
-    input_type: InputType | None = Field(
-        default=None, description="Ours: selects the model's query or document prompt."
+    input_type: RoleName | None = Field(
+        default=None, description="Ours: selects the model's query or document prompt, by any name that models have."
     )
     truncate: Cut | None = Field(
         default=None,

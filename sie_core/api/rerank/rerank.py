@@ -44,6 +44,7 @@ def rerank_request(call: Call, body: RankingBody) -> InferenceRequest:
         items=[Item(text=body.documents[place]) for place in asked_about(body.documents)],
         request_id=request_fields().request_id,
         query=Item(text=body.query),
+        instruction=body.instruction,
         options=(body.options or {}) if isinstance(body, RerankBody) else {},
         wishes={"activation": "identity" if body.raw_scores else "sigmoid"},
         deadline=call.deadline,

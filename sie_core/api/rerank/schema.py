@@ -16,7 +16,12 @@ from sie_core.api.native.item_schema import STRICT, Options
 
 def _text_of(value: Any) -> Any:
     """Take `{"text": …}`, which some clients send in place of a text; other keys are ignored."""
-    return value["text"] if isinstance(value, dict) and "text" in value else value
+    if not isinstance(value, dict):
+        return value
+    if not isinstance(value.get("text"), str):
+        held = ", ".join(map(str, value))[:100] or "nothing"
+        raise ValueError(f'must be a text or {{"text": "…"}}, and is a map of {held}')
+    return value["text"]
 
 
 def _not_blank(value: str) -> str:
@@ -42,6 +47,7 @@ Documents = Annotated[list[Document], FailFast(), Field(min_length=1, max_length
 _TOP_N = Field(default=None, ge=1, description="How many of the best are returned; absent: all.")
 _RETURN_DOCUMENTS = Field(default=None, description="Whether each result holds its document; absent: no.")
 _RAW_SCORES = Field(default=None, description="Whether a cross-encoder's logits are given as they are; absent: no.")
+INSTRUCTION = Field(default=None, description="Of the query, for models that take one.")
 _Switch = Annotated[bool, Field(strict=False)]
 """Clients that build a body of texts write `"true"`."""
 
@@ -57,6 +63,7 @@ class RankingBody(BaseModel):
     top_n: int | None = _TOP_N
     return_documents: _Switch | None = _RETURN_DOCUMENTS
     raw_scores: _Switch | None = _RAW_SCORES
+    instruction: str | None = INSTRUCTION
 
 
 class RerankBody(RankingBody):
@@ -110,7 +117,7 @@ class CohereVersion(BaseModel):
 
 
 class CohereTokens(BaseModel):
-    """Tokens of every pair, counted by the model's own tokenizer after truncation."""
+    """Tokens of every text or pair, counted by the model's own tokenizer after truncation."""
 
     input_tokens: int
 

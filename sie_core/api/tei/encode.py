@@ -13,15 +13,15 @@ from sie_core.api.body.pieces import Content
 from sie_core.api.body.reply_body import read_item, size_of
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Operation, infer_token_ids
+from sie_core.api.native.spellings import prompt_named
 from sie_core.api.openai.embedding_input import param_of, read_input
 from sie_core.api.tei.schema import Direction, TeiEmbedBody, TeiEncodeBody
-from sie_core.contracts import InferenceReply, InferenceRequest, InputType, InvalidInput, Item, OutputType, Truncate
+from sie_core.contracts import InferenceReply, InferenceRequest, InvalidInput, Item, OutputType, Truncate
 from sie_core.logs import request_fields
 
 _TOKEN_IDS: Final = (
     "`inputs` holds token ids, and this model reads texts; send those, or set accept_token_ids in its config."
 )
-_INPUT_TYPES: Final[dict[str | None, InputType]] = {"query": "query", "document": "document"}
 _ENDS: Final[dict[str, Truncate]] = {"left": "start", "right": "end"}
 
 
@@ -86,8 +86,7 @@ def _vectors(reply: InferenceReply, output: OutputType | None, model: str, unit_
 
 def encode_request(call: Call, items: Sequence[Item], output: OutputType | None, wanted: Wanted) -> InferenceRequest:
     """Ask for float32 vectors, which can be scaled to unit length; no `output` means the model's default."""
-    input_type = _INPUT_TYPES.get(wanted.prompt_name)
-    by_name = wanted.prompt_name is not None and input_type is None
+    prompt = prompt_named(wanted.prompt_name)
     return InferenceRequest(
         model=call.model(),
         operation="encode",
@@ -95,9 +94,10 @@ def encode_request(call: Call, items: Sequence[Item], output: OutputType | None,
         request_id=request_fields().request_id,
         output_types=None if output is None else (output,),
         output_dtype="float32",
-        input_type=input_type,
+        input_type=prompt.input_type,
         truncate=truncation(wanted.truncate, wanted.truncation_direction),
-        demands={"prompt_name": wanted.prompt_name} if by_name else {},
+        wishes=prompt.wishes,
+        demands=prompt.demands,
         deadline=call.deadline,
     )
 

@@ -37,6 +37,7 @@ def ranks_request(call: Call, body: TeiRerankBody) -> InferenceRequest:
         items=[Item(text=body.texts[place]) for place in asked_about(body.texts)],
         request_id=request_fields().request_id,
         query=Item(text=body.query),
+        instruction=body.instruction,
         truncate=truncation(body.truncate, body.truncation_direction),
         wishes={"activation": "identity" if body.raw_scores else "sigmoid"},
         deadline=call.deadline,

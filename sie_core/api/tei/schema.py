@@ -14,7 +14,7 @@ from sie_core.api.http.model_id import ModelId
 from sie_core.api.native.item_schema import STRICT
 from sie_core.api.openai.schema import Input
 from sie_core.api.openapi.error_schema import OpenAIErrorReply, TeiErrorReply
-from sie_core.api.rerank.schema import RerankBody, RerankReply, Text
+from sie_core.api.rerank.schema import INSTRUCTION, RerankBody, RerankReply, Text
 
 Direction = Literal["left", "right", "Left", "Right"]
 TRUNCATE = Field(
@@ -68,6 +68,7 @@ class TeiRerankBody(BaseModel):
     return_text: bool | None = Field(default=None, description="Whether each rank holds its text; absent: no.")
     truncate: bool | None = TRUNCATE
     truncation_direction: Direction | None = DIRECTION
+    instruction: str | None = INSTRUCTION
 
 
 class TeiVectors(RootModel[list[list[float]]]):

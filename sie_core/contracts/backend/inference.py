@@ -53,7 +53,8 @@ class InferenceReply:
     lora: str | None = None
     """The LoRA adapter that was applied."""
     ignored_options: tuple[str, ...] = ()
-    """The request's options that were passed over, as only other operations or families read them."""
+    """The request's options that were passed over, as only other operations or families read them, and `input_type`
+    where the model has prompts and none for it."""
     query: Usage = Usage()
     """Of `usage`, what the query took where it was encoded once for all items: a gateway that asks for some items at a
     time counts it once."""

@@ -184,6 +184,16 @@ class Adapter(ABC):
         (output,) = outputs
         return output
 
+    def passed_over(self, task: Task) -> tuple[str, ...]:
+        """Name the fields of `task` that this model has nothing for, quickly, on the event loop; replies tell them.
+
+        `input_type` is one where the weights have prompts, and none for this role. Families with prompts override it.
+
+        Raises:
+            InvalidInput: As `prepare`.
+        """
+        return ()
+
     def load_lora(self, name: str, folder: Path) -> Lora:
         """Load a LoRA adapter in PEFT's layout for `Task.lora`, on a loader thread; base weights stay as they are.
 

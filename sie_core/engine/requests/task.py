@@ -28,7 +28,7 @@ class Asked(NamedTuple):
     plan: OutputPlan
     # The name of the LoRA adapter.
     lora: str | None
-    # Options of the request that only other operations or families read.
+    # Options of the request that only other operations or families read, and what else the model has nothing for.
     ignored: tuple[str, ...]
 
 
@@ -73,7 +73,8 @@ def resolve_task(
         why = model.notes.get("lora")
         problem = "takes no LoRA adapters; leave the option out"
         raise _invalid(model, "options.lora", f"{problem}. {why.removesuffix('.')}" if why else problem)
-    return Asked(task, OutputPlan(dtype, outputs, converters), options.lora, options.ignored)
+    ignored = (*options.ignored, *model.adapter.passed_over(task))
+    return Asked(task, OutputPlan(dtype, outputs, converters), options.lora, ignored)
 
 
 def _options(request: InferenceRequest, model: LoadedModel, every_option: Collection[str]) -> EffectiveOptions:

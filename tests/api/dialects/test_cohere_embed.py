@@ -61,7 +61,11 @@ async def test_the_first_version_gives_plain_lists_and_the_second_lists_by_type(
             "id": reply.headers["X-SIE-Request-ID"],
             "response_type": kind,
             "texts": TEXTS,
-            "meta": {"api_version": {"version": version}, "tokens": {"input_tokens": 5}},
+            "meta": {
+                "api_version": {"version": version},
+                "billed_units": {"input_tokens": 5},
+                "tokens": {"input_tokens": 5},
+            },
         }
 
 

@@ -140,6 +140,31 @@ async def test_nothing_but_blank_documents_is_a_ranking_too(client: httpx.AsyncC
     assert (await client.post(path, json=BODY | {"documents": [""], "model": "no/such"})).status_code == 404
 
 
+@pytest.mark.parametrize(
+    ("path", "field", "score"),
+    [
+        ("/v1/rerank", "documents", "relevance_score"),
+        ("/v2/rerank", "documents", "relevance_score"),
+        ("/tei/sie-fake/embedder/rerank", "documents", "relevance_score"),
+        ("/tei/sie-fake/embedder/rerank", "texts", "score"),
+        ("/tei/sie-fake/embedder", "texts", "score"),
+    ],
+)
+async def test_an_instruction_is_obeyed_as_by_score(
+    client: httpx.AsyncClient, path: str, field: str, score: str
+) -> None:
+    asked = {"query": {"text": "red fox"}, "items": [{"text": text} for text in DOCUMENTS]}
+    native = "/v1/score/sie-fake/embedder"
+    plain = (await client.post(native, json=asked)).json()["scores"]
+    told = (await client.post(native, json=asked | {"instruction": "hat house"})).json()["scores"]
+    assert plain != told
+    body = {"model": "sie-fake/embedder", "query": "red fox", field: DOCUMENTS, "instruction": "hat house"}
+    ranks = (await client.post(path, json=body)).json()
+    ranks = ranks["results"] if isinstance(ranks, dict) else ranks
+    expected = [(int(each["item_id"].removeprefix("item-")), each["score"]) for each in told]
+    assert [(each["index"], each[score]) for each in ranks] == expected
+
+
 async def test_documents_are_cut_to_so_many_tokens(client: httpx.AsyncClient) -> None:
     documents = ["a red fox", "fox, not red: a fox", "red " * 60 + "fox", "fox"]
     for most in (1, 3, 50):
@@ -169,7 +194,12 @@ async def test_options_are_the_model_s(client: httpx.AsyncClient) -> None:
         ({"documents": []}, "documents", "1"),
         ({"documents": "one text"}, "documents", "list"),
         ({"documents": ["x", 7]}, "documents[1]", "string"),
-        ({"documents": ["x", {"title": "x"}]}, "documents[1]", "string"),
+        (
+            {"documents": ["x", {"title": "x"}]},
+            "documents[1]",
+            'must be a text or {"text": "…"}, and is a map of title',
+        ),
+        ({"documents": [{"text": None, "image": "x"}]}, "documents[0]", "map of text, image"),
         ({"documents": ["x"] * (MAX_DOCUMENTS + 1)}, "documents", "1000"),
         ({"top_n": 0}, "top_n", "1"),
         ({"top_n": "2"}, "top_n", "integer"),

@@ -15,7 +15,7 @@ from sie_core.settings import Settings
 from tests.api.conftest import TellTaleBackend
 
 TOKENS = {"auth_mode": "token", "auth_token": SecretStr("right"), "admin_token": SecretStr("admin")}
-OPEN = {"/healthz", "/livez", "/readyz"}
+OPEN = {"/healthz", "/livez", "/readyz", "/ping"}
 WRONG = (None, "", "Bearer", "Bearer wrong", "Basic cmlnaHQ6", "Bearer right2")
 
 
@@ -58,6 +58,15 @@ async def test_every_route_refuses_wrong_and_missing_tokens_before_it_reads_a_bo
             assert answer.status_code == 401, (method, path, value)
             assert answer.headers["www-authenticate"] == "Bearer"
     assert backend.requests == []
+
+
+async def test_a_setting_frees_all_that_tells_how_a_server_does_and_nothing_else(backend: TellTaleBackend) -> None:
+    app = create_app(backend, Settings(**TOKENS, auth_exempt_operational=True))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://sie") as client:
+        free = {path for method, path in asked(app) if (await client.request(method, path)).status_code != 401}
+        assert free == {*OPEN, "/health", "/metrics", "/tei/{model}/health"}
+        assert (await client.get("/tei/org/model/health")).text == "ok"
+        assert (await client.post("/tei/health", json={"inputs": "x"})).status_code == 401
 
 
 async def test_every_route_passes_on_who_has_a_token(client: httpx.AsyncClient, guarded: FastAPI) -> None:

@@ -156,6 +156,7 @@ def test_the_place_of_a_mistake_is_that_in_the_whole_document(size):
     with cut_every(size):
         assert "line 1, column 19:" in outcome('{"ä": ["é", 1, 2, x]}'.encode())
         assert "line 3, column 4:" in outcome(b'{"a": 1,\n "b": 2,\n   x}')
+        assert "line 2, column 9: str is not valid UTF-8" in outcome(b'{"a": 1,\n "b": "\xc3\xa9\xff", "c": [1, 2]}')
 
 
 @pytest.mark.parametrize(
@@ -163,6 +164,7 @@ def test_the_place_of_a_mistake_is_that_in_the_whole_document(size):
     [
         (b'{"a": ["%s", x]}', 14), (b'{"a": ["%s\x01"]}', 11), (b'{"a": ["%s\\x"]}', 11), (b'{"a": ["%s\\ud800"]}', 11),
         (b'{"a": ["%s', 11), (b'{"a": ["%s\\', 11), (b'{"a": ["%s" 1]}', 13), (b'{"a": ["%s", 1', 15),
+        (b'{"a": ["%s\xff"]}', 11),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("text", ["words and " * 40_000, "é日\U0001f600" * 80_000])

@@ -11,7 +11,8 @@ from cohere.core.api_error import ApiError
 
 def call(client: cohere.ClientV2, arguments: dict) -> dict:
     try:
-        told = client.rerank(**arguments, request_options={"max_retries": 0})
+        more = {"max_retries": 0, "additional_body_parameters": arguments.pop("more", {})}
+        told = client.rerank(**arguments, request_options=more)
     except ApiError as error:
         return {"raised": type(error).__name__, "status": error.status_code, "body": error.body}
     return {

@@ -80,6 +80,8 @@ class RowMaker:
     def rows(self, items: Sequence[Item], task: Task) -> Iterator[Iterator[tuple[Row, Truncation | None]]]:
         """Give the rows of each item, one a window, and what was cut of its words, as they are asked for.
 
+        A text without words has no rows.
+
         Raises:
             InvalidInput: An item, a label or an option is wrong.
         """
@@ -92,7 +94,11 @@ class RowMaker:
         prompt = self.labels.prompt(task.labels, choice.relation_labels)
         room = self.limits.tokens - self.tokens.framing - len(prompt.ids)
         for index, item in enumerate(items):
-            words, cut = self._fitting(self.words.read(item, index), room, f"items[{index}].text", task)
+            words = self.words.read(item, index)
+            if not len(words.starts):
+                yield iter(())
+                continue
+            words, cut = self._fitting(words, room, f"items[{index}].text", task)
             windows = split(words.counts, WindowSize(self.limits.words, room, self.limits.overlap))
             tally = Tally(f"items[{index}].text")
             row = partial(self._row, words, prompt=prompt, labels=task.labels, choice=choice, tally=tally)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from sie_text.tokenizer import Ids, text_at
 
-from sie_core.contracts import InvalidInput, Item
+from sie_core.contracts import Item
 from sie_gliner.checkpoint.splitters import Splitter, Word
 from sie_gliner.text.tokens import Tokens
 
@@ -48,12 +48,11 @@ class WordReader:
         self._tokens = tokens
 
     def read(self, item: Item, index: int) -> Words:
-        """Read the text of `items[index]`.
+        """Read the text of `items[index]`; a blank one has no words.
 
         Raises:
-            InvalidInput: It has none, a blank one, or one that is not Unicode.
+            InvalidInput: It has none, or one that is not Unicode.
         """
-        where = f"items[{index}].text"
         text = text_at(item, f"items[{index}]", self._model)
         found = self.split(text)
         ids, counts = self._tokens.words([word for word, _, _ in found])
@@ -62,8 +61,6 @@ class WordReader:
         if not counts.all():
             _keep_marks(text, starts, ends, counts)
         seen = counts > 0
-        if not seen.any():
-            raise InvalidInput(f"{where} is blank: {self._model} finds no word in it; leave it out.", param=where)
         return Words(text, starts[seen], ends[seen], self._tokens.plain(ids), counts[seen])
 
     def split(self, text: str) -> list[Word]:

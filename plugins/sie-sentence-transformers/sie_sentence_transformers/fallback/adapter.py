@@ -114,6 +114,10 @@ class SentenceTransformersEncoder(Adapter):
                 self._allow(truncated, task, f"items[{index}].text")
             yield Unit(index, max(1, counted.kept), call, text, counted.kept, truncated, getsizeof(text))
 
+    def passed_over(self, task: Task) -> tuple[str, ...]:
+        """Name `input_type` where no prompt is of that role."""
+        return self._prompts.passed_over(task)
+
     def run(self, units: Sequence[Unit]) -> NDArray[np.float32]:
         """Encode one batch to float32 `[units, dims]`.
 

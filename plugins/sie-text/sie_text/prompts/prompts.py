@@ -10,13 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sie_core.contracts import InputType, InvalidInput, ModelCard, ModelLoadError, Task
+from sie_core.contracts import ROLES, InputType, InvalidInput, ModelCard, ModelLoadError, Task
 from sie_text.prompts.templates import parse_template
 
-UNUSED_NAMES = ("passage", "corpus")
-"""Names a document's prompt goes by in some files, which `encode_document` passes over."""
-ROLE_NAMES: Mapping[str, InputType] = {"retrieval.query": "query", "retrieval.passage": "document"}
-"""Names some weights give the prompts of queries and documents; where they do not, those prompts are meant."""
 LONGEST_PROMPT = 32_768
 """Characters a request may put around a text: prompts are cached."""
 MOST_ADDED = 2**25
@@ -67,30 +63,47 @@ class Prompts:
     @property
     def note(self) -> str | None:
         """What an operator should know of prompts that no request selects."""
-        unused = [name for name in UNUSED_NAMES if self.by_name.get(name)]
-        if not unused or self.by_name["document"]:
-            return None
-        return (
-            f"the weights declare a prompt {unused[0]!r}, which `encode_document` of sentence-transformers does not "
-            "use; set `doc_template` in the model's config to put it before documents"
-        )
+        told = []
+        roles: tuple[InputType, ...] = ("query", "document")
+        for role in roles:
+            unused = [name for name in _names(role) if self.by_name.get(name)]
+            if unused and not self.by_name[role]:
+                told.append(
+                    f"the weights declare a prompt {unused[0]!r}, which `encode_{role}` of sentence-transformers does "
+                    f"not use; ask for it by its name, or set `{_template_option(role)}` in the model's config"
+                )
+        return "; ".join(told) or None
+
+    def passed_over(self, task: Task) -> tuple[str, ...]:
+        """Name `input_type` where a role is asked for, the weights have prompts, and none is of that role.
+
+        Raises:
+            InvalidInput: As `choose`.
+        """
+        role = task.input_type or ROLES.get(task.options.get("prompt_name", ""))
+        if role is None or task.operation != "encode" or task.instruction is not None or not any(self.by_name.values()):
+            return ()
+        if task.options.get(_template_option(role)) is not None or self.choose(task) != Prompt():
+            return ()
+        return ("input_type",)
 
     def choose(self, task: Task, texts: int = 1) -> Prompt:
         """Choose the words around the `texts` texts of `task`.
 
         A prompt asked for by its name wins. Else a template wins over an instruction, and an instruction, even an empty
-        one, over the weights' prompts. A template without `{instruction}` says that such texts take none.
+        one, over the weights' prompts. A template without `{instruction}` says that such texts take none. A name of
+        `ROLES` that the weights do not have means the prompt of its role, by whichever name they have it.
 
         Raises:
             InvalidInput: A template is malformed, or the words are too many; `param` names the field.
         """
         name = task.options.get("prompt_name")
-        role = ROLE_NAMES.get(name) if name is not None and name not in self.by_name else None
+        role = ROLES.get(name) if name is not None and name not in self.by_name else None
         if name is not None and role is None:
             return self._named(name, task)
         input_type = role or task.input_type
         query = input_type == "query"
-        option = "query_template" if query else "doc_template"
+        option = _template_option(input_type)
         template = task.options.get(option)
         instruction = task.instruction
         if instruction is None and (query or template is not None):
@@ -107,6 +120,8 @@ class Prompts:
         if instruction is not None:
             check_length("instruction", len(instruction), texts)
             return Prompt(f"{instruction} " if instruction else "")
+        if role is not None:
+            return Prompt(next(filter(None, map(self.by_name.get, _names(role))), ""))
         if input_type is not None:
             return Prompt(self.by_name[input_type])
         return Prompt(self.by_name[self.default_name] if self.default_name is not None else "")
@@ -120,6 +135,14 @@ class Prompts:
                 f"{param} and an instruction both say what stands before a text; leave one out.", param=param
             )
         return Prompt(self.by_name[name])
+
+
+def _template_option(role: InputType | None) -> str:
+    return "query_template" if role == "query" else "doc_template"
+
+
+def _names(role: InputType) -> list[str]:
+    return [name for name, meant in ROLES.items() if meant == role]
 
 
 def check_length(param: str, length: int, texts: int) -> None:

@@ -60,6 +60,7 @@ class StaticEncoder(HostAdapter):
         """
         self._preparation = preparation
         self.tokenizer = preparation.tokenizer
+        self.prompts = preparation.prompts
         self._table = table
         self._recipe = recipe
         self._dropped = dropped

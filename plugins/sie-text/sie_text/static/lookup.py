@@ -51,6 +51,7 @@ class LookupEncoder(HostAdapter):
         """
         self._preparation = preparation
         self.tokenizer = preparation.tokenizer
+        self.prompts = preparation.prompts
         self._weights = weights
         self._most = most
 

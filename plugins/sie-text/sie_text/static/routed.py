@@ -38,6 +38,10 @@ class RoutedEncoder(Adapter):
         """Have the route of `task` prepare its items."""
         return self._route(task.input_type or self._default).prepare(items, task)
 
+    def passed_over(self, task: Task) -> tuple[str, ...]:
+        """Ask the route of `task`."""
+        return self._route(task.input_type or self._default).passed_over(task)
+
     def run(self, units: Sequence[Unit]) -> Any:
         """Run units of one route."""
         return self._of(units).run(units)

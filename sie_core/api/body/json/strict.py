@@ -56,7 +56,7 @@ def _parsed(data: bytes | memoryview, piece: Piece, before: bytes, long: Mapping
     try:
         parsed = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        place = piece.start + len(text.decode(errors="replace")[: error.pos].encode()) - len(before)
+        place = piece.start + strings.place_of(error, text) - len(before)
         for named, (start, stop) in long.items():
             if start <= place:
                 place += stop - start - len(named)

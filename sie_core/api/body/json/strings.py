@@ -41,10 +41,18 @@ def parse(data: bytes | memoryview, start: int, stop: int) -> str:
         try:
             parts.append(orjson.loads(b'"%s"' % part))
         except orjson.JSONDecodeError as error:
-            error.pos = start + max(0, len(part.decode(errors="replace")[: error.pos - 1].encode()))
+            error.pos = start + max(0, place_of(error, b'"%s"' % part) - 1)
             raise
         start += len(part)
     return "".join(parts)
+
+
+def place_of(error: orjson.JSONDecodeError, text: bytes) -> int:
+    """Return at which byte of `text` it is wrong. The parser counts characters, and names none that is not UTF-8."""
+    try:
+        return len(text.decode()[: error.pos].encode())
+    except UnicodeDecodeError as wrong:
+        return wrong.start
 
 
 def _cut(part: bytes) -> int:

@@ -76,6 +76,10 @@ class VisionEncoder(Adapter):
             else:
                 yield next(texts)
 
+    def passed_over(self, task: Task) -> tuple[str, ...]:
+        """Name `input_type` where no prompt is of that role."""
+        return self._preparation.prompts.passed_over(task)
+
     def run(self, units: Sequence[Unit]) -> HostCopy:
         """Run one batch of texts or of images to `[units, dims]`.
 

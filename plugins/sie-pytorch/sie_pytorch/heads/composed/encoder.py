@@ -37,6 +37,7 @@ class TextEncoder(PackedModel):
         super().__init__(runner, heads, device, threads, gives_types=gives_types)
         self._preparation = preparation
         self.tokenizer = preparation.tokenizer
+        self.prompts = preparation.prompts
 
     def prepare(self, items: Sequence[Item], task: Task) -> Iterator[Unit]:
         """Tokenise; one unit an item, its cost its tokens.

@@ -1,0 +1,17 @@
+"""The paths that tell how a server does: one list for all who treat them apart."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+PROBES: Final = frozenset({"/healthz", "/livez", "/readyz", "/ping"})
+"""They tell no more than that a process answers, works or is ready. They wait for nobody and want no token, as
+orchestrators have none."""
+_OPERATIONAL: Final = re.compile(r"/health|/metrics|/ws/.*|/tei/.+/health")
+"""They tell models, workers and problems. The last is the one below a model; `/tei/health` is a model's own path."""
+
+
+def is_operational(path: str) -> bool:
+    """Whether `path` tells how a server does to who may know, as `SIE_AUTH_EXEMPT_OPERATIONAL` says."""
+    return _OPERATIONAL.fullmatch(path) is not None
