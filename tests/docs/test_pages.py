@@ -1,4 +1,4 @@
-"""What every page says that can be held to it: tables are tables, links lead to headings, names are those of the code."""
+"""What a page says that can be checked: tables are tables, links lead to headings, names are those of the code."""
 
 from __future__ import annotations
 
