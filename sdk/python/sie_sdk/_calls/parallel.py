@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from typing import Any, Final, TypeVar
 
 from sie_sdk._calls.batches import Batch, Batches
@@ -28,8 +28,9 @@ _DRAWN: Final = 2
 
 def pieces_on_threads(batches: Batches[Piece, Any], run: Run) -> Generator[Piece, None, None]:
     """Yield the pieces of each batch as it is done, in their order."""
-    for batch in _on_threads(batches, run):
-        yield from batches.pieces(batch)
+    with closing(_on_threads(batches, run)) as done:
+        for batch in done:
+            yield from batches.pieces(batch)
 
 
 def outcome_on_threads(batches: Batches[Any, Outcome], run: Run) -> Outcome:
