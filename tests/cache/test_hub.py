@@ -178,7 +178,9 @@ def test_without_the_fallback_the_tier_is_left_out(tmp_path: Path) -> None:
     assert isinstance(HUB_TIER.create(TierContext(Settings(hf_fallback=True, local_cache=tmp_path))), HubTier)
 
 
-@pytest.mark.parametrize("endpoint", ["hub.local", "https://", "ftp://hub.local", "http://hub:port", "me:secret@hub"])
+@pytest.mark.parametrize(
+    "endpoint", ["", "hub.local", "https://", "ftp://hub.local", "http://hub:port", "me:secret@hub"]
+)
 def test_an_address_of_the_hub_that_is_none_stops_the_start(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", endpoint)
     with pytest.raises(SettingsError, match=r"HF_ENDPOINT='.*https://huggingface\.co") as raised:

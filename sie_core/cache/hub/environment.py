@@ -24,7 +24,8 @@ def check_variables() -> None:
     if not _is_address(constants.ENDPOINT):
         shown = re.sub(r"^.*@", "…@", constants.ENDPOINT)
         raise SettingsError(
-            f"HF_ENDPOINT={shown!r}: this is no address of a Hub; write it in full, e.g. `https://huggingface.co`"
+            f"HF_ENDPOINT={shown!r}: this is no address of a Hub; write it in full, as `https://huggingface.co`, or "
+            "unset it"
         )
     for name in _TOKENS:
         if not re.fullmatch(r"[!-~]*", re.sub(r"\s", "", os.environ.get(name, ""))):  # its client drops line breaks
