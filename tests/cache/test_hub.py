@@ -12,11 +12,12 @@ from typing import Any
 import huggingface_hub.constants
 import pytest
 
-from sie_core.cache import HUB_TIER, HubTier, LocalTier, WeightChain
+from sie_core.cache import HUB_TIER, HubTier, LocalTier, WeightChain, build_chain
 from sie_core.cache.hub.retries import HubRetries
 from sie_core.contracts import ModelLoadError, TierContext, WeightRequest
 from sie_core.contracts.model.weights import PicklesMissing
-from sie_core.settings import Settings
+from sie_core.plugins import PluginSet
+from sie_core.settings import Settings, SettingsError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 REQUEST = WeightRequest("org/m")
@@ -175,6 +176,38 @@ def test_hf_hub_offline_is_respected_and_said(hub: Any, tier: HubTier, monkeypat
 def test_without_the_fallback_the_tier_is_left_out(tmp_path: Path) -> None:
     assert HUB_TIER.create(TierContext(Settings(hf_fallback=False, local_cache=tmp_path))) is None
     assert isinstance(HUB_TIER.create(TierContext(Settings(hf_fallback=True, local_cache=tmp_path))), HubTier)
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["", "hub.local", "https://", "ftp://hub.local", "http://hub:port", "me:secret@hub"]
+)
+def test_an_address_of_the_hub_that_is_none_stops_the_start(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", endpoint)
+    with pytest.raises(SettingsError, match=r"HF_ENDPOINT='.*https://huggingface\.co") as raised:
+        build_chain(Settings(), PluginSet(weight_tiers=(HUB_TIER,)))
+    assert "secret" not in str(raised.value)
+    assert build_chain(Settings(hf_fallback=False), PluginSet(weight_tiers=(HUB_TIER,))).tiers == ()
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    assert build_chain(Settings(), PluginSet(weight_tiers=(HUB_TIER,))).tiers
+
+
+@pytest.mark.parametrize("name", ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"])
+def test_a_token_that_cannot_be_sent_stops_the_start_and_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "hf_secret\n")  # the Hub's client drops line breaks
+    assert build_chain(Settings(), PluginSet(weight_tiers=(HUB_TIER,))).tiers
+    for value in ("hf_sécret", "hf_s\x01cret"):
+        monkeypatch.setenv(name, value)
+        with pytest.raises(SettingsError, match=f"{name}=") as raised:
+            build_chain(Settings(), PluginSet(weight_tiers=(HUB_TIER,)))
+        assert "cret" not in str(raised.value).replace("(a secret)", "")
+
+
+def test_a_kept_token_that_cannot_be_sent_is_no_network_error(tier: HubTier, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.utils._headers.get_token", lambda: "hf_sécret")
+    error = refusal(tier)
+    assert (error.failure, error.permanent) == ("GATED", True)
 
 
 def test_hf_endpoint_names_the_mirror_that_is_asked(hub: Any, tmp_path: Path) -> None:

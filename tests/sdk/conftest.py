@@ -34,6 +34,8 @@ class Rehearsal:
     """Drives calls through scripted outcomes, the last of which repeats, and records what they did."""
 
     now: float = 1000.0
+    answer_s: float = 0.0
+    """How long an answer takes."""
     sends: list[Send] = field(default_factory=list)
     sleeps: list[float] = field(default_factory=list)
     offloads: int = 0
@@ -69,6 +71,7 @@ class Rehearsal:
                 self.now += action.seconds
             else:
                 self.sends.append(action)
+                self.now += self.answer_s
                 answer = left.pop(0) if len(left) > 1 else left[0]
         raise AssertionError("the call never ends")
 

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -84,8 +84,8 @@ def ok(count: int = 1, **body: Any) -> tuple[int, dict[str, str], bytes]:
     return 200, {"Content-Type": "application/msgpack", "X-Total-Time": "1.50", "X-SIE-Request-ID": "r"}, content
 
 
-def refused(status: int, code: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
-    content = json.dumps({"error": {"code": code, "message": "the reason", "param": "items[0]"}}).encode()
+def refused(status: int, code: str, *, param: str = "items[0]", **headers: str) -> tuple[int, dict[str, str], bytes]:
+    content = json.dumps({"error": {"code": code, "message": "the reason", "param": param}}).encode()
     return status, {"Content-Type": "application/json", **headers}, content
 
 
@@ -121,7 +121,8 @@ def plain(value: Any) -> Any:
 def run_sync(url: str, name: str, arguments: tuple[Any, ...], call: dict[str, Any], client: dict[str, Any]) -> Any:
     with SIEClient(url, **client) as sie:
         try:
-            return plain(getattr(sie, name)(*arguments, **call))
+            answer = getattr(sie, name)(*arguments, **call)
+            return plain(list(answer) if isinstance(answer, Generator) else answer)
         except Exception as error:
             return plain(error)
 
@@ -130,7 +131,10 @@ def run_async(url: str, name: str, arguments: tuple[Any, ...], call: dict[str, A
     async def main() -> Any:
         async with SIEAsyncClient(url, **client) as sie:
             try:
-                return plain(await getattr(sie, name)(*arguments, **call))
+                answer = getattr(sie, name)(*arguments, **call)
+                if isinstance(answer, AsyncGenerator):
+                    return plain([each async for each in answer])
+                return plain(await answer)
             except Exception as error:
                 return plain(error)
 

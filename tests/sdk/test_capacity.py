@@ -10,6 +10,7 @@ from sie_sdk import ProvisioningError, RequestError, SIEConnectionError
 from sie_sdk._calls.cluster.websocket import Frames
 from sie_sdk._calls.exchange import Response
 
+from tests.sdk.conftest import Rehearsal, answer
 from tests.sdk.test_parity import FLEET
 
 
@@ -51,6 +52,42 @@ def test_a_model_is_warmed_up_on_that_machine_first(rehearsal):
     first, second = rehearsal.sends
     assert (first.url, first.headers["X-SIE-MACHINE-PROFILE"]) == ("http://server/v1/encode/org/m", "l4")
     assert second.url == "http://server/health"
+
+
+NOT_SERVED = Rehearsal.error(400, "INVALID_INPUT", param="model")
+NO_TEXT = Rehearsal.error(400, "INVALID_INPUT", param="items[0].text")
+NO_LABELS = Rehearsal.error(400, "INVALID_INPUT", param="labels")
+SCORED = answer({"model": "m", "scores": [{"item_id": "item-0", "score": 1, "rank": 0}]})
+EXTRACTED = answer({"model": "m", "items": [{}]})
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "asked"),
+    [
+        ([NOT_SERVED, SCORED], ["encode", "score"]),
+        ([NOT_SERVED, NOT_SERVED, EXTRACTED], ["encode", "score", "extract"]),
+        ([NOT_SERVED, NOT_SERVED, NO_LABELS], ["encode", "score", "extract"]),
+        ([NO_TEXT], ["encode"]),
+    ],
+)
+def test_a_model_is_warmed_up_by_what_it_serves_and_a_refusal_of_a_text_will_do(rehearsal, outcomes, asked):
+    rehearsal.play(rehearsal.protocol().wait_for_capacity("l4", {"model": "org/m"}), [*outcomes, told()])
+    assert [send.url for send in rehearsal.sends[:-1]] == [f"http://server/v1/{each}/org/m" for each in asked]
+    assert {send.headers.get("X-SIE-MACHINE-PROFILE") for send in rehearsal.sends[:-1]} == {"l4"}
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        NOT_SERVED,
+        Rehearsal.error(400, "INVALID_INPUT", param="X-SIE-MACHINE-PROFILE"),
+        Rehearsal.error(404, "MODEL_NOT_FOUND", param="model"),
+        Rehearsal.error(401, "UNAUTHORIZED"),
+    ],
+)
+def test_any_other_refusal_of_the_warm_up_is_raised(rehearsal, refusal):
+    with pytest.raises(RequestError):
+        rehearsal.play(rehearsal.protocol().wait_for_capacity("l4", {"model": "org/m"}), [refusal])
 
 
 @pytest.mark.parametrize(

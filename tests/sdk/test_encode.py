@@ -10,6 +10,9 @@ from sie_sdk import IncompleteBatchError, RequestError, __version__, dense_embed
 from sie_sdk._calls.exchange import Response
 from sie_sdk.types import Item
 
+CIRCLE: list[object] = []
+CIRCLE.append(CIRCLE)
+
 
 def test_a_plain_call_sends_the_item_alone(rehearsal):
     rehearsal.encode(rehearsal.vectors())
@@ -165,6 +168,28 @@ def test_what_has_no_form_in_the_format_is_refused_before_anything_is_sent(rehea
     with pytest.raises(ValueError, match="set"):
         rehearsal.encode(rehearsal.vectors(), client={"wire_format": wire_format}, options={"x": {1}})
     assert not rehearsal.sends
+
+
+@pytest.mark.parametrize("wire_format", ["msgpack", "json"])
+@pytest.mark.parametrize(
+    ("items", "settings", "told"),
+    [
+        (["fine", "ab\ud83d"], {}, r"items\[1\]\.text has half of a surrogate pair, U\+D83D, at character 2"),
+        ("\udc00", {}, r"items\[0\]\.text has half"),
+        ("x", {"options": {"a": [1, "\ud800"]}}, r"params\.options\.a\[1\] has half"),
+        ("x", {"instruction": "\ud800"}, r"params\.instruction has half"),
+        (
+            [{"text": "x"}, {"text": "y", "metadata": {"n": {1}}}],
+            {},
+            r"items\[1\]\.metadata\.n cannot be sent: a set is|a set can",
+        ),
+        ("x", {"options": {"a": CIRCLE}}, r"params\.options\.a\[0\]\[0\]"),
+    ],
+)
+def test_what_cannot_be_sent_is_named_by_its_place(rehearsal, wire_format, items, settings, told):
+    with pytest.raises(wire.WireError, match=told):
+        rehearsal.encode(Response(200, {}, b""), items=items, client={"wire_format": wire_format}, **settings)
+    assert rehearsal.sends == []
 
 
 def test_a_result_carries_its_id_truncation_timing_and_request(rehearsal):

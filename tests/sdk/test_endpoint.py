@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
-from sie_sdk import SIEAsyncClient, SIEClient
+from sie_sdk import SIEAsyncClient, SIEClient, SIEConnectionError
 from sie_sdk._requests.endpoint import resolve_api_key
 
 
@@ -26,10 +28,63 @@ def test_without_a_server_the_error_says_the_remedy(client):
         client(api_key="a key alone names no server")
 
 
-@pytest.mark.parametrize("url", ["localhost:8080", "ftp://host", "http://", "/v1", "http://host:port", "http://[::1"])
+MALFORMED = ["localhost:8080", "ftp://host", "http://", "/v1", "http://host:port", "http://[::1", "http://host\n"]
+
+
+@pytest.mark.parametrize("url", MALFORMED)
 def test_a_malformed_address_is_refused_by_name(url):
     with pytest.raises(ValueError, match="address"):
         SIEClient(url)
+
+
+SECRET = "swordfish"
+SPOILT = [SECRET + "\n", "\t" + SECRET, SECRET + "é", SECRET[:4] + "\n" + SECRET[4:], SECRET + "\0"]
+
+
+def refused(kind: type[Exception], call: Callable[[], object]) -> str:
+    """What an error tells, which comes from no other that may tell more."""
+    with pytest.raises(kind) as raised:
+        call()
+    assert SECRET[:4] not in str(raised.value)
+    assert raised.value.__context__ is None
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("value", SPOILT)
+def test_what_no_header_can_carry_is_refused_by_its_name_and_never_shown(monkeypatch, value):
+    url = "http://127.0.0.1:9"
+    for client in (SIEClient, SIEAsyncClient):
+        assert refused(ValueError, lambda client=client: client(url, api_key=value)).startswith("api_key ")
+        assert refused(ValueError, lambda client=client: client(url, gpu=value)).startswith("gpu ")
+    monkeypatch.setenv("SIE_BASE_URL", url)
+    monkeypatch.setenv("SIE_API_KEY", value.replace("\0", "\x01"))
+    assert refused(ValueError, SIEClient).startswith("SIE_API_KEY ")
+    monkeypatch.delenv("SIE_API_KEY")
+    with SIEClient() as client:
+        for name in ("gpu", "priority"):
+            for call in (client.encode, client.encode_many, client.extract):
+                asked = lambda call=call, name=name: call("m", ["x"] * 3, **{name: value})  # noqa: E731
+                assert refused(ValueError, asked).startswith(f"{name} ")
+            assert refused(ValueError, lambda n=name: client.score("m", "q", ["x"], **{n: value})).startswith(
+                f"{name} "
+            )
+        assert refused(ValueError, lambda: client.tokenize("m", "x", gpu=value)).startswith("gpu ")
+
+
+def test_a_key_that_is_no_string_is_refused_by_its_type():
+    assert refused(TypeError, lambda: SIEClient("http://host", api_key=SECRET.encode())).startswith(
+        "api_key is a bytes"
+    )
+
+
+def test_the_password_of_an_address_is_in_no_message_and_no_log(caplog):
+    url = f"http://me:{SECRET}@127.0.0.1:9"
+    with SIEClient(url) as client, pytest.raises(SIEConnectionError) as raised:
+        client.encode("m", "x", provision_timeout_s=0.3)
+    assert "no answer from http://…@127.0.0.1:9" in str(raised.value)
+    assert "http://…@127.0.0.1:9/v1/encode/m" in caplog.text
+    assert SECRET not in str(raised.value) + caplog.text
+    assert SECRET not in refused(ValueError, lambda: SIEClient(f"ftp://me:{SECRET}@host"))
 
 
 def test_an_unknown_format_is_refused():

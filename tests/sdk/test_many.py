@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sie_sdk import RequestError, SIEConnectionError, wire
+from sie_sdk import FailedItem, RequestError, SIEConnectionError, wire
 from sie_sdk._calls.exchange import Done, Response, Send, TransportFailure, step
 
 from .conftest import Rehearsal, answer
@@ -55,13 +55,22 @@ def blaming(bad: str, status: int = 400, code: str | None = "INVALID_INPUT", *, 
     return Server(refuse)
 
 
-def run(batches: Any, server: Server) -> Any:
+def done(batches: Any, server: Server) -> Iterator[Any]:
     with batches:
-        for operation in batches:
+        for batch, operation in batches:
             outcome = None
             while not isinstance(action := step(operation, outcome), Done):
                 outcome = server(action) if isinstance(action, Send) else None
-    return batches.outcome()
+            yield batch
+
+
+def run(batches: Any, server: Server) -> Any:
+    return batches.outcome(list(done(batches, server)))
+
+
+def pieces(batches: Any, server: Server) -> Iterator[Any]:
+    for batch in done(batches, server):
+        yield from batches.pieces(batch)
 
 
 def encode(rehearsal: Rehearsal, items: Any, server: Server, **settings: Any) -> Any:
@@ -233,6 +242,46 @@ def test_a_query_that_fails_tells_its_documents_and_no_others(rehearsal, tmp_pat
     assert [(each.query, each.place) for each in many.failed] == [(1, 0), (1, 1), (2, 0), (2, 1)]
     assert "queries[2].images[0] names the file" in str(many.failed[2].error)
     assert [len(result["scores"]) for result in many.results] == [1, 0, 0, 1]
+
+
+def test_results_of_any_number_are_given_one_by_one_and_an_item_that_fails_in_its_place(rehearsal):
+    server, read = blaming("bad"), []
+
+    def items() -> Iterator[str]:
+        for place in range(10**9):
+            read.append(place)
+            yield "bad" if place == 3 else "x" * place
+
+    stream = pieces(rehearsal.protocol().encode_many("org/m", items(), QUIET | {"batch_size": 2}), server)
+    got = [next(stream) for _ in range(6)]
+    assert len(read) == 6
+    assert [each["dense"][0] for each in got if isinstance(each, dict)] == [0, 1, 2, 4, 5]
+    assert isinstance(got[3], FailedItem)
+    assert got[3].place == 3
+
+
+def test_a_failure_of_no_item_is_raised_in_its_place(rehearsal):
+    refusal = Rehearsal.error(401, "UNAUTHORIZED")
+    server = Server(lambda texts: refusal if "bad" in texts else None)
+    stream = pieces(
+        rehearsal.protocol().encode_many("org/m", ["a", "bb", "bad", "c"], QUIET | {"batch_size": 1}), server
+    )
+    assert [next(stream)["dense"][0] for _ in range(2)] == [1, 2]
+    with pytest.raises(RequestError):
+        next(stream)
+
+
+def test_a_ranking_is_given_once_its_last_document_is_scored(rehearsal):
+    server = blaming("7")
+    queries = (("q", [str(place * 10 + each) for each in range(count)]) for place, count in enumerate([3, 0, 1, 2]))
+    stream = pieces(rehearsal.protocol().score_many("org/m", queries, QUIET | {"batch_size": 2}), server)
+    got = next(stream)
+    assert [each["item_id"] for each in got.result["scores"]] == ["item-2", "item-1", "item-0"]
+    assert len(server.asked) == 2
+    assert [list(each.scores) for each in stream] == [[], [20], [30, 31]]
+    (only,) = pieces(rehearsal.protocol().score_many("org/m", [("q", ["6", "7"])], QUIET), server)
+    assert [(each.query, each.place) for each in only.failed] == [(0, 1)]
+    assert [str(score) for score in only.scores] == ["6.0", "nan"]
 
 
 @pytest.mark.parametrize(

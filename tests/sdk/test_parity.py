@@ -6,6 +6,8 @@ import asyncio
 import inspect
 import re
 import socket
+from collections.abc import Iterator
+from contextlib import aclosing, closing
 from typing import Any
 
 import httpx
@@ -18,6 +20,7 @@ CALLS = (
     *("encode", "encode_many", "score", "score_many", "extract", "tokenize", "list_models", "get_model", "health"),
     *("create_pool", "get_pool", "delete_pool", "get_capacity", "wait_for_capacity"),
 )
+STREAMS = ("encode_iter", "score_iter", "watch")
 SAME_NAME = {"aclose": "close", "__aenter__": "__enter__", "__aexit__": "__exit__"}
 
 
@@ -33,7 +36,7 @@ def test_the_shells_have_the_same_public_methods_parameters_and_defaults():
         return found
 
     assert surface(SIEClient) == surface(SIEAsyncClient)
-    assert set(surface(SIEClient)) == {*CALLS, "watch", "__init__", "__enter__", "__exit__", "base_url", "close"}
+    assert set(surface(SIEClient)) == {*CALLS, *STREAMS, "__init__", "__enter__", "__exit__", "base_url", "close"}
 
 
 def test_help_and_notebooks_see_each_argument_with_its_default_and_its_docs():
@@ -152,6 +155,10 @@ SCENARIOS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], dict[str, Any],
         *("wait_for_capacity", ("l4",), {"poll_interval_s": 0, "model": "org/m"}, {}),
         [ok(), as_json({**FLEET, "workers": []}), as_json(FLEET)],
     ),
+    "capacity with a model that ranks": (
+        *("wait_for_capacity", ("l4",), {"model": "org/m"}, {}),
+        [refused(400, "INVALID_INPUT", param="model"), ranked(0), as_json(FLEET)],
+    ),
     "capacity that never comes": ("wait_for_capacity", ("h100",), {"timeout_s": 0}, {}, [as_json(FLEET)]),
     "health of something else": ("health", (), {}, {}, [as_json({"up": True})]),
     "tokens of one": ("tokenize", ("org/m", "x"), {"gpu": "l4"}, {"api_key": "k"}, [as_json([[TOKEN]])]),
@@ -174,6 +181,19 @@ SCENARIOS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], dict[str, Any],
     ),
     "encode many, none may": ("encode_many", ("org/m", ["x"] * 9), ONE_BY_ONE, {}, [refused(401, "UNAUTHORIZED")]),
     "encode one as many": ("encode_many", ("org/m", "x"), {}, {}, []),
+    "encode one by one": (
+        "encode_iter",
+        ("org/m", [{"text": "x", "id": "a"}, "y", 7, "z"]),
+        ONE_BY_ONE | {"output_dtype": "float32", "options": {"a": 1}},
+        {"options": {"b": 2}},
+        [ok(2), ok()],
+    ),
+    "encode one by one, then no more": (
+        *("encode_iter", ("org/m", ["x", "y", "z"]), ONE_BY_ONE, {}),
+        [ok(2), refused(401, "UNAUTHORIZED")],
+    ),
+    "encode one by one, one alone": ("encode_iter", ("org/m", "x"), {}, {}, []),
+    "encode one by one, no such argument": ("encode_iter", ("org/m", ["x"]), {"labels": []}, {}, []),
     "pool": (
         "create_pool",
         ("mine", {"l4": 2}),
@@ -195,6 +215,13 @@ SCENARIOS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], dict[str, Any],
         "score_many",
         ("org/m", [("p", ["x", {"text": "y", "id": "b"}, "z"]), ({"text": "q", "id": "q"}, [])]),
         ONE_BY_ONE | {"instruction": "i"},
+        {},
+        [ranked(0, 1), ranked(0)],
+    ),
+    "score one by one": (
+        "score_iter",
+        ("org/m", [("p", ["x", {"text": "y", "id": "b"}, "z"]), ({"text": "q", "id": "q"}, [])]),
+        ONE_BY_ONE,
         {},
         [ranked(0, 1), ranked(0)],
     ),
@@ -271,6 +298,29 @@ def test_calls_of_one_async_client_run_at_once(server):
     answered, *held = asyncio.run(asyncio.wait_for(main(), 30))
     assert answered["dense"].tolist() == [1, 2]
     assert [type(outcome) for outcome in held] == [SIEConnectionError] * 2
+
+
+def test_a_loop_over_results_reads_a_few_requests_ahead_and_sends_no_more_once_it_is_left(server):
+    server.script = [ok(2)] * 4
+    read: list[str] = []
+
+    def items() -> Iterator[str]:
+        for place in range(10**9):
+            read.append(str(place))
+            yield read[-1]
+
+    with SIEClient(server.url) as client, closing(client.encode_iter("org/m", items(), **ONE_BY_ONE)) as results:
+        assert next(results)["dense"].tolist() == [1, 2]
+    assert len(read) == 4
+
+    async def main() -> None:
+        client = SIEAsyncClient(server.url)
+        async with client, aclosing(client.encode_iter("org/m", items(), **ONE_BY_ONE)) as results:
+            assert (await anext(results))["dense"].tolist() == [1, 2]
+
+    asyncio.run(main())
+    assert len(read) == 8
+    assert len(server.requests) <= 4
 
 
 def test_a_client_given_is_used_and_left_open(server):

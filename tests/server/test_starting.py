@@ -86,6 +86,7 @@ def test_a_taken_port_is_told_with_the_way_out(process_state: None) -> None:
         (["--port", "http"], {}, "--port"),
         (["--port", "0", "--device", "cuda:99"], {}, "cuda:99"),
         (["--port", "0"], {"SIE_BATCH_POLICY": "nosuch"}, "nosuch"),
+        (["--port", "0"], {"HF_TOKEN": "hf_é"}, "HF_TOKEN=(a secret)"),
     ],
 )
 def test_what_cannot_start_says_why(process_state: None, args: list[str], env: dict[str, str], said: str) -> None:

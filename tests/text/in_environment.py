@@ -7,6 +7,7 @@ from pathlib import Path
 import sie_text
 from sie_text.encode import TextPreparation
 from sie_text.lengths import sequence_lengths
+from sie_text.loading import disable_progress_bars
 from sie_text.prompts import Prompts
 from sie_text.recipe import TransformerSettings
 from sie_text.static.encoder import load
@@ -64,4 +65,5 @@ answer = {
     "sequences": {folder.name: sequences(folder) for folder in sorted((root / "tokenizers").iterdir())},
     "torch": "torch" in sys.modules,
 }
+disable_progress_bars()
 print(json.dumps(answer))

@@ -67,9 +67,11 @@ class Stages:
 
 
 def disable_progress_bars() -> None:
-    """Keep transformers' progress bars out of the server's log, where each would be a line of its own."""
-    from transformers.utils.logging import disable_progress_bar
-
+    """Keep transformers' progress bars, where it is installed, out of the log: each would be a line of its own."""
+    try:
+        from transformers.utils.logging import disable_progress_bar
+    except ModuleNotFoundError:
+        return
     disable_progress_bar()
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         SIEConnectionError,
         SIEError,
     )
-    from sie_sdk.many import EncodeMany, FailedItem, ScoreMany
+    from sie_sdk.many import EncodeMany, FailedItem, RankedQuery, ScoreMany
     from sie_sdk.types import Item
 
 __version__ = "1.0.0"
@@ -41,6 +41,7 @@ __all__ = [
     "ModelLoadingError",
     "PoolError",
     "ProvisioningError",
+    "RankedQuery",
     "RateLimitError",
     "RequestError",
     "ResourceExhaustedError",
@@ -61,6 +62,7 @@ _HOMES = {
     "EncodeMany": "sie_sdk.many",
     "FailedItem": "sie_sdk.many",
     "Item": "sie_sdk.types",
+    "RankedQuery": "sie_sdk.many",
     "SIEAsyncClient": "sie_sdk.async_client",
     "SIEClient": "sie_sdk.client",
     "ScoreMany": "sie_sdk.many",

@@ -20,9 +20,9 @@ from sie_sdk._calls.cluster.websocket import Frames
 from sie_sdk._calls.exchange import Done, Offload, Operation, Response, Send, Sleep, TransportFailure, step
 from sie_sdk._calls.keywords import keywords
 from sie_sdk._calls.many import Queries
-from sie_sdk._calls.parallel import as_tasks
+from sie_sdk._calls.parallel import outcome_of_tasks, pieces_of_tasks
 from sie_sdk._calls.protocol import Protocol
-from sie_sdk.many import EncodeMany, ScoreMany
+from sie_sdk.many import EncodeMany, FailedItem, RankedQuery, ScoreMany
 from sie_sdk.settings import (
     AwaitSettings,
     CallSettings,
@@ -108,11 +108,22 @@ class SIEAsyncClient:
     async def encode_many(
         self, model: str, items: Iterable[ItemLike], **settings: Unpack[EncodeManySettings]
     ) -> EncodeMany:
-        """Encode any number of items, in requests of `batch_size` of which `parallel` are in flight.
+        """Encode many items, in requests of `batch_size` of which `parallel` are in flight, and collect the results.
 
         Arguments, results and errors are those of `SIEClient.encode_many`. Iterating `items` holds up the event loop.
         """
-        return await as_tasks(self._protocol.encode_many(model, items, settings), self._run)
+        return await outcome_of_tasks(self._protocol.encode_many(model, items, settings), self._run)
+
+    @keywords(EncodeManySettings)
+    def encode_iter(
+        self, model: str, items: Iterable[ItemLike], **settings: Unpack[EncodeManySettings]
+    ) -> AsyncGenerator[EncodeResult | FailedItem, None]:
+        """Encode any number of items as `encode_many` does, and yield each result in the order of the items.
+
+        Arguments, results and errors are those of `SIEClient.encode_iter`. Leave the loop, and close what this returns,
+        to stop: requests in flight are cancelled. Iterating `items` holds up the event loop.
+        """
+        return pieces_of_tasks(self._protocol.encode_many(model, items, settings, "encode_iter"), self._run)
 
     @keywords(CallSettings)
     async def score(
@@ -126,11 +137,21 @@ class SIEAsyncClient:
 
     @keywords(ScoreManySettings)
     async def score_many(self, model: str, queries: Queries, **settings: Unpack[ScoreManySettings]) -> ScoreMany:
-        """Score the documents of each of any number of queries; documents of a query may be more than 1 000.
+        """Score the documents of each of many queries, which may be more than 1 000, and collect the rankings.
 
         Arguments, results and errors are those of `SIEClient.score_many`.
         """
-        return await as_tasks(self._protocol.score_many(model, queries, settings), self._run)
+        return await outcome_of_tasks(self._protocol.score_many(model, queries, settings), self._run)
+
+    @keywords(ScoreManySettings)
+    def score_iter(
+        self, model: str, queries: Queries, **settings: Unpack[ScoreManySettings]
+    ) -> AsyncGenerator[RankedQuery, None]:
+        """Score as `score_many` does any number of queries, and yield the ranking of each, in their order.
+
+        Arguments, results and errors are those of `SIEClient.score_iter`; stopping is as in `encode_iter`.
+        """
+        return pieces_of_tasks(self._protocol.score_many(model, queries, settings, "score_iter"), self._run)
 
     @overload
     async def extract(  # type: ignore[overload-overlap]

@@ -20,7 +20,7 @@ from sie_sdk.types import EncodeResult, ScoreResult
 class FailedItem:
     """An item without a result: its place among the items given, its `id` where it had one, and why.
 
-    Of `score_many`, `place` is that of the document among those of its query, and `query` the query's.
+    Of `score_many` and `score_iter`, `place` is that of the document among those of its query, and `query` the query's.
     """
 
     place: int
@@ -53,6 +53,16 @@ class EncodeMany:
         for place, row in rows.items():
             matrix[place] = row
         return matrix
+
+
+@dataclass(frozen=True, slots=True)
+class RankedQuery:
+    """One query of `score_iter`: its ranking, the documents that failed and so stand in none, and all scores."""
+
+    result: ScoreResult
+    failed: list[FailedItem]
+    scores: Sequence[float]
+    """Of its documents in their order; NaN for failed ones."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ class AwaitSettings(TypedDict, total=False):
     """Of `wait_for_capacity`.
 
     Attributes:
-        model: Has this model loaded too: it encodes a text, which also has a cluster without workers start one.
+        model: Has this model loaded too: a short text is sent to it, which has a cluster without workers start one.
         timeout_s: How long to wait in all; 900 by default.
         poll_interval_s: Seconds between two looks; 5 by default.
     """
@@ -129,11 +129,11 @@ class ManySettings(TypedDict, total=False):
 
 
 class EncodeManySettings(EncodeSettings, ManySettings, total=False):
-    """Of `encode_many`."""
+    """Of `encode_many` and `encode_iter`."""
 
 
 class ScoreManySettings(CallSettings, ManySettings, total=False):
-    """Of `score_many`."""
+    """Of `score_many` and `score_iter`."""
 
 
 DEFAULTS: Final[Mapping[str, object]] = MappingProxyType(

@@ -16,6 +16,7 @@ from sie_core.cache.disk.cache import DiskCache, disk_cache, storage_error
 from sie_core.cache.disk.proofs import Expected, Record, known_digest, read_record, write_record
 from sie_core.cache.disk.tier import check
 from sie_core.cache.formats import no_weights
+from sie_core.cache.hub.environment import check_variables
 from sie_core.cache.hub.files import fetch_files, kept_bytes, resumable
 from sie_core.cache.hub.retries import PATIENT, HubRetries, TooLongAPause, asked_pause_s, bound_pauses, status_of
 from sie_core.contracts import ModelLoadError, TierContext, WeightRequest, WeightTierFactory, is_pickled
@@ -240,6 +241,8 @@ def _typed(error: Exception, request: WeightRequest) -> ModelLoadError:
         return ModelLoadError("NOT_FOUND", f"there is no repository {where}, or it is private and needs HF_TOKEN")
     if isinstance(error, errors.HFValidationError):
         return ModelLoadError("NOT_FOUND", f"{request.repo_id} is no repository id: it reads `organisation/name`")
+    if isinstance(error, UnicodeEncodeError):  # of the file that the Hub's client keeps a token in
+        return ModelLoadError("GATED", f"the token for {where} is not ASCII: log in anew, or set HF_TOKEN to another")
     if isinstance(error, errors.HfHubHTTPError | TooLongAPause):
         status, pause = status_of(error), asked_pause_s(error)
         if status == 429:
@@ -263,7 +266,10 @@ def _is_storage(error: Exception) -> bool:
 
 
 def _create(context: TierContext) -> HubTier | None:
-    return HubTier(disk_cache(context.settings)) if context.settings.hf_fallback else None
+    if not context.settings.hf_fallback:
+        return None
+    check_variables()
+    return HubTier(disk_cache(context.settings))
 
 
 HUB_TIER = WeightTierFactory(name="hub", order=400, create=_create)

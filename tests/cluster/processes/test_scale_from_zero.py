@@ -90,6 +90,9 @@ def test_clients_wait_until_a_worker_is_there_and_demand_rises_stays_and_falls(c
         with worker(folder):
             vectors, published, embeddings, held = [call.result(BOUND_S) for call in calls]
             assert metric(url, "pending_demand") == 0
+            with SIEClient(url) as client:
+                for model in ("sie-fake/reranker", "sie-fake/extractor"):  # of which neither encodes
+                    assert client.wait_for_capacity("l4", model=model, timeout_s=BOUND_S)["worker_count"] == 1
         assert (vectors, set(published), published[-1]) == (2, {503, 200}, 200)
         assert (set(embeddings), embeddings[-1]) == ({503, 200}, 200)
         assert held == [200]

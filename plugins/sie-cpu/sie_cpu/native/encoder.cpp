@@ -116,7 +116,7 @@ extern "C" {
 // Raised with every change of a signature or of what a field means: a library built before it is refused, not called.
 int64_t sie_interface() { return 9; }
 
-// The bytes of the structures that cross this interface, in the order of STRUCTURES in kernels.py; 0 beyond the last.
+// The bytes of the structures that cross this interface, in the order of STRUCTURES in structures.py; 0 beyond the last.
 int64_t sie_size_of(int64_t structure) {
     constexpr int64_t sizes[] = {sizeof(Matrix),    sizeof(Norm),         sizeof(Layer),
                                  sizeof(Angles),    sizeof(LowRank),      sizeof(LayerLowRank),

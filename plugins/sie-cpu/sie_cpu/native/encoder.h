@@ -1,4 +1,4 @@
-// The structures of an encoder, field by field those of sie_cpu/kernels.py, which compares their sizes at load.
+// The structures of an encoder, field by field those of sie_cpu/structures.py; kernels.py compares their sizes at load.
 #pragma once
 
 #include "product.h"

@@ -31,6 +31,7 @@ from sie_sdk.types import ItemLike
 
 Answer = TypeVar("Answer")
 Outcome = TypeVar("Outcome")
+Piece = TypeVar("Piece")
 
 ItemMap = Mapping[str, Any]
 Ask = Callable[[Sequence[ItemMap]], Operation[list[Answer]]]
@@ -60,6 +61,8 @@ class Batch(Generic[Answer]):
     """Whether preparing a request takes long, whatever the items are."""
     refusal: SIEError | ValueError | None = field(init=False, default=None)
     """The last failure of a request, but for the length of a text."""
+    ended: Exception | None = field(init=False, default=None)
+    """The failure that left items unanswered and concerns none of them."""
 
     def __post_init__(self) -> None:
         self.answers = [None] * len(self.items)
@@ -83,6 +86,7 @@ class Batch(Generic[Answer]):
 
     def end(self, error: Exception) -> None:
         """Tell the items that were neither answered nor told with this error."""
+        self.ended = error
         told = {each.place - self.first for each in self.failed}
         for place, answer in enumerate(self.answers):
             if answer is None and place not in told:
@@ -139,16 +143,25 @@ class Batch(Generic[Answer]):
         self.failed.append(FailedItem(self.first + place, item_id, error, self.query))
 
 
-class Batches(AbstractContextManager["Batches[Outcome]"], Generic[Outcome]):
-    """The operations of one call of many items; a shell runs them, at most `parallel` at once, and takes the outcome.
+class Batches(AbstractContextManager["Batches[Piece, Outcome]"], Generic[Piece, Outcome]):
+    """The batches of one call of many items, each with the operation that has it answered.
 
-    They are drawn one by one, so the caller's items are read no further ahead than they are sent.
+    They are drawn one by one. A shell runs at most `parallel` at once, and takes what comes of them in their order:
+    the pieces of each batch as it is done, or the outcome of all.
+
+    Args:
+        batches: Made as they are drawn.
+        pieces: Makes of a batch what is given to the caller one by one; called once for each batch, in their order.
+        outcome: Makes one result of all pieces.
+        total: How many items there are; None where that is not known.
+        said: The settings of the call.
     """
 
     def __init__(
         self,
         batches: Iterable[Batch[Any]],
-        outcome: Callable[[list[Batch[Any]]], Outcome],
+        pieces: Callable[[Batch[Any]], Iterable[Piece]],
+        outcome: Callable[[Iterable[Piece]], Outcome],
         total: int | None,
         said: ManySettings,
     ) -> None:
@@ -156,44 +169,56 @@ class Batches(AbstractContextManager["Batches[Outcome]"], Generic[Outcome]):
             raise ValueError(f"batch_size is {said['batch_size']} and parallel {said['parallel']}; 1 is the least")
         self.parallel = said["parallel"]
         self._source = batches
+        self._pieces = pieces
         self._outcome = outcome
-        self._made: list[Batch[Any]] = []
         self._answered = False
         self._refused = 0
         self._ended: SIEError | ValueError | None = None
         self._bar = bar(said["progress"], total)
         self._lock = threading.Lock()
 
-    def __iter__(self) -> Iterator[Operation[None]]:
+    def __iter__(self) -> Iterator[tuple[Batch[Any], Operation[None]]]:
         for batch in self._source:
-            self._made.append(batch)
-            if self._ended is None:
-                yield self._run(batch)
-            else:
-                batch.end(self._ended)
-                batch.items = ()
+            yield batch, self._run(batch)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._bar.close()
 
-    def outcome(self) -> Outcome:
-        """Return what was answered.
+    def pieces(self, batch: Batch[Any]) -> Iterable[Piece]:
+        """Return what one batch gives.
+
+        Raises:
+            SIEError: It was left unanswered by a failure that concerns no item.
+        """
+        if batch.ended is not None:
+            raise batch.ended
+        return self._pieces(batch)
+
+    def outcome(self, done: Iterable[Batch[Any]]) -> Outcome:
+        """Return what was answered of all batches.
 
         Raises:
             SIEError: Nothing was, and the failure concerns no item.
         """
         if self._ended is not None and not self._answered:
             raise self._ended
-        return self._outcome(self._made)
+        return self._outcome(piece for batch in done for piece in self._pieces(batch))
 
     def _run(self, batch: Batch[Any]) -> Operation[None]:
-        try:
-            yield from batch.run()
-        except (SIEError, ValueError) as error:
-            batch.end(error)
-            self._ended = error
+        if self._ended is None:
+            try:
+                yield from batch.run()
+            except (SIEError, ValueError) as error:
+                batch.end(error)
+                self._ended = error
+            self._count(batch)
+        else:
+            batch.end(self._ended)
+        batch.items = ()
+
+    def _count(self, batch: Batch[Any]) -> None:
         with self._lock:
             answered = len(batch.answers) - len(batch.failed)
             self._answered = self._answered or answered > 0
@@ -201,7 +226,6 @@ class Batches(AbstractContextManager["Batches[Outcome]"], Generic[Outcome]):
             if self._refused >= self.parallel and not self._answered:
                 self._ended = batch.refusal  # no item was taken yet, of several batches: the others need not be tried
             self._bar.update(len(batch.answers))
-        batch.items = ()
 
 
 def _blamed(error: Exception) -> int | None:

@@ -8,13 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from itertools import islice
-from typing import Any
 
 from sie_sdk._calls.batches import Ask, Batch, Batches, ItemMap
 from sie_sdk._calls.exchange import Operation
 from sie_sdk._requests.writer import are_large, as_item
 from sie_sdk.errors import IncompleteBatchError, RequestError
-from sie_sdk.many import EncodeMany, FailedItem, ScoreMany
+from sie_sdk.many import EncodeMany, FailedItem, RankedQuery, ScoreMany
 from sie_sdk.settings import EncodeManySettings, ScoreManySettings
 from sie_sdk.types import EncodeResult, ItemLike, ScoreEntry, ScoreResult
 
@@ -24,8 +23,10 @@ Queries = Iterable[tuple[ItemLike, Iterable[ItemLike]]]
 """Queries, each with its documents."""
 
 
-def encode_batches(items: Iterable[ItemLike], ask: Ask[EncodeResult], said: EncodeManySettings) -> Batches[EncodeMany]:
-    """Plan the requests of `encode_many`.
+def encode_batches(
+    items: Iterable[ItemLike], ask: Ask[EncodeResult], said: EncodeManySettings
+) -> Batches[EncodeResult | FailedItem, EncodeMany]:
+    """Plan the requests of `encode_many` and `encode_iter`.
 
     Raises:
         TypeError: `items` is a single item.
@@ -40,32 +41,53 @@ def encode_batches(items: Iterable[ItemLike], ask: Ask[EncodeResult], said: Enco
             yield Batch(batch, ask, first)
             first += len(batch)
 
-    def outcome(made: Sequence[Batch[EncodeResult]]) -> EncodeMany:
-        return EncodeMany([answer for batch in made for answer in batch.answers], _failed(made))
+    def pieces(batch: Batch[EncodeResult]) -> Iterator[EncodeResult | FailedItem]:
+        failed = {each.place: each for each in batch.failed}
+        for place, answer in enumerate(batch.answers, batch.first):
+            yield failed[place] if answer is None else answer
 
-    return Batches(batches(), outcome, len(items) if isinstance(items, Sized) else None, said)
+    def outcome(every: Iterable[EncodeResult | FailedItem]) -> EncodeMany:
+        many = EncodeMany([], [])
+        for each in every:
+            if isinstance(each, FailedItem):
+                many.failed.append(each)
+            many.results.append(None if isinstance(each, FailedItem) else each)
+        return many
+
+    return Batches(batches(), pieces, outcome, len(items) if isinstance(items, Sized) else None, said)
 
 
-def score_batches(model: str, queries: Queries, ask: AskScores, said: ScoreManySettings) -> Batches[ScoreMany]:
-    """Plan the requests of `score_many`; errors are those of `encode_batches`."""
+def score_batches(
+    model: str, queries: Queries, ask: AskScores, said: ScoreManySettings
+) -> Batches[RankedQuery, ScoreMany]:
+    """Plan the requests of `score_many` and `score_iter`; errors are those of `encode_batches`.
+
+    A query has one batch at least, and its ranking is complete with its last one.
+    """
     _check_several(queries, "queries")
-    rankings: list[_Ranking] = []
+    rankings: dict[int, _Ranking] = {}
 
     def batches() -> Iterator[Batch[ScoreEntry]]:
         for place, pair in enumerate(queries):
             query, documents = _pair(pair, f"queries[{place}]")
             listed, of_query = list(documents), _of_query(query, place, ask)
-            rankings.append(_Ranking(model, query, listed))
-            for first in range(0, len(listed), said["batch_size"]):
+            rankings[place] = _Ranking(model, query, listed)
+            for first in range(0, len(listed) or 1, said["batch_size"]):
                 part = listed[first : first + said["batch_size"]]
                 yield Batch(part, of_query, first, place, large=are_large([query]))
 
-    def outcome(made: Sequence[Batch[ScoreEntry]]) -> ScoreMany:
-        for batch in made:
-            rankings[batch.query or 0].take(batch)
-        return ScoreMany([each.result() for each in rankings], _failed(made), [each.scores for each in rankings])
+    def pieces(batch: Batch[ScoreEntry]) -> Iterator[RankedQuery]:
+        place = batch.query or 0
+        rankings[place].take(batch)
+        if batch.first + len(batch.answers) == len(rankings[place].scores):
+            yield rankings.pop(place).ranked()
 
-    return Batches(batches(), outcome, _count(queries), said)
+    def outcome(every: Iterable[RankedQuery]) -> ScoreMany:
+        ranked = list(every)
+        failed = [each for query in ranked for each in query.failed]
+        return ScoreMany([each.result for each in ranked], failed, [each.scores for each in ranked])
+
+    return Batches(batches(), pieces, outcome, _count(queries), said)
 
 
 class _Ranking:
@@ -77,6 +99,7 @@ class _Ranking:
         self._query_id = _id(query)
         self._names = [_id(document) or f"item-{place}" for place, document in enumerate(documents)]
         self._entries: list[ScoreEntry] = []
+        self._failed: list[FailedItem] = []
 
     def take(self, batch: Batch[ScoreEntry]) -> None:
         """Take the answers of a batch; documents without one have failed."""
@@ -84,14 +107,15 @@ class _Ranking:
             if entry is not None:
                 self.scores[place] = entry["score"]
                 self._entries.append({**entry, "item_id": self._names[place]})
+        self._failed += sorted(batch.failed, key=lambda failed: failed.place)
 
-    def result(self) -> ScoreResult:
+    def ranked(self) -> RankedQuery:
         """Rank the documents, the best first; equal ones keep their order."""
         ranked = sorted(self._entries, key=lambda entry: -entry["score"])
         result = ScoreResult(model=self._model, scores=[{**each, "rank": rank} for rank, each in enumerate(ranked)])
         if self._query_id is not None:
             result["query_id"] = self._query_id
-        return result
+        return RankedQuery(result, self._failed, self.scores)
 
 
 def _of_query(query: ItemLike, place: int, ask: AskScores) -> Ask[ScoreEntry]:
@@ -138,8 +162,3 @@ def _check_several(items: object, name: str) -> None:
 
 def _id(item: ItemLike) -> str | None:
     return item.get("id") if isinstance(item, Mapping) else None
-
-
-def _failed(made: Sequence[Batch[Any]]) -> list[FailedItem]:
-    """Return the failures in the order of the items."""
-    return [each for batch in made for each in sorted(batch.failed, key=lambda failed: failed.place)]

@@ -30,10 +30,10 @@ from sie_sdk._calls.exchange import Offload, Operation, Response, Send, Sleep, T
 from sie_sdk._calls.keywords import filled
 from sie_sdk._calls.many import AskScores, Queries, encode_batches, score_batches
 from sie_sdk._calls.retry import DEFAULT_BUDGET_S, Reach, Retries
-from sie_sdk._requests.endpoint import resolve_api_key, resolve_base_url
+from sie_sdk._requests.endpoint import resolve_api_key, resolve_base_url, shown
 from sie_sdk._requests.writer import LARGE_BYTES, Writer, are_large, as_item, as_items
 from sie_sdk.errors import RequestError, SIEError
-from sie_sdk.many import EncodeMany, ScoreMany
+from sie_sdk.many import EncodeMany, FailedItem, RankedQuery, ScoreMany
 from sie_sdk.settings import (
     AwaitSettings,
     CallSettings,
@@ -54,7 +54,6 @@ from sie_sdk.types import (
     HealthInfo,
     ItemLike,
     ModelInfo,
-    Priority,
     ScoreResult,
     Token,
     WatchMode,
@@ -95,11 +94,14 @@ class Protocol:
 
         Raises:
             ValueError: No server is named, or an argument is none of the allowed.
+            TypeError: The key or the machine profile is no string.
         """
         if wire_format not in ("msgpack", "json"):
             raise ValueError(f"wire_format is {wire_format!r}; allowed are 'msgpack' and 'json'")
         url = resolve_base_url(base_url)
-        return cls(Writer(url, resolve_api_key(api_key, url), wire_format), gpu, dict(options or {}))
+        writer = Writer(url, resolve_api_key(api_key, url), wire_format)
+        writer.headers(gpu, with_body=False)  # refuses what no header can carry
+        return cls(writer, gpu, dict(options or {}))
 
     def encode(
         self, model: str, items: ItemLike | Sequence[ItemLike], settings: EncodeSettings
@@ -107,15 +109,17 @@ class Protocol:
         """Encode one item or a list of them."""
         return (yield from _of_items(items, self._encoding(model, filled(EncodeSettings, settings, "encode"))))
 
-    def encode_many(self, model: str, items: Iterable[ItemLike], settings: EncodeManySettings) -> Batches[EncodeMany]:
-        """Encode any number of items.
+    def encode_many(
+        self, model: str, items: Iterable[ItemLike], settings: EncodeManySettings, call: str = "encode_many"
+    ) -> Batches[EncodeResult | FailedItem, EncodeMany]:
+        """Encode many items, for `encode_many` and `encode_iter`.
 
         Raises:
             TypeError: An argument is none, or `items` is a single item.
             ValueError: An argument is out of its bounds.
             ImportError: A bar is wanted and tqdm is not installed.
         """
-        said = filled(EncodeManySettings, settings, "encode_many")
+        said = filled(EncodeManySettings, settings, call)
         return encode_batches(items, self._encoding(model, said), said)
 
     def score(
@@ -127,15 +131,17 @@ class Protocol:
             yield Offload()
         return (yield from ask(as_item(query, "query"), as_items(items)[0]))
 
-    def score_many(self, model: str, queries: Queries, settings: ScoreManySettings) -> Batches[ScoreMany]:
-        """Score the documents of any number of queries.
+    def score_many(
+        self, model: str, queries: Queries, settings: ScoreManySettings, call: str = "score_many"
+    ) -> Batches[RankedQuery, ScoreMany]:
+        """Score the documents of many queries, for `score_many` and `score_iter`.
 
         Raises:
             TypeError: An argument is none, or `queries` is a single item.
             ValueError: An argument is out of its bounds.
             ImportError: A bar is wanted and tqdm is not installed.
         """
-        said = filled(ScoreManySettings, settings, "score_many")
+        said = filled(ScoreManySettings, settings, call)
         return score_batches(model, queries, self._scoring(model, said), said)
 
     def extract(
@@ -168,7 +174,8 @@ class Protocol:
         body = {"inputs": listed, "add_special_tokens": said["add_special_tokens"]}
         in_json = replace(self.writer, wire_format="json")
         url = self.writer.url("tei", model, "tokenize")
-        response = yield from self._post(in_json, url, body, retries, said["timeout_s"])
+        headers = in_json.headers(retries.call.gpu, with_body=True)
+        response = yield from self._post(in_json, url, headers, body, retries, said["timeout_s"])
         tokens = read_tokens(response, len(listed))
         return tokens[0] if isinstance(texts, str) else tokens
 
@@ -204,10 +211,19 @@ class Protocol:
         said = filled(AwaitSettings, settings, "wait_for_capacity")
         total_s = DEFAULT_BUDGET_S if said["timeout_s"] is None else said["timeout_s"]
         end = self.clock() + total_s
-        if said["model"] is not None:
-            yield from self.encode(said["model"], "warmup", {"gpu": gpu, "provision_timeout_s": total_s})
         left_s = lambda: end - self.clock()  # noqa: E731 - a name for the argument
+        if said["model"] is not None:
+            yield from capacity.warm_up(self._warm_ups(said["model"], gpu), left_s)
         return (yield from capacity.wait_for_capacity(lambda: self.health({}), gpu, left_s, said["poll_interval_s"]))
+
+    def _warm_ups(self, model: str, gpu: str) -> Sequence[capacity.Call]:
+        """Return a short call of each operation."""
+        text, extracting = "warmup", ExtractSettings(gpu=gpu, labels=["warmup"])
+        return (
+            lambda left_s: self.encode(model, text, {"gpu": gpu, "provision_timeout_s": left_s}),
+            lambda left_s: self.score(model, text, [text], {"gpu": gpu, "provision_timeout_s": left_s}),
+            lambda left_s: self.extract(model, text, {**extracting, "provision_timeout_s": left_s}),
+        )
 
     def watch(self, settings: WatchSettings) -> Operation[Send]:
         """Return what asks for the WebSocket that is watched.
@@ -268,25 +284,25 @@ class Protocol:
         """Return what has each of several items answered.
 
         Raises:
-            ValueError: The model's id would name another route.
+            ValueError: The model's id would name another route, or no header can carry an argument.
         """
-        url = self.writer.url("v1", operation, model)
+        url, headers = self.writer.url("v1", operation, model), self._headers(said)
 
         def ask(items: Sequence[Mapping[str, Any]]) -> Operation[list[Result]]:
             body = {"items": items, "params": params} if params else {"items": items}
-            response = yield from self._infer(url, model, body, said, chosen)
+            response = yield from self._infer(url, headers, model, body, said, chosen)
             return read(response, [item.get("id") for item in items])
 
         return ask
 
     def _scoring(self, model: str, said: CallSettings) -> AskScores:
         """Return what has items scored against a query; errors are those of `_asking`."""
-        url, chosen = self.writer.url("v1", "score", model), self._chosen(said)
+        url, headers, chosen = self.writer.url("v1", "score", model), self._headers(said), self._chosen(said)
         params = _said(instruction=said["instruction"], truncate=said["truncate"], options=chosen or None)
 
         def ask(query: Mapping[str, Any], items: Sequence[Mapping[str, Any]]) -> Operation[ScoreResult]:
             body = {"query": query, "items": items, **params}
-            return read_score((yield from self._infer(url, model, body, said, chosen)))
+            return read_score((yield from self._infer(url, headers, model, body, said, chosen)))
 
         return ask
 
@@ -294,13 +310,22 @@ class Protocol:
         """Lay a call's options over the client's."""
         return {**self.options, **(said["options"] or {})}
 
+    def _headers(self, said: CallSettings) -> dict[str, str]:
+        return self.writer.headers(said["gpu"] or self.gpu, said["priority"], with_body=True)
+
     def _infer(
-        self, url: str, model: str, body: Mapping[str, Any], said: CallSettings, chosen: Mapping[str, Any]
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        model: str,
+        body: Mapping[str, Any],
+        said: CallSettings,
+        chosen: Mapping[str, Any],
     ) -> Operation[Response]:
         lora = chosen.get("lora") or chosen.get("lora_id")
         call = CallFacts(model, said["gpu"] or self.gpu, lora if isinstance(lora, str) else None)
         retries = self._retries(call, said, said["max_oom_retries"])
-        return (yield from self._post(self.writer, url, body, retries, said["timeout_s"], said["priority"]))
+        return (yield from self._post(self.writer, url, headers, body, retries, said["timeout_s"]))
 
     def _retries(self, call: CallFacts, said: WaitSettings, max_oom_retries: int = 0) -> Retries:
         wait, budget_s = said["wait_for_capacity"], said["provision_timeout_s"]
@@ -310,12 +335,11 @@ class Protocol:
         self,
         writer: Writer,
         url: str,
+        headers: Mapping[str, str],
         body: Mapping[str, Any],
         retries: Retries,
         timeout_s: float | None,
-        priority: Priority | None = None,
     ) -> Operation[Response]:
-        headers = writer.headers(retries.call.gpu, priority, with_body=True)
         send = Send("POST", url, headers, writer.body(body), timeout_s)
         return (yield from self._answer(send, retries))
 
@@ -340,11 +364,11 @@ class Protocol:
                 failure = read_failure(outcome, self.wall_clock())
                 pause, reason = retries.after_failure(failure), failure.message
             elif isinstance(outcome, TransportFailure):
-                pause, reason = retries.after_transport(outcome, self.writer.base_url), repr(outcome.error)
+                pause, reason = retries.after_transport(outcome, shown(self.writer.base_url)), repr(outcome.error)
                 level, lost = (logging.INFO if lost else logging.WARNING), True
             else:
                 raise TypeError(f"a Send is answered with a Response or a TransportFailure, not {outcome!r}")
-            log.log(level, "trying %s again in %.1f s: %s", send.url, pause, reason)
+            log.log(level, "trying %s again in %.1f s: %s", shown(send.url), pause, reason)
             yield Sleep(pause)
 
 

@@ -6,7 +6,10 @@ The SDK reads the environment here and nowhere else.
 from __future__ import annotations
 
 import os
+import re
 from urllib.parse import urlsplit
+
+from sie_sdk._requests.headers import checked
 
 
 def resolve_base_url(base_url: str | None) -> str:
@@ -26,13 +29,22 @@ def resolve_api_key(api_key: str | None, base_url: str) -> str | None:
     """Return the bearer key: the argument, else `SIE_API_KEY`; an empty argument means none.
 
     The variable's key is for the server `SIE_BASE_URL` names and goes to no other.
+
+    Raises:
+        ValueError: No HTTP header can carry the key.
+        TypeError: The argument is no string.
     """
     if api_key is not None:
-        return api_key or None
+        return checked("api_key", api_key) or None
     configured = os.environ.get("SIE_BASE_URL")
     if not configured or _origin(configured) != _origin(base_url):
         return None
-    return os.environ.get("SIE_API_KEY") or None
+    return checked("SIE_API_KEY", os.environ.get("SIE_API_KEY", "")) or None
+
+
+def shown(url: str) -> str:
+    """Return an address as messages and logs show it: without a user's name and password."""
+    return re.sub(r"//[^/]*@", "//…@", url, count=1)
 
 
 def _origin(url: str) -> tuple[str, str, int]:
@@ -40,7 +52,9 @@ def _origin(url: str) -> tuple[str, str, int]:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise ValueError(f"the server's address {url!r} is malformed: {error}") from error
+        raise ValueError(f"the server's address {shown(url)!r} is malformed: {error}") from error
+    if re.search(r"[\x00-\x20\x7f]", url):
+        raise ValueError(f"the server's address {shown(url)!r} holds a blank or a line break; leave it out")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"the server's address {url!r} is not absolute; write e.g. 'http://localhost:8080'")
+        raise ValueError(f"the server's address {shown(url)!r} is not absolute; write e.g. 'http://localhost:8080'")
     return parts.scheme, parts.hostname, port or (443 if parts.scheme == "https" else 80)

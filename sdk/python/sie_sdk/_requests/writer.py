@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
@@ -15,12 +15,15 @@ from urllib.parse import quote
 import numpy as np
 
 from sie_sdk import __version__, wire
+from sie_sdk._requests.headers import checked
 from sie_sdk._requests.media import MEDIA, item_media
 from sie_sdk.types import ItemLike, WireFormat
 
 LARGE_BYTES: Final = 2**18
 """From here on, packing or reading a body would hold up an event loop for milliseconds."""
 
+_LEVELS: Final = 8
+"""Of maps and lists that the path of what cannot be sent goes down to; a list may hold itself."""
 _MEDIA_TYPES = {"msgpack": wire.MEDIA_TYPE, "json": "application/json"}
 
 
@@ -44,33 +47,65 @@ class Writer:
         return "/".join([self.base_url, *(quote(part, safe="/:@._-~+") for part in path)])
 
     def headers(self, gpu: str | None = None, priority: str | None = None, *, with_body: bool) -> dict[str, str]:
-        """Return the headers of a request; `gpu` is a machine profile, or `pool/profile`."""
+        """Return the headers of a request; `gpu` is a machine profile, or `pool/profile`.
+
+        Raises:
+            ValueError: No header can carry one of the arguments.
+            TypeError: One of them is no string.
+        """
         headers = {"X-SIE-SDK-Version": __version__, "Accept": "application/json"}
         if with_body:
             headers |= {"Accept": _MEDIA_TYPES[self.wire_format], "Content-Type": _MEDIA_TYPES[self.wire_format]}
         if self.api_key:
             headers["Authorization"] = f"Bearer {self.api_key}"
         if gpu:
-            pool, slash, profile = gpu.partition("/")
-            headers["X-SIE-MACHINE-PROFILE"] = profile if slash else pool
+            pool, slash, profile = checked("gpu", gpu).partition("/")
+            headers["X-SIE-MACHINE-PROFILE"] = (profile if slash else pool).strip()
             if slash:
-                headers["X-SIE-Pool"] = pool
+                headers["X-SIE-Pool"] = pool.strip()
         if priority:
-            headers["X-SIE-Priority"] = priority
+            headers["X-SIE-Priority"] = checked("priority", priority)
         return headers
 
     def body(self, fields: Mapping[str, Any]) -> bytes:
         """Return the body; in JSON, arrays become lists and bytes base64.
 
         Raises:
-            ValueError: A value has no form in the format.
+            WireError: A value has no form in the format; names its place.
         """
-        if self.wire_format == "msgpack":
-            return wire.pack(fields)
+        write = wire.pack if self.wire_format == "msgpack" else _as_json
         try:
-            return json.dumps(fields, default=_to_json, allow_nan=False, ensure_ascii=False).encode()
-        except TypeError as error:
-            raise ValueError(f"the request has no form in JSON: {error}") from error
+            return write(fields)
+        except (ValueError, TypeError, RecursionError) as error:
+            place, value = _culprit(fields, write)
+            raise wire.WireError(f"{place.removeprefix('.') or 'the request'} {_fault(value, error)}") from error
+
+
+def _as_json(value: object) -> bytes:
+    return json.dumps(value, default=_to_json, allow_nan=False, ensure_ascii=False).encode()
+
+
+def _culprit(value: object, write: Callable[[object], bytes], levels: int = _LEVELS) -> tuple[str, object]:
+    """Find the innermost part of a value that cannot be written: its path, as `.items[3].text`, and itself."""
+    if isinstance(value, Mapping):
+        parts = [(f".{key}", part) for key, part in value.items()]
+    else:
+        parts = [(f"[{at}]", part) for at, part in enumerate(value)] if isinstance(value, (list, tuple)) else []
+    for name, part in parts if levels else ():
+        try:
+            write(part)
+        except (ValueError, TypeError, RecursionError):
+            inner, culprit = _culprit(part, write, levels - 1)
+            return name + inner, culprit
+    return "", value
+
+
+def _fault(value: object, error: Exception) -> str:
+    if isinstance(value, str) and isinstance(error.__cause__ or error, UnicodeEncodeError):
+        at = next(at for at, letter in enumerate(value) if "\ud800" <= letter <= "\udfff")
+        what = f"has half of a surrogate pair, U+{ord(value[at]):04X}, at character {at}"
+        return f"{what}, which is no text in UTF-8; `text.encode('utf-8', 'replace').decode()` replaces it"
+    return f"cannot be sent: {error}"
 
 
 def as_items(items: ItemLike | Sequence[ItemLike]) -> tuple[list[Mapping[str, Any]], bool]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from sie_sdk._calls.exchange import Operation, Sleep
 from sie_sdk.errors import ProvisioningError, RequestError
 from sie_sdk.types import CapacityInfo, HealthInfo
 
 Look = Callable[[], Operation[HealthInfo]]
+Call = Callable[[float], Operation[object]]
+"""Calls a model by one operation, within so many seconds."""
+
+_LOOKED_AT_BY_A_MODEL: Final = ("items", "query", "labels", "output_schema")
+"""Fields that only a loaded model refuses."""
 
 
 def get_capacity(look: Look, gpu: str | None) -> Operation[CapacityInfo]:
@@ -19,6 +24,27 @@ def get_capacity(look: Look, gpu: str | None) -> Operation[CapacityInfo]:
         RequestError: `not_gateway`: the server is none.
     """
     return capacity_of((yield from look()), gpu)
+
+
+def warm_up(calls: Sequence[Call], left_s: Callable[[], float]) -> Operation[None]:
+    """Have a model loaded by the first operation that it serves; it refuses the others by naming `model`.
+
+    A model that takes no text, or no labels, is loaded once it says so.
+
+    Raises:
+        SIEError: It cannot be loaded in time, or serves none of them.
+    """
+    for call in calls:
+        try:
+            yield from call(max(0.0, left_s()))
+        except RequestError as error:
+            param = (error.param or "") if error.status_code == 400 else ""
+            if param.startswith(_LOOKED_AT_BY_A_MODEL):
+                return
+            if param != "model" or call is calls[-1]:
+                raise
+        else:
+            return
 
 
 def wait_for_capacity(
