@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from sie_text.loading import Stages, matryoshka_dims, needed_card, refuse_pickled, similarities, warm_up
 from sie_text.prompts import Prompts
+from sie_text.recipe import NotUnderstoodError
 from sie_text.tokenizer import TRIAL, broken_tokenizer, text_at
 
 from sie_core.contracts import (
@@ -35,6 +36,7 @@ from sie_core.contracts import (
 from sie_sentence_transformers.fallback.counting import TokenCounter
 from sie_sentence_transformers.fallback.loading import limit_length, load_model
 from sie_sentence_transformers.fallback.proof import find_out, probe_texts, require_all_weights
+from sie_sentence_transformers.tokenizing import obey_files
 
 VECTOR = "sentence_embedding"
 """What the library calls the vector of a text among its modules' outputs."""
@@ -53,7 +55,9 @@ class Call:
 class SentenceTransformersEncoder(Adapter):
     """A model that sentence-transformers runs."""
 
-    def __init__(self, context: LoadContext, model: Any, prompts: Prompts, reason: str) -> None:
+    def __init__(
+        self, context: LoadContext, model: Any, prompts: Prompts, reason: str, tokenizer_note: str | None
+    ) -> None:
         card = needed_card(context)
         self._name = context.model.id
         self._model = model
@@ -78,7 +82,7 @@ class SentenceTransformersEncoder(Adapter):
         alone = self._prove()
         batches = alone or "padded batches"
         notes = {"runner": "sentence-transformers (fallback)", "runner_reason": f"{batches}: {reason}"}
-        ours = {"prompts": prompts.note, "max_sequence_length": length_note}
+        ours = {"tokenizer": tokenizer_note, "prompts": prompts.note, "max_sequence_length": length_note}
         self.facts = ModelFacts(
             outputs=("dense",),
             dims={"dense": dims},
@@ -238,7 +242,11 @@ def load(context: LoadContext) -> Adapter:
         model = load_model(context, str(card.path))
         require_all_weights(model, card)
         stages.done("weights")
-        encoder = SentenceTransformersEncoder(context, model, prompts, reason)
+        try:
+            tokenizer_note = obey_files(model)
+        except NotUnderstoodError as error:
+            raise ModelLoadError("CONFIG", f"{context.model.id}: {error}.") from error
+        encoder = SentenceTransformersEncoder(context, model, prompts, reason, tokenizer_note)
     stages.done("warm")
     return encoder
 

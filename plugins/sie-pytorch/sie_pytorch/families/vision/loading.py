@@ -118,6 +118,7 @@ def _assemble(
         raise ModelLoadError("CONFIG", f"Its texts have {dims} dimensions and its images {len(seen)}: no one space.")
     notes = {
         "runner": "transformers, padded batches",
+        "tokenizer": parts.tokenizer.note,
         "prompts": prompts.note,
         "max_sequence_length": length_note,
         "padding": _padding_note(parts.padding),
