@@ -246,6 +246,10 @@ def load(context: LoadContext) -> Adapter:
             tokenizer_note = obey_files(model)
         except NotUnderstoodError as error:
             raise ModelLoadError("CONFIG", f"{context.model.id}: {error}.") from error
+        except ModelLoadError:
+            raise
+        except Exception as error:  # Rust's errors have no class of their own
+            raise broken_tokenizer(card, error) from error
         encoder = SentenceTransformersEncoder(context, model, prompts, reason, tokenizer_note)
     stages.done("warm")
     return encoder

@@ -53,6 +53,8 @@ class TokenizerFacts:
     chat_template: Any
     roles: Mapping[str, str | None]
     """The special token of each role: `bos`, `eos`, `cls` and so on."""
+    saved_length: int | None = None
+    """Tokens at which `tokenizer.json` itself cuts texts."""
     notes: tuple[str, ...] = ()
     """Where the files contradict one another, and which of them counts."""
     origin: Any = None
@@ -66,6 +68,8 @@ def read_files(
     defaults: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Tokenizer, TokenizerFacts]:
     """Read `tokenizer.json` as it stands, with what the small files beside it state; no class of transformers.
+
+    The tokenizer neither cuts nor pads.
 
     Args:
         card: The facts of the files.
@@ -97,18 +101,22 @@ def read_files(
     more = [core.token_to_id(_content(each) or "") for each in others]
     limit = settings.max_seq_length or config.get("model_max_length")
     silent = (ids["cls"], ids["eos"], ids["pad"], ids["unk"])
+    cuts, pads = core.truncation or {}, core.padding or {}
+    core.no_truncation()
+    core.no_padding()
     return core, TokenizerFacts(
         special_ids=frozenset(number for number in (*ids.values(), *more) if number is not None),
         unweighted=frozenset(number for number in silent if number is not None),
         max_length=int(limit) if isinstance(limit, int | float) and 0 < limit < UNLIMITED else None,
-        cuts_start=_side(config, "truncation_side", core.truncation) == "left",
-        pads_start=_side(config, "padding_side", core.padding) == "left",
+        cuts_start=_side(config, "truncation_side", cuts) == "left",
+        pads_start=_side(config, "padding_side", pads) == "left",
         inputs=_inputs(config),
         pad=ids["pad"],
         unknown=ids["unk"],
         mask=ids["eos"] if ids["mask"] is None else ids["mask"],
         chat_template=_chat_template(card, config),
         roles=tokens,
+        saved_length=cuts.get("max_length"),
         notes=tuple(notes),
     )
 
@@ -166,9 +174,9 @@ def _add_tokens(core: Tokenizer, declared: Mapping[str, Any], special: Sequence[
         core.add_tokens([AddedToken(text, special=bool(said.get("special", True)), **flags)])
 
 
-def _side(config: Mapping[str, Any], name: str, saved: Mapping[str, Any] | None) -> str:
+def _side(config: Mapping[str, Any], name: str, saved: Mapping[str, Any]) -> str:
     """Find the end at which texts are cut or padded: as the config says, or else as `tokenizer.json` was saved."""
-    return str(config.get(name) or (saved or {}).get("direction") or "right").lower()
+    return str(config.get(name) or saved.get("direction") or "right").lower()
 
 
 def _unknown(core: Tokenizer) -> int | None:

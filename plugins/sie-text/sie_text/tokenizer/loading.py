@@ -120,7 +120,10 @@ def text_tokenizer(
         ModelLoadError: `CORRUPT`: it cannot tokenise.
         NotUnderstoodError: It frames texts in a way of its own.
     """
-    limit = origin.model_max_length
+    core, limit = origin.backend_tokenizer, origin.model_max_length
+    saved = (core.truncation or {}).get("max_length")
+    core.no_truncation()
+    core.no_padding()
     silent = (origin.cls_token_id, origin.eos_token_id, origin.pad_token_id, origin.unk_token_id)
     facts = TokenizerFacts(
         special_ids=frozenset(origin.all_special_ids),
@@ -134,10 +137,11 @@ def text_tokenizer(
         mask=origin.eos_token_id if origin.mask_token_id is None else origin.mask_token_id,
         chat_template=origin.chat_template,
         roles={role: getattr(origin, f"{role}_token") for role in ROLES},
+        saved_length=saved,
         origin=origin,
     )
     # Not a copy by way of JSON: that rounds the scores of a Unigram vocabulary, and equal ones then cut otherwise.
-    return _text_tokenizer(origin.backend_tokenizer, facts, card, settings, markers, bare=bare)
+    return _text_tokenizer(core, facts, card, settings, markers, bare=bare)
 
 
 def _text_tokenizer(
@@ -149,9 +153,6 @@ def _text_tokenizer(
     *,
     bare: bool,
 ) -> TextTokenizer:
-    saved = (core.truncation or {}).get("max_length")
-    core.no_truncation()
-    core.no_padding()
     try:
         core.encode(TRIAL)
     except Exception as error:  # Rust's errors have no class of their own
@@ -171,7 +172,7 @@ def _text_tokenizer(
         vocabulary=core.get_vocab_size(with_added_tokens=True),
         embedded=embedded if isinstance(embedded, int) else None,
         max_length=facts.max_length,
-        saved_length=saved,
+        saved_length=facts.saved_length,
         cuts_start=facts.cuts_start,
         takes_types=takes_types,
         takes_mask="attention_mask" in facts.inputs,
