@@ -134,7 +134,9 @@ def lower_case_first(core: Tokenizer) -> None:
 
 def _steps(core: Tokenizer) -> list[Any]:
     normalizer: Any = core.normalizer
-    return list(normalizer) if isinstance(normalizer, Normalizers) else [normalizer] if normalizer else []
+    if isinstance(normalizer, Normalizers):
+        return [normalizer[place] for place in range(len(normalizer))]
+    return [normalizer] if normalizer else []
 
 
 def _read(card: ModelCard, name: str) -> Mapping[str, Any]:
