@@ -41,11 +41,8 @@ NOT_YET_CLAIMED = {
 """Models whose kind of weights no family serves yet. It only shrinks: a family that comes takes its models out."""
 
 SIZES_LEFT_OUT = {
-    "google/siglip2-base-patch16-224",
     "lightonai/LateOn-Code-edge",
     "lightonai/ModernColBERT-embed-base",
-    "minishlab/potion-base-32M",
-    "minishlab/potion-retrieval-32M",
 }
 """Models whose public sources contradict one another or say nothing of the size: the weights' files tell it."""
 

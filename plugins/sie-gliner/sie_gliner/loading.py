@@ -130,6 +130,7 @@ def _notes(config: GlinerConfig, encoders: Encoders, rows: RowMaker, heads: str 
     limits = rows.limits
     notes = {
         **encoders.texts.info.notes,
+        "tokenizer": rows.tokens.tokenizer.note,
         "checkpoint": config.kind,
         "window": f"{limits.words} words and {limits.tokens} tokens with the labels; neighbours share {limits.overlap} "
         "words",

@@ -32,15 +32,25 @@ def cut(content: Ids, room: int, *, start: bool, before: int = 0, after: int = 0
     return np.concatenate((content[: room - after], content[len(content) - after :]))
 
 
-def too_long(where: str, model: str, tokens: int, limit: int, part_of: str = "", *, more: bool = False) -> InvalidInput:
-    """Word that a text may not be cut, or not enough; `part_of` says what it is counted with, such as `the pair`.
+def too_long(
+    where: str, model: str, tokens: int, limit: int, part_of: str = "", *, more: bool = False, kept: bool = False
+) -> InvalidInput:
+    """Word that a text may not be cut, or not enough.
 
-    With `more`, it has `tokens` tokens at least: not all were counted.
+    Args:
+        where: The field.
+        model: The model's name.
+        tokens: How many it has; with `more`, it has as many at least: not all were counted.
+        limit: How many it may have.
+        part_of: What it is counted with, such as `the pair`.
+        more: See `tokens`.
+        kept: Whether it is one that is never cut, so that to allow truncation does not help.
     """
     counted = f"{where}: {part_of} it is part of has" if part_of else f"{where} has"
     counted = f"{counted} more than {tokens}" if more else f"{counted} {tokens}"
+    remedy = "it is never cut: shorten it" if kept else "shorten or split it, or allow truncation"
     return InvalidInput(
-        f"{counted} tokens, and {model} takes {limit}: shorten or split it, or allow truncation.",
+        f"{counted} tokens, and {model} takes {limit}: {remedy}.",
         param=where,
         code="INPUT_TOO_LONG",
     )

@@ -81,6 +81,7 @@ def test_of_a_long_pair_the_document_is_cut_and_the_question_stays(tmp_path: Pat
     with pytest.raises(InvalidInput) as refused:
         score(adapter, query="long query " * 200)
     assert (refused.value.param, refused.value.code) == ("query.text", "INPUT_TOO_LONG")
+    assert "allow truncation" not in refused.value.message
 
 
 @pytest.mark.parametrize("name", DECODERS)

@@ -157,6 +157,7 @@ def test_the_files_may_have_the_document_alone_cut(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput) as refused:
         score(adapter, query=LONG)
     assert (refused.value.param, refused.value.code) == ("query.text", "INPUT_TOO_LONG")
+    assert "allow truncation" not in refused.value.message
     with pytest.raises(InvalidInput, match="has more than"):  # the middle of so long a text is not tokenised
         score(adapter, ["the fox " * 2**14], options={"pair_truncation": "only_first"})
 

@@ -97,6 +97,7 @@ def test_a_long_text_is_cut_and_a_label_never(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput) as refused:
         extract(adapter, ["a"], "short", LONG)
     assert (refused.value.param, refused.value.code) == ("labels", "INPUT_TOO_LONG")
+    assert "allow truncation" not in refused.value.message
     with pytest.raises(InvalidInput) as refused:
         extract(adapter, ["a", LONG], "short", truncate="error")
     assert (refused.value.param, refused.value.code) == ("items[1].text", "INPUT_TOO_LONG")

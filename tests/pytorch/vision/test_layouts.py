@@ -11,11 +11,13 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules as st
 from sie_pytorch.families.encode.claims import claim_encoder
 from sie_pytorch.families.pairs.claims import claim_pairs
+from sie_pytorch.families.previews import preview_vision
 from sie_pytorch.families.vision.claims import claim_vision
 from sie_sentence_transformers.fallback.claims import claim_fallback
+from transformers import SiglipTextConfig
 
 from sie_core.catalog import read_card
-from sie_core.contracts import Claim, ModelCard, ModelLoadError
+from sie_core.contracts import Claim, ModelCard, ModelConfig, ModelLoadError
 from tests.pytorch.encoders import deviation, reference
 from tests.pytorch.vision.support import TEXTS, ask, change, pictures, serve
 
@@ -181,3 +183,11 @@ def test_weights_in_a_pickle_alone_are_refused(vision: Folder, tmp_path: Path) -
     (tmp_path / "0_CLIPModel/model.safetensors").rename(tmp_path / "0_CLIPModel/pytorch_model.bin")
     with pytest.raises(ModelLoadError, match="pickle"):
         serve(tmp_path)
+
+
+def test_the_size_of_vectors_is_known_before_a_load_where_the_config_leaves_it_out() -> None:
+    """SigLIP 2's config of base size states the vocabulary alone: the rest is what transformers' class assumes."""
+    config = {"model_type": "siglip", "text_config": {"model_type": "siglip_text_model", "vocab_size": 256000}}
+    preview = preview_vision(ModelCard(Path("nowhere"), config), ModelConfig("m"))
+    assert preview is not None
+    assert preview.dims == {"dense": SiglipTextConfig().projection_size}

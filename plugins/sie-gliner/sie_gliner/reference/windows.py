@@ -56,6 +56,8 @@ class Windows(ReferenceModel):
             rows = _rows(context)
         except ModelLoadError as error:
             raise NoReferenceError(f"cannot load it: {error}") from error
+        if note := rows.tokens.tokenizer.note:
+            raise NoReferenceError(f"would build another tokenizer than the one that serves, {note}")
         assert context.weights is not None
         relations: frozenset[Compared] = frozenset(
             {"relations"} if context.model.profile.runtime.get("relation_labels") else ()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import Any
 
 from sie_text.recipe import NotUnderstoodError
-from sie_text.tokenizer import load_tokenizer
+from sie_text.tokenizer import TextTokenizer, load_tokenizer
 
 from sie_core.contracts import ModelCard, ModelLoadError
 from sie_gliner.checkpoint.config import GlinerConfig
@@ -25,9 +24,7 @@ def load_tokens(card: ModelCard, config: GlinerConfig) -> tuple[Tokens, GlinerCo
     """
     tokenizer = _read(card)
     # gliner asks for both since transformers 5 leaves them out where the files do not say; only where there are any.
-    for role in ("bos", "eos"):
-        if hasattr(tokenizer, f"add_{role}_token") and getattr(tokenizer, f"{role}_token_id") is not None:
-            setattr(tokenizer, f"add_{role}_token", True)
+    tokenizer = tokenizer.framed(**{f"add_{role}_token": True for role in ("bos", "eos") if tokenizer.roles.get(role)})
     if config.entity_index == -1 or config.vocab_size == -1:
         config = _with_markers(tokenizer, config)
     markers = () if config.label_encoder else (config.entity_index, config.relation_index)
@@ -45,22 +42,22 @@ def load_label_tokens(card: ModelCard) -> Tokens:
     return Tokens.of(_read(ModelCard(card.path / LABELS, {}, files=files)))
 
 
-def _read(card: ModelCard) -> Any:
-    """Have transformers build the tokenizer of a folder."""
+def _read(card: ModelCard) -> TextTokenizer:
+    """Read the tokenizer of a folder."""
     try:
-        return load_tokenizer(card).origin
+        return load_tokenizer(card)
     except NotUnderstoodError as reason:
         raise ModelLoadError("CONFIG", f"The tokenizer cannot be used: {reason}.") from reason
 
 
-def _with_markers(tokenizer: Any, config: GlinerConfig) -> GlinerConfig:
+def _with_markers(tokenizer: TextTokenizer, config: GlinerConfig) -> GlinerConfig:
     """Add the markers as gliner does for a config that does not say where they are."""
     added = [config.entity_marker, config.separator]
     added = [*added, config.relation_marker] if config.relations_layer else ["[FLERT]", *added]
-    tokenizer.add_tokens(added, special_tokens=True)
+    tokenizer.core.add_special_tokens(added)
     if config.label_encoder:
         return config
-    size = len(tokenizer)
+    size = tokenizer.core.get_vocab_size(with_added_tokens=True)
     encoder = config.encoder if size == config.vocab_size else {**config.encoder, "vocab_size": size}
     entity = size - (3 if config.relations_layer else 2)
     return replace(config, encoder=encoder, entity_index=entity, relation_index=size - 1, vocab_size=size)

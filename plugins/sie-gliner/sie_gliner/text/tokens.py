@@ -8,14 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-from sie_text.recipe import NotUnderstoodError, TransformerSettings
-from sie_text.tokenizer import Ids, TextTokenizer, text_tokenizer
-
-from sie_core.contracts import ModelCard, ModelLoadError
+from sie_text.tokenizer import Ids, TextTokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,18 +22,10 @@ class Tokens:
     """Tokens that mean something to the model and never come from what a client wrote, ascending."""
 
     @classmethod
-    def of(cls, tokenizer: Any, markers: Iterable[int] = ()) -> Tokens:
-        """Take the core of a tokenizer of transformers; `markers` are special, whatever its files say of them.
-
-        Raises:
-            ModelLoadError: `CONFIG`: it puts special tokens inside a row. `CORRUPT`: it cannot tokenise.
-        """
-        try:
-            framed = text_tokenizer(tokenizer, ModelCard(Path(), {}), TransformerSettings())
-        except NotUnderstoodError as reason:
-            raise ModelLoadError("CONFIG", f"The tokenizer cannot be used: {reason}.") from reason
-        known = {number for number, token in framed.core.get_added_tokens_decoder().items() if token.special}
-        return cls(framed, np.array(sorted({*known, *markers} - {framed.unknown, -1}), dtype=np.int64))
+    def of(cls, tokenizer: TextTokenizer, markers: Iterable[int] = ()) -> Tokens:
+        """Take a tokenizer; `markers` are special, whatever its files say of them."""
+        known = {number for number, token in tokenizer.core.get_added_tokens_decoder().items() if token.special}
+        return cls(tokenizer, np.array(sorted({*known, *markers} - {tokenizer.unknown, -1}), dtype=np.int64))
 
     @property
     def framing(self) -> int:

@@ -30,6 +30,8 @@ from sie_core.contracts import ModelCard, ModelConfig, ModelFacts, Operation, Ou
 
 STATE_SIZES = ("hidden_size", "dim", "d_model")
 """Where a `config.json` states the size of the transformer's states."""
+UNSTATED_SIZES = {"clip": 512, "siglip": 768}
+"""What transformers takes for the size of a vector where `config.json` leaves it out, as that of SigLIP 2 does."""
 _LONGEST_HEADER = 2**25
 
 Dims = dict[OutputType, int | None]
@@ -71,7 +73,7 @@ def preview_vision(card: ModelCard, config: ModelConfig) -> ModelFacts | None:
     texts = written.get("text_config") or {}
     projected = written.get("model_type") == "clip"
     size = _size(written, ("projection_dim",)) if projected else _size(texts, ("projection_size", "hidden_size"))
-    dims: Dims = {"dense": size}
+    dims: Dims = {"dense": size or UNSTATED_SIZES.get(str(written.get("model_type")))}
     return _facts(config, card, dims, length=_length(config, layout.card), inputs=("text", "image"))
 
 

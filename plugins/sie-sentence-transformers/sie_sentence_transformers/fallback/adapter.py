@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from sie_text.loading import Stages, matryoshka_dims, needed_card, refuse_pickled, similarities, warm_up
 from sie_text.prompts import Prompts
+from sie_text.recipe import NotUnderstoodError
 from sie_text.tokenizer import TRIAL, broken_tokenizer, text_at
 
 from sie_core.contracts import (
@@ -35,6 +36,7 @@ from sie_core.contracts import (
 from sie_sentence_transformers.fallback.counting import TokenCounter
 from sie_sentence_transformers.fallback.loading import heed_own_code, limit_length, load_model
 from sie_sentence_transformers.fallback.proof import find_out, probe_texts, require_all_weights
+from sie_sentence_transformers.tokenizing import obey_files
 
 VECTOR = "sentence_embedding"
 """What the library calls the vector of a text among its modules' outputs."""
@@ -245,6 +247,16 @@ def load(context: LoadContext) -> Adapter:
         model = load_model(context, str(card.path))
         require_all_weights(model, card)
         stages.done("weights")
+        try:
+            tokenizer_note = obey_files(model)
+        except NotUnderstoodError as error:
+            raise ModelLoadError("CONFIG", f"{context.model.id}: {error}.") from error
+        except ModelLoadError:
+            raise
+        except Exception as error:  # Rust's errors have no class of their own
+            raise broken_tokenizer(card, error) from error
+        if tokenizer_note:
+            told = {**told, "tokenizer": tokenizer_note}
         encoder = SentenceTransformersEncoder(context, model, prompts, reason, told)
     stages.done("warm")
     return encoder

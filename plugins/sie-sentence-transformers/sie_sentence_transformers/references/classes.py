@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import transformers as tf
+from sie_text.tokenizer import obey_file
 from transformers.pipelines import TextClassificationPipeline
 
 from sie_core.contracts import Classification, Item, ItemOutput, LoadContext, ModelInfo, ReferenceModel, Task
@@ -36,6 +37,7 @@ class Classes(ReferenceModel):
             folder, local_files_only=True, use_safetensors=True, dtype=torch.float32
         )
         tokenizer = tf.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        obey_file(tokenizer)
         pipeline = TextClassificationPipeline(model=model.eval(), tokenizer=tokenizer, device="cpu")
         return cls(pipeline, served.max_sequence_length)
 

@@ -14,6 +14,7 @@ import transformers as tf
 from numpy.typing import NDArray
 from sentence_transformers import CrossEncoder
 from sie_text.pairs import QWEN3_INSTRUCTION, QWEN3_RERANKER
+from sie_text.tokenizer import obey_file
 from transformers.pipelines import ZeroShotClassificationPipeline
 
 from sie_core.contracts import (
@@ -28,6 +29,7 @@ from sie_core.contracts import (
 )
 from sie_sentence_transformers.references.words import limit_length, refuse_options, refuse_other_class
 from sie_sentence_transformers.references.written_pairs import WrittenPairs
+from sie_sentence_transformers.tokenizing import obey_files
 
 SCORE_OPTIONS = frozenset(
     {"activation", "score_label", "template", "default_instruction", "pair_truncation", "max_seq_length"}
@@ -92,6 +94,7 @@ class Pairs(ReferenceModel):
             trust_remote_code=self._context.model.config.trust_remote_code,
             model_kwargs={"use_safetensors": True, "dtype": torch.float32},
         )
+        obey_files(library)
         limit_length(library, self._context, self._served)
         text = {"truncation": task.options.get("pair_truncation"), "max_length": task.options.get("max_seq_length")}
         text = {name: value for name, value in text.items() if value is not None}
@@ -125,6 +128,7 @@ class Pairs(ReferenceModel):
     def _classified(self, items: Sequence[Item], task: Task) -> list[ItemOutput]:
         refuse_options(task, LABEL_OPTIONS)
         tokenizer = tf.AutoTokenizer.from_pretrained(self._folder, local_files_only=True)
+        obey_file(tokenizer)
         if self._most is not None:
             tokenizer.model_max_length = min(tokenizer.model_max_length, self._most)
         model = tf.AutoModelForSequenceClassification.from_pretrained(

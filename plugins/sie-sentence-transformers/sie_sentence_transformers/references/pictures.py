@@ -12,10 +12,12 @@ import transformers as tf
 from numpy.typing import NDArray
 from PIL import Image
 from sentence_transformers import SentenceTransformer
+from sie_text.tokenizer import obey_file
 from transformers.image_transforms import convert_to_rgb
 
 from sie_core.contracts import Compared, Item, ItemOutput, LoadContext, ModelInfo, ReferenceModel, Task
 from sie_sentence_transformers.references.words import limit_length, refuse_options, refuse_other_class, words_of
+from sie_sentence_transformers.tokenizing import obey_files
 
 OPTIONS = frozenset({"query_template", "doc_template", "default_instruction", "max_seq_length", "normalize"})
 
@@ -86,6 +88,7 @@ class Layout:
         self._library = SentenceTransformer(
             str(context.card.path), device="cpu", local_files_only=True, model_kwargs=arguments
         )
+        obey_files(self._library)
         if context.model.config.max_sequence_length:
             limit_length(self._library, context, served)
 
@@ -116,6 +119,7 @@ class Plain:
         model = tf.AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True, dtype=torch.float32)
         self._model: Any = model.eval()
         self._tokenizer = tf.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        obey_file(self._tokenizer)
         self._processor = tf.AutoImageProcessor.from_pretrained(folder, local_files_only=True, backend="pil")
         positions = int(self._model.config.text_config.max_position_embeddings)
         self._length = min(positions, context.model.config.max_sequence_length or positions)

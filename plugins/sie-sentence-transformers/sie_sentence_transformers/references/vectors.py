@@ -31,6 +31,7 @@ from sie_sentence_transformers.references.words import (
     refuse_other_class,
     words_of,
 )
+from sie_sentence_transformers.tokenizing import obey_files
 
 COMMON = frozenset(
     {"query_template", "doc_template", "default_instruction", "max_seq_length", "query_max_length", "normalize"}
@@ -71,6 +72,7 @@ def open_library(
         trust_remote_code=trust_remote_code,
         model_kwargs={"use_safetensors": True, "dtype": torch.float32},
     )
+    obey_files(library)
     limit_length(library, context, served)
     return library
 

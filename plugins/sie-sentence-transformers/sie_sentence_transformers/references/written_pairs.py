@@ -9,6 +9,7 @@ import numpy as np
 import torch
 import transformers as tf
 from numpy.typing import NDArray
+from sie_text.tokenizer import obey_file
 
 from sie_core.contracts import LoadContext
 
@@ -36,6 +37,7 @@ class WrittenPairs:
             folder, local_files_only=True, use_safetensors=True, dtype=torch.float32
         ).eval()
         self._tokenizer = tf.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        obey_file(self._tokenizer)
         self._template, self._instruction, self._limit = template, instruction, limit
         asked = context.model.profile.loadtime
         true, false = asked.get("true_token"), asked.get("false_token")

@@ -183,7 +183,8 @@ class PairPreparation:
         if truncation == "longest_first":
             return no_room(first.where, limit, self._frame.framing + sum(first.around))
         whole = first if truncation == "only_second" else second
-        return too_long(whole.where, self._model, tokens, limit, PAIR, more=first.shortened or second.shortened)
+        more = first.shortened or second.shortened
+        return too_long(whole.where, self._model, tokens, limit, PAIR, more=more, kept=True)
 
     def _written(
         self, query: str, items: Sequence[Item], task: Task, template: PairTemplate
@@ -217,6 +218,6 @@ class PairPreparation:
             raise too_long(written.where, self._model, len(ids), limit, PAIR, more=written.shortened)
         before, after = self.tokenizer.around(text, len(around.prefix), len(around.suffix))
         if limit <= before + after:
-            raise too_long("query.text", self._model, len(ids), limit, PAIR)
+            raise too_long("query.text", self._model, len(ids), limit, PAIR, more=written.shortened, kept=True)
         kept = cut(ids, limit, start=cuts_start(task, self.tokenizer), before=before, after=after)
         return TokenSequence(kept, truncated=Truncation(len(ids), limit, written.shortened))

@@ -50,6 +50,7 @@ def chat_template(tokenizer: TextTokenizer, message_format: Literal["flat", "str
     Raises:
         NotUnderstoodError: The template does not write both out, or does more to a document than stripping it.
     """
+    renderer = _renderer(tokenizer)
     structured = message_format == "structured" or (
         message_format == "auto" and any(sign in str(tokenizer.chat_template) for sign in STRUCTURED_SIGNS)
     )
@@ -58,9 +59,7 @@ def chat_template(tokenizer: TextTokenizer, message_format: Literal["flat", "str
         roles = [("query", query), ("document", document)]
         if instruction:
             roles.insert(0, ("system", instruction))
-        text: str = tokenizer.origin.apply_chat_template(
-            [_message(*role, structured) for role in roles], tokenize=False
-        )
+        text: str = renderer.apply_chat_template([_message(*role, structured) for role in roles], tokenize=False)
         return text
 
     def fill(query: str, instruction: str | None, strips: bool = False) -> Prompt:
@@ -81,6 +80,16 @@ def chat_template(tokenizer: TextTokenizer, message_format: Literal["flat", "str
         raise NotUnderstoodError("its chat template does not write a query and a document out one after the other")
     strips = whole != plain.wrap(probe)
     return lambda query, instruction: fill(query, instruction, strips)
+
+
+def _renderer(tokenizer: TextTokenizer) -> Any:
+    """Give what renders the chat template: the class of transformers, or one without a tokenizer of its own."""
+    if tokenizer.origin is not None:
+        return tokenizer.origin
+    from transformers import PreTrainedTokenizerFast
+
+    tokens = {f"{role}_token": token for role, token in tokenizer.roles.items() if token is not None}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer.core, chat_template=tokenizer.chat_template, **tokens)
 
 
 STRUCTURED_SIGNS = ("content[0]", ".type", "'type'", '"type"', "item.type", "message.content[")

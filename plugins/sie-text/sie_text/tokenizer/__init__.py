@@ -1,12 +1,13 @@
 """Texts to token ids exactly as the reference libraries give them, and what clients are shown of tokens.
 
 - `load_tokenizer` builds the `TextTokenizer` of a checkpoint
-- `text_tokenizer` makes one of a tokenizer of transformers, for who changes that first
+- `obey_file` has a tokenizer that another library built follow `tokenizer.json`
 - `text_at` takes the text of an item, checked; `require_unicode` is the check alone
 """
 
 from sie_text.tokenizer.core import Ids, TextTokenizer
-from sie_text.tokenizer.loading import TRIAL, broken_tokenizer, lacking_config, load_tokenizer, text_tokenizer
+from sie_text.tokenizer.loading import TRIAL, broken_tokenizer, lacking_config, load_tokenizer
+from sie_text.tokenizer.precedence import obey_file
 from sie_text.tokenizer.slow import load_any_tokenizer
 from sie_text.tokenizer.texts import require_unicode, text_at
 
@@ -18,7 +19,7 @@ __all__ = [
     "lacking_config",
     "load_any_tokenizer",
     "load_tokenizer",
+    "obey_file",
     "require_unicode",
     "text_at",
-    "text_tokenizer",
 ]

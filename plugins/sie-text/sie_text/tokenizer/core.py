@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from tokenizers import Encoding, Tokenizer
 
 from sie_core.contracts import InvalidInput, Token
 from sie_text.recipe import NotUnderstoodError
+from sie_text.tokenizer.framing import frame_by_flags
 from sie_text.tokenizer.shortening import LONG, shortened
 from sie_text.tokenizer.texts import portions, require_unicode
 
@@ -58,8 +59,12 @@ class TextTokenizer:
     unweighted: frozenset[int] = frozenset()
     """The tokens that say nothing of a text, and have no weight of their own: those that frame it or pad it, and the
     one for what the vocabulary lacks."""
-    chat_template: str | None = None
-    """The Jinja template that chats go through, where the files hold one."""
+    chat_template: Any = None
+    """The Jinja template that chats go through, where the files hold one; a map where they hold several by name."""
+    roles: Mapping[str, str | None] = field(default_factory=dict)
+    """The special token of each role: `bos`, `eos`, `cls` and so on."""
+    note: str | None = None
+    """What an operator is told: where the files contradict one another, and what another library would do."""
     cuts_between_words: bool = False
     """Whether the middle of a text may be cut out before it is tokenised; see `sie_text.tokenizer.shortening`."""
     origin: Any = None
@@ -105,6 +110,16 @@ class TextTokenizer:
     def frame(self, content: Ids) -> Ids:
         """Put the special tokens around the tokens of a text."""
         return np.concatenate((self.head, content, self.tail))
+
+    def framed(self, **flags: bool) -> TextTokenizer:
+        """Put the start and end tokens around every text, or take them away; see `frame_by_flags`.
+
+        Raises:
+            NotUnderstoodError: Special tokens then stand inside a text.
+        """
+        frame_by_flags(self.core, flags, self.roles)
+        head, tail = special_tokens(self.core, self.takes_types)
+        return replace(self, head=head, tail=tail)
 
     def unframe(self, ids: Ids) -> Ids:
         """Take the special tokens off again where both stand there."""
@@ -193,3 +208,16 @@ def _shown(text: str, encoding: Encoding, most: int | None) -> list[Token]:
         Token(number, name, special=True) if special else Token(number, text[start:stop], False, start, stop)
         for number, name, (start, stop), special in columns
     ]
+
+
+def special_tokens(core: Tokenizer, takes_types: bool) -> tuple[Ids, Ids]:
+    """Find the special tokens before and after every text by tokenising one."""
+    encoding = core.encode("a")
+    special = np.array(encoding.special_tokens_mask, dtype=bool)
+    ids = np.array(encoding.ids, dtype=np.int64)
+    (content,) = np.nonzero(~special)
+    if len(content) == 0 or special[content[0] : content[-1] + 1].any():
+        raise NotUnderstoodError("its tokenizer puts special tokens inside a text")
+    if takes_types and any(encoding.type_ids):
+        raise NotUnderstoodError("its tokenizer gives the tokens of one text several types")
+    return ids[: content[0]], ids[content[-1] + 1 :]

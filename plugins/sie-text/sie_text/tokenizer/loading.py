@@ -1,26 +1,27 @@
 """Builds a model's tokenizer from its files; nothing is fetched.
 
-transformers builds it, because what its classes make of the files differs from the files. Its Rust core is then all
-that is used: the Python around it changes while it works, and threads cannot share it.
+`tokenizer.json` is read as it stands; where there is none, a class of transformers makes the tokenizer. Its Rust core
+is then all that is used: the Python around it changes while it works, and threads cannot share it.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from tokenizers import AddedToken, Tokenizer
-from tokenizers.normalizers import Lowercase
-from tokenizers.normalizers import Sequence as Normalizers
 
 from sie_core.contracts import ModelCard, ModelLoadError
 from sie_text.recipe import UNLIMITED, NotUnderstoodError, TransformerSettings, has_tokenizer
-from sie_text.tokenizer.core import Ids, TextTokenizer
-from sie_text.tokenizer.files import TOKENIZER, TOKENIZER_CONFIG, TokenizerFacts, read_files, tokenizer_config
+from sie_text.tokenizer.core import Ids, TextTokenizer, special_tokens
+from sie_text.tokenizer.files import ROLES, TOKENIZER, TOKENIZER_CONFIG, TokenizerFacts, lower_case_first, read_files
+from sie_text.tokenizer.precedence import class_counts, follow_file
 from sie_text.tokenizer.shortening import cuts_between_words
+
+log = logging.getLogger(__name__)
 
 TRIAL = "a tokenizer's trial: ☃"
 """A text that every tokenizer must take; its last character is in few vocabularies."""
@@ -37,7 +38,7 @@ def load_tokenizer(
     markers: Sequence[str] = (),
     bare: bool = False,
 ) -> TextTokenizer:
-    """Build the tokenizer of a model: as transformers does where that is installed, else of `tokenizer.json` alone.
+    """Build the tokenizer of a model: of `tokenizer.json`, or else as transformers does.
 
     Args:
         card: The facts of the files.
@@ -52,29 +53,26 @@ def load_tokenizer(
         NotUnderstoodError: It has no Rust core, or frames texts in another way.
     """
     settings = settings or TransformerSettings()
-    if TOKENIZER in card.files and (bare or not _transformers_reads(card)):
+    by_file = TOKENIZER in card.files
+    origin = None
+    if not by_file or not (bare or find_spec("transformers") is None):
         try:
-            core, facts = read_files(card, settings, bare=bare)
-        except ModelLoadError:
-            raise
-        except Exception as error:  # Rust's errors have no class of their own
-            raise broken_tokenizer(card, error) from error
-        return _text_tokenizer(core, facts, card, settings, markers, bare=bare)
-    origin = transformers_tokenizer(card, settings, trust_remote_code=trust_remote_code)
-    if not origin.is_fast:
-        raise NotUnderstoodError(f"{type(origin).__name__} has no implementation in the tokenizers library")
-    return text_tokenizer(origin, card, settings, markers, bare=bare)
-
-
-def _transformers_reads(card: ModelCard) -> bool:
-    """Whether transformers is here, and knows the class that the files name.
-
-    Its version 5 writes `TokenizersBackend` for what `tokenizer.json` says alone, which version 4 does not know.
-    """
-    if find_spec("transformers") is None:
-        return False
-    generic = tokenizer_config(card).get("tokenizer_class") == "TokenizersBackend"
-    return not generic or int(version("transformers").split(".")[0]) >= 5
+            origin = transformers_tokenizer(card, settings, trust_remote_code=trust_remote_code)
+        except ModelLoadError as error:
+            if not by_file or TOKENIZER_CONFIG not in card.files:
+                raise
+            log.info("transformers cannot build a tokenizer of %s: %s", card.path.name, error)
+    if origin is not None and class_counts(card, origin):
+        if not origin.is_fast:
+            raise NotUnderstoodError(f"{type(origin).__name__} has no implementation in the tokenizers library")
+        return text_tokenizer(origin, card, settings, markers, bare=bare)
+    try:
+        core, facts = read_files(card, settings, bare=bare) if origin is None else follow_file(card, settings, origin)
+    except ModelLoadError:
+        raise
+    except Exception as error:  # Rust's errors have no class of their own
+        raise broken_tokenizer(card, error) from error
+    return _text_tokenizer(core, facts, card, settings, markers, bare=bare)
 
 
 def transformers_tokenizer(card: ModelCard, settings: TransformerSettings, *, trust_remote_code: bool = False) -> Any:
@@ -125,7 +123,10 @@ def text_tokenizer(
         ModelLoadError: `CORRUPT`: it cannot tokenise.
         NotUnderstoodError: It frames texts in a way of its own.
     """
-    limit = origin.model_max_length
+    core, limit = origin.backend_tokenizer, origin.model_max_length
+    saved = (core.truncation or {}).get("max_length")
+    core.no_truncation()
+    core.no_padding()
     silent = (origin.cls_token_id, origin.eos_token_id, origin.pad_token_id, origin.unk_token_id)
     facts = TokenizerFacts(
         special_ids=frozenset(origin.all_special_ids),
@@ -138,10 +139,12 @@ def text_tokenizer(
         unknown=origin.unk_token_id,
         mask=origin.eos_token_id if origin.mask_token_id is None else origin.mask_token_id,
         chat_template=origin.chat_template,
+        roles={role: getattr(origin, f"{role}_token") for role in ROLES},
+        saved_length=saved,
         origin=origin,
     )
     # Not a copy by way of JSON: that rounds the scores of a Unigram vocabulary, and equal ones then cut otherwise.
-    return _text_tokenizer(origin.backend_tokenizer, facts, card, settings, markers, bare=bare)
+    return _text_tokenizer(core, facts, card, settings, markers, bare=bare)
 
 
 def _text_tokenizer(
@@ -153,19 +156,16 @@ def _text_tokenizer(
     *,
     bare: bool,
 ) -> TextTokenizer:
-    saved = (core.truncation or {}).get("max_length")
-    core.no_truncation()
-    core.no_padding()
     try:
         core.encode(TRIAL)
     except Exception as error:  # Rust's errors have no class of their own
         raise broken_tokenizer(card, error) from error
     if settings.do_lower_case:
-        _lower_case(core)
+        lower_case_first(core)
     marked = _register(core, markers)
     takes_types = "token_type_ids" in facts.inputs
     none: Ids = np.zeros(0, dtype=np.int64)
-    head, tail = (none, none) if bare else _special_tokens(core, takes_types)
+    head, tail = (none, none) if bare else special_tokens(core, takes_types)
     embedded = card.config.get("vocab_size")
     return TextTokenizer(
         core=core,
@@ -175,7 +175,7 @@ def _text_tokenizer(
         vocabulary=core.get_vocab_size(with_added_tokens=True),
         embedded=embedded if isinstance(embedded, int) else None,
         max_length=facts.max_length,
-        saved_length=saved,
+        saved_length=facts.saved_length,
         cuts_start=facts.cuts_start,
         takes_types=takes_types,
         takes_mask="attention_mask" in facts.inputs,
@@ -185,6 +185,8 @@ def _text_tokenizer(
         mask=facts.mask,
         unweighted=facts.unweighted,
         chat_template=facts.chat_template,
+        roles=facts.roles,
+        note="; ".join(facts.notes) or None,
         origin=facts.origin,
         cuts_between_words=cuts_between_words(core),
     )
@@ -205,26 +207,3 @@ def _register(core: Tokenizer, markers: Sequence[str]) -> frozenset[int]:
             found.append(token)
     core.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in found])
     return frozenset(number for number in map(core.token_to_id, found) if number is not None)
-
-
-def _lower_case(core: Tokenizer) -> None:
-    """Lower-case first, unless the tokenizer does so by itself."""
-    normalizer = core.normalizer
-    steps = [] if normalizer is None else [normalizer]
-    if isinstance(normalizer, Normalizers):
-        steps = [normalizer[index] for index in range(len(normalizer))]
-    if not any(isinstance(step, Lowercase) for step in steps):
-        core.normalizer = Normalizers([Lowercase(), *steps])
-
-
-def _special_tokens(core: Tokenizer, takes_types: bool) -> tuple[Ids, Ids]:
-    """Find the special tokens before and after every text by tokenising one."""
-    encoding = core.encode("a")
-    special = np.array(encoding.special_tokens_mask, dtype=bool)
-    ids = np.array(encoding.ids, dtype=np.int64)
-    (content,) = np.nonzero(~special)
-    if len(content) == 0 or special[content[0] : content[-1] + 1].any():
-        raise NotUnderstoodError("its tokenizer puts special tokens inside a text")
-    if takes_types and any(encoding.type_ids):
-        raise NotUnderstoodError("its tokenizer gives the tokens of one text several types")
-    return ids[: content[0]], ids[content[-1] + 1 :]

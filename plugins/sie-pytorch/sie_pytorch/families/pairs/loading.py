@@ -93,7 +93,12 @@ def _load(context: LoadContext) -> PairModel:
     )
     operations = _warm_up(model, head, context)
     stages.done("warm")
-    notes = {"template": template_note, "activation": recipe.note, "max_sequence_length": length_note}
+    notes = {
+        "tokenizer": tokenizer.note,
+        "template": template_note,
+        "activation": recipe.note,
+        "max_sequence_length": length_note,
+    }
     model.facts = ModelFacts(
         operations=operations,
         takes_labels="required" if "extract" in operations else "no",

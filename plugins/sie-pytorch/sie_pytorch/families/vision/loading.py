@@ -123,6 +123,7 @@ def _assemble(
     notes = {
         **parts.notes,
         "runner": "transformers, padded batches",
+        "tokenizer": parts.tokenizer.note,
         "prompts": prompts.note,
         "max_sequence_length": length_note,
         "padding": _padding_note(parts.padding),

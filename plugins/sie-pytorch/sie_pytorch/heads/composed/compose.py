@@ -118,6 +118,7 @@ def _composed(
     facts = _warmed(encoder, context, [head.output for head in heads])
     stages.done("warm")
     notes = {
+        "tokenizer": tokenizer.note,
         "prompts": prompts.note,
         "max_sequence_length": length_note,
         "outputs": missing_outputs(config, facts.outputs),

@@ -1,0 +1,137 @@
+"""Which counts where a folder has a `tokenizer.json`: that file, or what a class of transformers makes of it.
+
+The file does. From version 5 on transformers' classes take the vocabulary alone from it, and build normalizer,
+pre-tokenizer and template anew; version 4 and other libraries follow the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+from tokenizers.models import Unigram
+
+from sie_core.contracts import ModelCard
+from sie_text.recipe import NotUnderstoodError, TransformerSettings
+from sie_text.tokenizer.files import (
+    ROLES,
+    TOKENIZER,
+    TokenizerFacts,
+    lower_case_first,
+    lower_cases,
+    read_files,
+)
+
+CLASSES_THAT_COUNT: Mapping[str, str] = {
+    "MBartTokenizer": "it puts the token of the source language beside a text",
+    "MBart50Tokenizer": "it puts the token of the source language beside a text",
+    "NllbTokenizer": "it puts the token of the source language beside a text",
+    "RoFormerTokenizer": "it splits Chinese words by a dictionary",
+    "SeamlessM4TTokenizer": "it puts the token of the source language beside a text",
+    "SiglipTokenizer": "it takes punctuation out of a text",
+}
+"""Classes that count more than the file, and why: what they do depends on more than it says."""
+
+PROBES = (
+    "The quick brown Fox, 12345 times: naïve CAFÉ's 3.14!",
+    "  two  spaces,\ta tab\nand a line",
+    "検索 한국어 \N{GRINNING FACE} \N{LATIN SMALL LIGATURE FI}",
+)
+PARTS = ("normalizer", "pre_tokenizer", "post_processor")
+
+
+def class_counts(card: ModelCard, origin: Any) -> bool:
+    """Whether a tokenizer of transformers is taken as it is: without a file, by the table, or of the weights' code."""
+    kind = type(origin)
+    return (
+        TOKENIZER not in card.files
+        or kind.__name__ in CLASSES_THAT_COUNT
+        or not kind.__module__.startswith("transformers.")
+    )
+
+
+def follow_file(card: ModelCard, settings: TransformerSettings, origin: Any) -> tuple[Tokenizer, TokenizerFacts]:
+    """Read `tokenizer.json`, and take from a class of transformers what no file states: inputs, sides and defaults.
+
+    Args:
+        card: The facts of the files.
+        settings: What they say of the tokenizer's arguments.
+        origin: What transformers' class makes of them.
+
+    Returns:
+        The tokenizer, and its facts: with a note where the class would tokenise one of `PROBES` otherwise.
+
+    Raises:
+        ModelLoadError: `CORRUPT`: a file cannot be read.
+    """
+    defaults = {role: str(token) for role in ROLES if (token := getattr(origin, f"{role}_token")) is not None}
+    core, facts = read_files(card, settings, defaults=defaults)
+    theirs: Any = getattr(origin, "backend_tokenizer", None)
+    apart = [text for text in PROBES if list(origin(text)["input_ids"]) != core.encode(text).ids]
+    if not apart and theirs and isinstance(core.model, Unigram) and _same_rules(core, theirs):
+        core = theirs  # it has the vocabulary's scores as the file spells them; the library itself rounds them
+    notes = facts.notes
+    if apart:
+        differs = f"{len(apart)} of {len(PROBES)} probe texts otherwise"
+        notes += (f"as {TOKENIZER} says; transformers' {type(origin).__name__} tokenises {differs}",)
+    return core, replace(
+        facts,
+        inputs=tuple(origin.model_input_names),
+        cuts_start=origin.truncation_side == "left",
+        pads_start=origin.padding_side == "left",
+        chat_template=origin.chat_template,
+        notes=notes,
+        origin=origin,
+    )
+
+
+def _same_rules(one: Tokenizer, other: Tokenizer) -> bool:
+    """Whether two tokenizers agree in all but their vocabularies."""
+    states = [
+        [None if (part := getattr(each, name)) is None else part.__getstate__() for name in PARTS]
+        for each in (one, other)
+    ]
+    added = [
+        {number: token.__getstate__() for number, token in each.get_added_tokens_decoder().items()}
+        for each in (one, other)
+    ]
+    return type(one.model) is type(other.model) and states[0] == states[1] and added[0] == added[1]
+
+
+def obey_file(theirs: Any) -> str | None:
+    """Have a tokenizer that transformers built tokenise as the `tokenizer.json` it was built from says.
+
+    Returns:
+        What an operator is told; None where it does so already.
+
+    Raises:
+        ModelLoadError: `CORRUPT`: the files cannot be read.
+        NotUnderstoodError: It cannot be made to.
+    """
+    folder = Path(str(getattr(theirs, "name_or_path", "")))
+    if not (folder / TOKENIZER).is_file():
+        return None
+    card = ModelCard(folder, {}, files=tuple(file.name for file in folder.iterdir()))
+    if class_counts(card, theirs):
+        return None
+    core, facts = follow_file(card, TransformerSettings(), theirs)
+    own = theirs.backend_tokenizer
+    if not _alike(own, core):
+        lower_case = lower_cases(own) and not lower_cases(core)
+        for name in (*PARTS, "model"):
+            setattr(own, name, getattr(core, name))
+        if lower_case:
+            lower_case_first(own)
+        elif not _alike(own, core):
+            raise NotUnderstoodError(f"transformers' {type(theirs).__name__} does not follow {TOKENIZER}")
+    return "; ".join(facts.notes) or None
+
+
+def _alike(one: Tokenizer, other: Tokenizer) -> bool:
+    """Whether they give the same ids for the probes; the first neither cuts nor pads any longer."""
+    one.no_truncation()
+    one.no_padding()
+    return all(one.encode(text).ids == other.encode(text).ids for text in PROBES)
