@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sie_pytorch.forward.checkpoint.reading import EncoderPart, account_for, load_model
     from sie_pytorch.forward.choice.build import build_runner
     from sie_pytorch.forward.choice.built import BuiltRunner, RunnerInfo
+    from sie_pytorch.forward.choice.judging import Judge, logits_moved
     from sie_pytorch.forward.deberta.positions import RelativePositions
     from sie_pytorch.forward.layout import AttentionLayout, PackedLayout, Run, runs_of, seen_tokens
     from sie_pytorch.forward.loop.entry import Angles, EmbeddingTables, EncoderEntry
@@ -74,6 +75,7 @@ __all__ = [
     "Factors",
     "Feature",
     "HostCopy",
+    "Judge",
     "LayerLoop",
     "LayerNorms",
     "LayerStack",
@@ -109,6 +111,7 @@ __all__ = [
     "group_by_length",
     "least_cosine",
     "load_model",
+    "logits_moved",
     "outside_heap",
     "plain_linear",
     "position_limit",
@@ -126,6 +129,10 @@ _MODULES = {
     "choice.built": (
         "BuiltRunner",
         "RunnerInfo",
+    ),
+    "choice.judging": (
+        "Judge",
+        "logits_moved",
     ),
     "protocol": (
         "Factors",

@@ -26,7 +26,7 @@ def load(context: LoadContext) -> Adapter:
         recipe = read_pair_recipe(needed_card(context))
     except NotUnderstoodError as reason:
         raise unfit(context, reason) from reason
-    return compose(context, Recipe(recipe.transformer), [_own_head])
+    return compose(context, Recipe(recipe.transformer), [_own_head], judged=_own_head)
 
 
 def _own_head(context: HeadContext) -> Head:

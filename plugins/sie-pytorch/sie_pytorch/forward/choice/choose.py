@@ -95,6 +95,8 @@ def _first(trials: Trials, candidates: Iterable[Candidate]) -> Choice:
         proven = trials.attempt(candidate)
         if proven is not None:
             return Choice(proven, tuple(trials.refused))
+        if trials.rounds_too_much:
+            break
     raise trials.failure()
 
 
@@ -109,6 +111,6 @@ def _recalled(
     before = list(trials.refused)
     proven = trials.attempt(candidate)
     if proven is None:
-        trials.refused = before  # the race tries it again
+        trials.refused, trials.rounds_too_much = before, False  # the race tries it again
         return None
     return Choice(proven, tuple(trials.refused), f"{choice.reason} (measured by an earlier load)")

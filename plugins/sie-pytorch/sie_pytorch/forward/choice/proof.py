@@ -15,11 +15,14 @@ from sie_pytorch.forward.checkpoint.positions import position_limit
 from sie_pytorch.forward.checkpoint.precision import (
     LEAST_COSINE,
     TOLERANCE,
+    Overflow,
     PrecisionLost,
     least_cosine,
+    name_of,
     relative_error,
 )
 from sie_pytorch.forward.checkpoint.reading import forward_arguments
+from sie_pytorch.forward.choice.judging import Judge
 from sie_pytorch.forward.choice.probes import Probe, fill_up, make_probe, narrow_windows
 from sie_pytorch.forward.layout import seen_tokens
 from sie_pytorch.forward.protocol import Runner, RunnerContext, RunnerUnfitError
@@ -42,18 +45,22 @@ class Examination:
     trials: tuple[tuple[Probe, torch.Tensor], ...]
     limit: int | None
     """Tokens of a sequence the positions allow."""
+    judged: tuple[Probe, torch.Tensor] | None = None
+    """The sequences of a judge, with the model's own states of them in float32; None where there is nothing to judge."""
 
     @classmethod
-    def of(cls, context: RunnerContext, *, fills_up: bool) -> Examination:
+    def of(cls, context: RunnerContext, *, fills_up: bool, judge: Judge | None = None) -> Examination:
         """Have the model answer the probes.
 
         Args:
             context: Holds the model.
             fills_up: Whether runners must prove `key_lengths` too.
+            judge: Says what half precision may move beside the states.
 
         Raises:
             ModelLoadError: `CONFIG`: it does not turn token ids into one state a token.
-            PrecisionLost: Its states overflow in float16.
+            Overflow: Its states overflow in float16.
+            PrecisionLost: The judge has no probes.
         """
         model = context.model
         limit = position_limit(model)
@@ -61,9 +68,16 @@ class Examination:
         with narrow_windows(model):
             probes = [probe, fill_up(probe)] if fills_up else [probe]
             trials = tuple((each, _reference(model, each, context.mapped)) for each in probes)
-        examination = cls(trials, limit)
+        judged = None
+        if judge is not None and context.dtype is not torch.float32:
+            probes = judge.probes(limit)
+            if probes is None:
+                raise PrecisionLost("there is no text to judge half precision by")
+            probe = Probe.of(*probes, context.device)
+            judged = probe, _reference(model, probe, context.mapped, single=True)
+        examination = cls(trials, limit, judged)
         if context.dtype is torch.float16 and not bool(trials[0][1].isfinite().all()):
-            raise PrecisionLost("its states overflow in float16")
+            raise Overflow("its states overflow in float16")
         return examination
 
     @property
@@ -75,14 +89,14 @@ class Examination:
         """Compare `runner` with the model on every probe, its windows narrowed; the proof is the worst.
 
         Raises:
-            RunnerUnfitError: The error is beyond the precision's tolerance, or in half precision the states turn too
-                far from those in float32.
+            RunnerUnfitError: The error is beyond the precision's tolerance.
+            PrecisionLost: In half precision the states turn too far from those in float32.
         """
         with narrow_windows(context.model):
             proofs = [prove(runner, probe, expected, context.dtype) for probe, expected in self.trials]
         proof = Proof(max(each.error for each in proofs), min(each.cosine for each in proofs))
         if context.dtype is not self.dtype and not proof.cosine >= LEAST_COSINE:
-            raise RunnerUnfitError(f"in {context.dtype} its cosine to float32 falls to {proof.cosine:.5f}")
+            raise PrecisionLost(f"in {name_of(context.dtype)} its cosine to float32 falls to {proof.cosine:.5f}")
         return proof
 
 
@@ -117,9 +131,10 @@ def states_alone(model: Any, probe: Probe) -> torch.Tensor:
     return torch.cat(parts)
 
 
-def _reference(model: Any, probe: Probe, mapped: MappedFiles) -> torch.Tensor:
+def _reference(model: Any, probe: Probe, mapped: MappedFiles, *, single: bool = False) -> torch.Tensor:
+    """Have the model answer a probe; on an accelerator in its own precision, unless `single` asks for float32."""
     try:
-        with widened(model, mapped) if probe.ids.device.type == "cpu" else nullcontext():
+        with widened(model, mapped) if single or probe.ids.device.type == "cpu" else nullcontext():
             expected = states_alone(model, probe)
     except Exception as fault:
         taken = "token ids alone" if probe.key_lengths is None else "an attention mask"

@@ -41,12 +41,14 @@ class Race:
         """
         end = time.monotonic() + RACE_S
         for candidate in fast:
+            if self._trials.rounds_too_much:
+                break
             if self._entered and time.monotonic() > end:
                 self._trials.refused.append(f"not {candidate.name}: the race was over after {RACE_S:.0f} s")
                 self.whole = False
             else:
                 self._enter(candidate)
-        if not any(each.name == PACKED for each in self._entered):
+        if not (self._trials.rounds_too_much or any(each.name == PACKED for each in self._entered)):
             for candidate in last:
                 if self._entered and time.monotonic() > end:
                     self.whole = False

@@ -10,11 +10,16 @@ from sie_text.recipe import NotUnderstoodError
 from sie_core.contracts import LoadContext, ModelCard, ModelLoadError, ResolvedModel
 
 if TYPE_CHECKING:
-    from sie_pytorch.forward import BuiltRunner
+    from sie_pytorch.forward import BuiltRunner, Judge
 
 
 def runner_for(
-    context: LoadContext, card: ModelCard, *, fills_up: bool = False, takes_lora: bool = False
+    context: LoadContext,
+    card: ModelCard,
+    *,
+    fills_up: bool = False,
+    takes_lora: bool = False,
+    judge: Judge | None = None,
 ) -> BuiltRunner:
     """Build the runner of a checkpoint.
 
@@ -23,6 +28,7 @@ def runner_for(
         card: The checkpoint's.
         fills_up: As `build_runner` takes it.
         takes_lora: Whether the family applies LoRA adapters: a runner then must where the config asks for some.
+        judge: As `build_runner` takes it.
 
     Raises:
         ModelLoadError: The checkpoint is damaged, or asks for what is not installed.
@@ -47,6 +53,7 @@ def runner_for(
             runner=context.runner,
             choices=context.choices,
             needs_lora=takes_lora and _asks_for_lora(context.model),
+            judge=judge,
         )
     except ModelLoadError as error:
         by_others = error.failure == "CONFIG" and not isinstance(error, UnheededError)
