@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from sie_core.cache.disk.writing import write_whole
-from sie_core.contracts import KeptChoice, processor
+from sie_core.contracts import Device, KeptChoice, ResolvedModel, processor
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings
 
 log = logging.getLogger(__name__)
 
 FOLDER = "sie-choices"
+SERVED = "served"
+"""What is kept of each load: the precision and the runner that serve."""
 KEPT = 16
 """Choices about one folder of weights; the oldest are dropped."""
 
@@ -75,6 +77,11 @@ def kept_choices(settings: Settings, plugins: PluginSet, weights: Path) -> Weigh
         "variables": {each.variable: os.environ.get(each.variable) or each.default for each in plugins.settings},
     }
     return WeightChoices(_folder(settings) / f"{name}.json", stamp)
+
+
+def served_setup(model: ResolvedModel, device: Device) -> dict[str, str]:
+    """Tell loads of the same weights apart, as `SERVED` is kept for each."""
+    return {"model": model.id, "device": f"{device} {device.name}".rstrip()}
 
 
 def _folder(settings: Settings) -> Path:

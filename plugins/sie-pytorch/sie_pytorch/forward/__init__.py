@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from sie_pytorch.forward.checkpoint.reading import EncoderPart, account_for, load_model
     from sie_pytorch.forward.choice.build import build_runner
     from sie_pytorch.forward.choice.built import BuiltRunner, RunnerInfo
-    from sie_pytorch.forward.choice.judging import Judge, logits_moved
     from sie_pytorch.forward.deberta.positions import RelativePositions
+    from sie_pytorch.forward.judging.logits import Judge, logits_moved
+    from sie_pytorch.forward.judging.refusals import keep_refusal, recall_refusal
     from sie_pytorch.forward.layout import AttentionLayout, PackedLayout, Run, runs_of, seen_tokens
     from sie_pytorch.forward.loop.entry import Angles, EmbeddingTables, EncoderEntry
     from sie_pytorch.forward.loop.layer import Added, Attention, LoopLayer, LoopParts, Norm, Product, Widening
@@ -109,6 +110,7 @@ __all__ = [
     "account_for",
     "build_runner",
     "group_by_length",
+    "keep_refusal",
     "least_cosine",
     "load_model",
     "logits_moved",
@@ -116,6 +118,7 @@ __all__ = [
     "plain_linear",
     "position_limit",
     "prepack",
+    "recall_refusal",
     "refuse_unheeded",
     "relative_error",
     "runs_of",
@@ -130,9 +133,13 @@ _MODULES = {
         "BuiltRunner",
         "RunnerInfo",
     ),
-    "choice.judging": (
+    "judging.logits": (
         "Judge",
         "logits_moved",
+    ),
+    "judging.refusals": (
+        "keep_refusal",
+        "recall_refusal",
     ),
     "protocol": (
         "Factors",

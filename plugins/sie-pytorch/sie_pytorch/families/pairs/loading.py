@@ -98,9 +98,7 @@ def _load(context: LoadContext) -> PairModel:
         head = load_head(recipe, HeadContext(card, tokenizer, info.hidden_size, info.precision, device))
     stages.done("weights")
     preparation, lengths, length_note = prepare(info.max_sequence_length)
-    model = PairModel(
-        name, preparation, runner, head, gives_types=gives_types, device=device, threads=context.threads
-    )
+    model = PairModel(name, preparation, runner, head, gives_types=gives_types, device=device, threads=context.threads)
     operations = _warm_up(model, head, context)
     stages.done("warm")
     notes = {"template": template_note, "activation": recipe.note, "max_sequence_length": length_note}

@@ -25,8 +25,8 @@ from sie_pytorch.forward.checkpoint.reading import SPARSE_NOTE, EncoderPart, loa
 from sie_pytorch.forward.choice.built import BuiltRunner, RunnerInfo
 from sie_pytorch.forward.choice.candidates import ATTENTION_BACKENDS, PACKED, Wanted, fast_in, takes_lora
 from sie_pytorch.forward.choice.choose import Choice, choose
-from sie_pytorch.forward.choice.judging import Judge
 from sie_pytorch.forward.choice.trials import Trials
+from sie_pytorch.forward.judging.logits import Judge
 from sie_pytorch.forward.protocol import NotedRunner, RunnerContext
 
 logger = logging.getLogger(__name__)
@@ -99,16 +99,13 @@ def build_runner(
                 asked = wanted.among(plan.runners)
                 trials = Trials(load, asked)
                 choice = choose(trials, asked, choices, setup)
-                _judged(judge, trials, choice)
                 why = [plan.note] if plan.note else []
                 return _built(card, trials, choice, "; ".join([*why, str(lost)] if lost else why))
         except PrecisionLost as reason:
             lost = reason
         except OutOfDeviceMemory as error:
             raise OutOfDeviceMemory(f"{device} has no room for the weights") from error
-    raise ModelLoadError(
-        "CONFIG", f"No precision serves this model on {device}: {lost}."
-    )
+    raise ModelLoadError("CONFIG", f"No precision serves this model on {device}: {lost}.")
 
 
 def _require_backend(wanted: str, specs: Sequence[RunnerSpec]) -> None:
@@ -133,20 +130,6 @@ def _load(
     model = load_model(folder, plan.weights, device, part)
     mapped = MappedFiles.of(folder, model.parameters())
     return RunnerContext(model, folder, card, device, plan.compute, attention_backend, threads, mapped)
-
-
-def _judged(judge: Judge | None, trials: Trials, choice: Choice) -> None:
-    """Ask a judge about a runner in half precision.
-
-    Raises:
-        PrecisionLost: It refuses.
-    """
-    if judge is None or trials.examination.judged is None:
-        return
-    probe, expected = trials.examination.judged
-    refusal = judge.refusal(probe.run(choice.proven.runner), expected)
-    if refusal is not None:
-        raise PrecisionLost(f"in {name_of(trials.dtype)} {refusal}")
 
 
 def _built(card: ModelCard, trials: Trials, choice: Choice, precision_note: str) -> BuiltRunner:

@@ -8,7 +8,7 @@ from functools import partial
 from importlib import import_module
 
 from sie_core.contracts import RunnerSpec
-from sie_pytorch.forward.choice.judging import Judge
+from sie_pytorch.forward.judging.logits import Judge
 from sie_pytorch.forward.padded.runner import PaddedRunner
 from sie_pytorch.forward.protocol import LoraRunner, Runner, RunnerContext, RunnerUnfitError
 from sie_pytorch.forward.specs import INTERFACE, other_version

@@ -22,8 +22,8 @@ from sie_pytorch.forward.checkpoint.precision import (
     relative_error,
 )
 from sie_pytorch.forward.checkpoint.reading import forward_arguments
-from sie_pytorch.forward.choice.judging import Judge
 from sie_pytorch.forward.choice.probes import Probe, fill_up, make_probe, narrow_windows
+from sie_pytorch.forward.judging.logits import Judge
 from sie_pytorch.forward.layout import seen_tokens
 from sie_pytorch.forward.protocol import Runner, RunnerContext, RunnerUnfitError
 
@@ -45,8 +45,8 @@ class Examination:
     trials: tuple[tuple[Probe, torch.Tensor], ...]
     limit: int | None
     """Tokens of a sequence the positions allow."""
-    judged: tuple[Probe, torch.Tensor] | None = None
-    """The sequences of a judge, with the model's own states of them in float32; None where there is nothing to judge."""
+    judged: tuple[Judge, Probe, torch.Tensor] | None = None
+    """A judge and its sequences, with the model's own states of them in float32; None where there is none to ask."""
 
     @classmethod
     def of(cls, context: RunnerContext, *, fills_up: bool, judge: Judge | None = None) -> Examination:
@@ -74,7 +74,7 @@ class Examination:
             if probes is None:
                 raise PrecisionLost("there is no text to judge half precision by")
             probe = Probe.of(*probes, context.device)
-            judged = probe, _reference(model, probe, context.mapped, single=True)
+            judged = judge, probe, _reference(model, probe, context.mapped, single=True)
         examination = cls(trials, limit, judged)
         if context.dtype is torch.float16 and not bool(trials[0][1].isfinite().all()):
             raise Overflow("its states overflow in float16")
@@ -90,13 +90,18 @@ class Examination:
 
         Raises:
             RunnerUnfitError: The error is beyond the precision's tolerance.
-            PrecisionLost: In half precision the states turn too far from those in float32.
+            PrecisionLost: In half precision the states turn too far from those in float32, or the judge refuses.
         """
         with narrow_windows(context.model):
             proofs = [prove(runner, probe, expected, context.dtype) for probe, expected in self.trials]
         proof = Proof(max(each.error for each in proofs), min(each.cosine for each in proofs))
         if context.dtype is not self.dtype and not proof.cosine >= LEAST_COSINE:
             raise PrecisionLost(f"in {name_of(context.dtype)} its cosine to float32 falls to {proof.cosine:.5f}")
+        if self.judged is not None:
+            judge, probe, expected = self.judged
+            refusal = judge.refusal(probe.run(runner), expected)
+            if refusal is not None:
+                raise PrecisionLost(f"in {name_of(context.dtype)} {refusal}")
         return proof
 
 

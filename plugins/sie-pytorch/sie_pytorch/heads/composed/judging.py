@@ -10,7 +10,7 @@ from sie_text.loading import PROBE_TEXTS
 from sie_text.sequences import PackedBatch, TokenSequence
 
 from sie_core.contracts import InvalidInput, Item, Task
-from sie_pytorch.forward.choice.judging import logits_moved
+from sie_pytorch.forward.judging.logits import logits_moved
 from sie_pytorch.forward.transfers import Transfers
 from sie_pytorch.heads.protocol import Head
 

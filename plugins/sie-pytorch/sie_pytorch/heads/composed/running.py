@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -36,16 +37,17 @@ def runner_for(
         OutOfDeviceMemory: The device has no room.
     """
     # Imports transformers' models, which takes longer than all else here.
-    from sie_pytorch.forward import build_runner
+    from sie_pytorch.forward import build_runner, keep_refusal, recall_refusal
     from sie_pytorch.forward.checkpoint.dialects import UnheededError
 
     torch.set_num_threads(context.threads)
+    refusal = recall_refusal(context)
     try:
-        return build_runner(
+        runner = build_runner(
             card.path,
             card,
             context.device,
-            context.precision,
+            "float32" if refusal else context.precision,
             context.attention_backend,
             context.runners,
             context.threads,
@@ -60,6 +62,11 @@ def runner_for(
         if by_others or context.model.config.trust_remote_code:
             raise NotUnderstoodError(str(error)) from error
         raise
+    if refusal is not None:
+        runner.info = replace(runner.info, notes={**runner.info.notes, "precision": refusal})
+    elif runner.info.precision == "float32" != context.precision:
+        keep_refusal(context, runner.info.notes["precision"])
+    return runner
 
 
 def _asks_for_lora(model: ResolvedModel) -> bool:
