@@ -103,7 +103,9 @@ def _identities(weights: Path) -> Iterable[tuple[str, int, int]]:
 
 
 def _choice(entry: Mapping[str, Any]) -> KeptChoice:
-    choice = KeptChoice(entry["about"], entry["chosen"], entry["reason"], dict(entry["setup"]))
+    choice = KeptChoice(
+        entry["about"], entry["chosen"], entry["reason"], dict(entry["setup"]), entry.get("settled") is not False
+    )
     if not all(isinstance(text, str) for text in (choice.about, choice.chosen, choice.reason, *choice.setup.values())):
         raise TypeError("a kept choice holds texts alone")
     return choice

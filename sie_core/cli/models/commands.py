@@ -227,7 +227,8 @@ def _lines(facts: Mapping[str, Any]) -> list[str]:
         unfit = "" if each["serves_device"] else ", does not serve this device"
         lines.append(f"            also {each['family']}: {each['claim']} (priority {each['priority']}{unfit})")
     for each in facts["choices"]:
-        lines.append(f"  {each['about']:<9} {each['chosen']}: {each['reason']}")
+        again = "" if each["settled"] else " (the gap is small: the next load measures again)"
+        lines.append(f"  {each['about']:<9} {each['chosen']}: {each['reason']}{again}")
         setup = ", ".join(f"{name} {value}" for name, value in each["setup"].items())
         lines.append(f"            {'at the last load of' if each['about'] == SERVED else 'measured with'} {setup}")
     for title in ("config", "profile"):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from sie_core.contracts import DeviceLost, device_fault
 from sie_pytorch.forward.choice.candidates import PACKED, Candidate
-from sie_pytorch.forward.choice.timing import Course, Figures, told, winner
+from sie_pytorch.forward.choice.timing import CLEAR, Course, Figures, told, winner
 from sie_pytorch.forward.choice.trials import Proven, Trials
 
 logger = logging.getLogger(__name__)
@@ -61,6 +61,13 @@ class Race:
         if self._winner() is not first:
             self._enter(first)  # once more: a busy moment may have slowed it down
         return self._made(self._winner())
+
+    @property
+    def clear(self) -> bool:
+        """Whether the winner is so much faster than all others that no busy moment can have made it so."""
+        figures = list(self._entered.values())
+        best = winner(figures)
+        return all(best.speedup(each) >= CLEAR for each in figures if each is not best)
 
     def __str__(self) -> str:
         return told(list(self._entered.values()), self._course.tokens)
