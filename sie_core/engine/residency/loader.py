@@ -86,7 +86,8 @@ class Loader:
             who = f"{variable} asks for {asked}"
         else:
             who = f"{asked} is the default ({variable})"
-        why = facts.notes.get("precision", "" if facts.precision == asked else "its family computes in nothing else")
+        unsaid = "" if facts.precision == asked else f"its family serves it in {facts.precision} here"
+        why = facts.notes.get("precision", unsaid)
         return f"{who}; {why}" if why else who
 
     def _keep(self, fetched: FetchedModel, facts: ModelFacts, note: str) -> None:
