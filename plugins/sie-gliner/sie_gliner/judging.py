@@ -68,7 +68,7 @@ class _States:
         return _Known(encoder.info, self._states)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Known:
     """Stands for an encoder over one batch."""
 

@@ -96,7 +96,7 @@ def load(context: LoadContext) -> GlinerExtractor:
         operations=("extract",),
         takes_labels="required",
         memory_bytes=encoders.memory_bytes + memory_bytes,
-        precision=encoders.texts.info.precision,
+        precision=encoders.precision,
         notes=_notes(config, encoders, rows, placed.heads, refusal),
     )
     return GlinerExtractor(rows, placed.forward, facts, context.threads)
@@ -148,7 +148,7 @@ def _placed(
         return Forward(encoders, heads.entities, heads.relations, config.pooling, device, dtype)
 
     forward, precision, rows = made(encoders, heads, torch.float32), encoders.precision, first_run.rows
-    if precision == "float32" or not rows:
+    if precision == "float32":
         return _Placed(forward)
     expected = made(first_run.in_float32(encoders), heads, torch.float32).entity_logits(rows)
     moved = logits_moved(forward.entity_logits(rows), expected)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from sie_core.contracts import ModelLoadError
 from sie_pytorch.forward.checkpoint.halves import widened
@@ -22,7 +23,7 @@ from sie_pytorch.forward.checkpoint.precision import (
     relative_error,
 )
 from sie_pytorch.forward.checkpoint.reading import forward_arguments
-from sie_pytorch.forward.choice.probes import Probe, fill_up, make_probe, narrow_windows
+from sie_pytorch.forward.choice.probes import Probe, fill_up, make_probe, narrow_windows, special_tokens
 from sie_pytorch.forward.judging.logits import Judge
 from sie_pytorch.forward.layout import seen_tokens
 from sie_pytorch.forward.protocol import Runner, RunnerContext, RunnerUnfitError
@@ -70,11 +71,12 @@ class Examination:
             trials = tuple((each, _reference(model, each, context.mapped)) for each in probes)
         judged = None
         if judge is not None and context.dtype is not torch.float32:
-            probes = judge.probes(limit)
-            if probes is None:
+            given = judge.probes(limit)
+            if given is None:
                 raise PrecisionLost("there is no text to judge half precision by")
-            probe = Probe.of(*probes, context.device)
-            judged = judge, probe, _reference(model, probe, context.mapped, single=True)
+            probe = Probe.of(*given, context.device)
+            with widened(model, context.mapped):
+                judged = judge, probe, states_together(model, probe)
         examination = cls(trials, limit, judged)
         if context.dtype is torch.float16 and not bool(trials[0][1].isfinite().all()):
             raise Overflow("its states overflow in float16")
@@ -136,10 +138,31 @@ def states_alone(model: Any, probe: Probe) -> torch.Tensor:
     return torch.cat(parts)
 
 
-def _reference(model: Any, probe: Probe, mapped: MappedFiles, *, single: bool = False) -> torch.Tensor:
-    """Have the model answer a probe; on an accelerator in its own precision, unless `single` asks for float32."""
+def states_together(model: Any, probe: Probe) -> torch.Tensor:
+    """Run the probe sequences in one padded batch through the model's own forward pass: `[total_tokens, hidden]`.
+
+    One pass reads the weights once. Where padding changes states, as it does in few classes, that shows as if precision
+    did.
+    """
+    if "attention_mask" not in forward_arguments(model):
+        return states_alone(model, probe)
+    lengths = probe.cu_seqlens.diff().tolist()
+    padding = next(iter(special_tokens(model.config)), 0)
+
+    def padded(flat: torch.Tensor, value: int) -> torch.Tensor:
+        return pad_sequence(list(torch.split(flat, lengths)), batch_first=True, padding_value=value)
+
+    seen = padded(torch.ones_like(probe.ids), 0)
+    arguments = {"input_ids": padded(probe.ids, padding), "attention_mask": seen}
+    if probe.segment_ids is not None:
+        arguments["token_type_ids"] = padded(probe.segment_ids, 0)
+    states: torch.Tensor = model(**arguments).last_hidden_state[seen.bool()]
+    return states
+
+
+def _reference(model: Any, probe: Probe, mapped: MappedFiles) -> torch.Tensor:
     try:
-        with widened(model, mapped) if single or probe.ids.device.type == "cpu" else nullcontext():
+        with widened(model, mapped) if probe.ids.device.type == "cpu" else nullcontext():
             expected = states_alone(model, probe)
     except Exception as fault:
         taken = "token ids alone" if probe.key_lengths is None else "an attention mask"

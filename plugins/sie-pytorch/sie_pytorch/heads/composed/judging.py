@@ -14,7 +14,7 @@ from sie_pytorch.forward.judging.logits import logits_moved
 from sie_pytorch.forward.transfers import Transfers
 from sie_pytorch.heads.protocol import Head
 
-MOST_TOKENS = 256
+MOST_TOKENS = 128
 """Tokens from which on no further probe is taken: the model's own pass over them is part of the load."""
 LEAST = 4
 """Probes that are taken however long they are: of one alone a logit may hardly move by chance."""
@@ -47,6 +47,7 @@ class HeadJudge:
         self._device = device
         self._gives_types = gives_types
         self._batch: PackedBatch | None = None
+        self._head: Head | None = None
 
     def probes(self, limit: int | None) -> tuple[PackedBatch, bool] | None:
         """Make the probes; see `Judge.probes`."""
@@ -64,7 +65,7 @@ class HeadJudge:
     def refusal(self, states: torch.Tensor, expected: torch.Tensor) -> str | None:
         """Compare the logits of both; see `Judge.refusal`."""
         assert self._batch is not None
-        head = self._make(states.shape[1])
+        head = self._head = self._head or self._make(states.shape[1])
         layout, choice = head.lay_out(self._batch, Transfers(self._device).upload), head.choose(self._task)
         logits, of_float32 = (head.compute(each, layout, choice)[0] for each in (states, expected))
         return logits_moved(logits, of_float32)
