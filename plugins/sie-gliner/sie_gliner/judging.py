@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from sie_pytorch.forward import RunnerInfo
@@ -15,7 +16,7 @@ from sie_gliner.checkpoint.config import GlinerConfig
 from sie_gliner.encoders import Encoder, Encoders
 from sie_gliner.forward import distinct_labels
 from sie_gliner.text.making import judged_rows, make_rows
-from sie_gliner.text.rows import Row
+from sie_gliner.text.rows import Row, RowMaker
 from sie_gliner.text.tokens import Tokens
 
 
@@ -23,17 +24,13 @@ class FirstRun:
     """The rows, and what the encoders give for them in float32."""
 
     def __init__(self, context: LoadContext, card: ModelCard, config: GlinerConfig, tokens: Tokens) -> None:
-        self.rows: Sequence[Row] = ()
-        """Empty until an encoder in half precision is proven."""
-        self._positions: int | None = None
+        self._made = _Rows(partial(make_rows, context, card, config, tokens), context)
+        self._texts, self._labels = _States(self._made.texts), _States(self._made.labels)
 
-        def rows(text_positions: int | None, label_positions: int | None) -> Sequence[Row]:
-            maker = make_rows(context, card, config, tokens, text_positions, label_positions)
-            self._positions, self.rows = text_positions, judged_rows(maker, context)
-            return self.rows
-
-        self._texts = _States(lambda limit: [row.ids for row in rows(limit, None)])
-        self._labels = _States(lambda limit: list(distinct_labels(rows(self._positions, limit)).values()))
+    @property
+    def rows(self) -> Sequence[Row]:
+        """The rows; none where no encoder was judged."""
+        return self._made.rows
 
     @property
     def judges(self) -> tuple[_States, _States]:
@@ -44,6 +41,27 @@ class FirstRun:
         """Give encoders that know the states of these rows in float32, and no others."""
         labels = None if encoders.labels is None else self._labels.stand_in(encoders.labels)
         return Encoders(self._texts.stand_in(encoders.texts), labels)
+
+
+class _Rows:
+    """Makes the rows, first by the positions of texts alone, then by those of labels too."""
+
+    def __init__(self, make: Callable[[int | None, int | None], RowMaker], context: LoadContext) -> None:
+        self._make = make
+        self._context = context
+        self._text_positions: int | None = None
+        self.rows: Sequence[Row] = ()
+
+    def texts(self, positions: int | None) -> Sequence[Ids]:
+        """Make them, and give the ids of the texts."""
+        self._text_positions = positions
+        self.rows = judged_rows(self._make(positions, None), self._context)
+        return [row.ids for row in self.rows]
+
+    def labels(self, positions: int | None) -> Sequence[Ids]:
+        """Make them, and give the ids of the distinct labels."""
+        self.rows = judged_rows(self._make(self._text_positions, positions), self._context)
+        return list(distinct_labels(self.rows).values())
 
 
 class _States:

@@ -227,10 +227,11 @@ def _lines(facts: Mapping[str, Any]) -> list[str]:
         unfit = "" if each["serves_device"] else ", does not serve this device"
         lines.append(f"            also {each['family']}: {each['claim']} (priority {each['priority']}{unfit})")
     for each in facts["choices"]:
-        again = "" if each["settled"] else " (the gap is small: the next load measures again)"
-        lines.append(f"  {each['about']:<9} {each['chosen']}: {each['reason']}{again}")
+        lines.append(f"  {each['about']:<9} {each['chosen']}: {each['reason']}")
         setup = ", ".join(f"{name} {value}" for name, value in each["setup"].items())
-        lines.append(f"            {'at the last load of' if each['about'] == SERVED else 'measured with'} {setup}")
+        measured = "at the last load of" if each["about"] == SERVED else "measured with"
+        again = "" if each["settled"] else "; the gap is small, so the next load measures again"
+        lines.append(f"            {measured} {setup}{again}")
     for title in ("config", "profile"):
         lines += ["", f"  {title}", *_fields(facts[title])]
     if facts.get("ignored_options"):
