@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from sie_core.contracts import ModelLoadError
+from sie_core.contracts import ModelLoadError, device_fault
 from sie_pytorch.forward.checkpoint.halves import widened
 from sie_pytorch.forward.checkpoint.mapping import MappedFiles
 from sie_pytorch.forward.checkpoint.positions import position_limit
@@ -156,7 +156,12 @@ def states_together(model: Any, probe: Probe) -> torch.Tensor:
     arguments = {"input_ids": padded(probe.ids, padding), "attention_mask": seen}
     if probe.segment_ids is not None:
         arguments["token_type_ids"] = padded(probe.segment_ids, 0)
-    states: torch.Tensor = model(**arguments).last_hidden_state[seen.bool()]
+    try:
+        states: torch.Tensor = model(**arguments).last_hidden_state[seen.bool()]
+    except Exception as fault:  # some classes fail on padding, whatever it raises
+        if device_fault(fault) is not None:
+            raise
+        return states_alone(model, probe)
     return states
 
 
