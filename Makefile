@@ -106,7 +106,7 @@ sanitize: .venv/.kernels ## the compiled kernels under sanitizers, over encoders
 # The tag is that of this machine's C library: build in a manylinux image for older ones.
 # This wheel alone: without --no-deps pip would fetch those of torch beside it.
 wheel-cpu: .venv/.kernels .hatch/auditwheel/.stamp ## sie-cpu as a manylinux wheel in dist/, checked by auditwheel
-	rm -rf dist/built && $(BIN)/python -m pip wheel -q --no-deps --no-build-isolation plugins/sie-cpu -w dist/built
+	rm -rf dist/built && SIE_CPU_KERNELS=required $(BIN)/python -m pip wheel -q --no-deps --no-build-isolation plugins/sie-cpu -w dist/built
 	export PATH="$(CURDIR)/.hatch/auditwheel/bin:$$PATH"; auditwheel repair --wheel-dir dist dist/built/sie_cpu-*.whl && auditwheel show dist/sie_cpu-*manylinux*.whl
 
 # Locks want uv (`pip install uv`), images docker, podman or buildah.

@@ -1,7 +1,8 @@
 """Compiles the kernels when the distribution is installed or its wheel is built.
 
 Where there is no C++ compiler, or the processor is of another kind, nothing is compiled and nothing fails: the kernels
-are then not offered, and sie-pytorch's own runners serve.
+are then not offered, and sie-pytorch's own runners serve. A wheel that is to be handed out is built with
+SIE_CPU_KERNELS=required: then each library that is missing fails it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PACKAGE = Path(__file__).parent / "sie_cpu"
+REQUIRED = "SIE_CPU_KERNELS"
 SOURCE = PACKAGE / "native" / "encoder.cpp"
 COMMON = (
     "-std=c++17",
@@ -52,10 +54,15 @@ class KernelBuild(BuildHookInterface):  # type: ignore[type-arg]
     """Hatchling's hook: runs before files are gathered, for wheels and editable installs alike."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile, and tag the wheel for this platform if anything was built."""
+        """Compile, and tag the wheel for this platform if anything was built.
+
+        Raises:
+            RuntimeError: A build is missing, and SIE_CPU_KERNELS says `required`.
+        """
         compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
         builds = BUILDS.get(platform.machine(), {}) if platform.system() == "Linux" else {}
-        for other in set(PACKAGE.glob("kernels_*.so")) - {PACKAGE / library for library in builds}:
+        kept = builds if compiler else ()  # what stays is compiled anew
+        for other in set(PACKAGE.glob("kernels_*.so")) - {PACKAGE / library for library in kept}:
             other.unlink()
         if not builds:
             self.app.display_warning("sie-cpu has kernels for Linux on x86-64 and AArch64 only: none are built here")
@@ -64,6 +71,11 @@ class KernelBuild(BuildHookInterface):  # type: ignore[type-arg]
         else:
             with ThreadPoolExecutor() as pool:
                 list(pool.map(lambda build: self._compile(compiler, *build), builds.items()))
+        missing = [library for library in builds if not (PACKAGE / library).exists()]
+        if os.environ.get(REQUIRED) == "required" and (missing or not builds):
+            told = ", ".join(missing) or f"any for {platform.system()} on {platform.machine()}"
+            raise RuntimeError(f"{REQUIRED}=required, and sie-cpu lacks kernels: {told}. The warnings above say why.")
+        if len(missing) < len(builds):
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
 

@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from sie_core.cache.disk.writing import write_whole
-from sie_core.contracts import KeptChoice, processor
+from sie_core.contracts import Device, KeptChoice, ResolvedModel, processor
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings
 
 log = logging.getLogger(__name__)
 
 FOLDER = "sie-choices"
+SERVED = "served"
+"""What is kept of each load: the precision and the runner that serve."""
 KEPT = 16
 """Choices about one folder of weights; the oldest are dropped."""
 
@@ -77,6 +79,11 @@ def kept_choices(settings: Settings, plugins: PluginSet, weights: Path) -> Weigh
     return WeightChoices(_folder(settings) / f"{name}.json", stamp)
 
 
+def served_setup(model: ResolvedModel, device: Device) -> dict[str, str]:
+    """Tell loads of the same weights apart, as `SERVED` is kept for each."""
+    return {"model": model.id, "device": f"{device} {device.name}".rstrip()}
+
+
 def _folder(settings: Settings) -> Path:
     """Return the folder below `SIE_LOCAL_CACHE`, or the one the Hub client has for other libraries."""
     if settings.local_cache is not None:
@@ -96,7 +103,9 @@ def _identities(weights: Path) -> Iterable[tuple[str, int, int]]:
 
 
 def _choice(entry: Mapping[str, Any]) -> KeptChoice:
-    choice = KeptChoice(entry["about"], entry["chosen"], entry["reason"], dict(entry["setup"]))
+    choice = KeptChoice(
+        entry["about"], entry["chosen"], entry["reason"], dict(entry["setup"]), entry.get("settled") is not False
+    )
     if not all(isinstance(text, str) for text in (choice.about, choice.chosen, choice.reason, *choice.setup.values())):
         raise TypeError("a kept choice holds texts alone")
     return choice

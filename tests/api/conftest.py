@@ -36,6 +36,7 @@ class TellTaleBackend:
         self.act: Callable[[InferenceRequest], Any] | None = None
         self.state = Health(None, None)
         self.truncated = 0
+        self.computed: tuple[str, ...] = ()
 
     async def infer(self, request: InferenceRequest) -> InferenceReply:
         self.requests.append(request)
@@ -50,6 +51,7 @@ class TellTaleBackend:
             Timing(total_ms=12.345, queue_ms=1, tokenization_ms=2, inference_ms=9),
             Usage(input_tokens=sum(len(item.text or "") for item in request.items)),
             truncated=self.truncated,
+            computed=self.computed,
         )
 
     def _encode(self, item: Any) -> bytes:

@@ -18,13 +18,13 @@ def status(*arguments, url):
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
-def test_it_shows_state_memory_and_last_use(fake_server):
+def test_it_shows_state_precision_memory_and_last_use(fake_server):
     body = {"model": "sie-fake/dense", "input": ["a"]}
     httpx.post(f"{fake_server}/v1/embeddings", json=body, timeout=60).raise_for_status()
     lines = status(url=fake_server).stdout.splitlines()
-    assert lines[0].split() == ["MODEL", "STATE", "MEMORY", "LAST", "USE"]
+    assert lines[0].split() == ["MODEL", "STATE", "SERVED", "BY", "MEMORY", "LAST", "USE"]
     (row,) = [line.split() for line in lines if line.startswith("sie-fake/dense ")]
-    assert row[1:3] == ["loaded", "0"]
+    assert row[1:4] == ["loaded", "float32", "0"]
     assert row[-1] == "ago"
     rows = json.loads(status("--json", "--all", url=fake_server).stdout)
     assert {row["state"] for row in rows} == {"loaded", "available"}

@@ -67,3 +67,24 @@ def test_a_compiler_that_is_not_there_costs_the_kernels_and_not_the_installation
     assert len(app.warnings) == len(script.BUILDS["x86_64"])
     assert "no-such-compiler" in app.warnings[0]
     assert not list(script.PACKAGE.glob("*.so"))
+
+
+@pytest.mark.parametrize("compiler", ["no-such-compiler", None])
+def test_a_wheel_without_kernels_is_not_tagged_for_this_platform_and_one_that_must_have_them_fails(
+    compiler: str | None, script: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    if compiler is not None:
+        monkeypatch.setenv("CXX", compiler)
+    (script.PACKAGE / "kernels_avx2.so").write_bytes(b"of an older source")
+    _, data = build(script)
+    assert "tag" not in data
+    monkeypatch.setenv(script.REQUIRED, "required")
+    with pytest.raises(RuntimeError, match=r"lacks kernels: kernels_avx512_bf16\.so, "):
+        build(script)
+
+
+def test_make_wheel_cpu_requires_them() -> None:
+    (line,) = [line for line in (SCRIPT.parents[2] / "Makefile").read_text().splitlines() if "pip wheel" in line]
+    assert "SIE_CPU_KERNELS=required" in line

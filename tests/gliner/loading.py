@@ -23,9 +23,20 @@ def load(
     loadtime: dict[str, Any] | None = None,
     **config: Any,
 ) -> Any:
+    return load_gliner(context(folder, precision, runtime, device, loadtime, **config))
+
+
+def context(
+    folder: Path,
+    precision: str = "float32",
+    runtime: dict[str, Any] | None = None,
+    device: str = "cpu",
+    loadtime: dict[str, Any] | None = None,
+    **config: Any,
+) -> LoadContext:
     profile = Profile("default", runtime=runtime or {}, loadtime=loadtime or {})
     model = ResolvedModel(MODEL, ModelConfig(MODEL, weights_path=str(folder), **config), profile)
-    return load_gliner(LoadContext(model, Device(device), precision, folder, read_card(folder), runners=RUNNERS))
+    return LoadContext(model, Device(device), precision, folder, read_card(folder), runners=RUNNERS)
 
 
 def asking(labels: Sequence[str], **fields: Any) -> Task:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sentence_transformers.sentence_transformer import modules as st
 from sie_sdk.wire import unpack
 
+from sie_core.cache.choices import kept_choices
 from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, Item, LoadWait
 from sie_core.defaults import BUILTINS
 from sie_core.engine import Engine, build_engine
@@ -117,3 +118,35 @@ async def test_an_option_that_is_none_is_refused_and_one_that_is_is_used(engine:
         deviation(dense(await infer(engine, "test/tiny", *TEXTS, options={"pooling": "mean"})), model.encode(TEXTS))
         <= 1e-5
     )
+
+
+async def test_what_computes_is_told_in_replies_and_listings_with_who_asked_for_it(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    save_encoder(checkpoint("bert"), tmp_path / "tiny", st.Pooling(HIDDEN, "mean"))
+    config = {
+        "sie_id": "test/tiny",
+        "weights_path": str(tmp_path / "tiny"),
+        "profiles": {"default": {}, "exact": {"compute_precision": "float32"}},
+    }
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models/tiny.yaml").write_text(yaml.safe_dump(config))
+    settings = load_settings(models_dir=tmp_path / "models", local_cache=tmp_path / "cache", hf_fallback=False)
+    plugins = discover(settings, BUILTINS)
+    engine = build_engine(settings, plugins)
+    await engine.start()
+    try:
+        for name, who in (
+            ("test/tiny", "float16 is the default (SIE_DEFAULT_COMPUTE_PRECISION)"),
+            ("test/tiny:exact", "compute_precision asks for float32"),
+        ):
+            reply, info = await infer(engine, name, "a text"), engine.model(name)
+            assert info.notes["precision"].startswith(f"{info.precision}: {who}")
+            assert info.runner == info.notes["runner"]
+            assert reply.computed == (f"{info.precision} {info.runner}",)
+            kept = kept_choices(settings, plugins, tmp_path / "tiny").all()
+            served = {each.setup["model"]: (each.chosen, each.reason) for each in kept if each.about == "served"}
+            assert served[name] == (reply.computed[0], info.notes["precision"].partition(": ")[2])
+        assert engine.model("test/tiny:exact").precision == "float32"
+    finally:
+        await engine.close()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from sie_pytorch.forward import EncoderPart, RunnerInfo, Transfers, build_runner
+from sie_pytorch.forward import EncoderPart, Judge, RunnerInfo, Transfers, build_runner
 from sie_text.sequences import PackedBatch, TokenSequence
 from sie_text.tokenizer import Ids
 
@@ -46,16 +46,35 @@ class Encoders:
         """What their weights take."""
         return sum(each.info.memory_bytes for each in (self.texts, self.labels) if each is not None)
 
+    @property
+    def precision(self) -> str:
+        """What they compute in; of two precisions the one that rounds more."""
+        found = [each.info.precision for each in (self.texts, self.labels) if each is not None]
+        return max(found, key=("float32", "float16", "bfloat16").index)
 
-def load_encoders(context: LoadContext, card: ModelCard, config: GlinerConfig, tensors: CheckpointTensors) -> Encoders:
+
+def load_encoders(
+    context: LoadContext,
+    card: ModelCard,
+    config: GlinerConfig,
+    tensors: CheckpointTensors,
+    judges: tuple[Judge, Judge] | None = None,
+) -> Encoders:
     """Load the encoders of a checkpoint, and choose what runs each.
+
+    Args:
+        context: The load.
+        card: The checkpoint's files.
+        config: What it is.
+        tensors: Its tensors.
+        judges: Of the encoder of texts, and of that of labels, which is loaded after it; see `build_runner`.
 
     Raises:
         ModelLoadError: One cannot be served.
         OutOfDeviceMemory: The device has no room.
     """
 
-    def load(part: EncoderPart, prefix: str) -> Encoder:
+    def load(part: EncoderPart, prefix: str, judge: Judge | None) -> Encoder:
         if config.fuses_layers:
             return FusedLayers(context, card, part, tensors, f"{prefix}layers_fuser.")
         return build_runner(
@@ -67,13 +86,15 @@ def load_encoders(context: LoadContext, card: ModelCard, config: GlinerConfig, t
             context.runners,
             context.threads,
             part=part,
+            judge=judge,
         )
 
     torch.set_num_threads(context.threads)
-    texts = load(EncoderPart(config.encoder, f"{TEXTS}model."), TEXTS)
+    of_texts, of_labels = judges or (None, None)
+    texts = load(EncoderPart(config.encoder, f"{TEXTS}model."), TEXTS, of_texts)
     if config.label_encoder is None:
         return Encoders(texts, None)
-    return Encoders(texts, load(EncoderPart(config.label_encoder, f"{LABELS}model."), LABELS))
+    return Encoders(texts, load(EncoderPart(config.label_encoder, f"{LABELS}model."), LABELS, of_labels))
 
 
 def encode(encoder: Encoder, rows: Sequence[Ids], transfers: Transfers) -> tuple[torch.Tensor, Ids]:

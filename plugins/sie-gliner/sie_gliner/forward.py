@@ -22,6 +22,11 @@ from sie_gliner.text.rows import Row
 Results = Mapping[str, HostCopy]
 
 
+def distinct_labels(rows: Sequence[Row]) -> dict[bytes, Ids]:
+    """List the ids of each distinct label of rows, where labels have an encoder."""
+    return {ids.tobytes(): ids for row in rows for ids in row.prompt.rows}
+
+
 @dataclass(frozen=True, slots=True)
 class Encoded:
     """The states of the tokens of some rows, and where they are."""
@@ -73,7 +78,7 @@ class Forward:
         states, firsts = encode(self.encoders.texts, [row.ids for row in rows], self._transfers)
         if self.encoders.labels is None:
             return Encoded(rows, states, firsts, None, ())
-        distinct: dict[bytes, Ids] = {ids.tobytes(): ids for row in rows for ids in row.prompt.rows}
+        distinct = distinct_labels(rows)
         numbers = {each: number for number, each in enumerate(distinct)}
         asked = [np.array([numbers[ids.tobytes()] for ids in row.prompt.rows], dtype=np.int64) for row in rows]
         labels, begins = encode(self.encoders.labels, list(distinct.values()), self._transfers)
@@ -99,10 +104,17 @@ class Forward:
         words, labels, related = self._tables(encoded, rows, places)
         return dict(self._scored(rows, *self.heads.represent(words, labels), related))
 
-    def run(self, rows: Sequence[Row]) -> torch.Tensor:
-        """Run rows, and give the first of the results: probabilities, on the CPU."""
-        first = next(iter(self.answer(self.encode(rows), range(len(rows))).values()))
-        return torch.from_numpy(first.wait())
+    def run(self, rows: Sequence[Row]) -> None:
+        """Run rows to the end."""
+        for each in self.answer(self.encode(rows), range(len(rows))).values():
+            each.wait()
+
+    def entity_logits(self, rows: Sequence[Row]) -> torch.Tensor:
+        """Give the logits of the entities of rows, `[logits]` in float32: of every span, or word, for every label."""
+        encoded = self.encode(rows)
+        # Row by row, as those of rows together would hold padding too.
+        first = (next(iter(self.logits(encoded, [place]).values())) for place in range(len(rows)))
+        return torch.cat([each.flatten().float() for each in first])
 
     def _tables(self, encoded: Encoded, rows: Sequence[Row], places: Sequence[int]) -> tuple[Table, Table, Table]:
         """Lay out the states of words, labels and relation labels."""

@@ -55,7 +55,7 @@ class FusedLayers:
         """
         device = torch.device(str(context.device))
         self._transfers = Transfers(device)
-        dtype = torch.float32 if device.type == "cpu" else getattr(torch, context.precision)
+        dtype = torch.float32  # nothing holds it to what half precision moves
         try:
             with device_errors(), torch.inference_mode():
                 loaded = load_model(card.path, dtype, device, part)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-from sie_pytorch.forward import MappedFiles
+from sie_pytorch.forward import MappedFiles, keep_refusal, logits_moved, recall_refusal
 from sie_text.loading import Stages, disable_progress_bars, needed_card
 from torch import nn
 from transformers import AutoConfig
@@ -19,16 +19,15 @@ from sie_gliner.encoders import LABELS, TEXTS, Encoders, load_encoders
 from sie_gliner.forward import Forward
 from sie_gliner.heads.entities import EntityHeads
 from sie_gliner.heads.relating.heads import RelationHeads
+from sie_gliner.judging import FirstRun
 from sie_gliner.text.making import make_rows, probe_rows
-from sie_gliner.text.rows import Row, RowMaker
+from sie_gliner.text.rows import RowMaker
 from sie_gliner.text.tokenizers import load_tokens
 
 ENCODERS = (f"{TEXTS}model.", f"{LABELS}model.")
 """How the names of tensors begin that runners account for."""
 UNREAD = {"rnn.": True, "cross_fuser.": False}
 """How the names of those begin that gliner saves and does not use; of bi-encoders, or of uni-encoders."""
-MOST = 0.05
-"""How far a probability of the first run may move where heads compute in half precision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +40,15 @@ class _Heads:
     @property
     def modules(self) -> list[nn.Module]:
         return [self.entities] if self.relations is None else [self.entities, self.relations]
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A checkpoint on its device."""
+
+    forward: Forward
+    heads: str | None = None
+    """Why its heads compute in another precision than its encoders; None where they do not."""
 
 
 def load(context: LoadContext) -> GlinerExtractor:
@@ -59,24 +67,40 @@ def load(context: LoadContext) -> GlinerExtractor:
     tensors = CheckpointTensors(card.path)
     stages.done("tokenizer")
     with device_errors():
-        encoders = load_encoders(context, card, config, tensors)
+        asked, refusal = context, recall_refusal(context)
+        if refusal is not None:
+            context = replace(context, precision="float32")
+        first_run = FirstRun(context, card, config, tokens)
+        encoders = load_encoders(context, card, config, tensors, first_run.judges)
+        why = encoders.texts.info.notes.get("precision")
+        if why is not None and encoders.precision == "float32":
+            keep_refusal(asked, why)
         of_labels = None if encoders.labels is None else encoders.labels.info.max_sequence_length
         rows = make_rows(context, card, config, tokens, encoders.texts.info.max_sequence_length, of_labels)
         probe = probe_rows(rows, context)
         heads = _load_heads(config, encoders, tensors)
         memory_bytes = sum(weight.nbytes for each in heads.modules for weight in each.state_dict().values())
         stages.done("weights")
-        forward, note = _placed(context, config, encoders, heads, probe)
-        forward.run(probe)
+        _prepare(context, heads)
+        placed = _placed(context, config, encoders, heads, first_run)
+        if isinstance(placed, str):
+            refusal = placed
+            keep_refusal(asked, refusal)
+            del encoders
+            context = replace(context, precision="float32")
+            encoders = load_encoders(context, card, config, tensors)
+            placed = _placed(context, config, encoders, heads, first_run)
+            assert not isinstance(placed, str)
+        placed.forward.run(probe)
         stages.done("warm")
     facts = ModelFacts(
         operations=("extract",),
         takes_labels="required",
         memory_bytes=encoders.memory_bytes + memory_bytes,
-        precision=encoders.texts.info.precision,
-        notes={**code, **_notes(config, encoders, rows, note)},
+        precision=encoders.precision,
+        notes={**code, **_notes(config, encoders, rows, placed.heads, refusal)},
     )
-    return GlinerExtractor(rows, forward, facts, context.threads)
+    return GlinerExtractor(rows, placed.forward, facts, context.threads)
 
 
 def _load_heads(config: GlinerConfig, encoders: Encoders, tensors: CheckpointTensors) -> _Heads:
@@ -99,34 +123,48 @@ def _load_heads(config: GlinerConfig, encoders: Encoders, tensors: CheckpointTen
     return heads
 
 
-def _placed(
-    context: LoadContext, config: GlinerConfig, encoders: Encoders, heads: _Heads, probe: list[Row]
-) -> tuple[Forward, str | None]:
-    """Bring the heads to the device, in half precision where that leaves probabilities as they are."""
-    device = torch.device(str(context.device))
+def _prepare(context: LoadContext, heads: _Heads) -> None:
+    """Bring the weights of heads into the form they are multiplied in, and give back the pages of those not needed."""
     assert context.weights is not None
     weights = [weight for module in heads.modules for weight in module.parameters()]
     mapped = MappedFiles.of(context.weights, weights)
-    heads.entities.prepare(fast=device.type == "cpu")
+    heads.entities.prepare(fast=context.device.kind == "cpu")
     kept = {weight.data_ptr() for module in heads.modules for weight in module.parameters()}
     mapped.release(weight for weight in weights if weight.data_ptr() not in kept)
 
-    def made(heads: _Heads, dtype: torch.dtype) -> Forward:
+
+def _placed(
+    context: LoadContext, config: GlinerConfig, encoders: Encoders, heads: _Heads, first_run: FirstRun
+) -> _Placed | str:
+    """Bring the heads to the device, on CUDA in half precision where that leaves logits as they are.
+
+    Returns:
+        What serves; or why encoders in half precision are not to.
+    """
+    device = torch.device(str(context.device))
+
+    def made(encoders: Encoders, heads: _Heads, dtype: torch.dtype) -> Forward:
         for module in heads.modules:
             module.to(device, dtype)
         return Forward(encoders, heads.entities, heads.relations, config.pooling, device, dtype)
 
-    forward, precision = made(heads, torch.float32), encoders.texts.info.precision
-    if device.type != "cuda" or precision == "float32":
-        return forward, None
-    expected = forward.run(probe)
-    half = made(copy.deepcopy(heads), getattr(torch, precision))
-    if torch.allclose(half.run(probe), expected, rtol=0, atol=MOST):
-        return half, None
-    return forward, f"the heads in float32 instead of {precision}, in which probabilities move"
+    forward, precision, rows = made(encoders, heads, torch.float32), encoders.precision, first_run.rows
+    if precision == "float32":
+        return _Placed(forward)
+    expected = made(first_run.in_float32(encoders), heads, torch.float32).entity_logits(rows)
+    moved = logits_moved(forward.entity_logits(rows), expected)
+    if moved is not None:
+        return f"in {precision} {moved}"
+    if device.type != "cuda":
+        return _Placed(forward)
+    half = made(encoders, copy.deepcopy(heads), getattr(torch, precision))
+    moved = logits_moved(half.entity_logits(rows), expected)
+    return _Placed(half) if moved is None else _Placed(forward, f"float32 instead of {precision}, in which {moved}")
 
 
-def _notes(config: GlinerConfig, encoders: Encoders, rows: RowMaker, heads: str | None) -> dict[str, str]:
+def _notes(
+    config: GlinerConfig, encoders: Encoders, rows: RowMaker, heads: str | None, refusal: str | None
+) -> dict[str, str]:
     limits = rows.limits
     notes = {
         **encoders.texts.info.notes,
@@ -136,5 +174,6 @@ def _notes(config: GlinerConfig, encoders: Encoders, rows: RowMaker, heads: str 
         "words",
         "label_runner": None if encoders.labels is None else encoders.labels.info.name,
         "heads": heads,
+        **({"precision": refusal} if refusal else {}),
     }
     return {name: text for name, text in notes.items() if text}

@@ -25,6 +25,7 @@ from sie_core.contracts import (
 from sie_text.recipe import misnamed_weights
 
 __all__ = [
+    "PROBE_TEXTS",
     "Stages",
     "declared_outputs",
     "disable_progress_bars",
@@ -46,6 +47,20 @@ SIMILARITIES: Mapping[OutputType, tuple[Similarity, ...]] = {
     "multivector": ("maxsim", "meanmaxsim"),
 }
 """What sentence-transformers compares each kind of vectors by; the first where the files name none of them."""
+
+PROBE_TEXTS = (
+    "Where was the treaty signed?",
+    "The treaty was signed in Vienna on 9 June 1815, after nine months of talks.",
+    "Ada Lovelace wrote to Charles Babbage about his engine.",
+    "Call us at +49 30 901820 or write to service@example.org.",
+    "I waited forty minutes for cold soup; never again!",
+    "def area(radius): return 3.14159 * radius ** 2",
+    "Der Zug nach Zürich fährt heute von Gleis 7 ab.",
+    "Shares of the company rose by 4.2 % after the announcement, its largest gain since March.",
+    "Wash the lentils, add twice as much water and a pinch of salt, and let them simmer.",
+    "ok",
+)
+"""Short texts of several kinds, a question first, by which a load judges what a precision moves."""
 
 
 WARM_UP = "This text is long enough for classes that join several tokens in one."

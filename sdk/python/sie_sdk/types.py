@@ -233,6 +233,8 @@ class ModelInfo(TypedDict, total=False):
     memory_bytes: int
     last_used_at: float
     pinned: bool
+    precision: str
+    runner: str
 
 
 class Token(TypedDict):

@@ -7,7 +7,7 @@ from sie_core.contracts import InferenceReply
 
 
 def reply_headers(reply: InferenceReply, call: Call) -> dict[str, str]:
-    """Write the timings (ms) and, where they apply, truncation, LoRA, ignored options and the waits."""
+    """Write the timings (ms) and, where they apply, what computed it, truncation, LoRA, ignored options and waits."""
     timing = reply.timing
     headers = {
         "X-Queue-Time": f"{timing.queue_ms:.2f}",
@@ -25,6 +25,11 @@ def reply_headers(reply: InferenceReply, call: Call) -> dict[str, str]:
         headers["X-SIE-LoRA"] = reply.lora
     if reply.workers:
         headers["X-SIE-Worker"] = ", ".join(reply.workers)
+    told = [each.partition(" ") for each in reply.computed]
+    for name, values in (("Precision", [each[0] for each in told]), ("Runner", [each[2] for each in told])):
+        shown = [value for value in dict.fromkeys(values) if value and value.isascii() and value.isprintable()]
+        if shown:
+            headers[f"X-SIE-{name}"] = ", ".join(shown)
     if reply.config:
         headers["X-SIE-Model-Revision"] = reply.config
     if reply.ignored_options:

@@ -30,6 +30,8 @@ _REPLY_HEADERS: Final = {
     "X-SIE-Server-Version": "Version of the server.",
     "X-SIE-Served-By": "Always `local` here.",
     "X-SIE-Truncated": "How many items were cut to the model's length; absent where none was.",
+    "X-SIE-Precision": "What the model computed in: `float32`, `bfloat16`, `float16`; not the dtype of the reply.",
+    "X-SIE-Runner": "What ran the model; absent where its family names nothing.",
     "X-SIE-Ignored-Options": "Options that only other operations or families read, and `input_type` where the model "
     "has prompts and none for it; absent where there were none.",
     "X-Queue-Time": "Milliseconds waited.",

@@ -86,6 +86,8 @@ def model_body(model: ModelInfo, api: Api) -> dict[str, Any]:
         "max_sequence_length": model.max_sequence_length,
         "revision": model.revision,
         "adapter": model.adapter,
+        "precision": model.precision,
+        "runner": model.runner,
         "memory_bytes": model.memory_bytes,
         "last_used_at": model.last_used_at,
         "bundles": model.bundles or None,

@@ -64,6 +64,8 @@ class ModelBody(BaseModel):
     capabilities: dict[str, Any] | None
     routing: RoutingBody
     adapter: str = LEFT_OUT
+    precision: str = LEFT_OUT
+    runner: str = LEFT_OUT
     matryoshka_dims: list[int]
     memory_bytes: int = LEFT_OUT
     last_used_at: float = LEFT_OUT

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from sie_core.cache import find_weights
-from sie_core.cache.choices import kept_choices
+from sie_core.cache.choices import SERVED, kept_choices, served_setup
 from sie_core.catalog import check_profile, choose_family, read_card, see
 from sie_core.catalog.info import describe
 from sie_core.catalog.sightings import fault_of
@@ -105,6 +105,7 @@ def _row(model: ResolvedModel, parts: Parts, device: Device) -> dict[str, Any]:
         "source": model.config.source,
         "weightless": model.config.weightless,
         "weights": {"tier": found[0], "folder": str(found[1])} if found else None,
+        "served": _served(model, found[1], parts, device) if found else None,
         "operations": list(declared.operations),
         "outputs": list(declared.outputs),
         "inputs": list(declared.inputs),
@@ -164,6 +165,12 @@ def _none(device: Device, problem: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _served(model: ResolvedModel, weights: Path, parts: Parts, device: Device) -> str | None:
+    """Name the precision and the runner that the last load on this machine ended with; None where none is known."""
+    kept = kept_choices(parts.settings, parts.plugins, weights).recall(SERVED, served_setup(model, device))
+    return None if kept is None else kept.chosen
+
+
 def _choices(weights: Mapping[str, str] | None, parts: Parts) -> list[dict[str, Any]]:
     """List what loads on this machine measured and chose, which the next ones keep to."""
     if weights is None:
@@ -196,10 +203,10 @@ def _allowed(option: Option) -> str:
 
 def _table(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     lines = [
-        ("MODEL", "ANSWERS", "WEIGHTS", "CONFIG"),
-        *((row["id"], _answers(row), _where(row), row["source"]) for row in rows),
+        ("MODEL", "ANSWERS", "WEIGHTS", "LAST SERVED BY", "CONFIG"),
+        *((row["id"], _answers(row), _where(row), row["served"] or "", row["source"]) for row in rows),
     ]
-    widths = [max(len(line[column]) for line in lines) for column in range(3)]
+    widths = [max(len(line[column]) for line in lines) for column in range(4)]
     return ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, [*widths, 0], strict=True)) for line in lines]
 
 
@@ -236,7 +243,9 @@ def _lines(facts: Mapping[str, Any]) -> list[str]:
     for each in facts["choices"]:
         lines.append(f"  {each['about']:<9} {each['chosen']}: {each['reason']}")
         setup = ", ".join(f"{name} {value}" for name, value in each["setup"].items())
-        lines.append(f"            measured with {setup}")
+        measured = "at the last load of" if each["about"] == SERVED else "measured with"
+        again = "" if each["settled"] else "; the gap is small, so the next load measures again"
+        lines.append(f"            {measured} {setup}{again}")
     for title in ("config", "profile"):
         lines += ["", f"  {title}", *_fields(facts[title])]
     if facts.get("ignored_options"):

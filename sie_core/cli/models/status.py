@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sie_sdk.types import ModelInfo
 
 LOCAL = "http://127.0.0.1:8080"
-FIELDS = ("name", "state", "memory_bytes", "last_used_at", "pinned", "last_error")
+FIELDS = ("name", "state", "precision", "runner", "memory_bytes", "last_used_at", "pinned", "last_error")
 
 
 @click.command("status")
@@ -45,17 +45,26 @@ def _ask(server: str) -> list[ModelInfo]:
 def table(rows: Sequence[Mapping[str, Any]], now: float) -> list[str]:
     """Lay out rows of `/v1/models`, the last used first; `now` is seconds since 1970."""
     ordered = sorted(rows, key=lambda row: (-(row.get("last_used_at") or 0.0), row["name"]))
-    lines = [("MODEL", "STATE", "MEMORY", "LAST USE"), *((row["name"], *_cells(row, now)) for row in ordered)]
-    widths = [max(len(line[column]) for line in lines) for column in range(3)]
+    lines = [
+        ("MODEL", "STATE", "SERVED BY", "MEMORY", "LAST USE"),
+        *((row["name"], *_cells(row, now)) for row in ordered),
+    ]
+    widths = [max(len(line[column]) for line in lines) for column in range(4)]
     return ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, [*widths, 0], strict=True)) for line in lines]
 
 
-def _cells(row: Mapping[str, Any], now: float) -> tuple[str, str, str]:
+def _cells(row: Mapping[str, Any], now: float) -> tuple[str, str, str, str]:
     state = f"{row['state']}, pinned" if row["pinned"] else row["state"]
     if row["last_error"]:
         state += f": {row['last_error']['message']}"
     memory, used = row.get("memory_bytes"), row.get("last_used_at")
-    return state, "" if memory is None else f"{memory / 1e6:.0f} MB", "never" if used is None else _ago(now - used)
+    served = " ".join(filter(None, (row.get("precision"), row.get("runner"))))
+    return (
+        state,
+        served,
+        "" if memory is None else f"{memory / 1e6:.0f} MB",
+        "never" if used is None else _ago(now - used),
+    )
 
 
 def _ago(seconds: float) -> str:

@@ -325,6 +325,7 @@ def _reply(flight: Flight, total_ms: float) -> InferenceReply:
         last.ignored_options,
         config=last.config,
         workers=tuple(dict.fromkeys(head.worker for head in (first, *others) if head.worker))[:MOST_TOLD],
+        computed=tuple(dict.fromkeys(head.computed for head in (first, *others) if head.computed))[:MOST_TOLD],
     )
 
 

@@ -114,6 +114,8 @@ class ResultHead(NamedTuple):
     """See `InferenceReply.config`."""
     worker: str | None = None
     """The name of the worker."""
+    computed: str | None = None
+    """See `InferenceReply.computed`; None from a worker that does not say."""
 
     def read_timing(self) -> Timing:
         """Read the times."""
@@ -140,7 +142,7 @@ _TYPES: Mapping[type, Mapping[str, tuple[type, ...]]] = {
         "sizes": (list,),
     },
     ResultHead: {
-        **dict.fromkeys(("request_id", "lora", "config", "worker"), (str,)),
+        **dict.fromkeys(("request_id", "lora", "config", "worker", "computed"), (str,)),
         **dict.fromkeys(("slice", "attempt", "items", "truncated"), (int,)),
         **dict.fromkeys(("error", "timing", "usage", "query"), (dict,)),
         "query_truncated": (bool,),
@@ -285,7 +287,7 @@ def read_result(told: Mapping[str, Any], sections: Sequence[memoryview]) -> tupl
     for counts in (head.timing, head.usage, head.query):
         if counts and not all(type(each) in _NUMBERS and 0 <= each <= MOST_COUNT for each in counts.values()):
             raise FrameError("times and counts of a result are numbers from 0 on")
-    if not all(text.isprintable() for text in (head.lora or "", *head.ignored_options)):
+    if not all(text.isprintable() for text in (head.lora or "", head.computed or "", *head.ignored_options)):
         raise FrameError("names in a result hold control characters")
     return head, _split(sections[0], head.sizes, head.items)
 

@@ -64,6 +64,8 @@ class InferenceReply:
     """Equal for replies that were computed by equal configs of a model; None where no config service changes them."""
     workers: tuple[str, ...] = ()
     """The workers behind a gateway that computed it."""
+    computed: tuple[str, ...] = ()
+    """What computed it, as `ModelFacts.computed` says it; several where workers differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,8 @@ class ModelInfo:
     """Whether it is never unloaded to make room, nor when idle."""
     precision: str | None = None
     """What it computes in; None before it is loaded."""
+    runner: str | None = None
+    """What runs it, where its family names that; None before it is loaded."""
     notes: Mapping[str, str] = field(default_factory=dict)
     operations: tuple[Operation, ...] = ()
     """What it answers, as far as its config or its weights tell; `score` wherever it encodes."""

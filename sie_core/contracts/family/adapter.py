@@ -89,7 +89,13 @@ class ModelFacts:
     """The precision computed in, after the family's own checks."""
     notes: Mapping[str, str] = field(default_factory=dict)
     """What an operator should know: the runner that serves, a fallback and its reason. A note under an output's name
-    says why the model does not give it, one under `lora` why it takes no LoRA adapters; who asks for it is told."""
+    says why the model does not give it, one under `lora` why it takes no LoRA adapters; who asks for it is told. One
+    under `runner` is its name, and one under `precision` why `precision` is not the one asked for."""
+
+    @property
+    def computed(self) -> str:
+        """The precision and, after a blank, the runner, where a note names one: `bfloat16 cpu-kernels`."""
+        return f"{self.precision} {self.notes.get('runner', '')}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ class KeptChoice:
     """What was measured, in words."""
     setup: Mapping[str, str] = field(default_factory=dict)
     """What the choice depends on, beside the weights, the machine and the versions of plugins."""
+    settled: bool = True
+    """Whether later loads keep to it; where it is not, the next one measures again."""
 
 
 class KeptChoices(Protocol):

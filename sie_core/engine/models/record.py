@@ -240,6 +240,7 @@ class ModelRecord:
                 info,
                 adapter=loaded.family.id,
                 precision=loaded.facts.precision,
+                runner=loaded.facts.notes.get("runner"),
                 notes=loaded.notes | ({} if loaded.problem is None else {"failing": loaded.problem}),
                 loras=tuple(dict.fromkeys((*info.loras, *loaded.loras.loaded))),
             )

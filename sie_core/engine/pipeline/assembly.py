@@ -150,6 +150,7 @@ class Assembly:
             None if lora is None else lora.name,
             query=Usage() if query is None else Usage(self._query_tokens, len(query.images)),
             query_truncated=len(self._items) in self._cuts,
+            computed=(self._adapter.facts.computed,),
         )
 
     def _close(self) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sie_core.batching.checked import CheckedPolicy
 from sie_core.cache import HeldWeights, WeightChain
-from sie_core.cache.choices import kept_choices
+from sie_core.cache.choices import SERVED, kept_choices, served_setup
 from sie_core.catalog.fetching import FetchedModel, fetch_model
 from sie_core.catalog.loading import StageReport, load_adapter, timed
 from sie_core.concurrency.leases import Leases
@@ -20,9 +20,11 @@ from sie_core.contracts import (
     Adapter,
     BatchLimits,
     Device,
+    KeptChoice,
     LoadContext,
     Lora,
     LoraConfig,
+    ModelFacts,
     ModelLoadError,
     ResolvedModel,
     WeightRequest,
@@ -75,6 +77,28 @@ class Loader:
         """Return the precision that a model's profile asks for, or else the settings."""
         return resolved.profile.compute_precision or self.settings.default_compute_precision
 
+    def _precision_note(self, resolved: ResolvedModel, facts: ModelFacts) -> str:
+        """Say who asked for which precision, and why a model does not compute in it."""
+        asked, variable = self.precision(resolved), "SIE_DEFAULT_COMPUTE_PRECISION"
+        if resolved.profile.compute_precision:
+            who = f"compute_precision asks for {asked}"
+        elif "default_compute_precision" in self.settings.model_fields_set:
+            who = f"{variable} asks for {asked}"
+        else:
+            who = f"{asked} is the default ({variable})"
+        unsaid = "" if facts.precision == asked else f"its family serves it in {facts.precision} here"
+        why = facts.notes.get("precision", unsaid)
+        return f"{who}; {why}" if why else who
+
+    def _keep(self, fetched: FetchedModel, facts: ModelFacts, note: str) -> None:
+        """Keep what serves a model, for `sie models`, which asks no server."""
+        if fetched.weights is None:
+            return
+        choices = kept_choices(self.settings, self.plugins, fetched.weights.folder)
+        served = KeptChoice(SERVED, facts.computed, note, served_setup(fetched.resolved, self.device))
+        if choices.recall(SERVED, served.setup) != served:
+            choices.keep(served)
+
     def load(self, fetched: FetchedModel, report: StageReport) -> LoadedModel:
         """Load a fetched model; `Residency` has one load at a time.
 
@@ -113,7 +137,10 @@ class Loader:
         converters = Converters(
             self.plugins.postprocessors, adapter.facts.dims, partial(self.plugins.faulty, "sie_postprocessors")
         )
-        notes = {"family": fetched.choice.reason, "precision": adapter.facts.precision, **adapter.facts.notes}
+        notes = {"family": fetched.choice.reason, **adapter.facts.notes}
+        why = self._precision_note(resolved, adapter.facts)
+        notes["precision"] = f"{adapter.facts.precision}: {why}"
+        self._keep(fetched, adapter.facts, why)
         notes |= self._warm(resolved, converters)
         if fetched.ignored:
             notes["ignored options"] = ", ".join(fetched.ignored)

@@ -153,3 +153,21 @@ async def test_a_task_cancelled_from_outside_stays_cancelled(backend, gate) -> N
     with pytest.raises(asyncio.CancelledError):
         await answering
     assert gate.abandon() == 0
+
+
+@pytest.mark.parametrize(
+    ("computed", "precision", "runner"),
+    [
+        ((), None, None),
+        (("float32",), "float32", None),
+        (("bfloat16 padded (equal lengths)",), "bfloat16", "padded (equal lengths)"),
+        (("bfloat16 cpu-kernels", "float32 cpu-kernels"), "bfloat16, float32", "cpu-kernels"),
+        (("float32 l\N{LATIN SMALL LETTER A WITH DIAERESIS}ufer\n",), "float32", None),
+    ],
+)
+async def test_a_reply_names_the_precision_and_the_runner_once_each(
+    client: httpx.AsyncClient, backend, computed, precision, runner
+) -> None:
+    backend.computed = computed
+    headers = (await client.post(URL, json=BODY)).headers
+    assert (headers.get("X-SIE-Precision"), headers.get("X-SIE-Runner")) == (precision, runner)

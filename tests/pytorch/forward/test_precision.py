@@ -13,12 +13,17 @@ import torch
 from safetensors.torch import load_file, save_file
 from sie_cpu.builds import BUILDS, choose_build, processor_flags
 from sie_cpu.plugin import sie_runners
+from sie_pytorch.forward import RunnerInfo
 from sie_pytorch.forward.checkpoint.precision import LEAST_COSINE, least_cosine, precisions, why_not_bfloat16
 from sie_pytorch.forward.choice import proof
 from sie_pytorch.forward.specs import RUNNERS
 
+from sie_core.cache.choices import kept_choices
 from sie_core.contracts import RunnerSpec, processor
-from tests.pytorch.forward.support import batch_for, build, forward
+from sie_core.plugins import PluginSet
+from sie_core.settings import load_settings
+from tests.pytorch.forward.support import PACKED, batch_for, build, forward
+from tests.pytorch.forward.test_proof import spec
 
 CPU = torch.device("cpu")
 WIDENING = next(build for build in BUILDS if build.widens)
@@ -76,9 +81,12 @@ def test_half_precision_on_a_cpu_is_bfloat16_where_it_is_fast(
 
 def test_an_accelerator_is_given_bfloat16_where_float16_overflows() -> None:
     plans = list(precisions("float16", torch.device("cuda")))
-    assert [(plan.weights, plan.compute) for plan in plans] == [
-        (half, half) for half in (torch.float16, torch.bfloat16)
+    assert [(plan.weights, plan.after_overflow) for plan in plans] == [
+        (torch.float16, False),
+        (torch.bfloat16, True),
+        (torch.float32, False),
     ]
+    assert all(plan.compute is plan.weights for plan in plans)
 
 
 @pytest.fixture(params=["cpu-kernels", "encoder-loop", "packed"])
@@ -96,8 +104,7 @@ def test_a_processor_slow_in_bfloat16_computes_in_float32_and_says_so(
     on_processor(INTEL)
     info = build(calm, [replace(spec, fast_in=frozenset()) for spec in specs], precision="bfloat16").info
     assert (info.name, info.precision) == (specs[0].name, "float32")
-    slow = "float32 instead of bfloat16: this processor multiplies bfloat16 at half the rate of float32"
-    assert info.notes["precision"] == slow
+    assert info.notes["precision"] == "this processor multiplies bfloat16 at half the rate of float32"
 
 
 needs_widening = pytest.mark.skipif(
@@ -129,8 +136,7 @@ def test_where_the_kernels_are_turned_away_every_runner_is_tried_in_float32(
     info = build(calm, EVERY, precision="bfloat16").info
     assert (info.name, info.precision) == ("cpu-kernels", "float32")
     assert (
-        "half the rate of float32: no runner keeps its states in torch.bfloat16: not cpu-kernels"
-        in (info.notes["precision"])
+        "half the rate of float32; no runner keeps its states in bfloat16: not cpu-kernels" in (info.notes["precision"])
     )
     assert "padded" not in info.notes["precision"]
 
@@ -142,7 +148,7 @@ def test_bfloat16_states_stay_close_to_float32(calm: Path, specs: list[RunnerSpe
         pytest.skip("PyTorch prepacks no bfloat16 weights for this processor")
     half, full = build(calm, specs, precision="float16"), build(calm, specs, precision="float32")
     assert (half.info.name, half.info.precision) == (specs[0].name, "bfloat16")
-    assert half.info.notes["precision"] == "bfloat16 instead of float16"
+    assert half.info.notes["precision"] == "half precision on a CPU is bfloat16"
     batch = batch_for("bert")
     lengths = batch.cu_seqlens.diff().tolist()
     assert LEAST_COSINE <= least_cosine(forward(half, batch), forward(full, batch), lengths) < 1 - 1e-9
@@ -155,9 +161,25 @@ def test_a_model_that_bfloat16_turns_away_stays_in_float32(
     monkeypatch.setattr(proof, "LEAST_COSINE", 1 - 1e-9)
     info = build(checkpoint("bert"), specs, precision="float16").info
     assert (info.name, info.precision) == (specs[0].name, "float32")
-    assert re.match(
-        "float32 instead of float16: (in torch.bfloat16 its cosine|no runner keeps)", info.notes["precision"]
-    )
+    assert re.match("no runner keeps its states in bfloat16: not [a-z-]+: in bfloat16", info.notes["precision"])
+
+
+def test_where_a_runner_rounds_too_much_none_after_it_is_asked_in_half_precision(
+    calm: Path, always: None, tmp_path: Path
+) -> None:
+    def names(info: RunnerInfo) -> tuple[str, str]:
+        return info.name, info.precision
+
+    kept = kept_choices(load_settings(local_cache=tmp_path / "cache"), PluginSet(), calm)
+    for choices in (None, kept):  # by priority, and by a race
+        assert names(build(calm, PACKED, precision="bfloat16", choices=choices).info) == ("packed", "bfloat16")
+        info = build(calm, [spec("Rounds"), *PACKED], precision="bfloat16", choices=choices).info
+        assert info.precision == "float32"
+        assert info.notes["precision"].count("not ") == 1
+        assert "not Rounds: in bfloat16 its cosine to float32 falls to" in info.notes["precision"]
+        # One that rounds less and went before stays, whoever rounds too much after it.
+        info = build(calm, [spec("Rounds", priority=-1), *PACKED], precision="bfloat16", choices=choices).info
+        assert names(info) == ("packed", "bfloat16")
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from sie_core.contracts import (
     Device,
     Item,
     ItemOutput,
+    KeptChoices,
     LoadContext,
     ModelConfig,
     Profile,
@@ -97,12 +98,16 @@ def context(
     runtime: dict[str, Any] | None = None,
     loadtime: dict[str, Any] | None = None,
     runners: Sequence[RunnerSpec] = RUNNERS,
+    precision: str = "float32",
+    choices: KeptChoices | None = None,
     **config: Any,
 ) -> LoadContext:
     profile = Profile("default", runtime=runtime or {}, loadtime=loadtime or {})
     model = ResolvedModel(MODEL, ModelConfig(MODEL, profiles={"default": profile}, **config), profile)
     card = read_card(folder)
-    return LoadContext(model, Device("cpu"), "float32", weights=folder, card=card, threads=1, runners=tuple(runners))
+    return LoadContext(
+        model, Device("cpu"), precision, weights=folder, card=card, threads=1, runners=tuple(runners), choices=choices
+    )
 
 
 def serve(folder: Path, **arguments: Any) -> Adapter:

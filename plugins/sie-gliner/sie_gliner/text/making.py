@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from sie_text.loading import profile_fault, profile_options
+from sie_text.loading import PROBE_TEXTS, profile_fault, profile_options
 
 from sie_core.contracts import InvalidInput, Item, LoadContext, ModelCard, ModelLoadError, Task
 from sie_gliner.checkpoint.config import GlinerConfig
@@ -23,6 +23,9 @@ LABELS_OF_A_REQUEST = 64
 """Tokens that the labels of a request may have where they have an encoder, as a multiple of half a window."""
 PROBE = ("Ada Lovelace wrote to Charles Babbage, 1843.", "Naïve café №7")
 PROBE_LABELS = ("person", "place of birth")
+JUDGED_LABELS = ("person", "place", "date")
+JUDGED = 5
+"""How many of `PROBE_TEXTS` half precision is judged by: each word and label of one gives logits."""
 
 
 def make_rows(
@@ -116,6 +119,19 @@ def probe_rows(rows: RowMaker, context: LoadContext) -> list[Row]:
     if not all(_is_whole(rows, row) for row in made):
         raise ModelLoadError("CONFIG", "Its tokenizer makes other tokens of a word alone than of one in a text.")
     return made
+
+
+def judged_rows(rows: RowMaker, context: LoadContext) -> list[Row]:
+    """Make the rows by which half precision is judged, with the options of the profile.
+
+    Raises:
+        ModelLoadError: `CONFIG`: the profile's options cannot be served, by the name of the option.
+    """
+    task = Task("extract", labels=JUDGED_LABELS, options=profile_options(context))
+    try:
+        return [next(item)[0] for item in rows.rows([Item(text=text) for text in PROBE_TEXTS[:JUDGED]], task)]
+    except InvalidInput as error:
+        raise profile_fault(context, error) from None
 
 
 def _is_whole(rows: RowMaker, row: Row) -> bool:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from sie_pytorch.forward.choice.build import build_runner
     from sie_pytorch.forward.choice.built import BuiltRunner, RunnerInfo
     from sie_pytorch.forward.deberta.positions import RelativePositions
+    from sie_pytorch.forward.judging.logits import Judge, logits_moved
+    from sie_pytorch.forward.judging.refusals import keep_refusal, recall_refusal
     from sie_pytorch.forward.layout import AttentionLayout, PackedLayout, Run, runs_of, seen_tokens
     from sie_pytorch.forward.loop.entry import Angles, EmbeddingTables, EncoderEntry
     from sie_pytorch.forward.loop.layer import Added, Attention, LoopLayer, LoopParts, Norm, Product, Widening
@@ -74,6 +76,7 @@ __all__ = [
     "Factors",
     "Feature",
     "HostCopy",
+    "Judge",
     "LayerLoop",
     "LayerNorms",
     "LayerStack",
@@ -107,12 +110,15 @@ __all__ = [
     "account_for",
     "build_runner",
     "group_by_length",
+    "keep_refusal",
     "least_cosine",
     "load_model",
+    "logits_moved",
     "outside_heap",
     "plain_linear",
     "position_limit",
     "prepack",
+    "recall_refusal",
     "refuse_unheeded",
     "relative_error",
     "runs_of",
@@ -126,6 +132,14 @@ _MODULES = {
     "choice.built": (
         "BuiltRunner",
         "RunnerInfo",
+    ),
+    "judging.logits": (
+        "Judge",
+        "logits_moved",
+    ),
+    "judging.refusals": (
+        "keep_refusal",
+        "recall_refusal",
     ),
     "protocol": (
         "Factors",

@@ -155,6 +155,11 @@ def _content(token: Any) -> str | None:
     return content if isinstance(content, str) else None
 
 
+def tokenizer_config(card: ModelCard) -> Mapping[str, Any]:
+    """Read `tokenizer_config.json`; empty where there is none."""
+    return _read(card, TOKENIZER_CONFIG)
+
+
 def _known(core: Tokenizer, token: str | None) -> str | None:
     return None if token is None or core.token_to_id(token) is None else token
 

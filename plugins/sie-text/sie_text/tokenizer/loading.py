@@ -17,7 +17,15 @@ from tokenizers import AddedToken, Tokenizer
 from sie_core.contracts import ModelCard, ModelLoadError
 from sie_text.recipe import UNLIMITED, NotUnderstoodError, TransformerSettings, has_tokenizer
 from sie_text.tokenizer.core import Ids, TextTokenizer, special_tokens
-from sie_text.tokenizer.files import ROLES, TOKENIZER, TOKENIZER_CONFIG, TokenizerFacts, lower_case_first, read_files
+from sie_text.tokenizer.files import (
+    ROLES,
+    TOKENIZER,
+    TOKENIZER_CONFIG,
+    TokenizerFacts,
+    lower_case_first,
+    read_files,
+    tokenizer_config,
+)
 from sie_text.tokenizer.precedence import class_counts, follow_file
 from sie_text.tokenizer.shortening import cuts_between_words
 

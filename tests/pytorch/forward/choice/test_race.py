@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sie_pytorch.forward import BuiltRunner
 from sie_pytorch.forward.choice import race
-from sie_pytorch.forward.choice.timing import Course
+from sie_pytorch.forward.choice.timing import Course, Figures
 
 from sie_core.cache.choices import WeightChoices, kept_choices
 from sie_core.contracts import RunnerSpec
@@ -162,3 +162,36 @@ def test_a_file_that_cannot_be_read_costs_a_race(
     assert load([SLOW, *PACKED]).info.name == "packed"
     assert raced
     assert [choice.chosen for choice in kept.all()] == ["packed"]
+
+
+def test_a_race_that_is_not_clear_is_run_again_until_two_agree(
+    load: Callable[..., BuiltRunner], kept: WeightChoices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = iter([])
+
+    def timed(course: Course, name: str, runner: Any) -> Figures:
+        return Figures(name, *[next(seconds)] * 2)
+
+    monkeypatch.setattr(Course, "time", timed)
+
+    def served(*figures: float) -> tuple[str, bool]:
+        """Load with these figures; give who serves, and whether later loads keep to it."""
+        nonlocal seconds
+        seconds = iter(figures)
+        chosen = load([spec("Sound"), *PACKED]).info.name
+        assert next(seconds, None) is None, "every figure is of a race that was run"
+        (choice,) = kept.all()
+        assert choice.chosen == chosen
+        return chosen, choice.settled
+
+    busy = 1.6
+    assert served(busy, 1.0, busy) == ("packed", False), "a busy moment made the first slower"
+    assert served(1.0, 1.0) == ("Sound", False)
+    assert served(1.0, 1.0) == ("Sound", True)
+    assert served() == ("Sound", True)
+
+
+def test_a_clear_race_is_kept_at_once(load: Callable[..., BuiltRunner], kept: WeightChoices) -> None:
+    load([SLOW, *PACKED])
+    (choice,) = kept.all()
+    assert choice.settled

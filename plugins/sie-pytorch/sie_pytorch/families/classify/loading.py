@@ -26,8 +26,8 @@ def load(context: LoadContext) -> Adapter:
         recipe = read_pair_recipe(needed_card(context))
     except NotUnderstoodError as reason:
         raise unfit(context, reason) from reason
-    classifier = Recipe(recipe.transformer, pooling=None)
-    return compose(context, classifier, [_own_head], auto_classes=["AutoModelForSequenceClassification"])
+    classifier, auto = Recipe(recipe.transformer, pooling=None), ["AutoModelForSequenceClassification"]
+    return compose(context, classifier, [_own_head], auto_classes=auto, judged=_own_head)
 
 
 def _own_head(context: HeadContext) -> Head:

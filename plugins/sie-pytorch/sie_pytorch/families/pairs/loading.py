@@ -7,7 +7,15 @@ from dataclasses import replace
 
 import torch
 from sie_text.lengths import Lengths, sequence_lengths
-from sie_text.loading import Stages, disable_progress_bars, needed_card, profile_options, require_weights, run_once
+from sie_text.loading import (
+    PROBE_TEXTS,
+    Stages,
+    disable_progress_bars,
+    needed_card,
+    profile_options,
+    require_weights,
+    run_once,
+)
 from sie_text.pairs import (
     QWEN3_INSTRUCTION,
     QWEN3_RERANKER,
@@ -34,6 +42,7 @@ from sie_core.contracts import (
 from sie_pytorch.families.pairs.adapter import PairModel
 from sie_pytorch.families.pairs.heads import PairHead, load_head
 from sie_pytorch.heads import HeadContext
+from sie_pytorch.heads.composed.judging import HeadJudge
 from sie_pytorch.heads.composed.running import runner_for
 
 MATCH, NO_MATCH = "yes", "no"
@@ -76,21 +85,28 @@ def _load(context: LoadContext) -> PairModel:
     recipe = _with_tokens(recipe, tokenizer, context)
     template, template_note = _template(recipe, card, tokenizer)
     stages.done("tokenizer")
-    runner = runner_for(context, card, AUTO_CLASSES.get(recipe.source, ()))
-    info, device = runner.info, torch.device(str(context.device))
+    device, gives_types = torch.device(str(context.device)), tokenizer.takes_types and _has_types(card)
+
+    def prepare(limit: int | None) -> tuple[PairPreparation, Lengths, str | None]:
+        lengths, note = _lengths(context, card, recipe, tokenizer, frame, limit)
+        made = PairPreparation(name, tokenizer, frame, prompts, lengths, recipe.truncation, template)
+        return made, lengths, note
+
+    task = Task("score", query=Item(text=PROBE_TEXTS[0]), options=profile_options(context))
+    judge = HeadJudge(
+        lambda items, limit: prepare(limit)[0].score_sequences(items, task),
+        lambda size: load_head(recipe, HeadContext(card, tokenizer, size, "float32", device)),
+        task,
+        device,
+        gives_types=gives_types,
+    )
+    runner = runner_for(context, card, AUTO_CLASSES.get(recipe.source, ()), judge=judge)
+    info = runner.info
     with device_errors():
         head = load_head(recipe, HeadContext(card, tokenizer, info.hidden_size, info.precision, device))
     stages.done("weights")
-    lengths, length_note = _lengths(context, card, recipe, tokenizer, frame, info.max_sequence_length)
-    model = PairModel(
-        name,
-        PairPreparation(name, tokenizer, frame, prompts, lengths, recipe.truncation, template),
-        runner,
-        head,
-        gives_types=tokenizer.takes_types and _has_types(card),
-        device=device,
-        threads=context.threads,
-    )
+    preparation, lengths, length_note = prepare(info.max_sequence_length)
+    model = PairModel(name, preparation, runner, head, gives_types=gives_types, device=device, threads=context.threads)
     operations = _warm_up(model, head, context)
     stages.done("warm")
     notes = {

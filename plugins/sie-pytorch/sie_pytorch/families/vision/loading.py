@@ -127,7 +127,7 @@ def _assemble(
         "prompts": prompts.note,
         "max_sequence_length": length_note,
         "padding": _padding_note(parts.padding),
-        "precision": precision.note,
+        "precision": "it overflows in float16" if precision.after_overflow else precision.note,
     }
     encoder.facts = ModelFacts(
         outputs=("dense",),

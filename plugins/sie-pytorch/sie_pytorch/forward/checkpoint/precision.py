@@ -19,28 +19,35 @@ TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.05}
 
 
 class PrecisionLost(Exception):
-    """A model's states do not survive a precision; the message says why."""
+    """A model's numbers do not survive the rounding of a precision; the message says why."""
+
+
+class Overflow(PrecisionLost):
+    """They are beyond the range of float16; bfloat16, which rounds more, has the range of float32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """A precision to load and run a model in, and why it is not the one asked for."""
+    """A precision to load and run a model in."""
 
     weights: torch.dtype
     """What the weights are loaded in."""
     compute: torch.dtype
     """What the runner computes in: on a CPU half precision is judged against float32 weights, and cast after."""
     note: str | None = None
+    """Why it is not the one asked for."""
+    after_overflow: bool = False
+    """Whether it is tried only where the one before overflowed."""
     runners: frozenset[str] | None = None
     """Names of the runners that may serve in it; None: every one."""
 
 
 def precisions(asked: str, device: torch.device, fast_runners: frozenset[str] = frozenset()) -> Iterator[Precision]:
-    """Give the precisions to try for a model, best first; the last one is float32, or what an accelerator has.
+    """Give the precisions to try for a model, best first; the last one is float32.
 
     On a CPU half precision means bfloat16, and only where the processor multiplies it faster than float32, a runner is
-    fast in it all the same, or the settings insist. On an accelerator the precision is taken as asked, and bfloat16
-    stands in for a float16 in which the model overflows.
+    fast in it all the same, or the settings insist. On an accelerator the precision is tried as asked, and bfloat16
+    after a float16 in which the model overflows.
 
     Args:
         asked: A key of `DTYPES`.
@@ -53,13 +60,19 @@ def precisions(asked: str, device: torch.device, fast_runners: frozenset[str] = 
     elif device.type != "cpu":
         yield Precision(dtype, dtype)
         if dtype is torch.float16:
-            yield Precision(half, half, "bfloat16 instead of float16")
+            yield Precision(half, half, after_overflow=True)
+        yield Precision(single, single)
     else:
         reason = why_not_bfloat16()
         if reason is None or fast_runners:
-            note = None if dtype is half else f"bfloat16 instead of {asked}"
-            yield Precision(single, half, note, fast_runners if reason else None)
-        yield Precision(single, single, f"float32 instead of {asked}" + (f": {reason}" if reason else ""))
+            note = None if dtype is half else "half precision on a CPU is bfloat16"
+            yield Precision(single, half, note, runners=fast_runners if reason else None)
+        yield Precision(single, single, reason)
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """Name a precision as the settings do."""
+    return str(dtype).removeprefix("torch.")
 
 
 def least_cosine(states: torch.Tensor, expected: torch.Tensor, lengths: list[int]) -> float:

@@ -20,12 +20,13 @@ from sie_core.contracts import (
     device_errors,
 )
 from sie_pytorch.forward.checkpoint.mapping import MappedFiles
-from sie_pytorch.forward.checkpoint.precision import Precision, PrecisionLost, precisions
+from sie_pytorch.forward.checkpoint.precision import Overflow, Precision, PrecisionLost, name_of, precisions
 from sie_pytorch.forward.checkpoint.reading import SPARSE_NOTE, EncoderPart, load_model
 from sie_pytorch.forward.choice.built import BuiltRunner, RunnerInfo
 from sie_pytorch.forward.choice.candidates import ATTENTION_BACKENDS, PACKED, Wanted, fast_in, takes_lora
 from sie_pytorch.forward.choice.choose import Choice, choose
 from sie_pytorch.forward.choice.trials import Trials
+from sie_pytorch.forward.judging.logits import Judge
 from sie_pytorch.forward.protocol import NotedRunner, RunnerContext
 
 logger = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ def build_runner(
     needs_lora: bool = False,
     choices: KeptChoices | None = None,
     part: EncoderPart | None = None,
+    judge: Judge | None = None,
 ) -> BuiltRunner:
     """Load a checkpoint's base model, or an encoder inside the checkpoint of a larger model, and pick what runs it.
 
@@ -67,6 +69,8 @@ def build_runner(
         needs_lora: Whether runners that take no LoRA adapters are refused.
         choices: Where the outcome of a race is kept; None races none, as `priority`.
         part: The encoder inside a larger model that is wanted; None where the checkpoint is one.
+        judge: Asked about the runner that would serve in half precision; float32 serves where it refuses. None where
+            nothing but the states counts.
 
     Raises:
         ModelLoadError: The checkpoint cannot be served: `CONFIG`, `CORRUPT`, `DEPENDENCY`.
@@ -74,16 +78,18 @@ def build_runner(
         DeviceLost: Only a new process gets the device back.
     """
     _require_backend(attention_backend, runner_specs)
-    wanted = Wanted(runner_specs, attention_backend, runner, fills_up, needs_lora)
+    wanted = Wanted(runner_specs, attention_backend, runner, fills_up, needs_lora, judge=judge)
     place = torch.device(str(device))
     card = card if part is None else replace(card, config=part.config)
     fast = fast_in(wanted, "bfloat16", card.config.get("model_type", ""), place.type)
-    lost: list[str] = []
+    lost: PrecisionLost | None = None
     for plan in precisions(precision, place, fast):
+        if plan.after_overflow and not isinstance(lost, Overflow):
+            continue
         load = partial(_load, model_folder, card, place, plan, attention_backend, threads, part)
         setup = {
             "device": f"{device} {device.name}",
-            "precision": _name(plan.compute),
+            "precision": name_of(plan.compute),
             "threads": str(threads),
             "folder": model_folder.name,
         }
@@ -93,14 +99,13 @@ def build_runner(
                 asked = wanted.among(plan.runners)
                 trials = Trials(load, asked)
                 choice = choose(trials, asked, choices, setup)
-                return _built(card, trials, choice, plan.note and ": ".join([plan.note, *lost]))
+                why = [plan.note] if plan.note else []
+                return _built(card, trials, choice, "; ".join([*why, str(lost)] if lost else why))
         except PrecisionLost as reason:
-            lost = [str(reason)]
+            lost = reason
         except OutOfDeviceMemory as error:
             raise OutOfDeviceMemory(f"{device} has no room for the weights") from error
-    raise ModelLoadError(
-        "CONFIG", f"No precision serves this model on {device}{''.join(f': {each}' for each in lost)}."
-    )
+    raise ModelLoadError("CONFIG", f"No precision serves this model on {device}: {lost}.")
 
 
 def _require_backend(wanted: str, specs: Sequence[RunnerSpec]) -> None:
@@ -127,7 +132,7 @@ def _load(
     return RunnerContext(model, folder, card, device, plan.compute, attention_backend, threads, mapped)
 
 
-def _built(card: ModelCard, trials: Trials, choice: Choice, precision_note: str | None) -> BuiltRunner:
+def _built(card: ModelCard, trials: Trials, choice: Choice, precision_note: str) -> BuiltRunner:
     """Put the runner that was chosen together with its facts, and log them."""
     config, runner, name = trials.config, choice.proven.runner, choice.proven.candidate.name
     notes = {"runner": name, "runner_reason": choice.reason}
@@ -147,7 +152,7 @@ def _built(card: ModelCard, trials: Trials, choice: Choice, precision_note: str 
     info = RunnerInfo(
         name=name,
         reason=choice.reason,
-        precision=_name(trials.dtype),
+        precision=name_of(trials.dtype),
         model_type=config.model_type,
         hidden_size=config.hidden_size,
         attention_layers=config.num_hidden_layers,
@@ -160,7 +165,3 @@ def _built(card: ModelCard, trials: Trials, choice: Choice, precision_note: str 
     for note in filter(None, (choice.race, precision_note)):
         logger.info("%s: %s", info.model_type, note)
     return BuiltRunner(runner, info, trials.device)
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

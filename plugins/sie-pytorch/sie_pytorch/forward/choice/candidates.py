@@ -8,6 +8,7 @@ from functools import partial
 from importlib import import_module
 
 from sie_core.contracts import RunnerSpec
+from sie_pytorch.forward.judging.logits import Judge
 from sie_pytorch.forward.padded.runner import PaddedRunner
 from sie_pytorch.forward.protocol import LoraRunner, Runner, RunnerContext, RunnerUnfitError
 from sie_pytorch.forward.specs import INTERFACE, other_version
@@ -38,6 +39,8 @@ class Wanted:
     """Whether it must take LoRA adapters."""
     pads: bool = True
     """Whether the padded runner is tried too."""
+    judge: Judge | None = None
+    """Says whether half precision leaves what the model's head makes of its states as it is."""
 
     def among(self, names: frozenset[str] | None) -> Wanted:
         """Ask for one of some runners alone; None is all of them."""

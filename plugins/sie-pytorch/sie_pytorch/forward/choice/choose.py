@@ -79,13 +79,16 @@ def choose(trials: Trials, wanted: Wanted, kept: KeptChoices | None, setup: dict
         "torch": torch.__version__,
         "transformers": transformers.__version__,
     }
-    recalled = _recalled(trials, [*fast, *last], kept, setup)
+    before = kept.recall(ABOUT, setup)
+    recalled = None if before is None or not before.settled else _recalled(trials, [*fast, *last], before)
     if recalled is not None:
         return recalled
     race = Race(trials)
     proven = race.run(fast, last)
     if race.whole:
-        kept.keep(KeptChoice(ABOUT, proven.candidate.name, str(race), setup))
+        name = proven.candidate.name
+        agreed = before is not None and before.chosen == name
+        kept.keep(KeptChoice(ABOUT, name, str(race), setup, settled=agreed or race.clear))
     return Choice(proven, tuple(trials.refused), str(race))
 
 
@@ -95,20 +98,19 @@ def _first(trials: Trials, candidates: Iterable[Candidate]) -> Choice:
         proven = trials.attempt(candidate)
         if proven is not None:
             return Choice(proven, tuple(trials.refused))
+        if trials.rounds_too_much:
+            break
     raise trials.failure()
 
 
-def _recalled(
-    trials: Trials, candidates: Sequence[Candidate], kept: KeptChoices, setup: dict[str, str]
-) -> Choice | None:
+def _recalled(trials: Trials, candidates: Sequence[Candidate], choice: KeptChoice) -> Choice | None:
     """Take the runner that an earlier load chose; None where there is none, or it no longer proves itself."""
-    choice = kept.recall(ABOUT, setup)
-    candidate = next((each for each in candidates if choice is not None and each.name == choice.chosen), None)
-    if choice is None or candidate is None:
+    candidate = next((each for each in candidates if each.name == choice.chosen), None)
+    if candidate is None:
         return None
     before = list(trials.refused)
     proven = trials.attempt(candidate)
     if proven is None:
-        trials.refused = before  # the race tries it again
+        trials.refused, trials.rounds_too_much = before, False  # the race tries it again
         return None
     return Choice(proven, tuple(trials.refused), f"{choice.reason} (measured by an earlier load)")

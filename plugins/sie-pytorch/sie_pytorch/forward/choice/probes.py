@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+from sie_text.sequences import PackedBatch
 
 from sie_pytorch.forward.checkpoint.reading import forward_arguments
 from sie_pytorch.forward.two_parts import move_bound, two_sets
@@ -37,6 +38,13 @@ class Probe:
     segment_ids: torch.Tensor | None
     cu_seqlens: torch.Tensor
     key_lengths: torch.Tensor | None = None
+
+    @classmethod
+    def of(cls, batch: PackedBatch, gives_types: bool, device: torch.device) -> Probe:
+        """Bring a batch to the device, with its token types or without."""
+        parts = [batch.ids, batch.positions, *([batch.types] if gives_types else [])]
+        ids, positions, *types = (torch.from_numpy(part).to(device) for part in parts)
+        return cls(ids, positions, types[0] if types else None, torch.from_numpy(batch.cu_seqlens))
 
     def sequences(self) -> Iterator[slice]:
         """Give the place of each sequence."""

@@ -7,20 +7,24 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
-from sie_core.contracts import ModelLoadError
+from sie_core.contracts import ModelLoadError, device_fault
 from sie_pytorch.forward.checkpoint.halves import widened
 from sie_pytorch.forward.checkpoint.mapping import MappedFiles
 from sie_pytorch.forward.checkpoint.positions import position_limit
 from sie_pytorch.forward.checkpoint.precision import (
     LEAST_COSINE,
     TOLERANCE,
+    Overflow,
     PrecisionLost,
     least_cosine,
+    name_of,
     relative_error,
 )
 from sie_pytorch.forward.checkpoint.reading import forward_arguments
-from sie_pytorch.forward.choice.probes import Probe, fill_up, make_probe, narrow_windows
+from sie_pytorch.forward.choice.probes import Probe, fill_up, make_probe, narrow_windows, special_tokens
+from sie_pytorch.forward.judging.logits import Judge
 from sie_pytorch.forward.layout import seen_tokens
 from sie_pytorch.forward.protocol import Runner, RunnerContext, RunnerUnfitError
 
@@ -42,18 +46,22 @@ class Examination:
     trials: tuple[tuple[Probe, torch.Tensor], ...]
     limit: int | None
     """Tokens of a sequence the positions allow."""
+    judged: tuple[Judge, Probe, torch.Tensor] | None = None
+    """A judge and its sequences, with the model's own states of them in float32; None where there is none to ask."""
 
     @classmethod
-    def of(cls, context: RunnerContext, *, fills_up: bool) -> Examination:
+    def of(cls, context: RunnerContext, *, fills_up: bool, judge: Judge | None = None) -> Examination:
         """Have the model answer the probes.
 
         Args:
             context: Holds the model.
             fills_up: Whether runners must prove `key_lengths` too.
+            judge: Says what half precision may move beside the states.
 
         Raises:
             ModelLoadError: `CONFIG`: it does not turn token ids into one state a token.
-            PrecisionLost: Its states overflow in float16.
+            Overflow: Its states overflow in float16.
+            PrecisionLost: The judge has no probes.
         """
         model = context.model
         limit = position_limit(model)
@@ -61,9 +69,17 @@ class Examination:
         with narrow_windows(model):
             probes = [probe, fill_up(probe)] if fills_up else [probe]
             trials = tuple((each, _reference(model, each, context.mapped)) for each in probes)
-        examination = cls(trials, limit)
+        judged = None
+        if judge is not None and context.dtype is not torch.float32:
+            given = judge.probes(limit)
+            if given is None:
+                raise PrecisionLost("there is no text to judge half precision by")
+            probe = Probe.of(*given, context.device)
+            with widened(model, context.mapped):
+                judged = judge, probe, states_together(model, probe)
+        examination = cls(trials, limit, judged)
         if context.dtype is torch.float16 and not bool(trials[0][1].isfinite().all()):
-            raise PrecisionLost("its states overflow in float16")
+            raise Overflow("its states overflow in float16")
         return examination
 
     @property
@@ -75,14 +91,19 @@ class Examination:
         """Compare `runner` with the model on every probe, its windows narrowed; the proof is the worst.
 
         Raises:
-            RunnerUnfitError: The error is beyond the precision's tolerance, or in half precision the states turn too
-                far from those in float32.
+            RunnerUnfitError: The error is beyond the precision's tolerance.
+            PrecisionLost: In half precision the states turn too far from those in float32, or the judge refuses.
         """
         with narrow_windows(context.model):
             proofs = [prove(runner, probe, expected, context.dtype) for probe, expected in self.trials]
         proof = Proof(max(each.error for each in proofs), min(each.cosine for each in proofs))
         if context.dtype is not self.dtype and not proof.cosine >= LEAST_COSINE:
-            raise RunnerUnfitError(f"in {context.dtype} its cosine to float32 falls to {proof.cosine:.5f}")
+            raise PrecisionLost(f"in {name_of(context.dtype)} its cosine to float32 falls to {proof.cosine:.5f}")
+        if self.judged is not None:
+            judge, probe, expected = self.judged
+            refusal = judge.refusal(probe.run(runner), expected)
+            if refusal is not None:
+                raise PrecisionLost(f"in {name_of(context.dtype)} {refusal}")
         return proof
 
 
@@ -115,6 +136,33 @@ def states_alone(model: Any, probe: Probe) -> torch.Tensor:
             arguments["token_type_ids"] = probe.segment_ids[place][None]
         parts.append(model(**arguments).last_hidden_state[0])
     return torch.cat(parts)
+
+
+def states_together(model: Any, probe: Probe) -> torch.Tensor:
+    """Run the probe sequences in one padded batch through the model's own forward pass: `[total_tokens, hidden]`.
+
+    One pass reads the weights once. Where padding changes states, as it does in few classes, that shows as if precision
+    did.
+    """
+    if "attention_mask" not in forward_arguments(model):
+        return states_alone(model, probe)
+    lengths = probe.cu_seqlens.diff().tolist()
+    padding = next(iter(special_tokens(model.config)), 0)
+
+    def padded(flat: torch.Tensor, value: int) -> torch.Tensor:
+        return pad_sequence(list(torch.split(flat, lengths)), batch_first=True, padding_value=value)
+
+    seen = padded(torch.ones_like(probe.ids), 0)
+    arguments = {"input_ids": padded(probe.ids, padding), "attention_mask": seen}
+    if probe.segment_ids is not None:
+        arguments["token_type_ids"] = padded(probe.segment_ids, 0)
+    try:
+        states: torch.Tensor = model(**arguments).last_hidden_state[seen.bool()]
+    except Exception as fault:  # some classes fail on padding, whatever it raises
+        if device_fault(fault) is not None:
+            raise
+        return states_alone(model, probe)
+    return states
 
 
 def _reference(model: Any, probe: Probe, mapped: MappedFiles) -> torch.Tensor:

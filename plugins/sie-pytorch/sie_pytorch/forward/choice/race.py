@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from sie_core.contracts import DeviceLost, device_fault
 from sie_pytorch.forward.choice.candidates import PACKED, Candidate
-from sie_pytorch.forward.choice.timing import Course, Figures, told, winner
+from sie_pytorch.forward.choice.timing import CLEAR, Course, Figures, told, winner
 from sie_pytorch.forward.choice.trials import Proven, Trials
 
 logger = logging.getLogger(__name__)
@@ -41,12 +41,14 @@ class Race:
         """
         end = time.monotonic() + RACE_S
         for candidate in fast:
+            if self._trials.rounds_too_much:
+                break
             if self._entered and time.monotonic() > end:
                 self._trials.refused.append(f"not {candidate.name}: the race was over after {RACE_S:.0f} s")
                 self.whole = False
             else:
                 self._enter(candidate)
-        if not any(each.name == PACKED for each in self._entered):
+        if not (self._trials.rounds_too_much or any(each.name == PACKED for each in self._entered)):
             for candidate in last:
                 if self._entered and time.monotonic() > end:
                     self.whole = False
@@ -59,6 +61,13 @@ class Race:
         if self._winner() is not first:
             self._enter(first)  # once more: a busy moment may have slowed it down
         return self._made(self._winner())
+
+    @property
+    def clear(self) -> bool:
+        """Whether the winner is so much faster than all others that no busy moment can have made it so."""
+        figures = list(self._entered.values())
+        best = winner(figures)
+        return all(best.speedup(each) >= CLEAR for each in figures if each is not best)
 
     def __str__(self) -> str:
         return told(list(self._entered.values()), self._course.tokens)

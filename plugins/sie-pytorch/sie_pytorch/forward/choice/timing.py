@@ -16,6 +16,9 @@ from sie_pytorch.forward.protocol import Runner
 
 ADVANTAGE = 1.15
 """How many times as fast as one of higher priority a runner must be to serve in its place."""
+CLEAR = 2.0
+"""How many times as fast as all others the winner of one race must be to serve later loads too, without a second race:
+work beside it that takes half of the machine makes a runner half as fast."""
 SHORT = (16,)
 """Tokens of the short probe: one query."""
 LONG = ((128,), MIXED := (128, 48, 200, 24, 112), MIXED * 4, MIXED * 16)
@@ -82,16 +85,24 @@ class Course:
     def _fastest(self, runner: Runner, probe: Probe) -> float:
         return fastest(partial(self._pass, runner, probe))
 
-    def _pass(self, runner: Runner, probe: Probe) -> None:
-        probe.run(runner)
+    def _pass(self, runner: Runner, probe: Probe) -> float | None:
+        """Run one pass to its end; on CUDA give its seconds on its stream: other streams are not waited for."""
         if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-        elif self._device.type == "mps":
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+            stream = torch.cuda.current_stream(self._device)
+            begin.record(stream)
+            probe.run(runner)
+            end.record(stream)
+            end.synchronize()
+            return float(begin.elapsed_time(end)) / 1000
+        probe.run(runner)
+        if self._device.type == "mps":
             torch.mps.synchronize()
+        return None
 
 
 def fastest(
-    run: Callable[[], None],
+    run: Callable[[], float | None],
     clock: Callable[[], float] = time.perf_counter,
     *,
     least_passes: int = LEAST_PASSES,
@@ -101,20 +112,20 @@ def fastest(
     """Give the seconds of the fastest of several passes; the first, which warms up, counts only where it is the only.
 
     Args:
-        run: Runs one pass to its end.
+        run: Runs one pass to its end; gives its seconds, or None where the clock is to say.
         clock: Monotonic seconds.
         least_passes: Passes beside the first.
         least_s: Seconds that all passes take together, at least.
         most_s: Seconds after which none begins.
     """
     started = clock()
-    run()
+    took = run()
     before = clock()
-    best, passes, first = math.inf, 0, before - started
+    best, passes, first = math.inf, 0, before - started if took is None else took
     while before - started < most_s and (passes < least_passes or before - started < least_s):
-        run()
+        took = run()
         after = clock()
-        best, passes, before = min(best, after - before), passes + 1, after
+        best, passes, before = min(best, after - before if took is None else took), passes + 1, after
     return min(best, first) if passes == 0 else best
 
 

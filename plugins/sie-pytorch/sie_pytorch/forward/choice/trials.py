@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sie_core.contracts import ModelLoadError, device_fault
-from sie_pytorch.forward.checkpoint.precision import PrecisionLost
+from sie_pytorch.forward.checkpoint.precision import PrecisionLost, name_of
 from sie_pytorch.forward.choice.candidates import Candidate, Wanted, of_other_versions
 from sie_pytorch.forward.choice.probes import token_types
 from sie_pytorch.forward.choice.proof import Examination, Proof
@@ -36,7 +36,7 @@ class Trials:
 
     Raises:
         ModelLoadError: The model cannot be loaded, or is no text encoder.
-        PrecisionLost: The model itself overflows in the precision.
+        Overflow: The model itself overflows in the precision.
     """
 
     def __init__(self, load: Callable[[], RunnerContext], wanted: Wanted) -> None:
@@ -46,8 +46,10 @@ class Trials:
         self.types = token_types(self._context.model)
         self.fused = bool(self._context.model._supports_sdpa)
         self.device, self.dtype = self._context.device, self._context.dtype
-        self.examination = Examination.of(self._context, fills_up=wanted.fills_up)
+        self.examination = Examination.of(self._context, fills_up=wanted.fills_up, judge=wanted.judge)
         self.refused = of_other_versions(wanted)
+        self.rounds_too_much = False
+        """Whether half precision turned a runner's states too far; those after it round more and are not asked."""
 
     @property
     def context(self) -> RunnerContext:
@@ -71,6 +73,10 @@ class Trials:
         except RunnerUnfitError as reason:
             self.refused.append(f"not {candidate.name}: {reason}")
             return None
+        except PrecisionLost as reason:
+            self.refused.append(f"not {candidate.name}: {reason}")
+            self.rounds_too_much = True
+            return None
         except Exception as fault:  # a runner may be anyone's: its fault costs only itself
             if isinstance(fault, ModelLoadError) or device_fault(fault) is not None:
                 raise
@@ -84,5 +90,5 @@ class Trials:
         """Make the error of a model that no candidate serves."""
         reasons = "; ".join(self.refused)
         if self.dtype is not self.examination.dtype:
-            return PrecisionLost(f"no runner keeps its states in {self.dtype}: {reasons}")
+            return PrecisionLost(f"no runner keeps its states in {name_of(self.dtype)}: {reasons}")
         return ModelLoadError("CONFIG", f"No runner serves this {self.config.model_type} model: {reasons}.")

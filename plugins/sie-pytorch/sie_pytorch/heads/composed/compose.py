@@ -8,7 +8,7 @@ from typing import get_args
 
 import torch
 from sie_text.encode import Filling, TextPreparation
-from sie_text.lengths import sequence_lengths
+from sie_text.lengths import Lengths, sequence_lengths
 from sie_text.loading import (
     Stages,
     disable_progress_bars,
@@ -36,12 +36,18 @@ from sie_core.contracts import (
     device_errors,
 )
 from sie_pytorch.heads.composed.encoder import EXTRACTED, TextEncoder
+from sie_pytorch.heads.composed.judging import HeadJudge
 from sie_pytorch.heads.composed.running import runner_for
 from sie_pytorch.heads.protocol import HeadContext, HeadMaker, Output
 
 
 def compose(
-    context: LoadContext, recipe: Recipe, heads: Sequence[HeadMaker], *, auto_classes: Sequence[str] = ()
+    context: LoadContext,
+    recipe: Recipe,
+    heads: Sequence[HeadMaker],
+    *,
+    auto_classes: Sequence[str] = (),
+    judged: HeadMaker | None = None,
 ) -> TextEncoder:
     """Load a model of single texts: `context.card`'s tokenizer and transformer, the fastest runner, and your heads.
 
@@ -56,6 +62,8 @@ def compose(
         heads: What makes each head. Those of vectors serve `encode`, one of classifications serves `extract`.
         auto_classes: transformers' names of the classes, such as `AutoModelForMaskedLM`, that your heads are parts of:
             weights made for a class of their own are refused (`sie_text.recipe.heed_auto_map`).
+        judged: Which of them makes logits, in its first tensor, that end in a threshold or a ranking: where half
+            precision moves those, the model is served in float32.
 
     Returns:
         The adapter, warm, with its facts.
@@ -67,7 +75,7 @@ def compose(
         ValueError: Two heads make the same output.
     """
     try:
-        return _composed(context, recipe, heads, auto_classes)
+        return _composed(context, recipe, heads, auto_classes, judged)
     except NotUnderstoodError as reason:
         raise unfit(context, reason) from reason
 
@@ -79,7 +87,11 @@ def unfit(context: LoadContext, reason: NotUnderstoodError) -> FamilyUnfitError:
 
 
 def _composed(
-    context: LoadContext, recipe: Recipe, makers: Sequence[HeadMaker], auto_classes: Sequence[str]
+    context: LoadContext,
+    recipe: Recipe,
+    makers: Sequence[HeadMaker],
+    auto_classes: Sequence[str],
+    judged: HeadMaker | None,
 ) -> TextEncoder:
     card, config, stages = needed_card(context), context.model.config, Stages(context)
     require_weights(card)
@@ -88,6 +100,30 @@ def _composed(
     tokenizer = _load_tokenizer(card, recipe, trust_remote_code=config.trust_remote_code)
     filling = _read_filling(recipe, tokenizer)
     stages.done("tokenizer")
+    device = torch.device(str(context.device))
+
+    def prepare(limit: int | None) -> tuple[TextPreparation, Lengths, str | None]:
+        lengths, note = sequence_lengths(config, card, recipe.transformer, tokenizer, limit, _expansion(recipe))
+        preparation = TextPreparation(
+            context.model.id,
+            tokenizer,
+            prompts,
+            lengths,
+            pools_prompt=recipe.pooling is None or recipe.pooling.include_prompt,
+            takes_ids=config.accept_token_ids,
+            filling=filling,
+        )
+        return preparation, lengths, note
+
+    judge = None
+    if judged is not None:
+        task, make = Task("extract", options=profile_options(context)), judged
+        judge = HeadJudge(
+            lambda items, limit: prepare(limit)[0].sequences(items, task),
+            lambda size: make(HeadContext(card, tokenizer, size, "float32", device)),
+            task,
+            device,
+        )
     runner = runner_for(
         context,
         card,
@@ -95,24 +131,14 @@ def _composed(
         fills_up=filling is not None and not filling.attended,
         takes_lora=True,
         dense=recipe.pooling is not None,
+        judge=judge,
     )
-    info, device = runner.info, torch.device(str(context.device))
+    info = runner.info
     with device_errors():
         given = HeadContext(card, tokenizer, info.hidden_size, info.precision, device)
         heads = [make(given) for make in makers]
     stages.done("weights")
-    lengths, length_note = sequence_lengths(
-        config, card, recipe.transformer, tokenizer, info.max_sequence_length, _expansion(recipe)
-    )
-    preparation = TextPreparation(
-        context.model.id,
-        tokenizer,
-        prompts,
-        lengths,
-        pools_prompt=recipe.pooling is None or recipe.pooling.include_prompt,
-        takes_ids=config.accept_token_ids,
-        filling=filling,
-    )
+    preparation, lengths, length_note = prepare(info.max_sequence_length)
     gives_types = info.embeds_types and tokenizer.takes_types
     encoder = TextEncoder(preparation, runner, heads, device, context.threads, gives_types=gives_types)
     facts = _warmed(encoder, context, [head.output for head in heads])

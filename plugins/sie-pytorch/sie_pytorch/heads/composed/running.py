@@ -12,7 +12,7 @@ from sie_text.recipe import NotUnderstoodError, OwnCodeError, heed_auto_map
 from sie_core.contracts import LoadContext, ModelCard, ModelLoadError, ResolvedModel
 
 if TYPE_CHECKING:
-    from sie_pytorch.forward import BuiltRunner
+    from sie_pytorch.forward import BuiltRunner, Judge
 
 
 def runner_for(
@@ -23,6 +23,7 @@ def runner_for(
     fills_up: bool = False,
     takes_lora: bool = False,
     dense: bool = False,
+    judge: Judge | None = None,
 ) -> BuiltRunner:
     """Build the runner of a checkpoint.
 
@@ -33,6 +34,7 @@ def runner_for(
         fills_up: As `build_runner` takes it.
         takes_lora: Whether the family applies LoRA adapters: a runner then must where the config asks for some.
         dense: Whether the model gives dense vectors, which another family makes where its own code is to run.
+        judge: As `build_runner` takes it.
 
     Raises:
         ModelLoadError: The checkpoint is damaged, or asks for what is not installed.
@@ -40,17 +42,18 @@ def runner_for(
         OutOfDeviceMemory: The device has no room.
     """
     # Imports transformers' models, which takes longer than all else here.
-    from sie_pytorch.forward import build_runner
+    from sie_pytorch.forward import build_runner, keep_refusal, recall_refusal
     from sie_pytorch.forward.checkpoint.dialects import UnheededError
 
     torch.set_num_threads(context.threads)
+    refusal = recall_refusal(context)
     try:
         notes = heed_auto_map(context, card.config, *auto_classes, runs="elsewhere" if dense else "nowhere")
         built = build_runner(
             card.path,
             card,
             context.device,
-            context.precision,
+            "float32" if refusal else context.precision,
             context.attention_backend,
             context.runners,
             context.threads,
@@ -58,14 +61,19 @@ def runner_for(
             runner=context.runner,
             choices=context.choices,
             needs_lora=takes_lora and _asks_for_lora(context.model),
+            judge=judge,
         )
-        built.info = replace(built.info, notes={**built.info.notes, **notes})
-        return built
     except ModelLoadError as error:
         by_others = error.failure == "CONFIG" and not isinstance(error, (UnheededError, OwnCodeError))
         if by_others or context.model.config.trust_remote_code:
             raise NotUnderstoodError(str(error)) from error
         raise
+    if refusal is not None:
+        notes = {**notes, "precision": refusal}
+    elif built.info.precision == "float32" != context.precision:
+        keep_refusal(context, built.info.notes["precision"])
+    built.info = replace(built.info, notes={**built.info.notes, **notes})
+    return built
 
 
 def _asks_for_lora(model: ResolvedModel) -> bool:

@@ -1,0 +1,101 @@
+"""What half precision is judged by: rows of a first run, and the logits that float32 gives for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from sie_pytorch.forward import RunnerInfo
+from sie_text.sequences import PackedBatch, TokenSequence
+from sie_text.tokenizer import Ids
+
+from sie_core.contracts import LoadContext, ModelCard
+from sie_gliner.checkpoint.config import GlinerConfig
+from sie_gliner.encoders import Encoder, Encoders
+from sie_gliner.forward import distinct_labels
+from sie_gliner.text.making import judged_rows, make_rows
+from sie_gliner.text.rows import Row, RowMaker
+from sie_gliner.text.tokens import Tokens
+
+
+class FirstRun:
+    """The rows, and what the encoders give for them in float32."""
+
+    def __init__(self, context: LoadContext, card: ModelCard, config: GlinerConfig, tokens: Tokens) -> None:
+        self._made = _Rows(partial(make_rows, context, card, config, tokens), context)
+        self._texts, self._labels = _States(self._made.texts), _States(self._made.labels)
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """The rows; none where no encoder was judged."""
+        return self._made.rows
+
+    @property
+    def judges(self) -> tuple[_States, _States]:
+        """What the encoders of texts and of labels are loaded with, one after the other."""
+        return self._texts, self._labels
+
+    def in_float32(self, encoders: Encoders) -> Encoders:
+        """Give encoders that know the states of these rows in float32, and no others."""
+        labels = None if encoders.labels is None else self._labels.stand_in(encoders.labels)
+        return Encoders(self._texts.stand_in(encoders.texts), labels)
+
+
+class _Rows:
+    """Makes the rows, first by the positions of texts alone, then by those of labels too."""
+
+    def __init__(self, make: Callable[[int | None, int | None], RowMaker], context: LoadContext) -> None:
+        self._make = make
+        self._context = context
+        self._text_positions: int | None = None
+        self.rows: Sequence[Row] = ()
+
+    def texts(self, positions: int | None) -> Sequence[Ids]:
+        """Make them, and give the ids of the texts."""
+        self._text_positions = positions
+        self.rows = judged_rows(self._make(positions, None), self._context)
+        return [row.ids for row in self.rows]
+
+    def labels(self, positions: int | None) -> Sequence[Ids]:
+        """Make them, and give the ids of the distinct labels."""
+        self.rows = judged_rows(self._make(self._text_positions, positions), self._context)
+        return list(distinct_labels(self.rows).values())
+
+
+class _States:
+    """A judge that takes the states in float32 and refuses none: logits need those of both encoders."""
+
+    def __init__(self, sequences: Callable[[int | None], Sequence[Ids]]) -> None:
+        self._sequences = sequences
+        self._states: torch.Tensor | None = None
+
+    def probes(self, limit: int | None) -> tuple[PackedBatch, bool]:
+        """Make the sequences; see `sie_pytorch.forward.Judge.probes`."""
+        return PackedBatch([TokenSequence(ids) for ids in self._sequences(limit)]), False
+
+    def refusal(self, states: torch.Tensor, expected: torch.Tensor) -> None:
+        """Take the states."""
+        self._states = expected
+
+    def stand_in(self, encoder: Encoder) -> Encoder:
+        """Give what knows these states; the encoder itself, where it computes in float32 or was not judged."""
+        if self._states is None or encoder.info.precision == "float32":
+            return encoder
+        return _Known(encoder.info, self._states)
+
+
+@dataclass(slots=True)
+class _Known:
+    """Stands for an encoder over one batch."""
+
+    info: RunnerInfo
+    states: torch.Tensor
+
+    def forward(
+        self, ids: torch.Tensor, positions: torch.Tensor, segment_ids: torch.Tensor | None, cu_seqlens: torch.Tensor
+    ) -> torch.Tensor:
+        """Give the states of that batch; see `Encoder.forward`."""
+        assert len(ids) == len(self.states)
+        return self.states

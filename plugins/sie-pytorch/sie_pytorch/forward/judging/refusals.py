@@ -1,0 +1,38 @@
+"""What half precision cost a model at an earlier load, so that the next one asks for float32 at once."""
+
+from __future__ import annotations
+
+import torch
+import transformers
+
+from sie_core.contracts import KeptChoice, LoadContext
+
+ABOUT = "precision"
+"""What the choice is kept as."""
+
+
+def recall_refusal(context: LoadContext) -> str | None:
+    """Say why an earlier load of these weights ended in float32; None where none did, or nothing is kept."""
+    kept = None if context.choices is None else context.choices.recall(ABOUT, _setup(context))
+    return None if kept is None else f"{kept.reason} (found by an earlier load)"
+
+
+def keep_refusal(context: LoadContext, reason: str) -> None:
+    """Keep why this load ended in float32."""
+    if context.choices is not None:
+        context.choices.keep(KeptChoice(ABOUT, "float32", reason, _setup(context)))
+
+
+def _setup(context: LoadContext) -> dict[str, str]:
+    """List what decides, beside the weights, the machine and the versions of plugins."""
+    return {
+        "device": f"{context.device} {context.device.name}",
+        "asked for": context.precision,
+        "profile": context.model.profile.name,
+        "runner": context.runner,
+        "attention backend": context.attention_backend,
+        "runners": ", ".join(sorted(spec.name for spec in context.runners)),
+        "builds": "; ".join(spec.build for spec in context.runners if spec.build),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
