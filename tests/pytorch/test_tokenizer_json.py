@@ -96,15 +96,18 @@ def reference(folder: Path) -> Vectors:
     return Vectors.load(context(folder), served)
 
 
+@pytest.mark.parametrize("family", ["pytorch", "sentence-transformers"])
 @pytest.mark.parametrize("name", FOLDERS)
-def test_the_vectors_are_those_of_the_file_s_own_ids(name: str, checkpoint: Checkpoint, tmp_path: Path) -> None:
+def test_the_vectors_are_those_of_the_file_s_own_ids(
+    name: str, family: str, checkpoint: Checkpoint, tmp_path: Path
+) -> None:
     case = FOLDERS[name]
     write_encoder(checkpoint(case.base), tmp_path, st.Pooling(HIDDEN, "mean"))
     core = spoil(tmp_path, case.named, case.edit)
     expected = np.stack([states(tmp_path, core.encode(text).ids).mean(axis=0) for text in TEXTS])
     library = AutoTokenizer.from_pretrained(tmp_path)
     assert any(library(text).input_ids != core.encode(text).ids for text in TEXTS)
-    encoder = serve(tmp_path)
+    encoder = serve(tmp_path, family)
     assert deviation(ask(encoder, TEXTS).vectors, expected) <= BOUND
     assert type(library).__name__ in encoder.facts.notes["tokenizer"]
     told = reference(tmp_path).answer([Item(text=text) for text in TEXTS], Task("encode", ("dense",)))
@@ -136,6 +139,23 @@ def test_a_text_ends_in_its_end_token_where_the_config_says_so(
         kept = each if place in fitting else [*each[:11], end]
         assert deviation(answer.vectors[place], states(tmp_path, kept)[-1]) <= BOUND
         assert answer.units[place].tokens == len(kept)
+    assert encoder.tokenize(["a"], special=True)[0][-1].id == end
     told = reference(tmp_path).answer([Item(text=TEXTS[fitting[0]])], Task("encode", ("dense",)))
     assert told[0].dense is not None
     assert deviation(told[0].dense, states(tmp_path, ids[fitting[0]])[-1]) <= BOUND
+
+
+@pytest.mark.parametrize("family", ["pytorch", "sentence-transformers"])
+@pytest.mark.parametrize("named", ["LlamaTokenizer", None])
+@pytest.mark.parametrize("ends", [True, False, None])
+def test_a_flag_adds_its_token_takes_it_away_or_leaves_the_file_as_it_is(
+    ends: bool | None, named: str | None, family: str, checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    write_encoder(checkpoint("mistral"), tmp_path, st.Pooling(HIDDEN, "lasttoken"))
+    core = spoil(tmp_path, named, add_bos_token=True, **({} if ends is None else {"add_eos_token": ends}))
+    start, end = core.token_to_id("<bos>"), core.token_to_id("<eos>")
+    assert core.encode("x").ids[-1] == end
+    tail = [] if ends is False else [end]
+    ids = [[start, *core.encode(text, add_special_tokens=False).ids, *tail] for text in TEXTS]
+    expected = np.stack([states(tmp_path, each)[-1] for each in ids])
+    assert deviation(ask(serve(tmp_path, family), TEXTS).vectors, expected) <= BOUND

@@ -36,10 +36,13 @@ CLASSES_THAT_COUNT: Mapping[str, str] = {
 """Classes that count more than the file, and why: what they do depends on more than it says."""
 
 PROBES = (
-    "The quick brown Fox, 12345 times: naïve CAFÉ's 3.14!",
-    "  two  spaces,\ta tab\nand a line",
-    "検索 한국어 \N{GRINNING FACE} \N{LATIN SMALL LIGATURE FI}",
+    "The quick brown Fox saw 12345 owls in 1984 or 2026: naïve CAFÉ's 3.14159, or 1,234,567.89 (about 100%)!",
+    "isn't it?  Two  spaces,\ta tab\nand a line",
+    "Größe, Ελληνικά, Привет, 東京 に 行きます, 한국어, ☃ \N{GRINNING FACE} \N{LATIN SMALL LIGATURE FI} ½",
+    "def f(x): return {'a': x[0]}  # https://example.org/a_b-c?d=1",
 )
+"""Texts that tokenizers of different kinds split differently."""
+
 PARTS = ("normalizer", "pre_tokenizer", "post_processor")
 
 
@@ -76,7 +79,8 @@ def follow_file(card: ModelCard, settings: TransformerSettings, origin: Any) -> 
     notes = facts.notes
     if apart:
         differs = f"{len(apart)} of {len(PROBES)} probe texts otherwise"
-        notes += (f"as {TOKENIZER} says; transformers' {type(origin).__name__} tokenises {differs}",)
+        said = f"as {TOKENIZER} and the flags beside it say"
+        notes += (f"{said}; transformers' {type(origin).__name__} tokenises {differs}",)
     return core, replace(
         facts,
         inputs=tuple(origin.model_input_names),
@@ -119,14 +123,13 @@ def obey_file(theirs: Any) -> str | None:
         return None
     core, facts = follow_file(card, TransformerSettings(), theirs)
     own = theirs.backend_tokenizer
+    lower_case = lower_cases(own) and not lower_cases(core)
+    for name in (*PARTS, "model"):
+        setattr(own, name, getattr(core, name))
     if not _alike(own, core):
-        lower_case = lower_cases(own) and not lower_cases(core)
-        for name in (*PARTS, "model"):
-            setattr(own, name, getattr(core, name))
-        if lower_case:
-            lower_case_first(own)
-        elif not _alike(own, core):
-            raise NotUnderstoodError(f"transformers' {type(theirs).__name__} does not follow {TOKENIZER}")
+        raise NotUnderstoodError(f"transformers' {type(theirs).__name__} does not follow {TOKENIZER}")
+    if lower_case:
+        lower_case_first(own)
     return "; ".join(facts.notes) or None
 
 
