@@ -54,6 +54,8 @@ def _cells(row: Mapping[str, Any], now: float) -> tuple[str, str, str]:
     state = f"{row['state']}, pinned" if row["pinned"] else row["state"]
     if row["last_error"]:
         state += f": {row['last_error']['message']}"
+    if fetched := row.get("notes", {}).get("fetch"):
+        state += f": {fetched}"
     memory, used = row.get("memory_bytes"), row.get("last_used_at")
     return state, "" if memory is None else f"{memory / 1e6:.0f} MB", "never" if used is None else _ago(now - used)
 
