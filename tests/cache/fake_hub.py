@@ -107,7 +107,14 @@ class _Handler(BaseHTTPRequestHandler):
     def _json(self, value: Any) -> None:
         self._answer(200, json.dumps(value).encode(), {"Content-Type": "application/json"})
 
-    def _answer(self, status: int, body: bytes, headers: dict[str, str], sent: int | None = None, paused: threading.Event | None = None) -> None:
+    def _answer(
+        self,
+        status: int,
+        body: bytes,
+        headers: dict[str, str],
+        sent: int | None = None,
+        paused: threading.Event | None = None,
+    ) -> None:
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)

@@ -74,7 +74,8 @@ def test_models_of_the_hub_by_their_ids_then_offline_from_the_cache(
         assert (code, name) == (503, "MODEL_LOADING")
         assert progress in message
         assert "MB" in httpx.get(f"{server.url}/v1/models/org/tiny").json()["notes"]["fetch"]
-        assert "org/tiny: " in server.log() and "are fetched from the Hub" in server.log()
+        assert "org/tiny: " in server.log()
+        assert "are fetched from the Hub" in server.log()
         hub.half.set()
         server.wait_until_ready()
         first = encode(server.url, "org/tiny")

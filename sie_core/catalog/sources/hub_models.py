@@ -25,6 +25,7 @@ from sie_core.catalog.sources.from_weights import cached_model, weights_config
 from sie_core.catalog.wording import did_you_mean
 from sie_core.concurrency.threads import on_thread
 from sie_core.contracts import Device, InferenceError, ModelConfig, ModelLoadError, WeightRequest
+from sie_core.contracts.errors import PERMANENT_FAILURES
 from sie_core.contracts.model.weights import SAFETENSORS
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings
@@ -72,7 +73,8 @@ class HubModels:
 
         Raises:
             InferenceError: `MODEL_NOT_FOUND` with what adds the model, `MODEL_LOADING` while the Hub does not answer,
-                `MODEL_LOAD_FAILED` where it cannot be served.
+                `MODEL_LOAD_FAILED` where it
+                cannot be served, or the Hub does not have what the operator named.
         """
         kept_out = model_id in catalog.unserved or model_id in catalog.configs
         if not is_hub_id(model_id) or kept_out or self._settings.model_filter:
@@ -90,7 +92,7 @@ class HubModels:
             try:
                 config = lookup.result()
             except ModelLoadError as error:
-                raise _refusal(model_id, error) from None
+                raise _refusal(model_id, error, named=named) from None
             if config is None:
                 raise InferenceError("MODEL_NOT_FOUND", _how_to_add(model_id, catalog), param="model")
             self.found[model_id] = config
@@ -158,13 +160,14 @@ def with_found(catalog: Catalog, found: Mapping[str, ModelConfig]) -> Catalog:
     return catalog.plus(config for name, config in found.items() if name not in catalog.unserved)
 
 
-def _refusal(model_id: str, error: ModelLoadError) -> InferenceError:
-    if error.failure == "NOT_FOUND":
+def _refusal(model_id: str, error: ModelLoadError, *, named: bool) -> InferenceError:
+    # To a client, a name that the Hub does not know, or that it cannot be asked for, is a wrong name.
+    if not named and error.failure in ("NOT_FOUND", "NETWORK"):
         return InferenceError("MODEL_NOT_FOUND", f"No model {model_id!r} is served here, and {error}.", param="model")
     return InferenceError(
         "MODEL_LOAD_FAILED",
         f"{model_id} cannot be served: {str(error).removesuffix('.')}. The Hub is asked again after {REFUSED_S:.0f} s.",
-        details={"error_class": error.failure},
+        details={"error_class": error.failure, "permanent": error.failure in PERMANENT_FAILURES},
     )
 
 
