@@ -51,6 +51,6 @@ def _named(models: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
         return {}
     folders = [name for name in models if name.startswith((".", "/", "~")) or Path(name).is_dir()]
     ids = [Path(name).expanduser().absolute().name if name in folders else name for name in models]
-    preload = [*filter(None, (options["preload_models"] or "").split(",")), *ids]
+    preload = [*(name.strip() for name in (options["preload_models"] or "").split(",") if name.strip()), *ids]
     found = {"weight_folders": tuple(folders)} if folders else {}
     return {"preload_models": tuple(dict.fromkeys(preload)), **found}

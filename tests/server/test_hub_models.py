@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import threading
 import time
@@ -110,13 +109,18 @@ def test_models_of_the_hub_by_their_ids_then_offline_from_the_cache(
     eventually(lambda: encode(again.url, "org/later").status_code == 200)
 
 
-def test_a_folder_of_weights_is_served_under_its_name(
+def test_a_folder_is_served_under_its_name_beside_a_model_that_the_hub_lacks(
     start_server: Any, checkpoint: dict[str, bytes], tmp_path: Path
 ) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
     for name, data in checkpoint.items():
         (folder / name).write_bytes(data)
-    server = start_server({}, [str(folder)])
-    assert encode(server.url, "mine").status_code == 200
-    assert json.loads(httpx.get(f"{server.url}/v1/models/mine").text)["loaded"]
+    with run_hub() as hub:
+        environ = {"SIE_HF_FALLBACK": "true", "HF_ENDPOINT": hub.url}
+        server = start_server(environ, [str(folder), "org/missing"], ready=False)
+        told = eventually(lambda: next((t for t in [httpx.get(f"{server.url}/readyz").text] if "failed" in t), None))
+        assert "org/missing failed: " in told
+        assert "there is no repository org/missing" in told
+        eventually(lambda: encode(server.url, "mine").status_code == 200)
+        assert httpx.get(f"{server.url}/v1/models/mine").json()["loaded"]

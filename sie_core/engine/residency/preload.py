@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 
 from sie_core.catalog import Catalog
 from sie_core.catalog.configs.snapshot import listed_id
+from sie_core.catalog.sources.hub_models import REFUSED_S
 from sie_core.concurrency.tasks import within
 from sie_core.contracts import InferenceError, ResolvedModel
 from sie_core.engine.residency.lifecycle import Lifecycle
@@ -16,7 +17,7 @@ from sie_core.engine.residency.lifecycle import Lifecycle
 log = logging.getLogger(__name__)
 
 # Until a model is looked up again that could not be.
-LOOKUP_PAUSE_S = 31.0
+LOOKUP_PAUSE_S = REFUSED_S + 1.0
 
 
 class Preload:
