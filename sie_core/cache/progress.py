@@ -62,7 +62,8 @@ class ShownProgress:
 
     def __init__(self, who: str, bar: TextIO | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._who, self._bar, self._clock = who, bar, clock
-        self._tenth, self._shown_at, self._drawn = 0, clock(), False
+        self._tenth, self._shown_at = 0, clock()
+        self._drawn = self._whole = False
 
     def moved(self, done: int, total: int) -> None:
         """Show that `done` of `total` bytes are here; called from one thread at a time."""
@@ -70,10 +71,12 @@ class ShownProgress:
         waited = now - self._shown_at
         said = f"{100 * share:3.0f} %, {done / 1e6:.0f} of {total / 1e6:.0f} MB"
         if self._bar is not None:
-            if waited >= DRAWN_EVERY_S or share == 1.0:
+            if not self._whole and (waited >= DRAWN_EVERY_S or share == 1.0):
                 filled = int(BAR_WIDTH * share)
                 print(f"\r{self._who} [{'#' * filled:<{BAR_WIDTH}}] {said}", end="", file=self._bar, flush=True)
-                self._drawn, self._shown_at = True, now
+                self._drawn, self._shown_at, self._whole = True, now, share == 1.0
+                if self._whole:
+                    self.close()  # lines of the log follow
         elif int(10 * share) > self._tenth or waited >= EVERY_S:
             log.info("%s: %s fetched", self._who, said.strip())
             self._tenth, self._shown_at = int(10 * share), now
@@ -82,3 +85,4 @@ class ShownProgress:
         """End the line of the bar."""
         if self._bar is not None and self._drawn:
             print(file=self._bar, flush=True)
+            self._drawn = False

@@ -34,6 +34,7 @@ def test_a_terminal_has_a_bar_whose_line_ends(caplog: pytest.LogCaptureFixture) 
         shown.moved(5 * MB, 10 * MB)
         shown.moved(6 * MB, 10 * MB)
         shown.moved(10 * MB, 10 * MB)
+        shown.moved(10 * MB, 10 * MB)
         shown.close()
     half, whole = terminal.getvalue().removeprefix("\r").split("\r")
     assert half == f"org/m [{'#' * 15:<30}]  50 %, 5 of 10 MB"

@@ -118,9 +118,11 @@ def test_a_folder_is_served_under_its_name_beside_a_model_that_the_hub_lacks(
         (folder / name).write_bytes(data)
     with run_hub() as hub:
         environ = {"SIE_HF_FALLBACK": "true", "HF_ENDPOINT": hub.url}
-        server = start_server(environ, [str(folder), "org/missing"], ready=False)
+        server = start_server(environ, [str(folder), "org/missing", "org/m"], ready=False)
         told = eventually(lambda: next((t for t in [httpx.get(f"{server.url}/readyz").text] if "failed" in t), None))
         assert "org/missing failed: " in told
         assert "there is no repository org/missing" in told
+        server.wait_for_log("loading org/m failed")
         eventually(lambda: encode(server.url, "mine").status_code == 200)
+        assert server.log().count("loading org/m failed") == 1
         assert httpx.get(f"{server.url}/v1/models/mine").json()["loaded"]

@@ -113,6 +113,7 @@ class Preload:
         # Load a model; return the seconds until the next try, None where there is none before `again`.
         try:
             resolved = await self._resolve(name)
+            self._tasks[name][1].clear()  # the model may have been added by this very look-up: no second try for that
             await self._lifecycle.load(resolved)
         except InferenceError as error:
             self._failed(name, error)
