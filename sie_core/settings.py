@@ -101,6 +101,9 @@ class Settings(BaseSettings):
     )
     model_filter: Names = Field((), description="Comma-separated model ids to serve; unset: all.")
     preload_models: Names = Field((), description="Comma-separated model ids loaded before readiness.")
+    weight_folders: Names = Field(
+        (), description="Comma-separated folders of weights, each served under its own name, beside `SIE_MODELS_DIR`."
+    )
 
     # Weights
     local_cache: Path | None = Field(
@@ -110,6 +113,11 @@ class Settings(BaseSettings):
         None, description="Folder of weights in the Hub's layout that an image brings: asked first, never written to."
     )
     hf_fallback: bool = Field(True, description="Whether the Hugging Face Hub may be asked after the other tiers.")
+    serve_any_model: bool | None = Field(
+        None,
+        description="Whether clients may have a server fetch any model of the Hub by naming it; unset: true where "
+        "`SIE_HTTP_HOST` is on loopback, false elsewhere.",
+    )
     cluster_cache: str | None = Field(
         None,
         pattern=r"^[a-z][a-z0-9+.\-]*://.",
@@ -485,6 +493,7 @@ class Settings(BaseSettings):
         "gateway_workers",
         "model_filter",
         "preload_models",
+        "weight_folders",
         "pinned_models",
         "nats_config_trusted_producers",
         "auth_tokens",

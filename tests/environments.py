@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from tests.clients.conftest import CLIENTS, client_environment, javascript_environment
+from tests.clients.conftest import CLIENTS, PACKAGES, client_environment, javascript_environment
 from tests.gliner.library import build
 from tests.text.environments import TRANSFORMERS, text_environment
 
@@ -19,7 +19,7 @@ def builders() -> Iterator[Callable[[], object]]:
     """List what builds each, that of gliner first: every worker of pytest waits for it."""
     yield build
     yield from (partial(client_environment, name) for name in CLIENTS)
-    yield javascript_environment
+    yield from (partial(javascript_environment, name) for name in PACKAGES)
     yield from (partial(text_environment, name) for name in TRANSFORMERS)
 
 

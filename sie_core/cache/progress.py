@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
+from typing import TextIO
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 10.0
+"""The longest time between two lines in the log on a fetch that makes progress."""
+DRAWN_EVERY_S = 0.1
+"""The least time between two drawings of a bar."""
+BAR_WIDTH = 30
+"""Characters of a bar."""
 
 
 class DownloadProgress:
@@ -38,3 +49,40 @@ class DownloadProgress:
     def describe(self) -> str:
         """Describe how many bytes were fetched."""
         return f"{self._done / 1e6:.0f} of {self._total / 1e6:.0f} MB" if self._total else "no bytes counted yet"
+
+
+class ShownProgress:
+    """Shows one fetch: as a bar on a terminal, else as a line in the log for each tenth or every `EVERY_S`.
+
+    Args:
+        who: What is fetched.
+        bar: The terminal; None for lines in the log.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, who: str, bar: TextIO | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._who, self._bar, self._clock = who, bar, clock
+        self._tenth, self._shown_at = 0, clock()
+        self._drawn = self._whole = False
+
+    def moved(self, done: int, total: int) -> None:
+        """Show that `done` of `total` bytes are here; called from one thread at a time."""
+        now, share = self._clock(), min(1.0, done / total) if total else 0.0
+        waited = now - self._shown_at
+        said = f"{100 * share:3.0f} %, {done / 1e6:.0f} of {total / 1e6:.0f} MB"
+        if self._bar is not None:
+            if not self._whole and (waited >= DRAWN_EVERY_S or share == 1.0):
+                filled = int(BAR_WIDTH * share)
+                print(f"\r{self._who} [{'#' * filled:<{BAR_WIDTH}}] {said}", end="", file=self._bar, flush=True)
+                self._drawn, self._shown_at, self._whole = True, now, share == 1.0
+                if self._whole:
+                    self.close()  # lines of the log follow
+        elif int(10 * share) > self._tenth or waited >= EVERY_S:
+            log.info("%s: %s fetched", self._who, said.strip())
+            self._tenth, self._shown_at = int(10 * share), now
+
+    def close(self) -> None:
+        """End the line of the bar."""
+        if self._bar is not None and self._drawn:
+            print(file=self._bar, flush=True)
+            self._drawn = False

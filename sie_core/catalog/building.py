@@ -15,12 +15,15 @@ from pathlib import Path
 from types import MappingProxyType
 
 from sie_core.cache import cache_folder
-from sie_core.catalog.cards import read_card
+from sie_core.cache.hub.tier import is_offline
+from sie_core.catalog.cards import holds_model, read_card
+from sie_core.catalog.configs.ids import ID_RULE, is_model_id
 from sie_core.catalog.configs.reading import ConfigError
 from sie_core.catalog.configs.snapshot import Catalog, Problem, listed_id, make_catalog
 from sie_core.catalog.sources.export import Export
 from sie_core.catalog.sources.folder import ConfigFile, ModelsFolder
-from sie_core.catalog.sources.from_weights import cached_models, packaged_models
+from sie_core.catalog.sources.from_weights import cached_models, packaged_models, weights_config
+from sie_core.catalog.sources.hub_models import is_hub_id
 from sie_core.catalog.sources.local_folder import LocalFolder
 from sie_core.catalog.sources.store_folder import StoreFolder
 from sie_core.catalog.wording import did_you_mean
@@ -65,6 +68,7 @@ def build_catalog(
     folder: ModelsFolder | None = None,
     export: Export | None = None,
     before: Catalog | None = None,
+    hub: bool = False,
 ) -> Catalog:
     """Build the snapshot of every model these settings and plugins serve; problems are logged and listed in it.
 
@@ -77,6 +81,7 @@ def build_catalog(
         folder: The operator's folder of configs; None opens the one `SIE_MODELS_DIR` names.
         export: What the config service holds; None where there is no config service.
         before: The previous snapshot. Its config is kept where a file cannot be read any more.
+        hub: Whether `SIE_PRELOAD_MODELS` may name a model of the Hub that is looked up later.
 
     Raises:
         SettingsError: `SIE_MODELS_DIR` names no folder or one that cannot be read, or is set beside an export; or a
@@ -97,7 +102,7 @@ def build_catalog(
     catalog = make_catalog(epoch, configs.values(), problems, absent=_absent(plugins))
     for problem in catalog.problems:
         log.warning("model config %s: %s", problem.source, problem.message)
-    served = _filter(catalog, settings, later=export is not None)
+    served = _filter(catalog, settings, later=export is not None, hub=hub)
     return replace(served, stamp=stamp, config_epoch=None if export is None else export.epoch)
 
 
@@ -155,6 +160,11 @@ def _of_this_machine(
     last: Mapping[str, ModelConfig],
 ) -> dict[str, ModelConfig]:
     configs = _shipped_and_own(plugins, folder, problems, last)
+    for each in settings.weight_folders:
+        named = _named_folder(each)
+        _add_folder(configs, named, problems)
+        if _resolved(configs.get(named.id, named)) != _resolved(named):
+            raise SettingsError(f"SIE_WEIGHT_FOLDERS={each}: the id {named.id} is taken by {configs[named.id].source}.")
     for config in cached_models(cache_folder(settings), plugins.other_weights):
         configs.setdefault(config.id, config)
     return configs
@@ -213,6 +223,18 @@ def _folders_of(config: ModelConfig) -> list[str]:
     return [path for path in (config.weights_path, *(lora.weights_path for lora in config.loras.values())) if path]
 
 
+def _named_folder(named: str) -> ModelConfig:
+    """Make the config of a folder that `SIE_WEIGHT_FOLDERS` names."""
+    folder = Path(named).expanduser().absolute()
+    if not holds_model(folder):
+        raise SettingsError(
+            f"SIE_WEIGHT_FOLDERS={named}: no folder of weights. Name one that holds a model's config.json."
+        )
+    if not is_model_id(folder.name):
+        raise SettingsError(f"SIE_WEIGHT_FOLDERS={named}: its name cannot be a model's id: {ID_RULE}.")
+    return weights_config(folder.name, weights_path=str(folder))
+
+
 def _resolved(config: ModelConfig) -> Path | None:
     return None if config.weights_path is None else Path(config.weights_path).resolve()
 
@@ -223,7 +245,7 @@ def filter_of(settings: Settings) -> Callable[[ResolvedModel], bool]:
     return lambda model: not names or model.id in names or model.config.id in names
 
 
-def _filter(catalog: Catalog, settings: Settings, *, later: bool) -> Catalog:
+def _filter(catalog: Catalog, settings: Settings, *, later: bool, hub: bool = False) -> Catalog:
     """Keep the models that `SIE_MODEL_FILTER` names.
 
     Where a setting may name a model that comes `later`, one that is not there is logged.
@@ -235,9 +257,16 @@ def _filter(catalog: Catalog, settings: Settings, *, later: bool) -> Catalog:
         known = {*catalog.entries, *(model.config.id for model in kept.values())}
         _check_known(catalog, "SIE_MODEL_FILTER", settings.model_filter, known, later=later)
         filtered = replace(catalog, entries=MappingProxyType(kept))
-    _check_served(catalog, filtered, "SIE_PRELOAD_MODELS", settings.preload_models, later=later)
+    asked = [name for name in settings.preload_models if not (hub and _on_hub(catalog, name, settings))]
+    _check_served(catalog, filtered, "SIE_PRELOAD_MODELS", asked, later=later)
     _check_served(catalog, filtered, "SIE_PINNED_MODELS", settings.pinned_models, later=later)
     return filtered
+
+
+def _on_hub(catalog: Catalog, name: str, settings: Settings) -> bool:
+    """Whether only the Hub may have a model, and it may be asked."""
+    known = name in catalog.unserved or name in catalog.configs
+    return not known and not settings.model_filter and is_hub_id(name) and not is_offline(settings)
 
 
 def _check_served(catalog: Catalog, filtered: Catalog, setting: str, names: Iterable[str], *, later: bool) -> None:

@@ -16,6 +16,8 @@ from sie_core.cli.composition.program import program
 
 
 @click.command("serve")
+@click.argument("models", nargs=-1, metavar="[MODEL]...")
+@click.option("--model", "more", multiple=True, help="A MODEL, as above; may be given several times.")
 @click.option("--host", "http_host", help="Address to listen on.")
 @click.option("-p", "--port", "http_port", type=click.IntRange(0, 65535), help="Port to listen on; 0 takes a free one.")
 @click.option("-d", "--device", help="auto, cuda, cuda:0, mps or cpu.")
@@ -27,13 +29,28 @@ from sie_core.cli.composition.program import program
 @click.option("--drain-timeout", "drain_timeout_s", type=float, help="Seconds for requests in flight after SIGTERM.")
 @click.option("-l", "--log-level", type=LEVELS, help="Least level logged.")
 @click.option("--json-logs/--no-json-logs", "log_json", default=None, help="One JSON object a line.")
-def command(**options: Any) -> None:
+def command(models: tuple[str, ...], more: tuple[str, ...], **options: Any) -> None:
     """Serve models over HTTP.
+
+    MODEL is an id of the catalog, one of the Hugging Face Hub (`org/name`), or a folder of weights. Each is loaded
+    before the server is ready; with none given, models are loaded when they are first asked for.
 
     Every option is a setting; `SIE_…` variables set these and the others.
     """
+    options = {**options, **_named((*models, *more), options)}
     with program(computes=True, **options) as (settings, plugins):
         from sie_core.server import end_process, serve
 
         serve(settings, plugins, on_ready=partial(announce, as_json=settings.log_json))
     end_process()
+
+
+def _named(models: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings by which the named models are served and loaded: folders under their own names."""
+    if not models:
+        return {}
+    folders = [name for name in models if name.startswith((".", "/", "~")) or Path(name).is_dir()]
+    ids = [Path(name).expanduser().absolute().name if name in folders else name for name in models]
+    preload = [*(name.strip() for name in (options["preload_models"] or "").split(",") if name.strip()), *ids]
+    found = {"weight_folders": tuple(folders)} if folders else {}
+    return {"preload_models": tuple(dict.fromkeys(preload)), **found}

@@ -12,6 +12,7 @@ from sie_core.cache import WeightChain, build_chain
 from sie_core.catalog import Catalog, build_catalog, look
 from sie_core.catalog.configs.snapshot import listed_id
 from sie_core.catalog.sightings import Sightings
+from sie_core.catalog.sources.hub_models import HubModels
 from sie_core.contracts import MemoryLimits
 from sie_core.cpu_budget import compute_threads, cpu_budget
 from sie_core.engine.engine import Engine
@@ -41,6 +42,7 @@ def build_engine(
     weights: WeightChain | None = None,
     *,
     gated: bool = False,
+    hub: bool = False,
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
     clock: Callable[[], float] = time.monotonic,
 ) -> Engine:
@@ -53,6 +55,7 @@ def build_engine(
         weights: Where their weights come from; None asks the tiers of the settings and plugins.
         gated: Whether a gate in front bounds the requests in flight; otherwise the engine itself refuses more than
             `SIE_MAX_CONCURRENT_REQUESTS`.
+        hub: Whether models that the catalog has not are looked up in the local cache and on the Hub.
         timeouts: Every wait of the engine; tests shorten some.
         clock: Monotonic seconds.
 
@@ -93,7 +96,13 @@ def build_engine(
         residency=residency,
         lifecycle=lifecycle,
         rollout=Rollout(registry, lifecycle, clock),
-        preload=Preload(settings.preload_models, lambda: engine.catalog, lifecycle, clock),
+        preload=Preload(
+            settings.preload_models,
+            lambda: engine.catalog,
+            lambda name: engine.resolve(name, named=True),
+            lifecycle,
+            clock,
+        ),
         sightings=Sightings(
             lambda: look(engine.catalog.models(), chain.peeking(), plugins, device, timeouts.preview_s),
             lambda models: engine.remember_here(models),
@@ -106,5 +115,6 @@ def build_engine(
         pressure=pressure,
         timeouts=timeouts,
         clock=clock,
+        hub=HubModels(settings, plugins, device, clock) if hub else None,
     )
     return engine

@@ -10,8 +10,10 @@ from itertools import islice
 from typing import Any, cast
 
 from sie_core.catalog import Catalog
+from sie_core.catalog.configs.snapshot import listed_id
 from sie_core.catalog.info import describe
 from sie_core.catalog.sightings import Sightings
+from sie_core.catalog.sources.hub_models import HubModels, with_found
 from sie_core.concurrency.leases import Lease
 from sie_core.concurrency.threads import on_thread
 from sie_core.contracts import (
@@ -73,6 +75,8 @@ class Engine:
     pressure: float
     timeouts: Timeouts
     clock: Callable[[], float]
+    # Finds models that the catalog has not; None where there are none but its own.
+    hub: HubModels | None = None
     _note: str | None = None
 
     def __post_init__(self) -> None:
@@ -101,6 +105,8 @@ class Engine:
         self.admission.closed_because = "the engine is closed"
         self.preload.cancel()
         self.sightings.close()
+        if self.hub is not None:
+            self.hub.close()
         self.residency.stop()
         self.pipeline.stop("the engine is closing")
         joined = await on_thread("sie-close", lambda: self.pipeline.close(self.timeouts.close_s))
@@ -114,9 +120,27 @@ class Engine:
     def follow(self, catalog: Catalog) -> None:
         """Serve another snapshot from now on; models that are loaded are brought in line beside their requests."""
         before = self.catalog
-        self._adopt(catalog)
+        self._adopt(catalog if self.hub is None else with_found(catalog, self.hub.found))
+        catalog = self.catalog
         self.preload.again(self.rollout.follow(before, catalog))
         self.sightings.again()
+
+    async def resolve(self, model: str, *, named: bool = False) -> ResolvedModel:
+        """Find a model in the catalog, or else look it up; `named` is whether the operator names it, and not a client.
+
+        Raises:
+            InferenceError: As `Catalog.resolve` and `HubModels.find`.
+        """
+        try:
+            return self.catalog.resolve(model)
+        except InferenceError as error:
+            if error.code != "MODEL_NOT_FOUND" or self.hub is None:
+                raise
+            if await self.hub.find(listed_id(model), self.catalog, named=named) is None:
+                raise
+        if listed_id(model) not in self.catalog.entries:
+            self.follow(self.catalog)
+        return self.catalog.resolve(model)
 
     def pin(self, models: Iterable[str]) -> None:
         """Load these models and evict them no more; those pinned before by this call are let go."""
@@ -135,7 +159,7 @@ class Engine:
         """Answer `request`, or raise the `InferenceError` that says why not; a cancelled call drops its queued work."""
         model, outcome = "", "ok"
         try:
-            resolved = self.catalog.resolve(request.model)
+            resolved = await self.resolve(request.model)
             model = resolved.id
             with self.admission.admitted():
                 return await self._answer(request, resolved)
@@ -163,7 +187,7 @@ class Engine:
             model: The model.
             lora: One of its LoRA adapters that is loaded too; raises as `Loras.acquire` does.
         """
-        resolved = self.catalog.resolve(model)
+        resolved = await self.resolve(model)
         await self.lifecycle.load(resolved)
         if lora is not None:
             wait = LoadWait(LORA_WAIT_S)
@@ -242,7 +266,7 @@ class Engine:
         return self.registry.described(describe(resolved, facts, self.installed.postprocessors, available=available))
 
     async def _ask_tokenizer(self, request: TokenizeRequest | DecodeRequest) -> Any:
-        resolved = self.catalog.resolve(request.model)
+        resolved = await self.resolve(request.model)
         with self.admission.admitted():
             model, lease = await self._acquire(resolved, request)
             with lease:

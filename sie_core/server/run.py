@@ -66,8 +66,8 @@ def require_temporary_folder() -> None:
 
 async def _serve(settings: Settings, plugins: PluginSet, listener: socket.socket, on_ready: OnReady) -> None:
     folder = open_folder(settings, plugins)
-    catalog = build_catalog(settings, plugins, folder=folder)
-    engine = build_engine(settings, plugins, catalog, gated=True)
+    catalog = build_catalog(settings, plugins, folder=folder, hub=True)
+    engine = build_engine(settings, plugins, catalog, gated=True, hub=True)
     gate = Gate.of(settings)
     registry = engine.metrics.registry
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
@@ -89,7 +89,7 @@ async def _serve(settings: Settings, plugins: PluginSet, listener: socket.socket
     Drain(gate, settings.drain_timeout_s, server.stop).install()
     watch = CatalogWatch(
         folder,
-        lambda before: build_catalog(settings, plugins, folder=folder, before=before),
+        lambda before: build_catalog(settings, plugins, folder=folder, before=before, hub=True),
         lambda: engine.catalog,
         engine.follow,
         engine.note,

@@ -51,6 +51,8 @@ class FakeHub:
     """What was asked for of files: `name bytes=…`, or `name` for all."""
     held: threading.Event | None = None
     """What the contents of large files wait for; they were asked for by then."""
+    half: threading.Event | None = None
+    """What the second half of each large file waits for."""
     asked: list[str] = field(default_factory=list)
     url: str = ""
 
@@ -99,17 +101,30 @@ class _Handler(BaseHTTPRequestHandler):
             start = int(asked.removeprefix("bytes=").rstrip("-"))
             headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
             data, status = data[start:], 206
-        return self._answer(status, data, headers, sent=len(data) // 2 if name == self.hub.cut else None)
+        paused = self.hub.half if name.endswith(".safetensors") else None
+        return self._answer(status, data, headers, paused=paused, sent=len(data) // 2 if name == self.hub.cut else None)
 
     def _json(self, value: Any) -> None:
         self._answer(200, json.dumps(value).encode(), {"Content-Type": "application/json"})
 
-    def _answer(self, status: int, body: bytes, headers: dict[str, str], sent: int | None = None) -> None:
+    def _answer(
+        self,
+        status: int,
+        body: bytes,
+        headers: dict[str, str],
+        sent: int | None = None,
+        paused: threading.Event | None = None,
+    ) -> None:
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
+        if self.command == "GET" and paused is not None:
+            self.wfile.write(body[: len(body) // 2])
+            self.wfile.flush()
+            paused.wait(HELD_S)
+            body = body[len(body) // 2 :]
         if self.command == "GET":
             self.wfile.write(body[:sent])
         if sent is not None:

@@ -6,6 +6,7 @@ imports the client at the first download.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from glob import escape
 from pathlib import Path
@@ -15,7 +16,7 @@ from sie_core.cache.disk import hub_layout
 from sie_core.cache.disk.cache import DiskCache, disk_cache, storage_error
 from sie_core.cache.disk.proofs import Expected, Record, known_digest, read_record, write_record
 from sie_core.cache.disk.tier import check
-from sie_core.cache.formats import no_weights
+from sie_core.cache.formats import describes, no_weights
 from sie_core.cache.hub.environment import check_variables
 from sie_core.cache.hub.files import fetch_files, kept_bytes, resumable
 from sie_core.cache.hub.retries import PATIENT, HubRetries, TooLongAPause, asked_pause_s, bound_pauses, status_of
@@ -25,7 +26,13 @@ from sie_core.contracts.model.weights import Progress, holds_weights
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo, RepoSibling
 
+    from sie_core.settings import Settings
+
+log = logging.getLogger(__name__)
+
 _METADATA_TIMEOUT_S = 10.0
+LARGEST_DESCRIPTION = 2**25
+"""The most bytes of a file that is fetched to describe a model before its weights are."""
 
 
 class HubTier:
@@ -70,6 +77,32 @@ class HubTier:
         except Exception as error:
             raise _typed(error, request) from error
 
+    def describe(self, request: WeightRequest, into: Path) -> None:
+        """Fetch the files that describe a model into a folder, and put an empty file there for each other one.
+
+        Raises:
+            ModelLoadError: As `fetch`.
+        """
+        from huggingface_hub import hf_hub_download
+
+        bound_pauses()
+        send_no_telemetry()
+        try:
+            info = self._look(request)
+            for file in info.siblings or ():
+                name = file.rfilename
+                if not hub_layout.wanted(name, request.weights) or ".." in Path(name).parts or name.startswith("/"):
+                    continue
+                if describes(Path(name).name) and (file.size or 0) <= LARGEST_DESCRIPTION:
+                    hf_hub_download(request.repo_id, name, revision=info.sha, local_dir=into, endpoint=self.endpoint)
+                else:
+                    (into / name).parent.mkdir(parents=True, exist_ok=True)
+                    (into / name).touch()
+        except ModelLoadError:
+            raise
+        except Exception as error:
+            raise _typed(error, request) from error
+
     def _look(self, request: WeightRequest) -> ModelInfo:
         """Ask for the commit and its files; refuse pickled weights before anything is downloaded."""
         from huggingface_hub import HfApi
@@ -100,7 +133,9 @@ class HubTier:
         expected = {file.rfilename: _expected(file) for file in lacking_files}
         large = resumable(expected)
         size = sum(each.size or 0 for each in expected.values())
-        self.cache.make_room(request.repo_id, size - kept_bytes(there.parent.parent, large))
+        fetched = size - kept_bytes(there.parent.parent, large)
+        log.info("%s: %d files, %.1f MB, are fetched from the Hub", request.repo_id, len(expected), fetched / 1e6)
+        self.cache.make_room(request.repo_id, fetched)
         folder = self.retries.call(lambda: self._download(request, there, list(expected), large, size))
         lacking = hub_layout.missing(folder, request.weights)
         if lacking is not None:
@@ -170,6 +205,15 @@ class _Count:
         """Set the bytes that the Hub's client has fetched so far."""
         if self._progress is not None:
             self._progress(self._done + done, max(self._total, self._done + total))
+
+
+def is_offline(settings: Settings) -> bool:
+    """Whether the Hub may not be asked: by `SIE_HF_FALLBACK`, or by the switch of the Hub's client."""
+    if not settings.hf_fallback:
+        return True
+    from huggingface_hub import constants
+
+    return bool(constants.HF_HUB_OFFLINE)
 
 
 def send_no_telemetry() -> None:

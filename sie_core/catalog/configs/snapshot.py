@@ -6,7 +6,7 @@ A changed config gives a new snapshot with a higher epoch.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from sie_core.catalog.configs.ids import ID_RULE, is_model_id
@@ -71,6 +71,15 @@ class Catalog:
         if found is None:
             raise InferenceError("MODEL_NOT_FOUND", self.not_found(model_id), param="model")
         return found
+
+    def plus(self, configs: Iterable[ModelConfig]) -> Catalog:
+        """Return the next snapshot, with models added whose ids are not taken; this one where there are none."""
+        new = {config.id: config for config in configs if config.id not in self.configs}
+        if not new:
+            return self
+        added = {resolved.id: resolved for config in new.values() for resolved in profiles_of(config)}
+        entries = MappingProxyType(dict(sorted({**added, **self.entries}.items())))
+        return replace(self, epoch=self.epoch + 1, entries=entries, configs=MappingProxyType({**self.configs, **new}))
 
     def not_found(self, model_id: str) -> str:
         """Write the message of an unknown model: the reason, the nearest ids, or where to look."""

@@ -30,7 +30,7 @@ def folder_models(models_dir: Path) -> Iterator[ModelConfig]:
     ):
         name = folder.relative_to(models_dir).as_posix()
         if is_model_id(name):
-            yield _config(name, weights_path=str(folder.absolute()))
+            yield weights_config(name, weights_path=str(folder.absolute()))
 
 
 def passed_over(models_dir: Path) -> Iterator[tuple[Path, str]]:
@@ -80,23 +80,31 @@ def _roots(models_dir: Path) -> list[Path]:
 
 def cached_models(cache: Path, others: tuple[str, ...] = ()) -> Iterator[ModelConfig]:
     """Find the repositories of a Hub cache whose `main` is complete, with safetensors or weights of `others`."""
-    formats = (SAFETENSORS, others) if others else (SAFETENSORS,)
     for repo_id in hub_layout.repositories(cache):
-        folder = hub_layout.snapshot(cache, repo_id, None) if is_model_id(repo_id) else None
-        if folder is None or not holds_model(folder):
-            continue
-        if any(hub_layout.missing(folder, weights) is None for weights in formats):
-            yield _config(repo_id, hf_id=repo_id)
+        config = cached_model(cache, repo_id, others)
+        if config is not None:
+            yield config
+
+
+def cached_model(cache: Path, repo_id: str, others: tuple[str, ...] = ()) -> ModelConfig | None:
+    """Return the model of one repository of a Hub cache, as `cached_models` finds them; None where it has none."""
+    formats = (SAFETENSORS, others) if others else (SAFETENSORS,)
+    folder = hub_layout.snapshot(cache, repo_id, None) if is_model_id(repo_id) else None
+    if folder is None or not holds_model(folder):
+        return None
+    whole = any(hub_layout.missing(folder, weights) is None for weights in formats)
+    return weights_config(repo_id, hf_id=repo_id) if whole else None
 
 
 def packaged_models(packages: Iterable[WeightPackage]) -> Iterator[ModelConfig]:
     """Find the registered weight packages that are installed."""
     for package in packages:
         if installed_folder(package) is not None:
-            yield _config(package.repo_id, hf_id=package.repo_id)
+            yield weights_config(package.repo_id, hf_id=package.repo_id)
 
 
-def _config(model_id: str, *, hf_id: str | None = None, weights_path: str | None = None) -> ModelConfig:
+def weights_config(model_id: str, *, hf_id: str | None = None, weights_path: str | None = None) -> ModelConfig:
+    """Make the config of a model that leaves everything to its weights."""
     profiles = {DEFAULT_PROFILE: Profile(DEFAULT_PROFILE)}
     content = {"sie_id": model_id, **({"hf_id": hf_id} if hf_id else {"weights_path": weights_path})}
     return ModelConfig(

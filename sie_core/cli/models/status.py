@@ -57,6 +57,8 @@ def _cells(row: Mapping[str, Any], now: float) -> tuple[str, str, str, str]:
     state = f"{row['state']}, pinned" if row["pinned"] else row["state"]
     if row["last_error"]:
         state += f": {row['last_error']['message']}"
+    if fetched := row.get("notes", {}).get("fetch"):
+        state += f": {fetched}"
     memory, used = row.get("memory_bytes"), row.get("last_used_at")
     served = " ".join(filter(None, (row.get("precision"), row.get("runner"))))
     return (

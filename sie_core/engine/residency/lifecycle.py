@@ -262,7 +262,8 @@ class Lifecycle:
             return InferenceError("MODEL_NOT_LOADED", f"{model} is being unloaded; retry shortly.")
         left_s = self._remaining_s(record)
         record.expect_back(left_s)
-        message = f"{model} is being loaded; retry in {left_s:.1f} s."
+        fetched = "" if record.download is None else f" ({record.download.describe()} fetched)"
+        message = f"{model} is being loaded{fetched}; retry in {left_s:.1f} s."
         return InferenceError("MODEL_LOADING", message, retry_after_s=left_s)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ from pathlib import Path
 from sie_core.batching.checked import CheckedPolicy
 from sie_core.cache import HeldWeights, WeightChain
 from sie_core.cache.choices import SERVED, kept_choices, served_setup
+from sie_core.cache.progress import ShownProgress
 from sie_core.catalog.fetching import FetchedModel, fetch_model
 from sie_core.catalog.loading import StageReport, load_adapter, timed
 from sie_core.concurrency.leases import Leases
@@ -70,8 +73,15 @@ class Loader:
 
     def fetch(self, resolved: ResolvedModel, report: StageReport, progress: Progress) -> FetchedModel:
         """Find the weights and the family, as `fetch_model` does; `report` gets each stage and its seconds."""
-        with timed("fetch", report):
-            return fetch_model(resolved, self.weights, self.plugins, self.device, progress)
+        bar = sys.stderr if sys.stderr.isatty() and not self.settings.log_json else None
+        shown = ShownProgress(resolved.id, bar, self.clock)
+
+        def moved(done: int, total: int) -> None:
+            progress(done, total)
+            shown.moved(done, total)
+
+        with contextlib.closing(shown), timed("fetch", report):
+            return fetch_model(resolved, self.weights, self.plugins, self.device, moved)
 
     def precision(self, resolved: ResolvedModel) -> str:
         """Return the precision that a model's profile asks for, or else the settings."""

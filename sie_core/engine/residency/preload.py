@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 
 from sie_core.catalog import Catalog
 from sie_core.catalog.configs.snapshot import listed_id
+from sie_core.catalog.sources.hub_models import REFUSED_S
 from sie_core.concurrency.tasks import within
-from sie_core.contracts import InferenceError
+from sie_core.contracts import InferenceError, ResolvedModel
 from sie_core.engine.residency.lifecycle import Lifecycle
 
 log = logging.getLogger(__name__)
+
+# Until a model is looked up again that could not be.
+LOOKUP_PAUSE_S = REFUSED_S + 1.0
 
 
 class Preload:
@@ -27,10 +31,11 @@ class Preload:
         self,
         names: Sequence[str],
         catalog: Callable[[], Catalog],
+        resolve: Callable[[str], Awaitable[ResolvedModel]],
         lifecycle: Lifecycle,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._catalog, self._lifecycle, self._clock = catalog, lifecycle, clock
+        self._catalog, self._resolve, self._lifecycle, self._clock = catalog, resolve, lifecycle, clock
         # Those of the setting that are not loaded yet, and those of them that nobody waits for.
         self._awaited = dict.fromkeys(names)
         self._later: set[str] = set()
@@ -44,8 +49,13 @@ class Preload:
     def problem(self) -> str | None:
         """Which models readiness waits for, and why; None once all are loaded."""
         waited = [name for name in self._awaited if not self._may_come(name)]
-        told = [self._failures.get(name, f"{name} is being loaded") for name in waited]
+        told = [self._failures.get(name) or self._progress(name) for name in waited]
         return f"preload: {'; '.join(told)}" if told else None
+
+    def _progress(self, name: str) -> str:
+        record = self._lifecycle.registry.known(listed_id(name))
+        fetched = "" if record is None or record.download is None else f": {record.download.describe()} fetched"
+        return f"{name} is being loaded{fetched}"
 
     def _may_come(self, name: str) -> bool:
         # Whether a model was not there when it was to be loaded, or is not now, and a config service may add it.
@@ -102,15 +112,16 @@ class Preload:
     async def _attempt(self, name: str) -> float | None:
         # Load a model; return the seconds until the next try, None where there is none before `again`.
         try:
-            resolved = self._catalog().resolve(name)
+            resolved = await self._resolve(name)
+            self._tasks[name][1].clear()  # the model may have been added by this very look-up: no second try for that
             await self._lifecycle.load(resolved)
         except InferenceError as error:
             self._failed(name, error)
-            if error.code != "MODEL_LOAD_FAILED":
+            if error.code not in ("MODEL_LOAD_FAILED", "MODEL_LOADING"):
                 return None
-            record = self._lifecycle.registry.known(resolved.id)
+            record = self._lifecycle.registry.known(listed_id(name))
             failure = None if record is None else record.failure
-            return 0.0 if failure is None else max(0.0, failure.retry_at - self._clock())
+            return LOOKUP_PAUSE_S if failure is None else max(0.0, failure.retry_at - self._clock())
         self._failures.pop(name, None)
         self._awaited.pop(name, None)
         return None
