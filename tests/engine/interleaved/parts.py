@@ -14,7 +14,7 @@ from sie_core.batching.sharing.demand import Demand, TextCosts
 from sie_core.batching.sharing.in_preparation import InPreparation
 from sie_core.concurrency.leases import Leases
 from sie_core.concurrency.pool import Work
-from sie_core.contracts import Batch, InferenceError, Item, ItemOutput, Task, Unit
+from sie_core.contracts import Batch, InferenceError, Item, ItemOutput, ModelFacts, Task, Unit
 from sie_core.engine.device.batch_run import Run
 
 BATCH_COST = 6
@@ -126,7 +126,7 @@ class Adapter:
     """Scores: an item's score is the sum of its units' numbers."""
 
     def __init__(self) -> None:
-        self.facts = SimpleNamespace(dims={}, similarity={}, max_sequence_length=None, matryoshka_dims=())
+        self.facts = ModelFacts()
 
     def prepare(self, items: Sequence[Item], task: Task) -> Iterator[Unit]:
         for place, item in enumerate(items):
