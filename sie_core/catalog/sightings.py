@@ -83,11 +83,12 @@ def fault_of(model: ResolvedModel, chain: WeightChain, plugins: PluginSet, devic
     found = find_weights(model.config, chain)
     if found is None:
         return None
+    unread = _unread(model, found[1], chain)
     try:
         choose_family(plugins, model, read_card(found[1]), device)
     except ModelLoadError as error:
-        return str(error)
-    return _unread(model, found[1], chain)
+        return unread or str(error)
+    return unread
 
 
 def _unread(model: ResolvedModel, folder: Path, chain: WeightChain) -> str | None:

@@ -128,6 +128,7 @@ def test_folders_that_nobody_serves_are_listed_with_the_reason(sie: Sie, tmp_pat
                 shutil.copy(file, folder)
     (gguf / "minilm.Q8_0.gguf").write_bytes(b"GGUF")
     (onnx / "model.onnx").write_bytes(b"x")
+    (onnx / "config.json").write_text('{"model_type": "bert"}')  # no family claims it, and that is not the first fault
     (half / "model.fp16.safetensors").symlink_to(minilm / "model.safetensors")
     (module / "model.safetensors").symlink_to(minilm / "model.safetensors")
     (module / "modules.json").write_text('[{"idx": 0, "name": "0", "path": "", "type": "pylate.models.Odd.Odd"}]')
