@@ -40,9 +40,10 @@ class Rehearsal:
     sleeps: list[float] = field(default_factory=list)
     offloads: int = 0
     luck: Luck = field(default_factory=Luck)
+    url: str = "http://server"
 
     def protocol(self, *, api_key: str | None = None, wire_format: Any = "msgpack", **settings: Any) -> Protocol:
-        writer = Writer("http://server", api_key, wire_format)
+        writer = Writer(self.url, api_key, wire_format)
         return Protocol(writer, **settings, clock=lambda: self.now, wall_clock=lambda: NOW, rng=self.luck)
 
     def encode(self, *outcomes: Outcome, items: Any = "text", client: Any = None, **call: Any) -> Any:

@@ -56,7 +56,8 @@ def test_a_model_is_warmed_up_on_that_machine_first(rehearsal):
 
 NOT_SERVED = Rehearsal.error(400, "INVALID_INPUT", param="model")
 NO_TEXT = Rehearsal.error(400, "INVALID_INPUT", param="items[0].text")
-NO_LABELS = Rehearsal.error(400, "INVALID_INPUT", param="labels")
+NO_LABELS = Rehearsal.error(400, "INVALID_INPUT", param="params.labels")
+NO_SCHEMA = Rehearsal.error(400, "INVALID_INPUT", param="params.output_schema")
 SCORED = answer({"model": "m", "scores": [{"item_id": "item-0", "score": 1, "rank": 0}]})
 EXTRACTED = answer({"model": "m", "items": [{}]})
 
@@ -67,6 +68,7 @@ EXTRACTED = answer({"model": "m", "items": [{}]})
         ([NOT_SERVED, SCORED], ["encode", "score"]),
         ([NOT_SERVED, NOT_SERVED, EXTRACTED], ["encode", "score", "extract"]),
         ([NOT_SERVED, NOT_SERVED, NO_LABELS], ["encode", "score", "extract"]),
+        ([NOT_SERVED, NOT_SERVED, NO_SCHEMA], ["encode", "score", "extract"]),
         ([NO_TEXT], ["encode"]),
     ],
 )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from sie_sdk import SIEAsyncClient, SIEClient, SIEConnectionError
+from sie_sdk._calls.exchange import TransportFailure
 from sie_sdk._requests.endpoint import resolve_api_key
 
 
@@ -37,7 +38,7 @@ def test_a_malformed_address_is_refused_by_name(url):
         SIEClient(url)
 
 
-SECRET = "swordfish"
+SECRET = "zanzibar"
 SPOILT = [SECRET + "\n", "\t" + SECRET, SECRET + "é", SECRET[:4] + "\n" + SECRET[4:], SECRET + "\0"]
 
 
@@ -77,14 +78,18 @@ def test_a_key_that_is_no_string_is_refused_by_its_type():
     )
 
 
-def test_the_password_of_an_address_is_in_no_message_and_no_log(caplog):
-    url = f"http://me:{SECRET}@127.0.0.1:9"
-    with SIEClient(url) as client, pytest.raises(SIEConnectionError) as raised:
-        client.encode("m", "x", provision_timeout_s=0.3)
+@pytest.mark.parametrize("mark", ["", "/", "?", "#", "@", "//", "\n"])
+def test_the_password_of_an_address_is_in_no_message_and_no_log(rehearsal, caplog, mark):
+    rehearsal.url = f"http://me:1{mark}{SECRET}@127.0.0.1:9"
+    with pytest.raises(SIEConnectionError) as raised:
+        rehearsal.play(
+            rehearsal.protocol().encode("org/m@2", "x", {}), [TransportFailure("unsent", OSError("refused"))]
+        )
     assert "no answer from http://…@127.0.0.1:9" in str(raised.value)
-    assert "http://…@127.0.0.1:9/v1/encode/m" in caplog.text
+    assert "http://…@127.0.0.1:9/v1/encode/org/m@2 again" in caplog.text
     assert SECRET not in str(raised.value) + caplog.text
-    assert SECRET not in refused(ValueError, lambda: SIEClient(f"ftp://me:{SECRET}@host"))
+    for password in (f"{SECRET}{mark}1", f"1{mark}{SECRET}"):
+        assert "ftp://…@host" in refused(ValueError, lambda it=password: SIEClient(f"ftp://me:{it}@host"))
 
 
 def test_an_unknown_format_is_refused():

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sie_sdk import FailedItem, RequestError, SIEConnectionError, wire
+from sie_sdk import FailedItem, RequestError, ServerError, SIEConnectionError, wire
 from sie_sdk._calls.exchange import Done, Response, Send, TransportFailure, step
 
 from .conftest import Rehearsal, answer
@@ -170,12 +170,20 @@ def test_a_failure_of_no_item_is_raised_unless_something_was_answered(rehearsal,
 
 def test_a_server_that_takes_no_item_of_the_first_batches_is_not_asked_for_all(rehearsal):
     def refuse(texts: list[str]) -> Response:
-        return Rehearsal.error(400, "INVALID_INPUT", param="items[0].text")
+        return Rehearsal.error(500, "INFERENCE_ERROR")
 
     server = Server(refuse)
-    with pytest.raises(RequestError):
+    with pytest.raises(ServerError):
         encode(rehearsal, ["x"] * 100, server, batch_size=4, parallel=2)
-    assert len(server.asked) == 8
+    assert len(server.asked) == 14, "two batches and all their halves"
+
+
+def test_queries_that_are_all_bad_at_first_end_nothing(rehearsal):
+    def refuse(texts: list[str]) -> Response | None:
+        return Rehearsal.error(400, "INVALID_INPUT", param="query.text") if "3" in texts else None
+
+    many = score(rehearsal, [("bad", ["3"])] * 4 + [("q", ["2"])] * 2, Server(refuse), parallel=2)
+    assert [each.query for each in many.failed] == [0, 1, 2, 3]
 
 
 def test_a_first_batch_of_bad_items_alone_ends_nothing(rehearsal):

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sie_sdk import SIEAsyncClient, SIEClient, wire
+from sie_sdk import FailedItem, SIEAsyncClient, SIEClient, wire
 from sie_sdk._calls.exchange import Offload, Operation
+from sie_sdk.many import EncodeMany
 
-from tests.sdk.scripted import Answer, Scripted, ok, refused
+from tests.sdk.scripted import Answer, Scripted, ok, refused, run_async, run_sync
 
 
 def encode_many(kind: str, url: str, items: Any, **settings: Any) -> Any:
@@ -71,6 +72,52 @@ def test_items_that_cannot_be_iterated_end_the_call_and_the_waits_of_its_request
     with pytest.raises(LookupError, match="the rest is lost"):
         encode_many(kind, server.url, items(), batch_size=1, parallel=3, progress=False)
     assert len(server.requests) <= 2
+
+
+@pytest.mark.parametrize("play", [run_sync, run_async])
+@pytest.mark.parametrize("name", ["encode_many", "encode_iter"])
+def test_items_that_are_each_refused_by_name_at_first_end_nothing(server: Scripted, name: str, play: Any):
+    def answer(body: bytes) -> Answer:
+        bad = wire.unpack(body)["items"][0]["text"] == "bad"
+        return refused(400, "INVALID_INPUT", param="items[0].text") if bad else ok()
+
+    server.script = [answer] * 24
+    said = {"batch_size": 1, "parallel": 4, "progress": False}
+    got = play(server.url, name, ("org/m", ["bad"] * 4 + ["ok"] * 20), said, {})
+    if name == "encode_many":
+        kind, told = got
+        assert kind is EncodeMany
+        assert [each["place"] for _, each in told["failed"]] == [0, 1, 2, 3]
+        assert [each is None for each in told["results"]] == [True] * 4 + [False] * 20
+    else:
+        assert [each[0] is FailedItem if isinstance(each, tuple) else "failed" for each in got[:4]] == [True] * 4
+        assert ["dense" in each for each in got[4:]] == [True] * 20
+
+
+def test_a_loop_that_is_left_leaves_no_task_behind(server: Scripted):
+    def answer(body: bytes) -> Any:
+        return ok() if wire.unpack(body)["items"][0]["text"] == "0" else "hold"
+
+    server.script = [answer] * 9
+
+    async def main() -> set[asyncio.Task[Any]]:
+        async with SIEAsyncClient(server.url) as client:
+            before = asyncio.all_tasks()
+            stream = client.encode_iter("org/m", map(str, range(9)), batch_size=1, parallel=3, progress=False)
+            await anext(stream)
+            await stream.aclose()
+            return asyncio.all_tasks() - before
+
+    assert asyncio.run(asyncio.wait_for(main(), 60)) == set()
+
+
+def test_a_bar_is_opened_when_the_results_are_asked_for(server: Scripted, capsys: pytest.CaptureFixture[str]):
+    server.script = [ok()]
+    with SIEClient(server.url) as client:
+        stream = client.encode_iter("org/m", ["x"], progress=True)
+        assert capsys.readouterr().err == ""
+        assert len(list(stream)) == 1
+        assert "1/1" in capsys.readouterr().err
 
 
 def test_files_are_read_beside_the_event_loop(server: Scripted, tmp_path: Path):

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
 from sie_sdk._calls.exchange import Offload, Operation
-from sie_sdk._calls.progress import bar
+from sie_sdk._calls.progress import Bar, bar
 from sie_sdk._requests.writer import are_large, as_item, size_of
 from sie_sdk.errors import (
     IncompleteBatchError,
@@ -60,7 +60,7 @@ class Batch(Generic[Answer]):
     large: bool = False
     """Whether preparing a request takes long, whatever the items are."""
     refusal: SIEError | ValueError | None = field(init=False, default=None)
-    """The last failure of a request, but for the length of a text."""
+    """The last failure of a request that named neither an item nor the query, but for the length of a text."""
     ended: Exception | None = field(init=False, default=None)
     """The failure that left items unanswered and concerns none of them."""
 
@@ -119,8 +119,6 @@ class Batch(Generic[Answer]):
     def _without_blamed(
         self, part: list[tuple[int, ItemMap]], error: SIEError | ValueError
     ) -> list[list[tuple[int, ItemMap]]]:
-        if not isinstance(error, InputTooLongError):
-            self.refusal = error
         if self.query is not None and _param(error).startswith("query"):
             for place, _ in part:
                 self._tell(place, error)
@@ -130,6 +128,8 @@ class Batch(Generic[Answer]):
             self._tell(part[blamed][0], error)
             rest = part[:blamed] + part[blamed + 1 :]
             return [rest] if rest else []
+        if not isinstance(error, InputTooLongError):
+            self.refusal = error
         if not _may_be_of_an_item(error):
             raise error
         if len(part) == 1:
@@ -157,6 +157,8 @@ class Batches(AbstractContextManager["Batches[Piece, Outcome]"], Generic[Piece, 
         said: The settings of the call.
     """
 
+    _bar: Bar
+
     def __init__(
         self,
         batches: Iterable[Batch[Any]],
@@ -174,12 +176,16 @@ class Batches(AbstractContextManager["Batches[Piece, Outcome]"], Generic[Piece, 
         self._answered = False
         self._refused = 0
         self._ended: SIEError | ValueError | None = None
-        self._bar = bar(said["progress"], total)
+        self._open_bar = bar(said["progress"], total)
         self._lock = threading.Lock()
 
     def __iter__(self) -> Iterator[tuple[Batch[Any], Operation[None]]]:
         for batch in self._source:
             yield batch, self._run(batch)
+
+    def __enter__(self) -> Batches[Piece, Outcome]:
+        self._bar = self._open_bar()
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

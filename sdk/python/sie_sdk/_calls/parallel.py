@@ -82,7 +82,7 @@ def _done(drawn: deque[tuple[Batch[Any], Future[None]]]) -> Batch[Any]:
 
 
 async def _as_tasks(batches: Batches[Any, Any], run: RunTask) -> AsyncGenerator[Batch[Any], None]:
-    """Run each operation by `run`; what still runs where the call ends early is cancelled."""
+    """Run each operation by `run`; what still runs where the call ends early is cancelled and awaited."""
     places = asyncio.Semaphore(batches.parallel)
 
     async def placed(operation: Operation[None]) -> None:
@@ -103,3 +103,4 @@ async def _as_tasks(batches: Batches[Any, Any], run: RunTask) -> AsyncGenerator[
         finally:
             for _, each in drawn:
                 each.cancel()
+            await asyncio.gather(*(each for _, each in drawn), return_exceptions=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import Protocol
 
@@ -26,19 +27,23 @@ class _Nothing:
         pass
 
 
-def bar(wanted: bool | None, total: int | None) -> Bar:
-    """Return a bar of `total` items; where None is wanted, only on a terminal and where tqdm is installed.
+def bar(wanted: bool | None, total: int | None) -> Callable[[], Bar]:
+    """Return what opens a bar of `total` items; where None is wanted, only on a terminal and where tqdm is installed.
 
     Raises:
         ImportError: One is wanted and tqdm is not installed.
     """
     if wanted is False:
-        return _Nothing()
+        return _Nothing
     try:
         tqdm = import_module("tqdm.auto").tqdm
     except ImportError:
         if wanted:
             raise ImportError("progress=True needs tqdm: pip install tqdm, or leave `progress` out") from None
-        return _Nothing()
-    made: Bar = tqdm(total=total, unit="item", disable=None if wanted is None else False)
-    return made
+        return _Nothing
+
+    def opened() -> Bar:
+        made: Bar = tqdm(total=total, unit="item", disable=None if wanted is None else False)
+        return made
+
+    return opened

@@ -352,7 +352,8 @@ class Protocol:
 
     def _answer(self, send: Send, retries: Retries, done: frozenset[int] = OK) -> Operation[Response]:
         """Send until the answer is a result, of a status of `done`, or the retries raise."""
-        lost = False
+        lost, base_url = False, shown(self.writer.base_url)
+        url = base_url + send.url.removeprefix(self.writer.base_url)
         while True:
             outcome, level = (yield send), logging.INFO
             if isinstance(outcome, Response):
@@ -364,11 +365,11 @@ class Protocol:
                 failure = read_failure(outcome, self.wall_clock())
                 pause, reason = retries.after_failure(failure), failure.message
             elif isinstance(outcome, TransportFailure):
-                pause, reason = retries.after_transport(outcome, shown(self.writer.base_url)), repr(outcome.error)
+                pause, reason = retries.after_transport(outcome, base_url), repr(outcome.error)
                 level, lost = (logging.INFO if lost else logging.WARNING), True
             else:
                 raise TypeError(f"a Send is answered with a Response or a TransportFailure, not {outcome!r}")
-            log.log(level, "trying %s again in %.1f s: %s", shown(send.url), pause, reason)
+            log.log(level, "trying %s again in %.1f s: %s", url, pause, reason)
             yield Sleep(pause)
 
 

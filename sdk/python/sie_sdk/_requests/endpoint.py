@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from sie_sdk._requests.headers import checked
 
@@ -43,16 +43,23 @@ def resolve_api_key(api_key: str | None, base_url: str) -> str | None:
 
 
 def shown(url: str) -> str:
-    """Return an address as messages and logs show it: without a user's name and password."""
-    return re.sub(r"//[^/]*@", "//…@", url, count=1)
+    """Return an address as messages and logs show it: without a user's name and password.
+
+    A password may hold `/`, `?` and `#` unescaped, so all up to the last `@` is left out.
+    """
+    return re.sub(r"//.*@", "//…@", url, count=1, flags=re.DOTALL)
 
 
 def _origin(url: str) -> tuple[str, str, int]:
+    parts: SplitResult | None
     try:
         parts = urlsplit(url)
         port = parts.port
-    except ValueError as error:
-        raise ValueError(f"the server's address {shown(url)!r} is malformed: {error}") from error
+    except ValueError:
+        parts = port = None
+    if parts is None:  # raised here, as the other error quotes what may be a password and would be this one's context
+        message = f"the server's address {shown(url)!r} is malformed: check its port and its brackets"
+        raise ValueError(f"{message}; write '/', '?' and '#' of a password as %2F, %3F and %23")
     if re.search(r"[\x00-\x20\x7f]", url):
         raise ValueError(f"the server's address {shown(url)!r} holds a blank or a line break; leave it out")
     if parts.scheme not in ("http", "https") or not parts.hostname:

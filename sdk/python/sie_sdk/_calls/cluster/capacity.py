@@ -13,7 +13,7 @@ Look = Callable[[], Operation[HealthInfo]]
 Call = Callable[[float], Operation[object]]
 """Calls a model by one operation, within so many seconds."""
 
-_LOOKED_AT_BY_A_MODEL: Final = ("items", "query", "labels", "output_schema")
+_LOOKED_AT_BY_A_MODEL: Final = ("items", "query", "params.labels", "params.output_schema")
 """Fields that only a loaded model refuses."""
 
 
