@@ -396,7 +396,10 @@ class Settings(BaseSettings):
         "broker's store.",
     )
     worker_ping_interval_ms: int = Field(
-        2000, ge=100, description="Milliseconds between two looks of a sidecar at its adapter process."
+        2000,
+        ge=100,
+        description="Milliseconds between two looks of a sidecar at its adapter process, at most; less where "
+        "`SIE_ACK_WAIT_S` / (`SIE_WORKER_READYZ_STALE_MULT` + 1) is shorter.",
     )
     worker_readyz_stale_mult: float = Field(
         3.0,

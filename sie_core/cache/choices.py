@@ -26,7 +26,7 @@ FOLDER = "sie-choices"
 SERVED = "served"
 """What is kept of each load: the precision and the runner that serve."""
 KEPT = 16
-"""Choices about one folder of weights; the oldest are dropped."""
+"""Choices about one thing (`KeptChoice.about`) of one folder of weights; the oldest are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,10 @@ class WeightChoices:
     def keep(self, choice: KeptChoice) -> None:
         """Keep a choice; see `KeptChoices.keep`."""
         others = [each for each in self.all() if (each.about, each.setup) != (choice.about, dict(choice.setup))]
-        content = {**self.stamp, "choices": [asdict(each) for each in [*others, choice][-KEPT:]]}
+        about = [each for each in others if each.about == choice.about]
+        dropped = about[: max(0, len(about) + 1 - KEPT)]
+        kept = [each for each in others if each not in dropped]
+        content = {**self.stamp, "choices": [asdict(each) for each in [*kept, choice]]}
         try:
             write_whole(self.file, json.dumps(content, indent=1, default=dict).encode())
         except OSError as error:

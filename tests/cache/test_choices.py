@@ -60,6 +60,14 @@ def test_the_oldest_of_many_are_dropped(choices: Callable[..., WeightChoices]) -
     assert [choice.setup["threads"] for choice in choices().all()] == [str(number) for number in range(3, KEPT + 3)]
 
 
+def test_the_choices_about_one_thing_drop_none_about_another(choices: Callable[..., WeightChoices]) -> None:
+    choices().keep(CHOICE)
+    for number in range(KEPT + 3):
+        choices().keep(KeptChoice("served", "fast", "", {"model": str(number)}))
+    assert choices().recall("runner", SETUP) == CHOICE
+    assert len(choices().all()) == 1 + KEPT
+
+
 def test_another_value_of_a_variable_that_a_plugin_reads_forgets_them(
     weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from sie_text.prompts import LONGEST_PROMPT, Prompt, Prompts
 
+from sie_core.catalog.cards import read_card
 from sie_core.contracts import InputType, InvalidInput, ModelCard, ModelLoadError, Task
 
 
@@ -67,6 +68,18 @@ def test_a_role_without_a_prompt_is_told_where_the_weights_have_some(
 ) -> None:
     found = Prompts({"query": "", "document": "", **prompts}).passed_over(task(**fields))
     assert found == (("input_type",) if told else ())
+
+
+@pytest.mark.parametrize(
+    ("declared", "told"),
+    [({"document": ""}, False), ({"passage": ""}, False), ({"passage": "p: "}, True), ({}, True)],
+)
+def test_an_empty_prompt_that_the_weights_declare_is_one(tmp_path: Path, declared: dict[str, str], told: bool) -> None:
+    files = {"prompts": {"query": "Instruct: ", **declared}}
+    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(files))
+    (tmp_path / "config.json").write_text("{}")
+    prompts = Prompts.of(read_card(tmp_path))
+    assert prompts.passed_over(task(input_type="document")) == (("input_type",) if told else ())
 
 
 @pytest.mark.parametrize(("fields", "says"), [({}, "query, document"), ({"instruction": "find"}, "instruction")])

@@ -133,7 +133,7 @@ class QueueAdmission:
         demand.promised = demand.promised or self._promises.keep(demand.token, now)
         queued, limit = sum(each.policy.queued_cost for each in queues), self._max_queued_cost
         if not self._has_room(queue, queues, demand, queued):
-            free_s = ahead_s + self._drains[queue].measured_s(max(0, queued + demand.cost - limit))
+            free_s = ahead_s + self._drains[queue].seconds(max(0, queued + demand.cost - limit))
             raise InferenceError(
                 "QUEUE_FULL",
                 f"{queued} cost units are queued, {queue.policy.queued_cost} of them for {queue.id}; "

@@ -12,7 +12,7 @@ from sie_core.contracts import Delivery, Pull
 
 REMEMBERED = 4096
 FIRST_PAUSE_S, MOST_PAUSE_S = 0.5, 30.0
-"""Bounds of how long a slice stays at the queue that workers gave back more than once."""
+"""Bounds of how long a slice stays at the queue that comes again and fails here."""
 
 
 @dataclass(slots=True, eq=False)
@@ -114,5 +114,5 @@ class Recent:
 
 
 def pause_s(attempt: int) -> float:
-    """Say when a slice that came so often is given to a worker again: at once at first, so that another takes it."""
+    """Say when a slice that failed here is given to a worker again: at once at first, so that another takes it."""
     return 0.0 if attempt == 1 else min(MOST_PAUSE_S, FIRST_PAUSE_S * 2 ** (attempt - 2))

@@ -83,10 +83,10 @@ class Sidecar:
         self.configs = ConfigFeed(settings.bundle, lambda piece: self.link.configure(piece))
         self.link = Link(
             worker, settings.ipc_socket_path, connections, ping_s, missed_pings,
-            settings.config_service_url is not None,
             self._up, self._down, self.slices.answered, self._takeover.take,
             self.slices.waits_for_load, self.slices.dispatch.queued,
             self._connected, self._configured, self._told,
+            brings_configs=settings.config_service_url is not None,
         )  # fmt: skip
         self._placing = Placing(settings, worker, lambda: self.report(), self.workers, self.link.load)
         self._pulls = Pulls(
@@ -194,7 +194,7 @@ class Sidecar:
     def _down(self, lost: bool) -> None:
         self._heartbeat.soon()
         self._pulls.stop()
-        self.slices.hand_back_waiting()
+        self.slices.hand_back_waiting(failed=self.link.failed)
         if lost:
             self.slices.lost()
         elif not self.link.answers:
@@ -204,7 +204,7 @@ class Sidecar:
         self._metrics.pulled.inc()
         if not (self.link.up and self._open):
             self._metrics.ended("handed_back")
-            delivery.nak(pause_s(delivery.attempt))
+            delivery.nak(pause_s(delivery.attempt) if self._open and self.link.failed else 0.0)
             return
         try:
             head = checked_head(delivery, self._settings.pool, self._settings.bundle, self._inbox)
@@ -214,7 +214,7 @@ class Sidecar:
             return
         if head.resource_pool != self._resource_pool():
             self._metrics.ended("handed_back")
-            delivery.nak(pause_s(delivery.attempt))  # its pull is being closed
+            delivery.nak()  # its pull is being closed
             return
         if (why := self._unwanted(head)) is not None:
             self.slices.refuse(delivery, pull, why)

@@ -132,7 +132,7 @@ class Slices:
         at_work = [held for held in self._held if held.sent and not held.answered]
         if at_work:
             log.warning("the adapter process does not answer: %d slices go back to the queue", len(at_work))
-        self.hand_back(at_work)
+        self.hand_back(at_work, failed=True)
         for held in at_work:
             self._link().cancel(held.number)
             self.dispatch.ended(held)
@@ -145,15 +145,15 @@ class Slices:
         """Hold no slice of gateways that are gone, as their replies tell."""
         self._cancel([held for held in self._held if is_silent(held.head.reply)], "gateway_lost")
 
-    def hand_back_waiting(self, besides: str | None = None) -> None:
+    def hand_back_waiting(self, besides: str | None = None, *, failed: bool = False) -> None:
         """Hand back what was not begun, besides that of a resource pool."""
         waiting = [held for held in self._held if not held.sent and not held.answered]
-        self.hand_back([held for held in waiting if held.head.resource_pool != besides])
+        self.hand_back([held for held in waiting if held.head.resource_pool != besides], failed=failed)
 
     def hand_back_all(self) -> int:
         """Hand back everything; return how many slices that were."""
         left = list(self._held)
-        self.hand_back(left)
+        self.hand_back(left, failed=False)
         return len(left)
 
     def holds(self, held: Slice) -> bool:
@@ -175,13 +175,13 @@ class Slices:
             held.delivery.ack()
             self._let_go(held)
 
-    def hand_back(self, slices: Sequence[Slice]) -> None:
-        """Give slices back to the queue."""
+    def hand_back(self, slices: Sequence[Slice], *, failed: bool) -> None:
+        """Give slices back to the queue: at once, or where something failed here after a pause that grows."""
         for held in slices:
             if self._held.remove(held):
                 if not held.answered:
                     self._metrics.ended("handed_back")
-                held.delivery.nak(pause_s(held.delivery.attempt))
+                held.delivery.nak(pause_s(held.delivery.attempt) if failed else 0.0)
                 self._let_go(held)
 
     def mark(self) -> None:

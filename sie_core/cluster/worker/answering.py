@@ -148,7 +148,7 @@ def _head(head: WorkHead, reply: InferenceReply | None, items: int, worker: str 
         query_truncated=reply.query_truncated,
         config=reply.config,
         worker=worker,
-        computed="".join(reply.computed[:1]) or None,
+        computed=next(iter(reply.computed), None),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sie_core.cluster.gateway.capacity.admission import Admission, Ticket
+from sie_core.cluster.gateway.capacity.admission import FORGET_S, LOADED, Admission, Ticket
 from sie_core.cluster.gateway.capacity.lanes import Lane
 from sie_core.contracts import InferenceError
 
@@ -67,6 +67,18 @@ def test_a_burst_after_few_requests_is_taken_as_nothing_is_known_of_the_rate_und
         simulation.now += 1.0
         assert simulation.send()
         simulation.admission.leave(simulation.waiting.pop(), answered=True)
+    assert all(simulation.send() for _ in range(5000))
+
+
+def test_the_first_answer_after_a_long_pause_brings_no_old_rate_back() -> None:
+    simulation = Simulation()
+    simulation.run(10, sent_a_s=300, answered_a_s=100)
+    while simulation.waiting:
+        simulation.admission.leave(simulation.waiting.pop(), answered=False)
+    simulation.now += 2 * FORGET_S
+    for _ in range(LOADED):
+        assert simulation.send()
+    simulation.answer()
     assert all(simulation.send() for _ in range(5000))
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from sie_core.cluster.local import logs
 from sie_core.cluster.local.logs import rotate_logs
+
+BOUND_S = 30.0
+"""For a program to write a line."""
 
 
 def test_a_large_log_is_moved_once_and_its_program_writes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,8 +26,11 @@ def test_a_large_log_is_moved_once_and_its_program_writes_on(tmp_path: Path, mon
         for line, kept, moved in ((b"a" * 60, 60, 0), (b"b" * 60, 0, 120), (b"c" * 60, 60, 120), (b"d" * 70, 0, 130)):
             written = file.stat().st_size + len(line)
             program.stdin.write(line)
+            until = time.monotonic() + BOUND_S
             while file.stat().st_size < written:
                 assert program.poll() is None
+                assert time.monotonic() < until
+                time.sleep(0.005)
             rotate_logs(tmp_path)
             assert file.stat().st_size == kept
             assert (before.stat().st_size if before.exists() else 0) == moved

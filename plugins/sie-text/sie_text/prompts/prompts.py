@@ -40,6 +40,8 @@ class Prompts:
 
     by_name: Mapping[str, str]
     default_name: str | None = None
+    declared: frozenset[str] = frozenset()
+    """The names that the weights themselves declare, also with an empty text."""
 
     @classmethod
     def of(cls, card: ModelCard, others: Mapping[str, str] | None = None) -> Prompts:
@@ -50,7 +52,8 @@ class Prompts:
         """
         files = card.sentence_transformers
         declared = {name: text or "" for name, text in (files.get("prompts") or {}).items()}
-        by_name = {"query": "", "document": "", **declared, **(others or {})}
+        declared |= others or {}
+        by_name = {"query": "", "document": "", **declared}
         default = files.get("default_prompt_name")
         if default is not None and default not in by_name:
             raise ModelLoadError(
@@ -58,7 +61,7 @@ class Prompts:
                 f"config_sentence_transformers.json: default_prompt_name is {default!r}, and the prompts are "
                 f"{', '.join(by_name)}.",
             )
-        return cls(by_name, default)
+        return cls(by_name, default, frozenset(declared))
 
     @property
     def note(self) -> str | None:
@@ -77,6 +80,8 @@ class Prompts:
     def passed_over(self, task: Task) -> tuple[str, ...]:
         """Name `input_type` where a role is asked for, the weights have prompts, and none is of that role.
 
+        An empty prompt that the weights declare for the role is one.
+
         Raises:
             InvalidInput: As `choose`.
         """
@@ -84,6 +89,8 @@ class Prompts:
         if role is None or task.operation != "encode" or task.instruction is not None or not any(self.by_name.values()):
             return ()
         if task.options.get(_template_option(role)) is not None or self.choose(task) != Prompt():
+            return ()
+        if any(name in self.declared and not self.by_name[name] for name in _names(role)):
             return ()
         return ("input_type",)
 

@@ -29,7 +29,7 @@ MEASURED_S, MEASURED = 1.0, 16
 """Seconds under load, and requests of a size answered in them, before they tell how long others take."""
 LOADED = 16
 """Requests of a key in flight that make workers as fast as they are: fewer are not batched as well, teach nothing, and
-are refused for no wait."""
+are never refused for their wait."""
 SHARE = 0.75
 """Of the places that others leave, a key may have so many."""
 MOST_KEYS = 4096
@@ -68,6 +68,9 @@ class Size:
 
     def answer(self, cost: float, now: float) -> None:
         """Count one of these requests as answered under load."""
+        if now - self.last > FORGET_S:
+            self.answers = self.answered = self.loaded_s = 0.0
+            self.measured = 0
         if self.measured:
             faded = max(MOST_FADED, exp(-self.since_s / MEMORY_S))
             self.answers = self.answers * faded + 1

@@ -18,7 +18,8 @@ from sie_core.contracts import InferenceError, QueueError
 from sie_core.settings import Settings
 
 MOST_FETCHES = 6
-"""Deliveries of a slice that can be fetched at none of them, until its client is told to retry: 7.5 s in pauses."""
+"""The delivery of a slice, for whatever reason it came again, from which on it is not given back where it cannot be
+fetched: its client is told to retry, after 7.5 s in pauses where every delivery failed."""
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +39,8 @@ class Owner(Protocol):
         """Send a result."""
         ...
 
-    def hand_back(self, slices: Sequence[Slice]) -> None:
-        """Give slices back to the queue."""
+    def hand_back(self, slices: Sequence[Slice], *, failed: bool) -> None:
+        """Give slices back to the queue: at once, or where something failed here after a pause that grows."""
         ...
 
 
@@ -99,7 +100,7 @@ class Forwarding:
 
     def _config_is_late(self, held: Slice) -> None:
         log.warning("%s needs a config that has not come; it goes back to the queue", held.head.id)
-        self._owner.hand_back([held])
+        self._owner.hand_back([held], failed=True)
 
     def _fetched(self, held: Slice) -> None:
         if self._owner.holds(held):
@@ -117,7 +118,9 @@ class Forwarding:
         elif problem.failure == "NOT_FOUND":
             self._owner.drop(held)  # nobody waits for it, or its gateway sends it again
         elif held.delivery.attempt < self._most_fetches:
-            self._owner.hand_back([held])
+            self._owner.hand_back([held], failed=True)
         else:
-            told = "Workers could not fetch what the gateway holds for them, again and again; retry."
+            told = (
+                f"A worker could not fetch what the gateway holds for it, at delivery {held.delivery.attempt}; retry."
+            )
             self._owner.finish(held, failure(held.head, InferenceError("QUEUE_UNAVAILABLE", told)), "refused")

@@ -34,7 +34,6 @@ class Link:
         ping_s: Between two pings.
         missed_pings: A process that leaves so many in a row unanswered until the next is due does not count as up
             until it answers.
-        brings_configs: Whether it takes its configs from here, and is not up before it has some.
         on_up: Called when it takes work, again after each time it did not.
         on_down: Called when it does not any more, or does not answer; with True where its connections ended, and with
             them what it had.
@@ -45,6 +44,7 @@ class Link:
         on_connected: Called once it is connected; it has no configs then.
         on_configs: Called when other configs are in force there.
         on_told: Called when it says something else of itself.
+        brings_configs: Whether it takes its configs from here, and is not up before it has some.
     """
 
     def __init__(
@@ -54,7 +54,6 @@ class Link:
         connections: int,
         ping_s: float,
         missed_pings: float,
-        brings_configs: bool,
         on_up: Callable[[], None],
         on_down: Callable[[bool], None],
         on_result: Callable[[int, bytes], None],
@@ -64,6 +63,8 @@ class Link:
         on_connected: Callable[[], None],
         on_configs: Callable[[], None],
         on_told: Callable[[], None],
+        *,
+        brings_configs: bool,
     ) -> None:
         self._worker, self._path = worker.encode(), path
         self._connections, self._ping_s, self._missed_pings = connections, ping_s, missed_pings
@@ -90,6 +91,11 @@ class Link:
     def answers(self) -> bool:
         """Whether the adapter process answers pings."""
         return self._missed <= self._missed_pings
+
+    @property
+    def failed(self) -> bool:
+        """Whether it takes no work although nobody has it drain."""
+        return not (self.up or self._draining)
 
     @property
     def problem(self) -> str | None:

@@ -1,0 +1,71 @@
+"""What a sidecar gives back: at once where nothing failed here, else after a pause."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from sie_core.cluster.sidecar.held import pause_s
+from sie_core.cluster.sidecar.metrics import SidecarMetrics
+from sie_core.cluster.sidecar.slices import Slices
+from sie_core.defaults.in_process_queue import sie_queue_transports
+from sie_core.settings import load_settings
+from tests.cluster.sidecar.slices import slice_of
+
+ATTEMPT = 4
+
+
+@dataclass
+class Delivered:
+    """A delivery that came again."""
+
+    payload: bytes = b"slice"
+    attempt: int = ATTEMPT
+    pauses: list[float] = field(default_factory=list)
+
+    def nak(self, delay_s: float = 0.0) -> None:
+        self.pauses.append(delay_s)
+
+
+class Pulled:
+    """A pull that is given no more."""
+
+    credit = 0
+
+    def add_credit(self, messages: int) -> None: ...
+
+
+class Process:
+    """An adapter process that takes slices and says nothing."""
+
+    def send(self, number: int, frame: bytes) -> None: ...
+
+    def cancel(self, number: int) -> None: ...
+
+
+async def test_what_is_given_back_pauses_only_where_something_failed() -> None:
+    (factory,) = sie_queue_transports()
+    process = cast("Any", Process())
+    slices = Slices(
+        factory.create("memory://back", {}), load_settings(), SidecarMetrics(), lambda: process, None,
+        lambda _: True, lambda _: True, lambda: None, lambda: None,
+    )  # fmt: skip
+    pull = cast("Any", Pulled())
+
+    def taken(number: int) -> Delivered:
+        delivery = Delivered()
+        slices.take(slice_of(number).head, cast("Any", delivery), pull)
+        return delivery
+
+    # A slice that came again runs alone: the first is at work, the second waits.
+    at_work, waiting = taken(1), taken(2)
+    slices.hand_back_waiting(besides="another pool")
+    assert (at_work.pauses, waiting.pauses) == ([], [0.0])
+    waiting = taken(3)
+    slices.hand_back_waiting(failed=True)
+    slices.stood_still()
+    assert at_work.pauses == waiting.pauses == [pause_s(ATTEMPT)]
+    drained = taken(4)
+    assert slices.hand_back_all() == 1
+    assert drained.pauses == [0.0]
+    await slices.end()
