@@ -66,7 +66,7 @@ def test_rough_heads_are_served_in_float32_and_that_is_said(mode: str, encoder: 
     folder = checkpoint(mode, encoder)
     served = load(folder, "float16")
     assert served.facts.precision == "float32"
-    assert "in bfloat16 its logits move by" in served.facts.notes["precision"]
+    assert "in bfloat16 its probabilities move by" in served.facts.notes["precision"]
     texts = [write(seed, 40) for seed in range(3)]
     asked = {"threshold": 0.3, "multi_label": True, "flat_ner": False}
     assert agree(found(served, texts, ASKED, **asked), found(load(folder), texts, ASKED, **asked), 0.3) > 10

@@ -145,6 +145,43 @@ def test_a_text_ends_in_its_end_token_where_the_config_says_so(
     assert deviation(told[0].dense, states(tmp_path, ids[fitting[0]])[-1]) <= BOUND
 
 
+@pytest.mark.parametrize("pad", ["<pad>", "<eos>"])
+@pytest.mark.parametrize("padding", [{"length": 16}, {"pad_to_multiple_of": 8}], ids=["fixed", "multiple"])
+def test_padding_that_the_file_stores_hides_no_flag(
+    padding: dict[str, int], pad: str, checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    """Fine-tuned Mistrals pad by their end token: it then stands at the end of a text, and is not its end."""
+
+    def pads(core: Tokenizer) -> None:
+        core.post_processor = None
+        core.enable_padding(pad_id=core.token_to_id(pad), pad_token=pad, **padding)
+
+    write_encoder(checkpoint("mistral"), tmp_path, st.Pooling(HIDDEN, "lasttoken"))
+    core = spoil(tmp_path, "LlamaTokenizer", pads, add_bos_token=True, add_eos_token=True)
+    core.no_padding()
+    (unit,) = ask(serve(tmp_path), ["x"]).units
+    assert unit.payload.ids.tolist() == [core.token_to_id("<bos>"), *core.encode("x").ids, core.token_to_id("<eos>")]
+
+
+@pytest.mark.parametrize("family", ["pytorch", "sentence-transformers"])
+def test_a_tokenizer_in_a_folder_below_counts_as_well(family: str, checkpoint: Checkpoint, tmp_path: Path) -> None:
+    """The layout of old sentence-transformers models: the transformer lies in `0_Transformer`."""
+    case = FOLDERS["another family's class"]
+    write_encoder(checkpoint(case.base), tmp_path, st.Pooling(HIDDEN, "mean"))
+    below = tmp_path / "0_Transformer"
+    below.mkdir()
+    listed = json.loads((tmp_path / "modules.json").read_text())
+    for file in [each for each in tmp_path.iterdir() if each.is_file()]:
+        if file.name not in ("modules.json", "config_sentence_transformers.json"):
+            file.rename(below / file.name)
+    listed[0]["path"] = below.name
+    (tmp_path / "modules.json").write_text(json.dumps(listed))
+    core = spoil(below, case.named, case.edit)
+    expected = np.stack([states(below, core.encode(text).ids).mean(axis=0) for text in TEXTS])
+    encoder = serve(tmp_path, family)
+    assert deviation(ask(encoder, TEXTS).vectors, expected) <= BOUND
+
+
 @pytest.mark.parametrize("family", ["pytorch", "sentence-transformers"])
 @pytest.mark.parametrize("named", ["LlamaTokenizer", None])
 @pytest.mark.parametrize("ends", [True, False, None])

@@ -91,3 +91,9 @@ def test_flags_that_contradict_the_files_are_told_and_change_nothing(
     (said,) = frame_by_flags(core, flags, tokens)
     assert told in said
     assert core.encode("a").tokens == before
+
+
+def test_a_vocabulary_without_a_letter_is_told() -> None:
+    core = Tokenizer(models.BPE({"<s>": 0, "b": 1}, []))
+    (said,) = frame_by_flags(core, {"add_bos_token": True}, {"bos": "<s>"})
+    assert "gives a letter no token" in said

@@ -55,7 +55,7 @@ class FusedLayers:
         """
         device = torch.device(str(context.device))
         self._transfers = Transfers(device)
-        dtype = torch.float32  # nothing holds it to what half precision moves
+        dtype = torch.float32  # no check compares its half precision with float32
         try:
             with device_errors(), torch.inference_mode():
                 loaded = load_model(card.path, dtype, device, part)
@@ -67,6 +67,8 @@ class FusedLayers:
                 self._fuser = tensors.fill(fuser, prefix).to(device, dtype)
         except OutOfDeviceMemory as error:
             raise OutOfDeviceMemory(f"{context.device} has no room for the weights") from error
+        half = "float32: a fused encoder is never served in half precision"
+        asked = {} if context.precision == "float32" else {"precision": half}
         self.info = RunnerInfo(
             name=NAME,
             reason=WHY,
@@ -76,7 +78,7 @@ class FusedLayers:
             attention_layers=layers,
             max_sequence_length=position_limit(loaded),
             memory_bytes=weight_bytes(loaded) + weight_bytes(self._fuser),
-            notes={"runner": NAME, "runner_reason": WHY},
+            notes={"runner": NAME, "runner_reason": WHY, **asked},
         )
 
     @torch.inference_mode()

@@ -7,6 +7,8 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
@@ -14,12 +16,19 @@ from safetensors.torch import load_file, save_file
 from sie_cpu.builds import BUILDS, choose_build, processor_flags
 from sie_cpu.plugin import sie_runners
 from sie_pytorch.forward import RunnerInfo
-from sie_pytorch.forward.checkpoint.precision import LEAST_COSINE, least_cosine, precisions, why_not_bfloat16
+from sie_pytorch.forward.checkpoint.precision import (
+    LEAST_COSINE,
+    PrecisionLost,
+    least_cosine,
+    precisions,
+    why_not_bfloat16,
+)
 from sie_pytorch.forward.choice import proof
+from sie_pytorch.forward.choice.trials import Trials
 from sie_pytorch.forward.specs import RUNNERS
 
 from sie_core.cache.choices import kept_choices
-from sie_core.contracts import RunnerSpec, processor
+from sie_core.contracts import ModelLoadError, RunnerSpec, processor
 from sie_core.plugins import PluginSet
 from sie_core.settings import load_settings
 from tests.pytorch.forward.support import PACKED, batch_for, build, forward
@@ -206,3 +215,16 @@ def test_a_lost_number_is_no_cosine() -> None:
     broken = states.clone()
     broken[1, 2] = float("nan")
     assert not least_cosine(broken, states, [1, 2]) >= LEAST_COSINE
+
+
+@pytest.mark.parametrize(("refused", "kind"), [(True, PrecisionLost), (False, ModelLoadError)])
+def test_a_judge_s_refusal_on_an_accelerator_leaves_float32_to_be_tried(refused: bool, kind: type[Exception]) -> None:
+    """There the model's own states are in half precision too, so that the two precisions are equal."""
+    tried = SimpleNamespace(
+        refused=["not packed: in float16 its probabilities move"],
+        rounds_too_much=refused,
+        dtype=torch.float16,
+        examination=SimpleNamespace(dtype=torch.float16),
+        config=SimpleNamespace(model_type="bert"),
+    )
+    assert isinstance(Trials.failure(cast("Trials", tried)), kind)

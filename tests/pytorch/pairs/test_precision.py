@@ -62,7 +62,12 @@ def test_a_rough_reranker_scores_as_in_float32(name: str, tmp_path: Path) -> Non
     assert np.abs(scores - expected).max() <= WITHIN
     assert same_order(scores, expected)
     if served.facts.precision == "float32":
-        assert "in bfloat16 its logits move by" in served.facts.notes["precision"]
+        assert "in bfloat16 its probabilities move by" in served.facts.notes["precision"]
+
+
+def test_a_gentle_reranker_keeps_half_precision(tmp_path: Path) -> None:
+    served = load_pairs(context(gentle(write_classifier("bert", tmp_path)), precision="float16", runners=EVERY))
+    assert served.facts.precision == "bfloat16"
 
 
 def test_a_rough_classifier_is_served_in_float32_and_a_gentle_one_in_half_precision(tmp_path: Path) -> None:
@@ -74,7 +79,7 @@ def test_a_rough_classifier_is_served_in_float32_and_a_gentle_one_in_half_precis
 
     rough = served("float16")
     assert rough.facts.precision == "float32"
-    assert "in bfloat16 its logits move by" in rough.facts.notes["precision"]
+    assert "in bfloat16 its probabilities move by" in rough.facts.notes["precision"]
     assert classes(rough, texts) == classes(served("float32"), texts)
     gentle(folder)
     half = served("float16")

@@ -22,11 +22,10 @@ def load_tokens(card: ModelCard, config: GlinerConfig) -> tuple[Tokens, GlinerCo
     Raises:
         ModelLoadError: `CONFIG`, `CORRUPT`, `DEPENDENCY`: it cannot be used.
     """
-    tokenizer = _read(card)
-    # gliner asks for both since transformers 5 leaves them out where the files do not say; only where there are any.
-    tokenizer = tokenizer.framed(**{f"add_{role}_token": True for role in ("bos", "eos") if tokenizer.roles.get(role)})
+    tokenizer = _read(card, framed=True)
     if config.entity_index == -1 or config.vocab_size == -1:
         config = _with_markers(tokenizer, config)
+        tokenizer = replace(tokenizer, vocabulary=tokenizer.core.get_vocab_size(with_added_tokens=True))
     markers = () if config.label_encoder else (config.entity_index, config.relation_index)
     return Tokens.of(tokenizer, markers), config
 
@@ -42,10 +41,13 @@ def load_label_tokens(card: ModelCard) -> Tokens:
     return Tokens.of(_read(ModelCard(card.path / LABELS, {}, files=files)))
 
 
-def _read(card: ModelCard) -> TextTokenizer:
-    """Read the tokenizer of a folder."""
+def _read(card: ModelCard, *, framed: bool = False) -> TextTokenizer:
+    """Read the tokenizer of a folder; `framed` puts the start and end tokens around rows, where it has any."""
     try:
-        return load_tokenizer(card)
+        tokenizer = load_tokenizer(card)
+        # gliner asks for both, since transformers 5 leaves them out where the files do not say.
+        flags = {f"add_{role}_token": True for role in ("bos", "eos") if framed and tokenizer.roles.get(role)}
+        return tokenizer.framed(**flags) if flags else tokenizer
     except NotUnderstoodError as reason:
         raise ModelLoadError("CONFIG", f"The tokenizer cannot be used: {reason}.") from reason
 

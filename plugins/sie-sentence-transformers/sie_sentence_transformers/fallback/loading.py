@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import PurePosixPath
 from typing import Any
 
 import torch
@@ -45,13 +44,19 @@ def heed_own_code(context: LoadContext, card: ModelCard) -> dict[str, str]:
     """Refuse transformers whose own code is neither known, ignored nor trusted; give the notes of what is done.
 
     Raises:
-        ModelLoadError: `CONFIG`, naming the class.
+        ModelLoadError: `CONFIG`, naming the class. `CORRUPT`: a config cannot be read.
     """
     notes: dict[str, str] = {}
-    for name in card.files:
-        if PurePosixPath(name).name == "config.json":
-            config = json.loads((card.path / name).read_text(encoding="utf-8"))
-            notes |= heed_auto_map(context, config, runs="here", file=name) if isinstance(config, dict) else {}
+    for folder in dict.fromkeys((card.path, *(module.path for module in card.modules))):
+        file = folder / "config.json"
+        if not file.is_file():
+            continue
+        name = file.relative_to(card.path).as_posix()
+        try:
+            config = json.loads(file.read_bytes())
+        except (OSError, ValueError) as error:
+            raise ModelLoadError("CORRUPT", f"{name} cannot be read as JSON.") from error
+        notes |= heed_auto_map(context, config, runs="here", file=name) if isinstance(config, dict) else {}
     return notes
 
 

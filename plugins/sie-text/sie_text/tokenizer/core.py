@@ -117,9 +117,9 @@ class TextTokenizer:
         Raises:
             NotUnderstoodError: Special tokens then stand inside a text.
         """
-        frame_by_flags(self.core, flags, self.roles)
+        notes = [*([self.note] if self.note else []), *frame_by_flags(self.core, flags, self.roles)]
         head, tail = special_tokens(self.core, self.takes_types)
-        return replace(self, head=head, tail=tail)
+        return replace(self, head=head, tail=tail, note="; ".join(notes) or None)
 
     def unframe(self, ids: Ids) -> Ids:
         """Take the special tokens off again where both stand there."""

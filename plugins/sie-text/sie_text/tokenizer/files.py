@@ -81,8 +81,11 @@ def read_files(
         ModelLoadError: `CORRUPT`: a file cannot be read.
     """
     core = Tokenizer.from_file(str(card.path / TOKENIZER))
-    config = {**_read(card, TOKENIZER_CONFIG), **dict(settings.tokenizer_kwargs)}
-    named = {**_read(card, SPECIAL_TOKENS), **config}
+    cuts, pads = core.truncation or {}, core.padding or {}
+    core.no_truncation()
+    core.no_padding()
+    config = {**read_json(card, TOKENIZER_CONFIG), **dict(settings.tokenizer_kwargs)}
+    named = {**read_json(card, SPECIAL_TOKENS), **config}
     others = _others(named)
     _add_tokens(
         core, config.get("added_tokens_decoder") or {}, [*(named.get(f"{role}_token") for role in ROLES), *others]
@@ -101,9 +104,6 @@ def read_files(
     more = [core.token_to_id(_content(each) or "") for each in others]
     limit = settings.max_seq_length or config.get("model_max_length")
     silent = (ids["cls"], ids["eos"], ids["pad"], ids["unk"])
-    cuts, pads = core.truncation or {}, core.padding or {}
-    core.no_truncation()
-    core.no_padding()
     return core, TokenizerFacts(
         special_ids=frozenset(number for number in (*ids.values(), *more) if number is not None),
         unweighted=frozenset(number for number in silent if number is not None),
@@ -139,7 +139,8 @@ def _steps(core: Tokenizer) -> list[Any]:
     return [normalizer] if normalizer else []
 
 
-def _read(card: ModelCard, name: str) -> Mapping[str, Any]:
+def read_json(card: ModelCard, name: str) -> Mapping[str, Any]:
+    """Read a small file of JSON; empty where there is none."""
     if name not in card.files:
         return {}
     try:
@@ -157,7 +158,7 @@ def _content(token: Any) -> str | None:
 
 def tokenizer_config(card: ModelCard) -> Mapping[str, Any]:
     """Read `tokenizer_config.json`; empty where there is none."""
-    return _read(card, TOKENIZER_CONFIG)
+    return read_json(card, TOKENIZER_CONFIG)
 
 
 def _known(core: Tokenizer, token: str | None) -> str | None:

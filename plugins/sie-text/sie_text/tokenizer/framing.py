@@ -45,6 +45,9 @@ def frame_by_flags(core: Tokenizer, flags: Mapping[str, Any], tokens: Mapping[st
             continue
         encoding = core.encode("a")
         end = 0 if role == "bos" else -1
+        if not encoding.ids:
+            unheeded.append(f"add_{role}_token is {str(wanted).lower()}, and tokenizer.json gives a letter no token")
+            continue
         if wanted == (encoding.ids[end] == number):
             continue
         if wanted and encoding.special_tokens_mask[end]:

@@ -23,6 +23,7 @@ from sie_text.tokenizer.files import (
     lower_case_first,
     lower_cases,
     read_files,
+    read_json,
 )
 
 CLASSES_THAT_COUNT: Mapping[str, str] = {
@@ -31,6 +32,7 @@ CLASSES_THAT_COUNT: Mapping[str, str] = {
     "NllbTokenizer": "it puts the token of the source language beside a text",
     "RoFormerTokenizer": "it splits Chinese words by a dictionary",
     "SeamlessM4TTokenizer": "it puts the token of the source language beside a text",
+    "Siglip2Tokenizer": "it lower-cases a text, as the model was trained",
     "SiglipTokenizer": "it takes punctuation out of a text",
 }
 """Classes that count more than the file, and why: what they do depends on more than it says."""
@@ -113,15 +115,17 @@ def obey_file(theirs: Any) -> str | None:
 
     Raises:
         ModelLoadError: `CORRUPT`: the files cannot be read.
-        NotUnderstoodError: It cannot be made to.
+        NotUnderstoodError: It cannot be made to, or several files may be meant.
     """
-    folder = Path(str(getattr(theirs, "name_or_path", "")))
-    if not (folder / TOKENIZER).is_file():
+    folder = _folder_of(theirs)
+    if folder is None:
         return None
     card = ModelCard(folder, {}, files=tuple(file.name for file in folder.iterdir()))
     if class_counts(card, theirs):
         return None
-    core, facts = follow_file(card, TransformerSettings(), theirs)
+    said = read_json(card, "sentence_bert_config.json")
+    arguments = {**(said.get("tokenizer_args") or {}), **(said.get("processor_kwargs") or {})}
+    core, facts = follow_file(card, TransformerSettings(tokenizer_kwargs=tuple(arguments.items())), theirs)
     own = theirs.backend_tokenizer
     lower_case = lower_cases(own) and not lower_cases(core)
     for name in (*PARTS, "model"):
@@ -138,3 +142,18 @@ def _alike(one: Tokenizer, other: Tokenizer) -> bool:
     one.no_truncation()
     one.no_padding()
     return all(one.encode(text).ids == other.encode(text).ids for text in PROBES)
+
+
+def _folder_of(theirs: Any) -> Path | None:
+    """Find the folder a tokenizer was built from, which may lie below the one it names; None without a file.
+
+    Raises:
+        NotUnderstoodError: Several folders hold different files.
+    """
+    top = Path(str(getattr(theirs, "name_or_path", "")))
+    if (top / TOKENIZER).is_file() or not top.is_dir():
+        return top if top.is_dir() else None
+    found = {file.read_bytes(): file.parent for file in sorted(top.rglob(TOKENIZER), reverse=True)}
+    if len(found) > 1:
+        raise NotUnderstoodError(f"several folders hold a {TOKENIZER}, and it is not told which one is meant")
+    return next(iter(found.values()), None)

@@ -14,7 +14,6 @@ from sie_core.contracts import ModelCard
 from sie_text.recipe import UNLIMITED, NotUnderstoodError, TransformerSettings
 from sie_text.tokenizer.core import Ids, TextTokenizer
 from sie_text.tokenizer.loading import load_tokenizer, transformers_tokenizer
-from sie_text.tokenizer.precedence import class_counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +43,13 @@ def _shared(ids: Ids, others: Ids) -> int:
 
 def load_any_tokenizer(card: ModelCard, settings: TransformerSettings) -> TextTokenizer:
     """Build the tokenizer of a model, with or without a Rust core; see `load_tokenizer`."""
-    origin = transformers_tokenizer(card, settings)
-    if origin.is_fast or not class_counts(card, origin):
+    try:
         return load_tokenizer(card, settings)
-    return _slow(origin, settings)
+    except NotUnderstoodError:
+        origin = transformers_tokenizer(card, settings)
+        if origin.is_fast:
+            raise
+        return _slow(origin, settings)
 
 
 def _slow(origin: Any, settings: TransformerSettings) -> SlowTokenizer:

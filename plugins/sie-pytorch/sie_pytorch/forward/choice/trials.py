@@ -49,7 +49,7 @@ class Trials:
         self.examination = Examination.of(self._context, fills_up=wanted.fills_up, judge=wanted.judge)
         self.refused = of_other_versions(wanted)
         self.rounds_too_much = False
-        """Whether half precision turned a runner's states too far; those after it round more and are not asked."""
+        """Whether half precision moved a runner's states or logits too far; those after it are not asked in it."""
 
     @property
     def context(self) -> RunnerContext:
@@ -89,6 +89,6 @@ class Trials:
     def failure(self) -> Exception:
         """Make the error of a model that no candidate serves."""
         reasons = "; ".join(self.refused)
-        if self.dtype is not self.examination.dtype:
+        if self.rounds_too_much or self.dtype is not self.examination.dtype:
             return PrecisionLost(f"no runner keeps its states in {name_of(self.dtype)}: {reasons}")
         return ModelLoadError("CONFIG", f"No runner serves this {self.config.model_type} model: {reasons}.")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import torch
 import transformers
+from sie_text.loading import profile_options
 
 from sie_core.contracts import KeptChoice, LoadContext
 
@@ -28,7 +31,7 @@ def _setup(context: LoadContext) -> dict[str, str]:
     return {
         "device": f"{context.device} {context.device.name}",
         "asked for": context.precision,
-        "profile": context.model.profile.name,
+        "options": json.dumps([context.model.profile.loadtime, profile_options(context)], sort_keys=True, default=str),
         "runner": context.runner,
         "attention backend": context.attention_backend,
         "runners": ", ".join(sorted(spec.name for spec in context.runners)),
