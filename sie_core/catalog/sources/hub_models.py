@@ -73,8 +73,7 @@ class HubModels:
 
         Raises:
             InferenceError: `MODEL_NOT_FOUND` with what adds the model, `MODEL_LOADING` while the Hub does not answer,
-                `MODEL_LOAD_FAILED` where it
-                cannot be served, or the Hub does not have what the operator named.
+                `MODEL_LOAD_FAILED` where it cannot be served, or the Hub does not have what the operator named.
         """
         kept_out = model_id in catalog.unserved or model_id in catalog.configs
         if not is_hub_id(model_id) or kept_out or self._settings.model_filter:

@@ -13,8 +13,6 @@ SINGLE_TEXTS_PRIORITY = -100
 
 A claim sees no profile, so the family that classifies hands those over when it loads them.
 """
-
-
 LANGUAGE_MODEL = (
     "a causal language model may rank, embed or generate: to rank with it, set `adapter_path: pytorch-pairs` in a "
     "profile, with `true_token` and `false_token` in its loadtime options, and a `template` in its runtime options "

@@ -47,8 +47,6 @@ from sie_pytorch.heads.composed.running import runner_for
 
 MATCH, NO_MATCH = "yes", "no"
 """The tokens a language model answers with where nobody names others, as sentence-transformers has it."""
-
-
 AUTO_CLASSES: Mapping[str, tuple[str, ...]] = {
     "classifier": ("AutoModelForSequenceClassification",),
     "vocabulary": ("AutoModelForCausalLM",),
