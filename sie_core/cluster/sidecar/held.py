@@ -11,7 +11,7 @@ from sie_core.cluster.queue.payloads.offers import Offer
 from sie_core.contracts import Delivery, Pull
 
 REMEMBERED = 4096
-FIRST_PAUSE_S, MOST_PAUSE_S = 0.5, 30.0
+FIRST_PAUSE_S, MOST_PAUSE_S = 0.5, 4.0
 """Bounds of how long a slice stays at the queue that comes again and fails here."""
 
 
