@@ -24,8 +24,8 @@ _LONG_AGO: Final = 128
 def request_s(points: Sequence[Point], size: float, alike: float = ALIKE) -> float:
     """Return the seconds of a request at least, by measured ones; 0 where there are none.
 
-    Between two sizes the seconds grow evenly. What is more than `alike` times the largest counts as so much of it: it
-    takes no less, and more is not known.
+    Between two sizes the seconds are interpolated. A size beyond `alike` times the largest counts as `alike` times it:
+    it takes no less, and more was not measured.
 
     Args:
         points: The measured sizes, in their order.

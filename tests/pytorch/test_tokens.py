@@ -78,6 +78,20 @@ def test_pieces_with_equal_scores_are_cut_as_the_reference_cuts_them(checkpoint:
     assert ids_of(units) == expected_ids(model, texts)
 
 
+def test_a_cut_and_padding_that_a_unigram_file_stores_change_no_ids(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    write_unigram(checkpoint("bert"), tmp_path)
+    save(tmp_path, tmp_path / "saved")
+    file = tmp_path / "saved/tokenizer.json"
+    core = Tokenizer.from_file(str(file))
+    expected = core.encode(LETTERS[0] * 30).ids
+    core.enable_truncation(4)
+    core.enable_padding(length=64)
+    core.save(str(file))
+    (unit,) = serve(tmp_path / "saved").prepare([Item(text=LETTERS[0] * 30)], task())
+    assert len(expected) > 4
+    assert ids_of([unit]) == [expected]
+
+
 def test_a_tokenizer_without_a_tokenizer_json_is_converted(checkpoint: Checkpoint, tmp_path: Path) -> None:
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "query", "doc", "##ument", "short", "a", ",", "é"]
     model = save(checkpoint("bert"), tmp_path)

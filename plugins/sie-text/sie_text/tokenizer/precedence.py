@@ -78,6 +78,8 @@ def follow_file(card: ModelCard, settings: TransformerSettings, origin: Any) -> 
     apart = [text for text in PROBES if list(origin(text)["input_ids"]) != core.encode(text).ids]
     if not apart and theirs and isinstance(core.model, Unigram) and _same_rules(core, theirs):
         core = theirs  # it has the vocabulary's scores as the file spells them; the library itself rounds them
+        core.no_truncation()
+        core.no_padding()
     notes = facts.notes
     if apart:
         differs = f"{len(apart)} of {len(PROBES)} probe texts otherwise"

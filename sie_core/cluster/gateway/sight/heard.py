@@ -25,7 +25,7 @@ def standing_of(report: WorkerReport) -> Standing:
 
 
 def gpu_of(report: WorkerReport) -> str:
-    """Give what clients ask for by `gpu`; a worker without a machine profile answers who asks for any."""
+    """Give what clients ask for by `gpu`; a worker without a machine profile serves requests for any."""
     if report.profile != ANY_PROFILE:
         return report.profile
     return ANY_GPU if report.gpu_type else NO_GPU
