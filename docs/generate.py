@@ -126,7 +126,7 @@ def _model(file: Path) -> tuple[object, ...]:
     prompts = [letter for letter, name in (("q", "query_template"), ("d", "doc_template")) if name in options]
     architecture = config.expected.architectures if config.expected else ()
     return (
-        f"[{config.id}](../{file.relative_to(DOCS.parent).as_posix()})",
+        f"[{config.id}](../../{file.relative_to(DOCS.parent).as_posix()})",
         ", ".join(answers) + images,
         ", ".join(str(dim) for each in config.tasks.get("encode", {}).values() if (dim := each.get("dim"))) or "–",
         ", ".join(architecture) or (config.expected and config.expected.model_type) or "–",

@@ -34,7 +34,7 @@ def open_store(variable: str, url: str, stores: Mapping[str, ObjectStoreFactory]
         served = ", ".join(f"{scheme}://" for scheme in sorted(stores)) or "none"
         raise PluginError(
             f"{variable}={url!r}: no installed plugin serves {url_scheme(url)}://; served are: {served}. "
-            "Install one that registers an object store for it; docs/weights.md names some."
+            "Install one that registers an object store for it; docs/operate/weights.md names some."
         )
     try:
         store = factory.create(url)

@@ -45,7 +45,7 @@ def require_attention_backend(wanted: str, runners: Sequence[RunnerSpec], device
         there = OF_EVERY_FAMILY.union(*(spec.attention_backends for spec in runners))
         raise PluginError(
             f"SIE_ATTENTION_BACKEND={wanted} is not installed; there are {', '.join(sorted(there))}. Install a plugin "
-            "with a runner that names it (docs/runners.md lists some), or set it to `auto`."
+            "with a runner that names it (docs/extend/runners.md lists some), or set it to `auto`."
         )
     served = ", ".join(sorted({kind for spec in named for kind in spec.devices}))
     raise PluginError(

@@ -1,4 +1,4 @@
-"""What `docs/model-configs.md` tells operators is what the schema and the catalog do."""
+"""What `docs/use/model-configs.md` tells operators is what the schema and the catalog do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sie_core.catalog.configs.schema import ModelFile, ProfileFile, Tasks
 from sie_core.catalog.options.engine_options import ENGINE_OPTIONS
 from sie_core.contracts import Operation
 
-PAGE = (Path(__file__).parents[2] / "docs/model-configs.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/use/model-configs.md").read_text(encoding="utf-8")
 (EXAMPLE,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 
 

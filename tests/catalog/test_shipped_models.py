@@ -23,7 +23,7 @@ from sie_core.settings import Settings
 PLUGINS = Path(__file__).parents[2] / "plugins"
 FILES = sorted(file for file in PLUGINS.glob("*/*/models/*.yaml") if "sie-fake" not in file.parts)
 
-SOURCES = Path(__file__).parents[2] / "docs" / "model-sources.md"
+SOURCES = Path(__file__).parents[2] / "docs/extend/model-sources.md"
 
 NO_FACTS = {"sie_id", "hf_id", "adapter_path"}
 """Fields that name the config and a family of ours."""

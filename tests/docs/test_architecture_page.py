@@ -1,4 +1,4 @@
-"""`docs/architecture.md` names functions that exist, and stays short enough to be read."""
+"""`docs/extend/architecture.md` names functions that exist, and stays short enough to be read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/extend/architecture.md").read_text(encoding="utf-8")
 STEPS = re.findall(r"`((?:\w+/)*\w+\.py):([\w.]+)`", PAGE)
 LISTS = ("## One embedding request", "## The way of a LoRA name", "## A load that needs room")
 MOST_WORDS = 1400
@@ -63,8 +63,8 @@ def test_the_page_is_short_and_its_glossary_has_ten_lines():
 
 @pytest.mark.parametrize("page", ["architecture.md", "decisions.md"])
 def test_every_file_and_page_that_it_names_is_there(page):
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    text = (ROOT / "docs/extend" / page).read_text(encoding="utf-8")
     pages = re.findall(r"\]\(([\w./-]+\.md)\)", text)
     folders = re.findall(r"`([\w/]+)/`", text)
-    assert [each for each in pages if not (ROOT / "docs" / each).is_file()] == []
+    assert [each for each in pages if not (ROOT / "docs/extend" / each).is_file()] == []
     assert [each for each in folders if not (ROOT / "sie_core" / each).is_dir() and not (ROOT / each).is_dir()] == []

@@ -1,4 +1,4 @@
-"""`docs/autoscaling.md` names every number an autoscaler reads, and adds it over gateways as its help does."""
+"""The autoscaling page names every number an autoscaler reads, and adds it over gateways as its help does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from sie_core.cluster.gateway.capacity.numbers import ABOUT
 
-PAGE = (Path(__file__).parents[2] / "docs/autoscaling.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/operate/cluster/autoscaling.md").read_text(encoding="utf-8")
 ROWS = dict(re.findall(r"^\| `sie_gateway_(\w+?)(?:_total)?` \|.*\| (\w+) \|$", PAGE, re.MULTILINE))
 
 

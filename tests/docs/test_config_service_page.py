@@ -31,7 +31,7 @@ from sie_core.stores.folder import FolderStore
 from tests.config_service.api.serving import TINY, placement
 from tests.config_service.program.conftest import TOKENS, config_server
 
-PAGE = (Path(__file__).parents[2] / "docs/config-service.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/operate/cluster/config-service.md").read_text(encoding="utf-8")
 MOST_COPIES = 100
 ADDRESS = "http://127.0.0.1:8080"
 PAIRS = re.findall(r"```sh\n([^`]*)```\n+```(?:json|text)\n([^`]*)```", PAGE)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = [*sorted((ROOT / "docs").glob("**/*.md")), *ROOT.glob("*.md"), *ROOT.glob("*/*/README.md")]
+PAGES = sorted({*(ROOT / "docs").glob("**/*.md"), *ROOT.glob("*.md"), *ROOT.glob("*/*/README.md")})
 
 
 def load_generator():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs/use"
 PAGE, OTHER = (DOCS / "operations.md").read_text(), (DOCS / "other-apis.md").read_text()
 ADDRESS = "http://127.0.0.1:8080"
 PAIR = re.compile(r"```(sh|python)\n(.*?)```\n+```(?:json|text)\n(.*?)```", re.DOTALL)

@@ -1,4 +1,4 @@
-"""`docs/writing-a-plugin.md` is followed as a reader would: files written, commands run, output compared."""
+"""`docs/extend/writing-a-plugin.md` is followed as a reader would: files written, commands run, output compared."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from tests.plugins.outside import environment, run, server
 
-PAGE = Path(__file__).parents[2] / "docs" / "writing-a-plugin.md"
+PAGE = Path(__file__).parents[2] / "docs/extend/writing-a-plugin.md"
 ADDRESS = "http://127.0.0.1:8080"
 BLOCK = re.compile(r"(?:^`(?P<file>[\w./-]+)`\n\n)?^```(?P<language>\w+)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
 

@@ -146,4 +146,4 @@ LIMITS: Final = (
     Limit("time for the answer", "DEADLINE_EXCEEDED", "what the client's `X-SIE-Timeout-Ms` says"),
     Limit("time for requests in flight after SIGTERM, s", "QUEUE_UNAVAILABLE", setting="drain_timeout_s"),
 )
-"""The table of `docs/limits.md`."""
+"""The table of `docs/operate/limits.md`."""

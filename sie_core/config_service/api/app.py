@@ -16,7 +16,7 @@ from sie_core.config_service.api.context import ConfigApi
 from sie_core.contracts import InferenceError
 
 PREFIX = "/v1/configs"
-_LISTED = "docs/config-service.md lists the routes"
+_LISTED = "docs/operate/cluster/config-service.md lists the routes"
 
 
 def create_app(api: ConfigApi) -> FastAPI:

@@ -1,4 +1,4 @@
-"""`python -m tests.bench.fairness`: prints the figures of docs/fairness.md."""
+"""`python -m tests.bench.fairness`: prints the figures of docs/operate/fairness.md."""
 
 from __future__ import annotations
 

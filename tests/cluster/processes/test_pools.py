@@ -20,7 +20,7 @@ from tests.conftest import run_cluster
 from tests.soak.faults.cluster import MODEL, journalled, until
 
 LEASE_S = 6
-PAGE = (Path(__file__).parents[3] / "docs/pools.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs/operate/cluster/pools.md").read_text(encoding="utf-8")
 PAIRS = re.findall(r"```sh\n([^`]*)```\n+```json\n([^`]*)```", PAGE)
 SETTINGS = {
     "SIE_POOL_LEASE_S": str(LEASE_S),

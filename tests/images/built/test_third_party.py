@@ -1,4 +1,4 @@
-"""A third party's plugin becomes a container by the commands of `docs/bundles.md`; then what a change of it changes."""
+"""A third party's plugin becomes a container by the commands of docs/operate/cluster/bundles.md."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PINS = ("1" * 40, "2" * 40)
 
 def commands(title: str) -> list[str]:
     """Return the commands of a section of the page, a string a block."""
-    page = (ROOT / "docs" / "bundles.md").read_text()
+    page = (ROOT / "docs/operate/cluster/bundles.md").read_text()
     section = page.partition(f"## {title}\n")[2].partition("\n## ")[0]
     return re.findall(r"^```sh\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
 
@@ -59,7 +59,7 @@ class Newcomer:
 
 @pytest.fixture(scope="module")
 def newcomer(tmp_path_factory: pytest.TempPathFactory, registry: None, wheels: Path) -> Newcomer:
-    """A folder and a shell of a third party, with the plugin that docs/writing-a-plugin.md writes."""
+    """A folder and a shell of a third party, with the plugin that docs/extend/writing-a-plugin.md writes."""
     folder = tmp_path_factory.mktemp("newcomer")
     for block in blocks():
         if block.file is not None:
