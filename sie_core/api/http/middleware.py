@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sie_core import __version__
@@ -124,15 +125,22 @@ class RequestMiddleware:
         api: The gate and what else is around the routes.
         metrics: Counts the requests.
         admitted: Whether a request passes the gate.
+        refusal_of: Makes the reply to a request that failed before a route answered it.
     """
 
     def __init__(
-        self, app: ASGIApp, api: Shell, metrics: HttpMetrics, admitted: Callable[[Scope], bool] = is_inference
+        self,
+        app: ASGIApp,
+        api: Shell,
+        metrics: HttpMetrics,
+        admitted: Callable[[Scope], bool] = is_inference,
+        refusal_of: Callable[[InferenceError, Scope], Response] = error_response,
     ) -> None:
         self._app = app
         self._api = api
         self._metrics = metrics
         self._admitted = admitted
+        self._refusal_of = refusal_of
         self._refused_at = -REFUSES_S
 
     @property
@@ -206,7 +214,7 @@ class RequestMiddleware:
     async def _refuse(self, exchange: Exchange, receive: Receive, error: InferenceError) -> None:
         if error.code == "QUEUE_FULL":
             self._refused_at = time.monotonic()
-        response = error_response(error, exchange.scope)
+        response = self._refusal_of(error, exchange.scope)
         await response(exchange.scope, receive, exchange.reply)
 
     def _headers(self, given: Headers, fields: RequestFields, admitted: bool) -> list[tuple[bytes, bytes]]:

@@ -51,7 +51,14 @@ def inference_router(api: Api, routes: Iterable[Route]) -> APIRouter:
     """Make the endpoints of `routes`; where two paths match a request, the first one wins."""
     router = APIRouter()
     for route in routes:
-        described = inference(route.body, route.reply, msgpack=route.msgpack, errors=route.errors, error=route.error)
+        described = inference(
+            route.body,
+            route.reply,
+            msgpack=route.msgpack,
+            errors=route.errors,
+            error=route.error,
+            examples=route.examples,
+        )
         for path in route.paths:
             router.add_api_route(
                 path,

@@ -1,0 +1,173 @@
+"""Lists the routes of an OpenAPI document by purpose, each with examples that name models of this server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import quote
+
+from sie_core.api.body.negotiation import JSON_TYPE
+from sie_core.api.openapi.examples import NEEDS
+from sie_core.contracts import ModelInfo
+
+IN_PATH: Final = "{model}"
+MOST_MODELS: Final = 50
+"""Models that are offered for an example."""
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A request that can be sent as it stands."""
+
+    title: str
+    method: str
+    path: str
+    """Has `{model}` where it names the model."""
+    body: Mapping[str, Any] | None
+    model: str
+    """Empty where the request needs none, or none that is served can answer."""
+    is_here: bool
+    """Whether the model's weights are here."""
+    offered: tuple[str, ...]
+    """Models that are here and can answer."""
+
+    @property
+    def url(self) -> str:
+        """The path with the model."""
+        return self.path.replace(IN_PATH, quote(self.model, safe="/:"))
+
+    @property
+    def text(self) -> str:
+        """The body as JSON, over several lines."""
+        return json.dumps(self.body, indent=2, ensure_ascii=False)
+
+    @property
+    def line(self) -> str:
+        """The body as JSON in one line."""
+        return json.dumps(self.body, ensure_ascii=False)
+
+
+@dataclass(slots=True)
+class Listed:
+    """An operation, under every path that it has."""
+
+    method: str
+    about: str
+    operation: Document
+    paths: list[str] = field(default_factory=list)
+    trials: list[Trial] = field(default_factory=list)
+
+    @property
+    def anchor(self) -> str:
+        """Its place in a page."""
+        return f"{self.method}{self.paths[0]}".replace("/", "-").translate({ord("{"): None, ord("}"): None})
+
+    @property
+    def headline(self) -> str:
+        """What it does, in one sentence."""
+        return f"{' '.join(self.about.split()).partition('. ')[0].removesuffix('.')}."
+
+    @property
+    def schema(self) -> str:
+        """The name of the body's schema; empty where there is no body."""
+        return _schema(self.operation.get("requestBody", {}))
+
+    @property
+    def replies(self) -> list[tuple[str, str, str]]:
+        """Status, name of the schema, and description of each reply."""
+        responses = self.operation["responses"].items()
+        return [(status, _schema(response), response["description"]) for status, response in responses]
+
+
+@dataclass(slots=True)
+class Purpose:
+    """Routes of one tag."""
+
+    name: str
+    title: str
+    about: str
+    routes: list[Listed]
+
+
+def purposes(document: Document, models: Sequence[ModelInfo]) -> list[Purpose]:
+    """List what a server answers; a tag that the document does not describe comes last, under its own name."""
+    by_tag: dict[str, dict[Any, Listed]] = {tag["name"]: {} for tag in document["tags"]}
+    for path, method, operation in operations(document):
+        listed = Listed(method, operation["description"], operation)
+        key = method, listed.about, listed.schema
+        by_tag.setdefault(operation["tags"][0], {}).setdefault(key, listed).paths.append(path)
+    described = {tag["name"]: tag for tag in document["tags"]}
+    for routes in by_tag.values():
+        for route in routes.values():
+            route.trials = list(_trials(route, models))
+    return [
+        Purpose(
+            name,
+            described.get(name, {}).get("x-displayName", name),
+            described.get(name, {}).get("description", ""),
+            list(routes.values()),
+        )
+        for name, routes in by_tag.items()
+        if routes
+    ]
+
+
+def operations(document: Document) -> Iterator[tuple[str, str, Document]]:
+    """Go through path, method and description of every route."""
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield path, method, operation
+
+
+def headers_of(document: Document) -> list[tuple[str, dict[str, str]]]:
+    """List the headers of requests for inference, and those of its replies, each with what it says."""
+    taken: dict[str, str] = {}
+    given: dict[str, str] = {}
+    for _, _, operation in operations(document):
+        for each in operation.get("parameters", ()):
+            if each["in"] == "header":
+                taken[each["name"]] = each["description"]
+        for name, each in operation["responses"].get("200", {}).get("headers", {}).items():
+            given[name] = each["description"]
+    return [("Of requests for inference", taken), ("Of its replies", given)]
+
+
+def examples(operation: Document) -> Mapping[str, Any]:
+    """Return the examples of a route's body."""
+    content = operation.get("requestBody", {}).get("content", {})
+    found: Mapping[str, Any] = content.get(JSON_TYPE, {}).get("examples", {})
+    return found
+
+
+def _trials(route: Listed, models: Sequence[ModelInfo]) -> Iterator[Trial]:
+    if route.method == "get":
+        yield _trial(route, "", None, None, models)
+    for example in examples(route.operation).values():
+        yield _trial(route, example["summary"], example["value"], example[NEEDS], models)
+
+
+def _trial(
+    route: Listed, title: str, body: Mapping[str, Any] | None, needs: str | None, models: Sequence[ModelInfo]
+) -> Trial:
+    in_body = body is not None and "model" in body
+    path = next((path for path in route.paths if IN_PATH in path and not in_body), route.paths[0])
+    if not in_body and IN_PATH not in path:
+        return Trial(title, route.method, path, body, "", True, ())
+    able = [model for model in models if needs is None or needs in (*model.outputs, *model.operations)]
+    able.sort(key=lambda model: model.state != "loaded")
+    here = tuple(model.id for model in able if model.available)
+    model = next(iter(here), able[0].id if able else "")
+    if in_body:
+        body = {**(body or {}), "model": model}
+    return Trial(title, route.method, path, body, model, bool(here), here[:MOST_MODELS])
+
+
+def _schema(holder: Document) -> str:
+    """Name the schema of a request's or a reply's body."""
+    media: Document = next(iter(holder.get("content", {}).values()), {})
+    name: str = media.get("schema", {}).get("$ref", "").rpartition("/")[2]
+    return name
