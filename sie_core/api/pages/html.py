@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from base64 import b64encode
-from functools import cache, partial
+from functools import cache
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -59,17 +59,18 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     templates.globals.update(version=__version__, style=Markup(_read("style.css")), script=Markup(_read("page.js")))
-    templates.filters["prose"] = lambda text: Markup(_prose(text))
-    templates.filters["pretty"] = partial(json.dumps, indent=2, ensure_ascii=False)
+    templates.filters.update(coded=lambda text: Markup(_coded(text)), prose=lambda text: Markup(_prose(text)))
     return templates
 
 
-def _prose(text: str) -> str:
-    """Write a description of the OpenAPI document as HTML: paragraphs, and code between backticks."""
-    from markupsafe import escape
+def _coded(text: str) -> str:
+    """Write a description of the OpenAPI document as HTML, with code between backticks."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text.strip()))
 
-    coded = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text.strip())))
-    return "".join(f"<p>{part}</p>" for part in re.split(r"\n\s*\n", coded))
+
+def _prose(text: str) -> str:
+    """Write a description as paragraphs."""
+    return "".join(f"<p>{part}</p>" for part in re.split(r"\n\s*\n", _coded(text)))
 
 
 @cache

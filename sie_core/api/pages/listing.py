@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -46,9 +47,9 @@ class Trial:
         return json.dumps(self.body, indent=2, ensure_ascii=False)
 
     @property
-    def line(self) -> str:
-        """The body as JSON in one line."""
-        return json.dumps(self.body, ensure_ascii=False)
+    def quoted(self) -> str:
+        """The body as JSON in one line, quoted for a shell."""
+        return shlex.quote(json.dumps(self.body, ensure_ascii=False))
 
 
 @dataclass(slots=True)
@@ -90,30 +91,23 @@ class Purpose:
     name: str
     title: str
     about: str
-    routes: list[Listed]
+    routes: list[Listed] = field(default_factory=list)
 
 
 def purposes(document: Document, models: Sequence[ModelInfo]) -> list[Purpose]:
     """List what a server answers; a tag that the document does not describe comes last, under its own name."""
-    by_tag: dict[str, dict[Any, Listed]] = {tag["name"]: {} for tag in document["tags"]}
+    tags = {tag["name"]: Purpose(tag["name"], tag["x-displayName"], tag["description"]) for tag in document["tags"]}
+    known: dict[tuple[str, ...], Listed] = {}
     for path, method, operation in operations(document):
-        listed = Listed(method, operation["description"], operation)
-        key = method, listed.about, listed.schema
-        by_tag.setdefault(operation["tags"][0], {}).setdefault(key, listed).paths.append(path)
-    described = {tag["name"]: tag for tag in document["tags"]}
-    for routes in by_tag.values():
-        for route in routes.values():
-            route.trials = list(_trials(route, models))
-    return [
-        Purpose(
-            name,
-            described.get(name, {}).get("x-displayName", name),
-            described.get(name, {}).get("description", ""),
-            list(routes.values()),
-        )
-        for name, routes in by_tag.items()
-        if routes
-    ]
+        tag, listed = operation["tags"][0], Listed(method, operation["description"], operation)
+        key = tag, method, listed.about, listed.schema
+        if key not in known:
+            known[key] = listed
+            tags.setdefault(tag, Purpose(tag, tag, "")).routes.append(listed)
+        known[key].paths.append(path)
+    for route in known.values():
+        route.trials = list(_trials(route, models))
+    return [purpose for purpose in tags.values() if purpose.routes]
 
 
 def operations(document: Document) -> Iterator[tuple[str, str, Document]]:
