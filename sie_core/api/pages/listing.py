@@ -6,11 +6,11 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, get_args
 from urllib.parse import quote
 
 from sie_core.api.body.negotiation import JSON_TYPE
-from sie_core.api.openapi.examples import NEEDS
+from sie_core.api.openapi.examples import NEEDS, Needs
 from sie_core.contracts import ModelInfo
 
 IN_PATH: Final = "{model}"
@@ -105,8 +105,9 @@ def purposes(document: Document, models: Sequence[ModelInfo]) -> list[Purpose]:
             known[key] = listed
             tags.setdefault(tag, Purpose(tag, tag, "")).routes.append(listed)
         known[key].paths.append(path)
+    able = {needs: _able(models, needs) for needs in (None, *get_args(Needs))}
     for route in known.values():
-        route.trials = list(_trials(route, models))
+        route.trials = list(_trials(route, able))
     return [purpose for purpose in tags.values() if purpose.routes]
 
 
@@ -137,27 +138,29 @@ def examples(operation: Document) -> Mapping[str, Any]:
     return found
 
 
-def _trials(route: Listed, models: Sequence[ModelInfo]) -> Iterator[Trial]:
+def _able(models: Sequence[ModelInfo], needs: Needs | None) -> list[ModelInfo]:
+    """List the models that can do something, or all; those that are here come first, and of them the loaded ones."""
+    able = [model for model in models if needs is None or needs in (*model.outputs, *model.operations)]
+    return sorted(able, key=lambda model: (not model.available, model.state != "loaded"))
+
+
+def _trials(route: Listed, able: Mapping[Any, Sequence[ModelInfo]]) -> Iterator[Trial]:
     if route.method == "get":
-        yield _trial(route, "", None, None, models)
+        yield _trial(route, "", None, able[None])
     for example in examples(route.operation).values():
-        yield _trial(route, example["summary"], example["value"], example[NEEDS], models)
+        yield _trial(route, example["summary"], example["value"], able[example[NEEDS]])
 
 
-def _trial(
-    route: Listed, title: str, body: Mapping[str, Any] | None, needs: str | None, models: Sequence[ModelInfo]
-) -> Trial:
+def _trial(route: Listed, title: str, body: Mapping[str, Any] | None, able: Sequence[ModelInfo]) -> Trial:
     in_body = body is not None and "model" in body
     path = next((path for path in route.paths if IN_PATH in path and not in_body), route.paths[0])
     if not in_body and IN_PATH not in path:
         return Trial(title, route.method, path, body, "", True, ())
-    able = [model for model in models if needs is None or needs in (*model.outputs, *model.operations)]
-    able.sort(key=lambda model: model.state != "loaded")
-    here = tuple(model.id for model in able if model.available)
-    model = next(iter(here), able[0].id if able else "")
+    model = able[0].id if able else ""
+    offered = tuple(each.id for each in able[:MOST_MODELS] if each.available)
     if in_body:
         body = {**(body or {}), "model": model}
-    return Trial(title, route.method, path, body, model, bool(here), here[:MOST_MODELS])
+    return Trial(title, route.method, path, body, model, bool(offered), offered)
 
 
 def _schema(holder: Document) -> str:

@@ -56,16 +56,21 @@ def router(api: Api, app: FastAPI) -> APIRouter:
     @routes.get("/", **page_or_json(RootReply, "tei"))
     async def root(request: Request) -> Response:
         """Say what this server is: a page to browsers, JSON to programs."""
-        told = _about(api)
-        if not wants_page(request.headers):
-            return Response(orjson.dumps(told), headers={"Vary": "Accept"}, media_type=JSON_TYPE)
-        models = known_models(api)
+        models, problem = known_models(api), ready_problem(api, api.backend.health())
         here = [model for model in models if model.available]
+        about: dict[str, Any] = {
+            "version": __version__,
+            "type": "gateway" if isinstance(api.backend, FleetBackend) else "standalone",
+            "ready": problem is None,
+        }
+        if not wants_page(request.headers):
+            told = {"name": "SIE", **about, "models": [model.id for model in here[:MOST_MODELS]], "links": LINKS}
+            return Response(orjson.dumps(told), headers={"Vary": "Accept"}, media_type=JSON_TYPE)
         return await to_thread.run_sync(
             lambda: page(
                 "root.html",
-                **told,
-                problem=ready_problem(api, api.backend.health()),
+                **about,
+                problem=problem,
                 here=here[:MOST_MODELS],
                 here_count=len(here),
                 count=len(models),
@@ -99,18 +104,6 @@ def refusal(error: InferenceError, scope: Scope) -> Response:
         return response
     challenge = {"WWW-Authenticate": response.headers["WWW-Authenticate"]}
     return page("token.html", response.status_code, challenge, url=str(URL(scope=scope)), path=scope["path"])
-
-
-def _about(api: Api) -> dict[str, Any]:
-    models = [model.id for model in known_models(api) if model.available]
-    return {
-        "name": "SIE",
-        "version": __version__,
-        "type": "gateway" if isinstance(api.backend, FleetBackend) else "standalone",
-        "ready": ready_problem(api, api.backend.health()) is None,
-        "models": models[:MOST_MODELS],
-        "links": LINKS,
-    }
 
 
 def _first(listed: list[Purpose]) -> Trial | None:
