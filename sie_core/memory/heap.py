@@ -1,24 +1,12 @@
-"""glibc's heap: few arenas, and their free pages returned to the operating system."""
+"""Returns what glibc's heap keeps free to the operating system."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
-import os
 import sys
 from functools import cache
-from typing import Any, Final
-
-ARENA_MAX: Final = 4
-"""glibc's arenas. Each keeps up to 64 MB of freed memory, and without a bound there are eight a core."""
-_M_ARENA_MAX: Final = -8  # of malloc.h
-
-
-def bound_arenas() -> None:
-    """Bound glibc's arenas to `ARENA_MAX`, unless `MALLOC_ARENA_MAX` is set; call it before threads are started."""
-    library = _library()
-    if library is not None and "MALLOC_ARENA_MAX" not in os.environ:
-        library.mallopt(_M_ARENA_MAX, ARENA_MAX)
+from typing import Any
 
 
 def trim_heap() -> None:
@@ -43,6 +31,6 @@ def settle_heap() -> None:
 
 @cache
 def _library() -> Any:
-    # Look it up once: every look-up by ctypes leaves a reference cycle. Other C libraries lack the functions.
+    # Look it up once: every look-up by ctypes leaves a reference cycle. Other C libraries lack the function.
     library: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
     return library if hasattr(library, "malloc_trim") else None

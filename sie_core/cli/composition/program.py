@@ -13,8 +13,7 @@ from sie_core.cli.composition.compose import BadSettings, find_plugins, read_set
 from sie_core.concurrency.pacing import PACING
 from sie_core.cpu_budget import cpu_budget, set_thread_environment
 from sie_core.logs import configure_logging
-from sie_core.memory.heap import bound_arenas
-from sie_core.serving.garbage import collect_seldom
+from sie_core.serving.garbage import bound_arenas, collect_seldom
 
 if TYPE_CHECKING:
     from sie_core.plugins import PluginSet
