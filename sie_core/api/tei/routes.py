@@ -7,8 +7,8 @@ from typing import Any, Final
 from pydantic import BaseModel
 from starlette.convertors import StringConvertor, register_url_convertor
 
+from sie_core.api.body import strict_json
 from sie_core.api.body.body import RawBody
-from sie_core.api.body.json import strict
 from sie_core.api.context import Api
 from sie_core.api.http.envelopes import TEI_PREFIX, EnvelopeName
 from sie_core.api.http.model_id import check_model_id
@@ -153,7 +153,7 @@ def _route(
 
 async def rank_texts_or_documents(api: Api, call: Call, data: RawBody) -> Operation[Any]:
     """Choose by whether the body holds `texts` or `documents`."""
-    names_documents = await api.body_threads.run(len(data), lambda: strict.contains(data, b'"documents"'))
+    names_documents = await api.body_threads.run(len(data), lambda: strict_json.contains(data, b'"documents"'))
     return _ranking(await _parse(api, data)) if names_documents else RANK_TEXTS
 
 
@@ -175,7 +175,7 @@ async def choose_by_body(api: Api, call: Call, data: RawBody) -> Operation[Any]:
 
 
 async def _parse(api: Api, data: RawBody) -> Any:
-    return await api.body_threads.run(len(data), lambda: strict.loads(data))
+    return await api.body_threads.run(len(data), lambda: strict_json.loads(data))
 
 
 def _ranking(body: Any) -> Operation[Any]:
