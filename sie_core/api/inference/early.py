@@ -94,7 +94,7 @@ class EarlyRefusals:
             return
         model: str | None = scope["path_params"].get("model")
         if model is not None:
-            model = check_model_id(model.removesuffix("/") if route.slash_after_model else model)
+            check_model_id(model)
         call = read_call(self._api, given, model, msgpack=route.msgpack, waits=route.waits)
         if operation.envelope is not None:
             scope[ENVELOPE] = operation.envelope

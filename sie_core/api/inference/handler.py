@@ -67,7 +67,7 @@ def inference_router(api: Api, routes: Iterable[Route]) -> APIRouter:
 
 def _endpoint(api: Api, route: Route, *, names_model: bool) -> Endpoint:
     async def of_model(request: Request, model: ModelId) -> Response:
-        return await handle(api, request, route, model.removesuffix("/") if route.slash_after_model else model)
+        return await handle(api, request, route, model)
 
     async def of_body(request: Request) -> Response:
         return await handle(api, request, route, None)
