@@ -88,7 +88,7 @@ async def handle(api: Api, request: Request, route: Route, path_model: str | Non
         call = early.call
     if path_model is not None:
         check_model_id(path_model)
-    data = await read_body(request, api.settings.max_request_body_bytes, api.gate, call.deadline)
+    data = await read_body(request, api.settings.max_request_body_bytes, api.gate, api.body_threads, call.deadline)
     with SWITCHING.shortened() if len(data) >= LARGE else nullcontext():
         return await _answered(api, request, route, call, data, early)
 

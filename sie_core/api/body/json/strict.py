@@ -18,6 +18,8 @@ from sie_core.contracts import InferenceError
 _STRING_OR_BEGIN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,:\[{]', re.DOTALL)
 """A string, terminated or not, so that none is scanned twice; or the character before a value."""
 _FEW_BYTES: Final = 2**15
+_BOM: Final = b"\xef\xbb\xbf"
+"""What some editors and .NET write before UTF-8."""
 _NOT_FIRST: Final = bytes(range(0x80, 0xC0))
 """The bytes of UTF-8 that begin no character."""
 _NO_MEMORY: Final = "Not enough memory"
@@ -33,6 +35,8 @@ def loads(data: bytes | memoryview) -> Any:
     Raises:
         InferenceError: `INVALID_INPUT`, with the line and column at fault; `RESOURCE_EXHAUSTED` without memory for it.
     """
+    if data[: len(_BOM)] == _BOM:
+        data = data[len(_BOM) :]
     if len(data) <= pieces.PIECE:
         return _parsed(data, Piece(0, len(data), b""), b"", {})
     _refuse_many(data)
