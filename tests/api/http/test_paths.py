@@ -138,6 +138,7 @@ async def test_a_preflight_of_a_spelling_is_answered_for_the_route(backend) -> N
         ("POST", "/api/v1/embeding", "POST /v1/embeddings?"),
         ("POST", "/v3/rerank", "POST /rerank?"),
         ("GET", "/v1/model", "GET /v1/models?"),
+        ("POST", "/tei/", "POST /tei/{model}?"),
         ("GET", "/ready", "GET /readyz?"),
     ],
 )
