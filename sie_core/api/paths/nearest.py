@@ -15,7 +15,7 @@ _LONGEST: Final = 256
 
 
 def nearest_path(path: str, templates: Iterable[str]) -> str | None:
-    """Return the template whose words are most like those of `path`, in any order, the shortest of equals; None: none is."""
+    """Return the template whose words are most like those of `path`, the shortest of equals; None: none is like it."""
     words = {template: _words(_PARAMETER.sub("", template)) for template in sorted(templates, key=len)}
     found = process.extractOne(
         _words(path[:_LONGEST]),
