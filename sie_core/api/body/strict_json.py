@@ -17,6 +17,8 @@ _STRING_OR_BEGIN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,:\[{]', r
 WINDOW: Final = 2**16
 """Bytes of a body that one pass over it looks at: the copies and counts of a window stay in the processor's cache."""
 _FEW_BYTES: Final = 2**15
+_BOM: Final = b"\xef\xbb\xbf"
+"""What some editors and .NET write before UTF-8."""
 _NOT_FIRST: Final = bytes(range(0x80, 0xC0))
 """The bytes of UTF-8 that begin no character."""
 _NO_MEMORY: Final = "Not enough memory"
@@ -32,6 +34,8 @@ def loads(data: bytes | memoryview) -> Any:
     Raises:
         InferenceError: `INVALID_INPUT`, with the line and column at fault; `RESOURCE_EXHAUSTED` without memory for it.
     """
+    if data[: len(_BOM)] == _BOM:
+        data = data[len(_BOM) :]
     _refuse_many(data)
     try:
         parsed = orjson.loads(data)

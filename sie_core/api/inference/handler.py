@@ -64,7 +64,7 @@ def inference_router(api: Api, routes: Iterable[Route]) -> APIRouter:
 
 def _endpoint(api: Api, route: Route, *, names_model: bool) -> Endpoint:
     async def of_model(request: Request, model: ModelId) -> Response:
-        return await handle(api, request, route, model.removesuffix("/") if route.slash_after_model else model)
+        return await handle(api, request, route, model)
 
     async def of_body(request: Request) -> Response:
         return await handle(api, request, route, None)
@@ -85,7 +85,7 @@ async def handle(api: Api, request: Request, route: Route, path_model: str | Non
         call = early.call
     if path_model is not None:
         check_model_id(path_model)
-    data = await read_body(request, api.settings.max_request_body_bytes, api.gate, call.deadline)
+    data = await read_body(request, api.settings.max_request_body_bytes, api.gate, api.body_threads, call.deadline)
     chosen = route.operation
     operation = chosen if isinstance(chosen, Operation) else await chosen(api, call, data)
     if operation.envelope is not None:

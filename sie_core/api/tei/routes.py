@@ -46,7 +46,7 @@ _EMBED_ANY: Final = vectors_operation(None)
 class _ModelConvertor(StringConvertor):
     """The id of a model at the end of a path that does not end in a name of `lookups`."""
 
-    regex = rf"(?!.*/(?:{'|'.join(lookups.NAMES)})/?$).*"
+    regex = rf"(?!.*/(?:{'|'.join(lookups.NAMES)})$).*"
 
 
 def tei_routes() -> tuple[Route, ...]:
@@ -147,7 +147,6 @@ def _route(
         errors=errors,
         error=error,
         tag="tei",
-        slash_after_model=True,
     )
 
 

@@ -113,7 +113,7 @@ async def test_no_call_joins_the_parts_of_a_large_body(settings):
         return next(received)
 
     request = Request({"type": "http", "method": "POST", "headers": []}, receive)
-    found = await body_module.read_body(request, 2**22, Gate(1))
+    found = await body_module.read_body(request, 2**22, Gate(1), BodyThreads())
     assert isinstance(found, memoryview)
     assert found == b"".join(sent)
 
