@@ -17,7 +17,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sie_core import __version__
 from sie_core.api.body.body import HELD
 from sie_core.api.http.browsers import Browsers
-from sie_core.api.http.envelopes import TEI_PATHS, TEI_PREFIX
 from sie_core.api.http.errors import Reply, error_reply, error_response
 from sie_core.api.http.gate import Gate
 from sie_core.api.ops.metrics import HttpMetrics
@@ -29,11 +28,6 @@ from sie_core.logs import RequestFields, current_request
 
 log = logging.getLogger("sie_core.http")
 
-INFERENCE_PATHS: Final = (
-    *("/v1/encode/", "/v1/score/", "/v1/extract/", "/v1/embeddings", "/embeddings"),
-    *("/v1/embed", "/v2/embed", "/v1/rerank", "/v2/rerank"),
-)
-"""Prefixes of the paths that pass the gate, beside those of TEI that are posted to."""
 REFUSES_S: Final = 1.0
 """How long after a request that found the queue full others are likely to."""
 PIECE: Final = 1_048_576
@@ -109,14 +103,6 @@ class Shell(Protocol):
         ...
 
 
-def is_inference(scope: Scope) -> bool:
-    """Whether a request is for a model."""
-    path: str = scope["path"]
-    if path.startswith(INFERENCE_PATHS):
-        return True
-    return scope["method"] == "POST" and (path in TEI_PATHS or path.startswith(TEI_PREFIX))
-
-
 class RequestMiddleware:
     """Wraps the application.
 
@@ -133,7 +119,7 @@ class RequestMiddleware:
         app: ASGIApp,
         api: Shell,
         metrics: HttpMetrics,
-        admitted: Callable[[Scope], bool] = is_inference,
+        admitted: Callable[[Scope], bool],
         refusal_of: Callable[[InferenceError, Scope], Response] = error_response,
     ) -> None:
         self._app = app
