@@ -214,7 +214,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a GLiNER checkpoint that finds planted entities; tests must not write to it."""
     from tests.gliner.library import library
 
-    return library().train(tmp_path_factory.mktemp("trained"))
+    return made_once(tmp_path_factory, "trained", lambda folder: library().train(folder)) / "trained"
 
 
 @pytest.fixture(autouse=True)
