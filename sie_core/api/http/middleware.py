@@ -24,9 +24,10 @@ from sie_core.api.request import FIELDS, HEADERS, RequestHeaders
 from sie_core.auth import Auth
 from sie_core.concurrency.pacing import LARGE_BYTES, PACING, PIECE_BYTES
 from sie_core.contracts import InferenceError
-from sie_core.logs import RequestFields, current_request
+from sie_core.logs import ACCESS, RequestFields, current_request
 
 log = logging.getLogger("sie_core.http")
+access_log = logging.getLogger(ACCESS)
 
 REFUSES_S: Final = 1.0
 """How long after a request that found the queue full others are likely to."""
@@ -239,7 +240,7 @@ class RequestMiddleware:
             fields.model = scope.get("path_params", {}).get("model")
         level = logging.INFO if admitted or status >= 500 else logging.DEBUG
         extra = {"latency_ms": round(seconds * 1000, 2)}
-        log.log(level, "%s %s %d", method, _path(scope), status, extra=extra)
+        access_log.log(level, "%s %s %d", method, _path(scope), status, extra=extra)
 
 
 def known(scope: Scope) -> tuple[RequestHeaders, RequestFields]:
