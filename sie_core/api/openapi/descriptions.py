@@ -10,7 +10,13 @@ from starlette.responses import Response
 
 from sie_core.api.body.negotiation import JSON_TYPE, MSGPACK_TYPE
 from sie_core.api.http.envelopes import ACCEPTED, ENVELOPES, EnvelopeName
-from sie_core.api.openapi.error_schema import CohereErrorReply, ErrorReply, OpenAIErrorReply, TeiErrorReply
+from sie_core.api.openapi.error_schema import (
+    CohereErrorReply,
+    ErrorReply,
+    OllamaErrorReply,
+    OpenAIErrorReply,
+    TeiErrorReply,
+)
 from sie_core.contracts import InferenceError, Priority
 
 _REQUEST_HEADERS: Final = (
@@ -47,6 +53,7 @@ _INFERENCE_ERRORS: Final[dict[EnvelopeName, tuple[int, ...]]] = {
     "native": _STATUSES,
     "openai": _STATUSES,
     "cohere": _STATUSES,
+    "ollama": _STATUSES,
     "tei": (404, 406, 413, 415, 422, 424, 429, 500, 503, 504),
 }
 """The statuses of a route beside 200."""
@@ -55,6 +62,7 @@ _ERROR_SCHEMAS: Final[dict[EnvelopeName, type[BaseModel]]] = {
     "configs": ErrorReply,
     "openai": OpenAIErrorReply,
     "cohere": CohereErrorReply,
+    "ollama": OllamaErrorReply,
     "tei": TeiErrorReply,
 }
 
