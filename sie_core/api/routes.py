@@ -7,7 +7,7 @@ from sie_core.api.inference.route import Route
 from sie_core.api.native import encode, extract, score
 from sie_core.api.ollama import embed as ollama
 from sie_core.api.openai import embeddings
-from sie_core.api.rerank import rerank
+from sie_core.api.rerank import nvidia, rerank
 from sie_core.api.tei.routes import tei_routes
 from sie_core.api.vllm import classify as vllm_classify
 from sie_core.api.vllm import score as vllm_score
@@ -22,6 +22,7 @@ def inference_routes() -> tuple[Route, ...]:
         embeddings.ROUTE,
         *embed.ROUTES,
         *rerank.ROUTES,
+        nvidia.ROUTE,
         *ollama.ROUTES,
         vllm_score.ROUTE,
         vllm_classify.ROUTE,

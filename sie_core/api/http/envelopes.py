@@ -24,7 +24,7 @@ ENVELOPE: Final = "sie.envelope"
 """The key of a request's scope with the name of its envelope, where the path does not decide it."""
 CONFIGS_PREFIX: Final = "/v1/configs"
 OPENAI_PATHS: Final = frozenset(
-    {"/v1/embeddings", "/embeddings", "/v1/rerank", "/score", "/v1/score", "/classify", "/v1/classify"}
+    {"/v1/embeddings", "/embeddings", "/v1/rerank", "/v1/ranking", "/score", "/v1/score", "/classify", "/v1/classify"}
 )
 COHERE_PATHS: Final = frozenset({"/v1/embed", "/v2/embed", "/v2/rerank"})
 TEI_PATHS: Final = frozenset(
