@@ -19,6 +19,7 @@ from sie_core.api.http.middleware import RequestMiddleware
 from sie_core.api.inference.direct import DirectApp, DirectRoutes, is_inference
 from sie_core.api.inference.early import EarlyRefusals, Refusing
 from sie_core.api.inference.handler import inference_router
+from sie_core.api.ollama import lookups as ollama_lookups
 from sie_core.api.openapi.document import build_openapi
 from sie_core.api.ops import cluster_status, health, metrics, models, plugins, status
 from sie_core.api.ops.metrics import HttpMetrics
@@ -70,7 +71,7 @@ def create_app(
     api = Api(backend, settings, gate, registry, machine_profile, places_requests, browsers, auth)
     known_routes = inference_routes()
     inference = inference_router(api, known_routes)
-    lookups = [group.router(api) for group in (models, plugins, health, metrics, tei_lookups)]
+    lookups = [group.router(api) for group in (models, plugins, health, metrics, tei_lookups, ollama_lookups)]
     http_metrics = HttpMetrics(api.registry)
     routes = DirectRoutes(inference)
     answers = CompressedReplies(routes, api.body_threads, ANSWERS)

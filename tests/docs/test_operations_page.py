@@ -33,7 +33,7 @@ def test_the_first_request_of_the_page_works_on_a_fresh_server(start_server):
 
 
 def test_every_snippet_has_its_answer():
-    assert len(PAIRS) == len(re.findall(r"```(?:sh|python)\n", PAGE + OTHER)) == 8
+    assert len(PAIRS) == len(re.findall(r"```(?:sh|python)\n", PAGE + OTHER)) == 10
 
 
 def test_the_page_names_every_field_of_an_answer():

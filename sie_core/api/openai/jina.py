@@ -11,7 +11,14 @@ from sie_core.api.body.embedding_types import EmbeddingType
 from sie_core.api.native.spellings import PromptChoice, prompt_named
 from sie_core.contracts import InvalidInput, Truncate
 
-_TRUNCATE: Final[Mapping[bool, Truncate]] = {True: "end", False: "error"}
+_TRUNCATE: Final[Mapping[bool | str, Truncate]] = {
+    True: "end",
+    False: "error",
+    "END": "end",
+    "START": "start",
+    "NONE": "error",
+}
+"""Jina's and NVIDIA's words for where a text is cut."""
 
 
 def _one(value: Any) -> Any:
@@ -30,8 +37,8 @@ def _off(value: Any) -> Any:
 
 
 def _kept_end(value: Any) -> Any:
-    """Convert Jina's true and false to where a text is cut."""
-    return _TRUNCATE[value] if isinstance(value, bool) else value
+    """Convert other words for where a text is cut."""
+    return _TRUNCATE.get(value, value) if isinstance(value, bool | str) else value
 
 
 Off = Annotated[None, BeforeValidator(_off), WithJsonSchema({"enum": [None, False]})]
@@ -40,7 +47,7 @@ OneType = Annotated[
     BeforeValidator(_one),
     WithJsonSchema({"enum": ["float", "base64", "int8", "uint8", "binary", "ubinary"]}),
 ]
-Cut = Annotated[Truncate, BeforeValidator(_kept_end), WithJsonSchema({"enum": ["end", "start", "error", True, False]})]
+Cut = Annotated[Truncate, BeforeValidator(_kept_end), WithJsonSchema({"enum": ["end", "start", "error", *_TRUNCATE]})]
 
 
 class JinaFields(BaseModel):

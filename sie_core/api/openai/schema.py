@@ -66,7 +66,7 @@ class EmbeddingsBody(JinaFields):
     truncate: Cut | None = Field(
         default=None,
         description="Ours: where a text beyond the model's length is cut (`end` by default), or `error`. Jina's true "
-        "and false are `end` and `error`.",
+        "and false are `end` and `error`; NVIDIA's `NONE`, `START` and `END` are `error`, `start` and `end`.",
     )
 
 

@@ -11,7 +11,13 @@ from starlette.responses import Response
 
 from sie_core.api.body.negotiation import JSON_TYPE, MSGPACK_TYPE
 from sie_core.api.http.envelopes import ACCEPTED, ENVELOPES, EnvelopeName
-from sie_core.api.openapi.error_schema import CohereErrorReply, ErrorReply, OpenAIErrorReply, TeiErrorReply
+from sie_core.api.openapi.error_schema import (
+    CohereErrorReply,
+    ErrorReply,
+    OllamaErrorReply,
+    OpenAIErrorReply,
+    TeiErrorReply,
+)
 from sie_core.api.openapi.examples import Example, described
 from sie_core.contracts import InferenceError, Priority
 
@@ -49,6 +55,7 @@ _INFERENCE_ERRORS: Final[dict[EnvelopeName, tuple[int, ...]]] = {
     "native": _STATUSES,
     "openai": _STATUSES,
     "cohere": _STATUSES,
+    "ollama": _STATUSES,
     "tei": (404, 406, 413, 415, 422, 424, 429, 500, 503, 504),
 }
 """The statuses of a route beside 200."""
@@ -57,6 +64,7 @@ _ERROR_SCHEMAS: Final[dict[EnvelopeName, type[BaseModel]]] = {
     "configs": ErrorReply,
     "openai": OpenAIErrorReply,
     "cohere": CohereErrorReply,
+    "ollama": OllamaErrorReply,
     "tei": TeiErrorReply,
 }
 

@@ -11,8 +11,8 @@ MODEL: Final = "sentence-transformers/all-MiniLM-L6-v2"
 NEEDS: Final = "x-sie-needs"
 """The key of an OpenAPI example with what its model must do."""
 
-Needs = Literal["dense", "sparse", "multivector", "score", "extract"]
-"""An output or an operation of a model."""
+Needs = Literal["dense", "sparse", "multivector", "score", "extract", "classes"]
+"""An output or an operation of a model, or classes of its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,9 @@ PURPOSES: Final = {
         "Text Embeddings Inference",
         "For clients of Hugging Face's TEI: `/tei/{model}` takes the place of a server that has one model.",
     ),
+    "vllm": ("vLLM", "For clients of vLLM's scores and classes."),
+    "nvidia": ("NVIDIA", "For clients of NVIDIA's rerankers."),
+    "ollama": ("Ollama", "For clients of Ollama's embeddings."),
     "models": ("Models", "What is served, in which state, and by which plugin."),
     "status": ("Status", "Whether the server is well, and what it measures."),
 }

@@ -140,8 +140,12 @@ def examples(operation: Document) -> Mapping[str, Any]:
 
 def _able(models: Sequence[ModelInfo], needs: Needs | None) -> list[ModelInfo]:
     """List the models that can do something, or all; those that are here come first, and of them the loaded ones."""
-    able = [model for model in models if needs is None or needs in (*model.outputs, *model.operations)]
+    able = [model for model in models if needs is None or needs in _abilities(model)]
     return sorted(able, key=lambda model: (not model.available, model.state != "loaded"))
+
+
+def _abilities(model: ModelInfo) -> tuple[str, ...]:
+    return (*model.outputs, *model.operations, *(("classes",) if model.classes else ()))
 
 
 def _trials(route: Listed, able: Mapping[Any, Sequence[ModelInfo]]) -> Iterator[Trial]:

@@ -20,7 +20,7 @@ from sie_core.api.rerank.schema import (
     RerankBody,
     RerankReply,
 )
-from sie_core.contracts import InferenceBackend, InferenceReply, InferenceRequest, Item
+from sie_core.contracts import InferenceBackend, InferenceReply, InferenceRequest, InvalidInput, Item
 from sie_core.logs import request_fields
 
 _PLACE = re.compile(r"items\[(\d+)\]")
@@ -32,8 +32,10 @@ def rerank_request(call: Call, body: RankingBody) -> InferenceRequest:
     The model is not asked about blank documents: they are ranked last.
 
     Raises:
-        InvalidInput: A text is too large.
+        InvalidInput: A text is too large, or two numbers of results are asked for.
     """
+    if body.top_n and body.top_k and body.top_n != body.top_k:
+        raise InvalidInput(f"`top_n` says {body.top_n} and `top_k` {body.top_k}: give one of them.", param="top_n")
     most = call.settings.max_item_text_bytes
     check_item_size(body.query, None, most, "query")
     for place, text in enumerate(body.documents):
@@ -46,6 +48,7 @@ def rerank_request(call: Call, body: RankingBody) -> InferenceRequest:
         request_id=request_fields().request_id,
         query=Item(text=body.query),
         instruction=body.instruction,
+        truncate=None if body.truncation is None else "end" if body.truncation else "error",
         options=(body.options or {}) if isinstance(body, RerankBody) else {},
         wishes={"activation": "identity" if body.raw_scores else "sigmoid"},
         deadline=call.deadline,
@@ -68,12 +71,13 @@ def field_name(param: str, body: RankingBody) -> str:
 
 def rerank_reply(call: Call, body: RerankBody, reply: InferenceReply) -> bytes:
     """Write Jina's reply."""
-    tokens = reply.usage.input_tokens
+    tokens, results = reply.usage.input_tokens, _results(body, reply)
     return orjson.dumps(
         {
             "object": "list",
             "model": call.model(body.model),
-            "results": _results(body, reply),
+            "results": results,
+            **({"data": results} if body.is_voyage_s else {}),
             "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
         }
     )
@@ -94,7 +98,7 @@ def _results(body: RankingBody, reply: InferenceReply) -> list[dict[str, Any]]:
     return [
         {"index": each.index, "relevance_score": each.score}
         | ({"document": {"text": body.documents[each.index]}} if body.return_documents else {})
-        for each in rank_documents(body.documents, reply)[: body.top_n]
+        for each in rank_documents(body.documents, reply)[: body.top_n or body.top_k]
     ]
 
 

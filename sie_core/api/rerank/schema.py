@@ -14,7 +14,7 @@ from sie_core.api.http.model_id import ModelId
 from sie_core.api.native.item_schema import STRICT, Options
 
 
-def _text_of(value: Any) -> Any:
+def text_of(value: Any) -> Any:
     """Take `{"text": …}`, which some clients send in place of a text; other keys are ignored."""
     if not isinstance(value, dict):
         return value
@@ -33,7 +33,7 @@ def _not_blank(value: str) -> str:
 Text = Annotated[str, AfterValidator(_not_blank), WithJsonSchema({"type": "string", "pattern": r"\S"})]
 Document = Annotated[
     str,
-    BeforeValidator(_text_of),
+    BeforeValidator(text_of),
     WithJsonSchema(
         {
             "anyOf": [
@@ -61,9 +61,18 @@ class RankingBody(BaseModel):
     query: Text
     documents: Documents
     top_n: int | None = _TOP_N
+    top_k: int | None = Field(default=None, ge=1, description="Voyage's name of `top_n`.")
+    truncation: bool | None = Field(
+        default=None, description="Voyage's: whether a text beyond the model's length is cut, or else refused."
+    )
     return_documents: _Switch | None = _RETURN_DOCUMENTS
     raw_scores: _Switch | None = _RAW_SCORES
     instruction: str | None = INSTRUCTION
+
+    @property
+    def is_voyage_s(self) -> bool:
+        """Whether a request has fields that Voyage's API alone has."""
+        return self.top_k is not None or self.truncation is not None
 
 
 class RerankBody(RankingBody):
@@ -107,6 +116,9 @@ class RerankReply(BaseModel):
     object: str = Field(examples=["list"])
     model: str
     results: list[RerankResult]
+    data: list[RerankResult] | None = Field(
+        default=None, description="`results` again, as Voyage's clients read them, where a request has their fields."
+    )
     usage: RerankUsage
 
 

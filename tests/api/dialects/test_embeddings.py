@@ -52,6 +52,13 @@ async def test_it_asks_for_float32_dense_vectors_and_waits_for_the_model(client,
     assert (first.load_wait.seconds, second.load_wait.seconds) == (settings.model_wait_s, 3)
 
 
+@pytest.mark.parametrize(("word", "meant"), [("NONE", "error"), ("START", "start"), ("END", "end")])
+async def test_nvidia_s_clients_say_where_a_text_is_cut(client, backend, word: str, meant: str) -> None:
+    reply = await client.post(URL, json={"model": MODEL, "input": "x", "input_type": "passage", "truncate": word})
+    assert reply.status_code == 200
+    assert (backend.requests[0].truncate, backend.requests[0].input_type) == (meant, "document")
+
+
 async def test_2048_inputs_are_taken_and_2049_are_not(client: httpx.AsyncClient) -> None:
     reply = await client.post(URL, json={"model": MODEL, "input": ["x"] * 2048})
     assert len(reply.json()["data"]) == 2048

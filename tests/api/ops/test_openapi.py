@@ -43,7 +43,9 @@ def test_every_reference_resolves_and_every_schema_is_one(document: dict[str, An
 def test_every_route_is_described_and_promises_no_validation_error_of_another_shape(document, app: FastAPI) -> None:
     assert set(document["paths"]) == {
         "/v1/encode/{model}", "/v1/score/{model}", "/v1/extract/{model}", "/v1/embeddings",
-        "/v1/embed", "/v2/embed", "/v1/rerank", "/v2/rerank",
+        "/v1/embed", "/v2/embed", "/v1/rerank", "/v2/rerank", "/v1/ranking",
+        "/score", "/v1/score", "/classify", "/v1/classify",
+        "/api/embed", "/api/embeddings", "/api/tags", "/api/version",
         "/", "/tei/{model}", "/embeddings", "/tei/{model}/embeddings", "/tei/{model}/v1/embeddings", "/ping",
         *(
             below + route for below in ("", "/tei/{model}") for route in (
