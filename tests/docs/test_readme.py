@@ -23,11 +23,12 @@ import pytest
 from sie_core import __version__
 from sie_core.bundling.images.containerfile import CACHE
 from sie_core.bundling.images.plan import Image
-from sie_core.catalog import build_catalog
+from sie_core.catalog import build_catalog, choose_family
 from sie_core.catalog.bundles.reading import BundleFile
 from sie_core.catalog.info import declared_operations
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover
+from sie_core.plugins.selection import choose_device
 from sie_core.settings import Settings
 from tests.cache.fake_hub import files_of, run_hub
 from tests.pytorch.models import write_checkpoint
@@ -229,18 +230,20 @@ def test_every_block_is_followed_but_the_picture() -> None:
     assert "HTTP ─▶" in others.split("```")[1]
 
 
-def test_each_example_of_the_table_is_in_the_catalog_and_answers_what_the_row_says() -> None:
+def test_each_example_of_the_table_is_served_by_the_plugin_and_answers_what_the_row_says() -> None:
     settings = Settings()
     plugins = discover(settings, BUILTINS)
-    catalog = build_catalog(settings, plugins)
-    names = {report.distribution for report in plugins.reports}
+    catalog, device = build_catalog(settings, plugins), choose_device("cpu", plugins.device_probes, print)
+    families = {report.distribution: report.registers.get("sie_model_families", ()) for report in plugins.reports}
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in README.splitlines() if "CPU" in line]
     rows = [row for row in rows if len(row) == 5]
     assert len(rows) == 8
     for _, plugin, examples, answers, _ in rows:
-        assert plugin in names
         for example in re.findall(r"`(.+?)`", examples):
-            assert ", ".join(declared_operations(catalog.resolve(example))) == answers, example
+            model = catalog.resolve(example)
+            assert model.config.expected is not None
+            assert choose_family(plugins, model, model.config.expected, device).family.id in families[plugin], example
+            assert ", ".join(declared_operations(model)) == answers, example
 
 
 def test_each_figure_of_the_readme_has_its_place_in_the_measurements() -> None:
