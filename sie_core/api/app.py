@@ -20,10 +20,10 @@ from sie_core.api.inference.direct import DirectApp, DirectRoutes, is_inference
 from sie_core.api.inference.early import EarlyRefusals, Refusing
 from sie_core.api.inference.handler import inference_router
 from sie_core.api.ollama import lookups as ollama_lookups
-from sie_core.api.openapi import page
 from sie_core.api.openapi.document import build_openapi
 from sie_core.api.ops import cluster_status, health, metrics, models, plugins, status
 from sie_core.api.ops.metrics import HttpMetrics
+from sie_core.api.pages import routes as pages
 from sie_core.api.pools import routes as pool_routes
 from sie_core.api.routes import inference_routes
 from sie_core.api.tei import lookups as tei_lookups
@@ -90,7 +90,7 @@ def create_app(
     if isinstance(backend, FleetConfigs):
         lookups.append(configs.router(api, backend))
     lookups.append(pool_routes.no_pools() if pools is None else pool_routes.router(api, pools))
-    routers = [inference, *lookups, page.router(app)]
+    routers = [inference, *lookups, pages.router(api, app)]
     for router in routers:
         app.include_router(router)
     socket = cluster_status.route_of(api, backend) if isinstance(backend, FleetBackend) else status.route_of(api)
@@ -98,6 +98,8 @@ def create_app(
     app.add_exception_handler(InferenceError, errors.on_inference_error)
     app.add_exception_handler(HTTPException, errors.http_error_handler(routers))
     app.add_middleware(CompressedReplies, threads=api.body_threads, codings=LOOKUPS)
-    app.add_middleware(RequestMiddleware, api=api, metrics=http_metrics, admitted=is_inference)
+    app.add_middleware(
+        RequestMiddleware, api=api, metrics=http_metrics, admitted=is_inference, refusal_of=pages.refusal
+    )
     app.openapi = partial(build_openapi, app)  # type: ignore[method-assign]
     return app

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from sie_sdk import wire
 from starlette.requests import ClientDisconnect, Request
 
-from sie_core.api.body.json import strict
+from sie_core.api.body import strict_json
 from sie_core.api.body.negotiation import BodyFormat
 from sie_core.api.codings.unpacking import coding_of, unpacked
 from sie_core.api.http.gate import Gate
@@ -147,7 +147,7 @@ def decode_body(data: RawBody, body: BodyFormat, schema: type[Schema]) -> Schema
         InferenceError: `INVALID_INPUT`, naming the first field at fault in `param`.
     """
     if body == "json":
-        value = strict.loads(data)
+        value = strict_json.loads(data)
     else:
         try:
             value = wire.unpack(data, most=MAX_BODY_VALUES)

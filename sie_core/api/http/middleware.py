@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sie_core import __version__
@@ -23,9 +24,10 @@ from sie_core.api.request import FIELDS, HEADERS, RequestHeaders
 from sie_core.auth import Auth
 from sie_core.concurrency.pacing import LARGE_BYTES, PACING, PIECE_BYTES
 from sie_core.contracts import InferenceError
-from sie_core.logs import RequestFields, current_request
+from sie_core.logs import ACCESS, RequestFields, current_request
 
 log = logging.getLogger("sie_core.http")
+access_log = logging.getLogger(ACCESS)
 
 REFUSES_S: Final = 1.0
 """How long after a request that found the queue full others are likely to."""
@@ -110,13 +112,22 @@ class RequestMiddleware:
         api: The gate and what else is around the routes.
         metrics: Counts the requests.
         admitted: Whether a request passes the gate.
+        refusal_of: Makes the reply to a request that failed before a route answered it.
     """
 
-    def __init__(self, app: ASGIApp, api: Shell, metrics: HttpMetrics, admitted: Callable[[Scope], bool]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        api: Shell,
+        metrics: HttpMetrics,
+        admitted: Callable[[Scope], bool],
+        refusal_of: Callable[[InferenceError, Scope], Response] = error_response,
+    ) -> None:
         self._app = app
         self._api = api
         self._metrics = metrics
         self._admitted = admitted
+        self._refusal_of = refusal_of
         self._refused_at = -REFUSES_S
 
     @property
@@ -190,7 +201,7 @@ class RequestMiddleware:
     async def _refuse(self, exchange: Exchange, receive: Receive, error: InferenceError) -> None:
         if error.code == "QUEUE_FULL":
             self._refused_at = time.monotonic()
-        response = error_response(error, exchange.scope)
+        response = self._refusal_of(error, exchange.scope)
         await response(exchange.scope, receive, exchange.reply)
 
     def _headers(self, given: Headers, fields: RequestFields, admitted: bool) -> list[tuple[bytes, bytes]]:
@@ -229,7 +240,7 @@ class RequestMiddleware:
             fields.model = scope.get("path_params", {}).get("model")
         level = logging.INFO if admitted or status >= 500 else logging.DEBUG
         extra = {"latency_ms": round(seconds * 1000, 2)}
-        log.log(level, "%s %s %d", method, _path(scope), status, extra=extra)
+        access_log.log(level, "%s %s %d", method, _path(scope), status, extra=extra)
 
 
 def known(scope: Scope) -> tuple[RequestHeaders, RequestFields]:

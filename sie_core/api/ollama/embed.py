@@ -21,6 +21,7 @@ from sie_core.api.ollama.schema import (
     OllamaEmbedReply,
 )
 from sie_core.api.openai.embedding_input import param_of, read_input
+from sie_core.api.openapi.examples import MODEL, Example
 from sie_core.contracts import InferenceReply, InferenceRequest, InvalidInput, Item, Truncate
 from sie_core.logs import request_fields
 
@@ -117,6 +118,7 @@ A model that is not loaded is waited for, up to `SIE_MODEL_WAIT_S` seconds or th
         operation=Operation(OllamaEmbedBody, embed_request, embed_reply, embed_field),
         errors="ollama",
         tag="ollama",
+        examples=(Example("Two texts", {"model": MODEL, "input": ["Bees make honey.", "who makes honey?"]}),),
     ),
     Route(
         paths=("/api/embeddings",),
@@ -127,5 +129,6 @@ A model that is not loaded is waited for, up to `SIE_MODEL_WAIT_S` seconds or th
         operation=Operation(OllamaEmbeddingsBody, prompt_request, prompt_reply, prompt_field),
         errors="ollama",
         tag="ollama",
+        examples=(Example("One text", {"model": MODEL, "prompt": "Bees make honey."}),),
     ),
 )

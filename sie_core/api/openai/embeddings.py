@@ -14,6 +14,7 @@ from sie_core.api.inference.route import Operation, Route, infer_token_ids
 from sie_core.api.openai.embedding_input import FOREIGN_TOKEN_IDS, param_of, read_input
 from sie_core.api.openai.jina import demands, prompt_choice
 from sie_core.api.openai.schema import EmbeddingsBody, EmbeddingsReply
+from sie_core.api.openapi.examples import MODEL, Example
 from sie_core.contracts import InferenceReply, InferenceRequest
 from sie_core.logs import request_fields
 
@@ -87,6 +88,10 @@ EMBEDDINGS = Operation(
     infer_token_ids(FOREIGN_TOKEN_IDS),
     float_bytes=lambda body: FLOAT_BYTES[embedding_type(body)],
 )
+EXAMPLES: Final = (
+    Example("Vectors of two texts", {"model": MODEL, "input": ["Bees make honey.", "The bakery opens at seven."]}),
+    Example("A vector as base64", {"model": MODEL, "input": "Bees make honey.", "encoding_format": "base64"}),
+)
 ROUTE = Route(
     paths=("/v1/embeddings",),
     name="embeddings",
@@ -99,4 +104,6 @@ A model that is not loaded is waited for, up to `SIE_MODEL_WAIT_S` seconds or th
     reply=EmbeddingsReply,
     operation=EMBEDDINGS,
     errors="openai",
+    tag="openai",
+    examples=EXAMPLES,
 )

@@ -13,6 +13,7 @@ from sie_core.api.http.model_id import ModelId
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Operation, Route
 from sie_core.api.native.item_schema import STRICT, check_item_size
+from sie_core.api.openapi.examples import MODEL, Example
 from sie_core.api.rerank.ranking import asked_about, rank_documents
 from sie_core.api.rerank.schema import Document, RerankUsage, Text, text_of
 from sie_core.contracts import InferenceReply, InferenceRequest, Item, Truncate
@@ -95,4 +96,16 @@ Score passages against a query and rank them, as NVIDIA's rerankers do: a cross-
     reply=NvidiaRankingReply,
     operation=Operation(NvidiaRankingBody, ranking_request, ranking_reply, field_name),
     errors="openai",
+    tag="nvidia",
+    examples=(
+        Example(
+            "Two passages for a query",
+            {
+                "model": MODEL,
+                "query": {"text": "who makes honey?"},
+                "passages": [{"text": "The bakery opens at seven."}, {"text": "Bees make honey."}],
+            },
+            needs="score",
+        ),
+    ),
 )

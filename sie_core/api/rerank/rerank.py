@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Operation, Route
 from sie_core.api.native.item_schema import check_item_size
+from sie_core.api.openapi.examples import MODEL, Example
 from sie_core.api.rerank.cut_documents import cut_documents
 from sie_core.api.rerank.ranking import asked_about, rank_documents
 from sie_core.api.rerank.schema import (
@@ -101,6 +102,18 @@ def _results(body: RankingBody, reply: InferenceReply) -> list[dict[str, Any]]:
     ]
 
 
+_EXAMPLES: Final = (
+    Example(
+        "Two documents for a query",
+        {
+            "model": MODEL,
+            "query": "who makes honey?",
+            "documents": ["The bakery opens at seven.", "Bees make honey."],
+            "return_documents": True,
+        },
+        needs="score",
+    ),
+)
 ROUTES = (
     Route(
         paths=("/v1/rerank",),
@@ -116,6 +129,8 @@ gives what it finds. A model that is not loaded is waited for, up to `SIE_MODEL_
         reply=RerankReply,
         operation=Operation(RerankBody, rerank_request, rerank_reply, field_name),
         errors="openai",
+        tag="openai",
+        examples=_EXAMPLES,
     ),
     Route(
         paths=("/v2/rerank",),
@@ -130,5 +145,7 @@ not loaded is waited for, up to `SIE_MODEL_WAIT_S` seconds or those of `Prefer: 
         reply=CohereRerankReply,
         operation=Operation(CohereRerankBody, rerank_request, cohere_reply, field_name, cut_and_infer),
         errors="cohere",
+        tag="cohere",
+        examples=_EXAMPLES,
     ),
 )

@@ -12,6 +12,7 @@ from sie_core.api.body.reply_body import read_item, size_of
 from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Operation, Route
+from sie_core.api.openapi.examples import MODEL, Example
 from sie_core.api.vllm.schema import VllmClassifyBody, VllmClassifyReply
 from sie_core.api.vllm.texts import listing, place_of, read_texts
 from sie_core.contracts import InferenceBackend, InferenceReply, InferenceRequest, InvalidInput, Item
@@ -86,4 +87,7 @@ ROUTE = Route(
     operation=Operation(VllmClassifyBody, classify_request, classify_reply, field_name, classify),
     errors="openai",
     tag="vllm",
+    examples=(
+        Example("The class of a text", {"model": MODEL, "input": "We travel to the sea by train."}, needs="classes"),
+    ),
 )

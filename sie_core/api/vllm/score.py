@@ -13,6 +13,7 @@ from sie_core.api.body.reply_body import read_item
 from sie_core.api.http.limits import MAX_DOCUMENTS
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Operation, Route
+from sie_core.api.openapi.examples import MODEL, Example
 from sie_core.api.vllm.schema import VllmScoreBody, VllmScoreReply
 from sie_core.api.vllm.texts import listing, place_of, read_texts
 from sie_core.contracts import (
@@ -161,4 +162,15 @@ of `Prefer: wait=N`.
     operation=Operation(VllmScoreBody, score_request, score_reply, field_name, score_pairs),
     errors="openai",
     tag="vllm",
+    examples=(
+        Example(
+            "A text beside each of two others",
+            {
+                "model": MODEL,
+                "text_1": "who makes honey?",
+                "text_2": ["The bakery opens at seven.", "Bees make honey."],
+            },
+            needs="score",
+        ),
+    ),
 )

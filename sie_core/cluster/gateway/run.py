@@ -32,8 +32,8 @@ from sie_core.cluster.gateway.sight.dialled import dialled_workers
 from sie_core.cluster.queue.broker import Make, transport_maker
 from sie_core.cluster.queue.payloads.store import open_payload_store
 from sie_core.concurrency.tasks import supervised
-from sie_core.memory.heap import bound_heap, keep_trimmed
 from sie_core.plugins import PluginSet
+from sie_core.serving.announcement import Announcement
 from sie_core.serving.draining import Drain
 from sie_core.serving.garbage import collect_seldom
 from sie_core.serving.http_server import HttpServer, run_loop
@@ -42,16 +42,16 @@ from sie_core.settings import Settings
 
 log = logging.getLogger("sie_core.gateway")
 
-OnReady = Callable[[str], None]
+OnReady = Callable[[Announcement], None]
 
 
-def run_gateway(settings: Settings, plugins: PluginSet, on_ready: OnReady = lambda url: None) -> None:
+def run_gateway(settings: Settings, plugins: PluginSet, on_ready: OnReady = lambda told: None) -> None:
     """Serve until a signal.
 
     Args:
         settings: The settings in force.
         plugins: What is installed.
-        on_ready: Called with the URL once the broker is reached.
+        on_ready: Called with what to tell once the broker is reached.
 
     Raises:
         ListenError: The address cannot be listened on.
@@ -61,7 +61,6 @@ def run_gateway(settings: Settings, plugins: PluginSet, on_ready: OnReady = lamb
         QueueError: The broker refuses this user.
     """
     collect_seldom()
-    bound_heap(keeps_large=True)
     make = transport_maker(settings, plugins)
     with contextlib.closing(listen(settings.http_host, settings.http_port)) as listener:
         run_loop(_serve(settings, plugins, make, listener, on_ready))
@@ -115,7 +114,6 @@ async def _serve(
     Drain(gate, settings.drain_timeout_s, server.stop).install()
     beside = {
         "model configs": _watch(settings, plugins, backend) if follower is None else follower.run,
-        "returning memory": lambda: keep_trimmed(lambda: dispatcher.arriving.bytes > 0),
         "resource pools": keeper.run,
     }
     if store is not None:
@@ -159,4 +157,5 @@ async def _start(
     await workers.hear(dispatcher.transport, statuses=True)
     if follower is not None:
         await follower.hear(dispatcher.transport)
-    on_ready(url_of(listener))
+    url = url_of(listener)
+    on_ready(Announcement(url, docs=f"{url}/docs"))

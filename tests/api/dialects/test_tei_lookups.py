@@ -62,7 +62,7 @@ async def test_what_is_asked_with_get_takes_no_other_method(client: httpx.AsyncC
         (MODEL, "POST"),
         (f"{MODEL}/embed", "POST"),
         (f"{MODEL}/v1/embeddings", "POST"),
-        ("/", "GET, POST"),
+        ("/", "GET, HEAD, POST"),
         ("/info", "GET"),
         ("/ping", "GET, HEAD"),
         ("/embeddings", "POST"),
