@@ -38,7 +38,8 @@ def classify_request(call: Call, body: VllmClassifyBody) -> InferenceRequest:
         operation="extract",
         items=[Item(id=f"item-{place}", text=text) for place, text in enumerate(texts)],
         request_id=request_fields().request_id,
-        demands={"activation": "identity"} if body.use_activation is False else {},
+        truncate=body.truncate,
+        demands={"activation": "identity"} if body.wants_logits else {},
         deadline=call.deadline,
     )
 
@@ -63,7 +64,9 @@ def field_name(param: str, body: VllmClassifyBody) -> str:
     """Name the body's field for a field of the request to the backend."""
     if param.startswith("items["):
         return place_of("input", body.input, param.partition("]")[0].removeprefix("items["))
-    return {"options.activation": "use_activation", "labels": "model"}.get(param, param)
+    if param == "options.activation":
+        return "use_activation" if body.use_activation is False else "activation"
+    return {"labels": "model", "truncate": "truncation_side"}.get(param, param)
 
 
 def classify_reply(call: Call, body: VllmClassifyBody, reply: Classified) -> Content:

@@ -71,7 +71,9 @@ def score_request(call: Call, body: VllmScoreBody) -> InferenceRequest:
         items=[Item(text=text) for text in documents],
         request_id=request_fields().request_id,
         query=Item(text=queries[0]),
-        wishes={"activation": "identity" if body.use_activation is False else "sigmoid"},
+        instruction=body.instruction,
+        truncate=body.truncate,
+        wishes={"activation": "identity" if body.wants_logits else "sigmoid"},
         deadline=call.deadline,
     )
 
