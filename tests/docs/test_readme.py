@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -44,6 +45,8 @@ FILE = re.compile(r"`([\w/-]+\.py)`[^`]*?\Z")
 NUMBER = r"-?\d+\.\d+(?:e-?\d+)?"
 DEVIATION = 0.005
 """Of a number of an answer: processors compute in float32 or in bfloat16."""
+MAKE = ("make", "-o", ".venv/.kernels")
+"""What the environment is built of is taken for up to date."""
 HUB = ("sentence-transformers/paraphrase-MiniLM-L3-v2", "intfloat/e5-small-v2")
 
 
@@ -74,10 +77,16 @@ def serving(command: str, folder: Path, variables: dict[str, str]) -> Iterator[s
     """Run a server until the block ends; give its URL once it is ready."""
     with (folder / "server.log").open("w") as log:
         process = subprocess.Popen(
-            ["bash", "-ec", f"exec {command}"], cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=log, text=True
+            ["bash", "-ec", command],
+            cwd=folder,
+            env=variables,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            start_new_session=True,  # make and the shell end with it
         )
     assert process.stdout is not None
-    stop = threading.Timer(BOUND_S, process.kill)
+    stop = threading.Timer(BOUND_S, os.killpg, (process.pid, signal.SIGKILL))
     stop.start()
     try:
         told = next((line for line in process.stdout if line.startswith("SIE serves on ")), None)
@@ -85,7 +94,7 @@ def serving(command: str, folder: Path, variables: dict[str, str]) -> Iterator[s
         yield told.split()[-1]
     finally:
         stop.cancel()
-        process.terminate()
+        os.killpg(process.pid, signal.SIGTERM)
         process.wait(BOUND_S)
         process.stdout.close()
 
@@ -95,8 +104,7 @@ class Reader:
 
     def __init__(self, home: Path, hub: str, stack: ExitStack) -> None:
         self.clone, self.url = home / "clone", ""
-        self._servers, self._stack = ExitStack(), stack
-        stack.push(self._servers)
+        self._servers = stack.enter_context(ExitStack())
         self.clone.mkdir()
         listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
         for name in {line.partition("/")[0] for line in listed.splitlines()}:
@@ -110,6 +118,7 @@ class Reader:
             "HF_ENDPOINT": hub,
             "SIE_HTTP_PORT": "0",
             "SIE_RUNNER": "priority",  # a race of runners takes seconds
+            "SIE_MODEL_WAIT_S": f"{BOUND_S:g}",  # a busy machine may load for longer than the default
             "OMP_NUM_THREADS": "1",
             "PYTHONPATH": str(home / "site"),
             "PIP_TARGET": str(home / "site"),
@@ -130,41 +139,30 @@ class Reader:
         """Run a command where the environment is activated."""
         return self.run(["bash", "-ec", f". .venv/bin/activate\n{command.replace(ADDRESS, self.url)}"])
 
-    def make(self, *arguments: str) -> list[str]:
-        """Give a command of make; what its environment is built of is taken for up to date."""
-        return ["make", "-o", ".venv/.kernels", *arguments]
-
     def serve(self, command: str) -> None:
         """Stop the server, and start another."""
         self._servers.close()
         self.url = self._servers.enter_context(serving(command, self.clone, self.variables))
 
-    def follow(self, command: str) -> str:
+    def follow(self, line: str) -> str:
         """Do as a line of a shell says; return what it printed."""
-        words = shlex.split(command, comments=True)
-        before, found, serve = command.rpartition("sie serve ")
-        if words[0] == "make":
-            return self._make(words)
-        if found:
-            self.shell(before.rstrip(" &") or "true")
-            self.serve(f"bash -ec '. .venv/bin/activate && exec sie serve {serve}'")
-            return ""
-        if words[:2] == ["pip", "install"] and "." in words:
-            check_packages(words[2:])
-            return ""
-        return self.shell(command)
+        return "".join(self._do(command) for command in line.split(" && "))
 
-    def _make(self, words: list[str]) -> str:
-        target, then = words[1], words[words.index("&&") + 1 :] if "&&" in words else []
-        if target == "serve":
-            self.serve(shlex.join(self.make("serve")))
-            return ""
-        printed = self.run(self.make("-n", *words[1 : len(words) - len(then) - bool(then)]))
-        if then:
-            assert "for each in default; do" in printed
-            assert "sie bundle build $each" in printed
-            check_docker(then)
-        return printed
+    def _do(self, command: str) -> str:
+        match shlex.split(command, comments=True):
+            case ["make", "serve"]:
+                self.serve(shlex.join([*MAKE, "serve"]))
+            case ["make", *named]:
+                self.run([*MAKE, "-n", *named])
+            case ["sie", "serve", *_]:
+                self.serve(f". .venv/bin/activate && {command}")
+            case ["docker", "run", *named]:
+                check_docker(named)
+            case ["pip", "install", *named] if "." in named:
+                check_packages(named)
+            case _:
+                return self.shell(command)
+        return ""
 
 
 def check_packages(named: list[str]) -> None:
@@ -180,7 +178,6 @@ def check_packages(named: list[str]) -> None:
 def check_docker(words: list[str]) -> None:
     """Hold `docker run` against the image that is built: its name, its folder of weights and its port."""
     bundle = BundleFile.read(ROOT / "bundles/default/bundle.yaml").whole
-    assert words[:2] == ["docker", "run"]
     assert words[-1] == Image(bundle, "cpu", (), "", __version__).tag
     assert words[words.index("-v") + 1].endswith(f":{CACHE}")
     assert words[words.index("-p") + 1].endswith(f":{Settings.model_fields['http_port'].default}")

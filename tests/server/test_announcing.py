@@ -25,12 +25,12 @@ def info(name: str, **fields: Any) -> ModelInfo:
 
 
 def test_the_command_that_a_server_prints_works_and_a_load_takes_one_line(tmp_path: Path) -> None:
-    with run_server(tmp_path, {"SIE_PLUGINS_BLOCKED": "fake"}) as server:
+    with run_server(tmp_path, {"SIE_PLUGINS_BLOCKED": "fake", "SIE_MODEL_WAIT_S": "100"}) as server:
         printed = server.wait_for_log(r"(?s)SIE serves on .*/docs\n").group()
         (models,) = re.findall(r"^Models that are here: (\S+) \(all: sie models\)$", printed, re.MULTILINE)
         assert models == MINILM
         (command,) = re.findall(r"^curl .* \\\n.*$", printed, re.MULTILINE)
-        done = subprocess.run(["bash", "-ec", command], capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(["bash", "-ec", command], capture_output=True, text=True, timeout=100, check=True)
         assert len(json.loads(done.stdout)["data"][0]["embedding"]) == 384
         (page,) = re.findall(r"(http\S+/docs)\n", printed)
         assert httpx.get(page).status_code == 200

@@ -228,6 +228,7 @@ class Lifecycle:
         assert record.loaded is not None
         family, facts, held = record.loaded.family.id, record.loaded.facts, record.memory_bytes or 0
         told = {
+            "model": model,
             "family": family,
             "precision": facts.precision,
             "runner": facts.notes.get("runner"),
