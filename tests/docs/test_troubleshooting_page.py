@@ -51,7 +51,9 @@ def test_the_options_and_metrics_of_an_upgrade_are_there(page: Path, fake_server
     rows = [line.split(" | ", 1)[1] for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
     ours = "\n".join(rows)
     offered = CliRunner().invoke(main, ["serve", "--help"]).output
-    assert [name for name in re.findall(r"(?<=`)--[a-z-]+|sie serve (?:\S+ )*(--[a-z-]+)", ours) if name not in offered] == []
+    assert [
+        name for name in re.findall(r"(?<=`)--[a-z-]+|sie serve (?:\S+ )*(--[a-z-]+)", ours) if name not in offered
+    ] == []
     metrics = httpx.get(f"{fake_server}/metrics").text
     names = re.findall(r"`(sie_[a-z_]+)`", "\n".join(row for row in rows if not row.startswith("`sie_id")))
     assert names
