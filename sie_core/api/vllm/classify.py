@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Final
 
 from sie_core.api.body.json_body import Entries, write_json
 from sie_core.api.body.pieces import Content
 from sie_core.api.body.reply_body import read_item, size_of
+from sie_core.api.fields.lengths import length_demands, truncation_of
 from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Operation, Route
@@ -17,6 +18,13 @@ from sie_core.api.vllm.schema import VllmClassifyBody, VllmClassifyReply
 from sie_core.api.vllm.texts import listing, place_of, read_texts
 from sie_core.contracts import InferenceBackend, InferenceReply, InferenceRequest, InvalidInput, Item
 from sie_core.logs import request_fields
+
+_FIELDS: Final = {
+    "options.activation": "use_activation",
+    "options.max_seq_length": "truncate_prompt_tokens",
+    "labels": "model",
+}
+"""The body's fields for parameters of the request to the backend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +46,8 @@ def classify_request(call: Call, body: VllmClassifyBody) -> InferenceRequest:
         operation="extract",
         items=[Item(id=f"item-{place}", text=text) for place, text in enumerate(texts)],
         request_id=request_fields().request_id,
-        demands={"activation": "identity"} if body.use_activation is False else {},
+        truncate=truncation_of(body, {}),
+        demands={**length_demands(body), **({"activation": "identity"} if body.use_activation is False else {})},
         deadline=call.deadline,
     )
 
@@ -63,7 +72,7 @@ def field_name(param: str, body: VllmClassifyBody) -> str:
     """Name the body's field for a field of the request to the backend."""
     if param.startswith("items["):
         return place_of("input", body.input, param.partition("]")[0].removeprefix("items["))
-    return {"options.activation": "use_activation", "labels": "model"}.get(param, param)
+    return _FIELDS.get(param, param)
 
 
 def classify_reply(call: Call, body: VllmClassifyBody, reply: Classified) -> Content:

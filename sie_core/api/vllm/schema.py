@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, WithJsonSchema
 
+from sie_core.api.fields.lengths import PromptLength
 from sie_core.api.http.limits import MAX_DOCUMENTS, MAX_EMBEDDING_INPUTS
 from sie_core.api.http.model_id import ModelId
-from sie_core.api.native.item_schema import STRICT
 
 
 def _texts(most: int) -> WithJsonSchema:
@@ -23,10 +23,8 @@ _USE_ACTIVATION: Any = Field(
 )
 
 
-class VllmScoreBody(BaseModel):
+class VllmScoreBody(PromptLength):
     """Texts to compare: `text_1` and `text_2`, or `queries` and `documents`. A field that is null counts as absent."""
-
-    model_config = STRICT
 
     model: ModelId | None = Field(default=None, description="Absent: `SIE_DEFAULT_MODEL`.")
     text_1: ScoredTexts = Field(
@@ -66,10 +64,8 @@ class VllmScoreReply(BaseModel):
     usage: VllmUsage
 
 
-class VllmClassifyBody(BaseModel):
+class VllmClassifyBody(PromptLength):
     """Texts to classify. A field that is null counts as absent."""
-
-    model_config = STRICT
 
     model: ModelId | None = Field(default=None, description="Absent: `SIE_DEFAULT_MODEL`.")
     input: ClassifiedTexts
