@@ -26,6 +26,7 @@ class Unserved:
 
 
 _RANK_DOCUMENTS: Final = "all of `texts` are ranked; take the first ones, or send `documents`, where `top_n` is served"
+_LENGTH: Final = "texts beyond the model's length are cut at their end"
 _CUT: Final = "`truncate` says what becomes of a text beyond the model's length"
 _TASK: Final = "`task` and `input_type` name a prompt"
 
@@ -67,6 +68,24 @@ UNSERVED: Final = {
         Unserved("stream", "OpenAI", "answers come as a whole", harmless=(False,)),
         Unserved("top_k", "Voyage", _RANK_DOCUMENTS),
         Unserved("top_n", "Cohere, Jina", _RANK_DOCUMENTS),
+        Unserved("input_type", "Cohere, NVIDIA", "a query and its documents are told apart by their fields"),
+        Unserved("task", "Jina", "a query and its documents are told apart by their fields"),
+        Unserved("encoding_format", "OpenAI", "vectors are lists of numbers", harmless=("float",)),
+        Unserved("embedding_type", "Jina", "`/v1/embeddings` has it", harmless=("float",)),
+        Unserved("embedding_types", "Cohere", "`/v2/embed` has it; `/v1/embeddings` has `embedding_type`"),
+        Unserved("dimensions", "OpenAI", "answers of this route have no dimensions to choose"),
+        Unserved("normalized", "Jina", "`/v1/embeddings` has it", harmless=(True,)),
+        Unserved("late_chunking", "Jina", "texts are embedded one by one", harmless=(False,)),
+        Unserved("return_multivector", "Jina", "`/embed_all` gives a vector a token", harmless=(False,)),
+        Unserved("truncate", "NVIDIA, TEI", _LENGTH, harmless=(True, "END", "end")),
+        Unserved("truncation_direction", "TEI", _LENGTH, harmless=("right", "Right")),
+        Unserved("max_tokens_per_query", "Cohere", "rerank routes have it"),
+        Unserved("max_tokens_per_doc", "Cohere", "rerank routes have it"),
+        Unserved("raw_scores", "infinity, TEI", "scores are not made of logits here", harmless=(False,)),
+        Unserved("return_text", "TEI", "send `return_documents`", harmless=(False,)),
+        Unserved("instruction", "Qwen", "rerank routes and `/v1/encode` have it"),
+        Unserved("parameters", "Hugging Face", "`/predict` and `/similarity` have it", harmless=({},)),
+        Unserved("skip_special_tokens", "TEI", "`/decode` has it"),
         Unserved("return_documents", "Cohere, Jina", "send `return_text`", harmless=(False,)),
     )
 }

@@ -69,7 +69,7 @@ def embedding_type(body: EmbeddingsBody) -> EmbeddingType:
     Raises:
         InvalidInput: Two fields contradict each other.
     """
-    named = one_of({"embedding_type": body.embedding_type, "output_dtype": body.output_dtype})
+    named: EmbeddingType | None = one_of({"embedding_type": body.embedding_type, "output_dtype": body.output_dtype})
     if named is None or (named == "float" and body.embedding_type is None):
         return body.encoding_format or "float"
     return named

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import Any
 
 from sie_core.api.body.json_body import Entries, write_json
 from sie_core.api.body.pieces import Content
@@ -18,13 +18,6 @@ from sie_core.api.vllm.schema import VllmClassifyBody, VllmClassifyReply
 from sie_core.api.vllm.texts import listing, place_of, read_texts
 from sie_core.contracts import InferenceBackend, InferenceReply, InferenceRequest, InvalidInput, Item
 from sie_core.logs import request_fields
-
-_FIELDS: Final = {
-    "options.activation": "use_activation",
-    "options.max_seq_length": "truncate_prompt_tokens",
-    "labels": "model",
-}
-"""The body's fields for parameters of the request to the backend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +40,7 @@ def classify_request(call: Call, body: VllmClassifyBody) -> InferenceRequest:
         items=[Item(id=f"item-{place}", text=text) for place, text in enumerate(texts)],
         request_id=request_fields().request_id,
         truncate=truncation_of(body, {}),
-        demands={**length_demands(body), **({"activation": "identity"} if body.use_activation is False else {})},
+        demands={**length_demands(body), **({"activation": "identity"} if body.wants_logits else {})},
         deadline=call.deadline,
     )
 
@@ -72,7 +65,9 @@ def field_name(param: str, body: VllmClassifyBody) -> str:
     """Name the body's field for a field of the request to the backend."""
     if param.startswith("items["):
         return place_of("input", body.input, param.partition("]")[0].removeprefix("items["))
-    return _FIELDS.get(param, param)
+    if param == "options.activation":
+        return "use_activation" if body.use_activation is False else "activation"
+    return {"labels": "model", "options.max_seq_length": "truncate_prompt_tokens"}.get(param, param)
 
 
 def classify_reply(call: Call, body: VllmClassifyBody, reply: Classified) -> Content:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
 from sie_core.api.fields.lengths import PromptLength
 from sie_core.api.http.limits import MAX_DOCUMENTS, MAX_EMBEDDING_INPUTS
 from sie_core.api.http.model_id import ModelId
+from sie_core.api.rerank.schema import INSTRUCTION
 
 
 def _texts(most: int) -> WithJsonSchema:
@@ -18,22 +19,44 @@ def _texts(most: int) -> WithJsonSchema:
 
 ScoredTexts = Annotated[Any, _texts(MAX_DOCUMENTS)]
 ClassifiedTexts = Annotated[Any, _texts(MAX_EMBEDDING_INPUTS)]
-_USE_ACTIVATION: Any = Field(
-    default=None, description="Whether logits are made scores; absent: yes. False gives them as they are."
-)
 
 
-class VllmScoreBody(PromptLength):
-    """Texts to compare: `text_1` and `text_2`, or `queries` and `documents`. A field that is null counts as absent."""
+def _off(value: Any) -> Any:
+    if value is not None:
+        raise ValueError("cannot be done here; leave it out")
+    return value
+
+
+_Off = Annotated[None, BeforeValidator(_off)]
+
+
+class VllmFields(PromptLength):
+    """What the requests of both routes have."""
 
     model: ModelId | None = Field(default=None, description="Absent: `SIE_DEFAULT_MODEL`.")
+    use_activation: bool | None = Field(
+        default=None, description="Whether logits are made scores; absent: yes. False gives them as they are."
+    )
+    activation: bool | None = Field(default=None, description="The older name of `use_activation`.")
+
+    @property
+    def wants_logits(self) -> bool:
+        """Whether logits are asked for."""
+        return False in (self.use_activation, self.activation)
+
+
+class VllmScoreBody(VllmFields):
+    """Texts to compare: `text_1` and `text_2`, or `queries` and `documents`. A field that is null counts as absent."""
+
     text_1: ScoredTexts = Field(
         default=None, description="A text, compared with each of `text_2`; or as many texts, each with its own."
     )
     text_2: ScoredTexts = None
     queries: ScoredTexts = Field(default=None, description="Another name of `text_1`.")
     documents: ScoredTexts = Field(default=None, description="Another name of `text_2`.")
-    use_activation: bool | None = _USE_ACTIVATION
+    instruction: str | None = INSTRUCTION
+    max_tokens_per_query: _Off = Field(default=None, description="Refused.")
+    max_tokens_per_doc: _Off = Field(default=None, description="Refused.")
 
 
 class VllmUsage(BaseModel):
@@ -64,12 +87,10 @@ class VllmScoreReply(BaseModel):
     usage: VllmUsage
 
 
-class VllmClassifyBody(PromptLength):
+class VllmClassifyBody(VllmFields):
     """Texts to classify. A field that is null counts as absent."""
 
-    model: ModelId | None = Field(default=None, description="Absent: `SIE_DEFAULT_MODEL`.")
     input: ClassifiedTexts
-    use_activation: bool | None = _USE_ACTIVATION
 
 
 class VllmClassification(BaseModel):

@@ -72,9 +72,10 @@ def score_request(call: Call, body: VllmScoreBody) -> InferenceRequest:
         items=[Item(text=text) for text in documents],
         request_id=request_fields().request_id,
         query=Item(text=queries[0]),
+        instruction=body.instruction,
         truncate=truncation_of(body, {}),
         demands=length_demands(body),
-        wishes={"activation": "identity" if body.use_activation is False else "sigmoid"},
+        wishes={"activation": "identity" if body.wants_logits else "sigmoid"},
         deadline=call.deadline,
     )
 

@@ -96,6 +96,12 @@ async def test_tokens_of_pairs_are_counted_once_each(client: httpx.AsyncClient) 
     assert reply.json()["usage"]["prompt_tokens"] == (2 + 1) + (1 + 2)
 
 
+async def test_the_end_that_is_cut_can_be_said(client: httpx.AsyncClient) -> None:
+    asked = {"model": EMBEDDER, "text_1": "house", "text_2": "house " + "x " * 600, "truncate_prompt_tokens": -1}
+    plain, right, left = [await scores(client, **asked, truncation_side=side) for side in (None, "right", "left")]
+    assert plain == right > left
+
+
 @pytest.mark.parametrize(
     ("body", "param", "says"),
     [
@@ -108,6 +114,7 @@ async def test_tokens_of_pairs_are_counted_once_each(client: httpx.AsyncClient) 
         ({"text_1": "x", "text_2": ["y", 1]}, "text_2[1]", "the number 1"),
         ({"text_1": " ", "text_2": "y"}, "text_1", "blank"),
         ({"text_1": ["x", " "], "text_2": ["y", "z"]}, "text_1[1]", "blank"),
+        ({"text_1": "x", "text_2": "y", "max_tokens_per_doc": 8}, "max_tokens_per_doc", "leave it out"),
         ({"queries": "x", "documents": ["y"] * (MAX_DOCUMENTS + 1)}, "documents", str(MAX_DOCUMENTS)),
     ],
 )
@@ -147,6 +154,7 @@ async def test_classes_may_be_given_as_logits(client: httpx.AsyncClient) -> None
 
     assert sum(await probs()) == pytest.approx(1, abs=1e-6)
     assert sum(await probs(use_activation=False)) != pytest.approx(1, abs=1e-3)
+    assert await probs(activation=False) == await probs(use_activation=False)
 
 
 @pytest.mark.parametrize(
