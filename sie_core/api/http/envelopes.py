@@ -35,7 +35,7 @@ TEI_PATHS: Final = frozenset(
 )
 TEI_PREFIX: Final = "/tei/"
 OLLAMA_PREFIX: Final = "/api/"
-_OPENAI_CODES: Final = {
+OPENAI_CODES: Final = {
     "INVALID_INPUT": "invalid_request",
     "MODEL_NOT_FOUND": "model_not_found",
     "INFERENCE_ERROR": "inference_error",
@@ -114,7 +114,7 @@ def openai_error_body(error: InferenceError) -> dict[str, Any]:
         "message": error.message,
         "type": "invalid_request_error" if error.spec.status < 500 else "server_error",
         "param": error.param,
-        "code": _OPENAI_CODES.get(error.code, error.code),
+        "code": OPENAI_CODES.get(error.code, error.code),
     }
     return {"error": error.details | fields}
 

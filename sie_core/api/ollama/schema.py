@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, WithJsonSchema
 
+from sie_core.api.fields.body import DialectBody
 from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS
 from sie_core.api.http.model_id import ModelId
-from sie_core.api.native.item_schema import STRICT
 
 Texts = Annotated[
     Any,
@@ -28,10 +28,8 @@ _OPTIONS: Any = Field(
 _KEEP_ALIVE: Any = Field(default=None, description="Ignored: a model stays loaded until its memory is needed.")
 
 
-class OllamaEmbedBody(BaseModel):
+class OllamaEmbedBody(DialectBody):
     """A request for vectors. A field that is null counts as absent."""
-
-    model_config = STRICT
 
     model: ModelId
     input: Texts
@@ -54,10 +52,8 @@ class OllamaEmbedReply(BaseModel):
     prompt_eval_count: int = Field(description="Tokens, counted by the model's own tokenizer after truncation.")
 
 
-class OllamaEmbeddingsBody(BaseModel):
+class OllamaEmbeddingsBody(DialectBody):
     """A request for the vector of one text, as Ollama had it first. A field that is null counts as absent."""
-
-    model_config = STRICT
 
     model: ModelId
     prompt: str

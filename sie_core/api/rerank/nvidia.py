@@ -8,11 +8,12 @@ from typing import Annotated, Final, Literal
 import orjson
 from pydantic import BaseModel, BeforeValidator, FailFast, Field
 
+from sie_core.api.fields.body import DialectBody
 from sie_core.api.http.limits import MAX_DOCUMENTS
 from sie_core.api.http.model_id import ModelId
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Operation, Route
-from sie_core.api.native.item_schema import STRICT, check_item_size
+from sie_core.api.native.item_schema import check_item_size
 from sie_core.api.openapi.examples import MODEL, Example
 from sie_core.api.rerank.ranking import asked_about, rank_documents
 from sie_core.api.rerank.schema import TEXT_OR_MAP, Document, RerankUsage, Text, text_of
@@ -23,10 +24,8 @@ _PLACE: Final = re.compile(r"items\[(\d+)\]")
 _TRUNCATE: Final[dict[str, Truncate]] = {"NONE": "error", "START": "start", "END": "end"}
 
 
-class NvidiaRankingBody(BaseModel):
+class NvidiaRankingBody(DialectBody):
     """A query and passages. A field that is null counts as absent."""
-
-    model_config = STRICT
 
     model: ModelId | None = Field(default=None, description="Absent: `SIE_DEFAULT_MODEL`.")
     query: Annotated[Text, BeforeValidator(text_of), TEXT_OR_MAP]

@@ -7,11 +7,12 @@ from typing import Any, Final
 
 import orjson
 
+from sie_core.api.fields.lengths import PairLength, length_demands, truncation_of
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Operation, Route
 from sie_core.api.native.item_schema import check_item_size
 from sie_core.api.openapi.examples import MODEL, Example
-from sie_core.api.rerank.cut_documents import cut_documents
+from sie_core.api.rerank.cut_documents import cut_documents, cut_query
 from sie_core.api.rerank.ranking import asked_about, rank_documents
 from sie_core.api.rerank.schema import (
     CohereRerankBody,
@@ -48,15 +49,18 @@ def rerank_request(call: Call, body: RankingBody) -> InferenceRequest:
         request_id=request_fields().request_id,
         query=Item(text=body.query),
         instruction=body.instruction,
-        truncate=None if body.truncation is None else "end" if body.truncation else "error",
+        truncate=truncation_of(body, {"truncation": {None: None, True: "end", False: "error"}[body.truncation]}),
+        demands=length_demands(body),
         options=(body.options or {}) if isinstance(body, RerankBody) else {},
         wishes={"activation": "identity" if body.raw_scores else "sigmoid"},
         deadline=call.deadline,
     )
 
 
-async def cut_and_infer(backend: InferenceBackend, body: CohereRerankBody, asked: InferenceRequest) -> InferenceReply:
-    """Ask for scores of documents that are cut to `max_tokens_per_doc`."""
+async def cut_and_infer(backend: InferenceBackend, body: PairLength, asked: InferenceRequest) -> InferenceReply:
+    """Ask for scores of texts that are cut to `max_tokens_per_query` and `max_tokens_per_doc`."""
+    if body.max_tokens_per_query is not None:
+        asked = await cut_query(backend, asked, body.max_tokens_per_query, "max_tokens_per_query")
     if body.max_tokens_per_doc is not None:
         asked = await cut_documents(backend, asked, body.max_tokens_per_doc, "max_tokens_per_doc")
     return await backend.infer(asked)
@@ -66,7 +70,7 @@ def field_name(param: str, body: RankingBody) -> str:
     """Name the body's field for a field of the request to the backend."""
     if place := _PLACE.match(param):
         return f"documents[{asked_about(body.documents)[int(place[1])]}]"
-    return "query" if param == "query.text" else param
+    return {"query.text": "query", "options.max_seq_length": "truncate_prompt_tokens"}.get(param, param)
 
 
 def rerank_reply(call: Call, body: RerankBody, reply: InferenceReply) -> bytes:
@@ -127,7 +131,7 @@ gives what it finds. A model that is not loaded is waited for, up to `SIE_MODEL_
 """,
         body=RerankBody,
         reply=RerankReply,
-        operation=Operation(RerankBody, rerank_request, rerank_reply, field_name),
+        operation=Operation(RerankBody, rerank_request, rerank_reply, field_name, cut_and_infer),
         errors="openai",
         tag="openai",
         examples=_EXAMPLES,

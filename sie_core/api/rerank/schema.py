@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, FailFast, Field, WithJsonSchema
 
+from sie_core.api.fields.lengths import PairLength
 from sie_core.api.http.limits import MAX_DOCUMENTS
 from sie_core.api.http.model_id import ModelId
-from sie_core.api.native.item_schema import STRICT, Options
+from sie_core.api.native.item_schema import Options
 
 
 def text_of(value: Any) -> Any:
@@ -49,10 +50,8 @@ _Switch = Annotated[bool, Field(strict=False)]
 """Clients that build a body of texts write `"true"`."""
 
 
-class RankingBody(BaseModel):
+class RankingBody(PairLength):
     """What both have: a query and documents."""
-
-    model_config = STRICT
 
     model: ModelId
     query: Text
@@ -80,10 +79,6 @@ class RerankBody(RankingBody):
 
 class CohereRerankBody(RankingBody):
     """A request to rerank, in Cohere's shape. A field that is null counts as absent."""
-
-    max_tokens_per_doc: int | None = Field(
-        default=None, ge=1, description="Tokens of each document that are read; absent: what the model takes."
-    )
 
 
 class RerankedText(BaseModel):

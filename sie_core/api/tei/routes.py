@@ -143,7 +143,7 @@ def tei_routes() -> tuple[Route, ...]:
         ),
         _route(
             "embeddings",
-            "Embed texts, as OpenAI does. Below a model, the body's `model` is not read.",
+            "Embed texts, as OpenAI does.",
             EmbeddingsBody,
             EmbeddingsReply,
             EMBEDDINGS,
@@ -210,7 +210,7 @@ async def choose_by_body(api: Api, call: Call, data: RawBody) -> Operation[Any]:
             return _ranking(body)
         case "similarity":
             return SIMILARITY
-        case None if not _classifies(api, call.model()):
+        case None if not _classifies(api, call.model(_named(body))):
             return _EMBED_ANY
     return PREDICT
 
@@ -222,6 +222,11 @@ async def _parse(api: Api, data: RawBody) -> Any:
 def _ranking(body: Any) -> Operation[Any]:
     holds_documents = isinstance(body, dict) and body.get("texts") is None and body.get("documents") is not None
     return RANK_DOCUMENTS if holds_documents else RANK_TEXTS
+
+
+def _named(body: Any) -> str | None:
+    named = body.get("model") if isinstance(body, dict) else None
+    return named if isinstance(named, str) else None
 
 
 def _classifies(api: Api, model: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 from sie_core.api.body.json_body import Entries, write_json
 from sie_core.api.body.pieces import Content
 from sie_core.api.body.reply_body import read_item, size_of
+from sie_core.api.fields.lengths import length_demands, truncation_of
 from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Operation, Route
@@ -38,8 +39,8 @@ def classify_request(call: Call, body: VllmClassifyBody) -> InferenceRequest:
         operation="extract",
         items=[Item(id=f"item-{place}", text=text) for place, text in enumerate(texts)],
         request_id=request_fields().request_id,
-        truncate=body.truncate,
-        demands={"activation": "identity"} if body.wants_logits else {},
+        truncate=truncation_of(body, {}),
+        demands={**length_demands(body), **({"activation": "identity"} if body.wants_logits else {})},
         deadline=call.deadline,
     )
 
@@ -66,7 +67,7 @@ def field_name(param: str, body: VllmClassifyBody) -> str:
         return place_of("input", body.input, param.partition("]")[0].removeprefix("items["))
     if param == "options.activation":
         return "use_activation" if body.use_activation is False else "activation"
-    return {"labels": "model", "truncate": "truncation_side"}.get(param, param)
+    return {"labels": "model", "options.max_seq_length": "truncate_prompt_tokens"}.get(param, param)
 
 
 def classify_reply(call: Call, body: VllmClassifyBody, reply: Classified) -> Content:

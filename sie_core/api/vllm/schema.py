@@ -6,11 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
+from sie_core.api.fields.lengths import PromptLength
 from sie_core.api.http.limits import MAX_DOCUMENTS, MAX_EMBEDDING_INPUTS
 from sie_core.api.http.model_id import ModelId
-from sie_core.api.native.item_schema import STRICT
 from sie_core.api.rerank.schema import INSTRUCTION
-from sie_core.contracts import Truncate
 
 
 def _texts(most: int) -> WithJsonSchema:
@@ -22,12 +21,6 @@ ScoredTexts = Annotated[Any, _texts(MAX_DOCUMENTS)]
 ClassifiedTexts = Annotated[Any, _texts(MAX_EMBEDDING_INPUTS)]
 
 
-def _own_length(value: Any) -> Any:
-    if value not in (None, -1):
-        raise ValueError("can be -1 alone, which is the model's own length")
-    return value
-
-
 def _off(value: Any) -> Any:
     if value is not None:
         raise ValueError("cannot be done here; leave it out")
@@ -37,25 +30,14 @@ def _off(value: Any) -> Any:
 _Off = Annotated[None, BeforeValidator(_off)]
 
 
-class VllmFields(BaseModel):
+class VllmFields(PromptLength):
     """What the requests of both routes have."""
-
-    model_config = STRICT
 
     model: ModelId | None = Field(default=None, description="Absent: `SIE_DEFAULT_MODEL`.")
     use_activation: bool | None = Field(
         default=None, description="Whether logits are made scores; absent: yes. False gives them as they are."
     )
     activation: bool | None = Field(default=None, description="The older name of `use_activation`.")
-    truncate_prompt_tokens: Annotated[
-        int | None, BeforeValidator(_own_length), WithJsonSchema({"enum": [None, -1]})
-    ] = Field(default=None, description="-1 cuts a text beyond the model's length, as is done where it is absent.")
-    truncation_side: Literal["left", "right"] | None = Field(default=None, description="Which end of a text is cut.")
-
-    @property
-    def truncate(self) -> Truncate | None:
-        """Where a text is cut, as the backend is asked."""
-        return None if self.truncation_side is None else "start" if self.truncation_side == "left" else "end"
 
     @property
     def wants_logits(self) -> bool:

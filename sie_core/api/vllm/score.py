@@ -10,6 +10,7 @@ from typing import Final
 import orjson
 
 from sie_core.api.body.reply_body import read_item
+from sie_core.api.fields.lengths import length_demands, truncation_of
 from sie_core.api.http.limits import MAX_DOCUMENTS
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Operation, Route
@@ -72,7 +73,8 @@ def score_request(call: Call, body: VllmScoreBody) -> InferenceRequest:
         request_id=request_fields().request_id,
         query=Item(text=queries[0]),
         instruction=body.instruction,
-        truncate=body.truncate,
+        truncate=truncation_of(body, {}),
+        demands=length_demands(body),
         wishes={"activation": "identity" if body.wants_logits else "sigmoid"},
         deadline=call.deadline,
     )
@@ -138,7 +140,7 @@ def field_name(param: str, body: VllmScoreBody) -> str:
         return place_of(seconds, getattr(body, seconds), place[1])
     if param.startswith("query"):
         return firsts + param.removeprefix("query").removesuffix(".text")
-    return param
+    return "truncate_prompt_tokens" if param == "options.max_seq_length" else param
 
 
 def score_reply(call: Call, body: VllmScoreBody, reply: InferenceReply) -> bytes:

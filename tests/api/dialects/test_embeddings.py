@@ -137,11 +137,19 @@ async def test_without_a_model_the_default_one_embeds(client, backend, settings,
 
 
 @pytest.mark.parametrize("path", ["/tei/org/model/v1/embeddings", "/tei/org/model/embeddings"])
-@pytest.mark.parametrize("change", [{}, {"model": None}, {"model": "tei"}, {"model": "../x"}])
+@pytest.mark.parametrize("change", [{}, {"model": None}, {"model": "tei"}, {"model": "org/model"}])
 async def test_below_a_model_the_body_does_not_choose_another(client: httpx.AsyncClient, backend, path, change) -> None:
     told = (await client.post(path, json={"input": ["four"], "encoding_format": "base64"} | change)).json()
     assert told["model"] == "org/model" == backend.requests[0].model
     assert len(told["data"]) == 1
+
+
+async def test_below_a_model_another_one_in_the_body_is_refused(client: httpx.AsyncClient) -> None:
+    reply = await client.post("/tei/org/model/embeddings", json={"input": "four", "model": "org/other"})
+    error = reply.json()["error"]
+    assert (reply.status_code, error["param"]) == (400, "model")
+    assert "'org/other'" in error["message"]
+    assert "'org/model'" in error["message"]
 
 
 @pytest.mark.parametrize("path", ["/embeddings", "/tei/org/model/v1/embeddings", "/tei/org/model/embeddings"])

@@ -146,7 +146,7 @@ async def test_nvidia_s_refusals_name_the_field(client: httpx.AsyncClient, chang
 
 
 UNKNOWN = {
-    "max_chunks_per_doc": 10, "overlap_tokens": 80, "return_len": True, "rank_fields": ["title"], "user": "me",
+    "overlap_tokens": 80, "return_len": True, "rank_fields": ["text"], "user": "me", "stream": False,
     "priority": 3, "made_up": {"a": [1]},
 }  # fmt: skip
 

@@ -114,7 +114,6 @@ async def test_the_end_that_is_cut_can_be_said(client: httpx.AsyncClient) -> Non
         ({"text_1": "x", "text_2": ["y", 1]}, "text_2[1]", "the number 1"),
         ({"text_1": " ", "text_2": "y"}, "text_1", "blank"),
         ({"text_1": ["x", " "], "text_2": ["y", "z"]}, "text_1[1]", "blank"),
-        ({"text_1": "x", "text_2": "y", "truncate_prompt_tokens": 8}, "truncate_prompt_tokens", "-1 alone"),
         ({"text_1": "x", "text_2": "y", "max_tokens_per_doc": 8}, "max_tokens_per_doc", "leave it out"),
         ({"queries": "x", "documents": ["y"] * (MAX_DOCUMENTS + 1)}, "documents", str(MAX_DOCUMENTS)),
     ],
