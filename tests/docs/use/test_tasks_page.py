@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 
+from sie_core.cli import main
 from sie_core.cli.serve import command as serve
 from sie_core.settings import core_variables, load_settings
 from tests.cache.fake_hub import COMMIT, FakeHub, files_of, run_hub
@@ -106,7 +108,7 @@ def test_a_pinned_model_is_the_commit_of_today(hub: FakeHub, tmp_path: Path) -> 
 @pytest.mark.parametrize("name", [name for name, line in TASKS.items() if "sie serve" in line])
 def test_what_serves_is_read_by_the_command_and_its_settings(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     variables, arguments = parts(TASKS[name].rpartition(" && ")[2])
-    serve.make_context("serve", arguments)
+    serve.make_context("serve", arguments, parent=click.Context(main, **main.context_settings))
     for variable, value in variables.items():
         assert variable in core_variables() or variable == "HF_HUB_OFFLINE"
         monkeypatch.setenv(variable, value)

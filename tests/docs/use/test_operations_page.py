@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sie_core.api.native import extract_schema
 
-PAGE = (Path(__file__).parents[2] / "docs/use/operations.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs/use/operations.md").read_text(encoding="utf-8")
 
 
 def test_the_page_names_every_field_of_an_answer():
