@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -61,6 +62,11 @@ class Settings(BaseSettings):
         description="Comma-separated names that clients call the server by, beside addresses, loopback names and "
         "`SIE_HTTP_HOST`; `*.example.com` for all below one, `*` for any. Unset: any, where it listens on more than "
         "loopback.",
+    )
+    trusted_proxies: Names = Field(
+        (),
+        description="Comma-separated networks of proxies, as `10.0.0.0/8`; their header X-Forwarded-For names the client. "
+        "Unset: the client is the address that connects.",
     )
     default_model: str = Field(
         "sentence-transformers/all-MiniLM-L6-v2",
@@ -485,6 +491,16 @@ class Settings(BaseSettings):
     def _hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return _each_like(value, r"\*|(\*\.)?[a-z0-9_\-]+(\.[a-z0-9_\-]+)*", "`sie.example.com`, without a port")
 
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for each in value:
+            try:
+                ip_network(each)
+            except ValueError:
+                raise ValueError(f"{each!r} is no network; write `10.0.0.0/8` or `fd00::/8`") from None
+        return value
+
     @field_validator("gateway_workers")
     @classmethod
     def _workers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -498,6 +514,7 @@ class Settings(BaseSettings):
     @field_validator(
         "cors_origins",
         "allowed_hosts",
+        "trusted_proxies",
         "gateway_configured_gpus",
         "gateway_workers",
         "model_filter",

@@ -94,7 +94,7 @@ class EarlyRefusals:
         model: str | None = scope["path_params"].get("model")
         if model is not None:
             check_model_id(model)
-        call = read_call(self._api, given, model, msgpack=route.msgpack, waits=route.waits)
+        call = read_call(self._api, scope, given, model, msgpack=route.msgpack, waits=route.waits)
         if operation.envelope is not None:
             scope[ENVELOPE] = operation.envelope
         found = scope[READ] = read(self._api, call, operation, body)

@@ -88,7 +88,7 @@ async def handle(api: Api, request: Request, route: Route, path_model: str | Non
     """
     early: Read | None = request.scope.pop(READ, None)
     if early is None:
-        call = read_call(api, request.headers, path_model, msgpack=route.msgpack, waits=route.waits)
+        call = read_call(api, request.scope, request.headers, path_model, msgpack=route.msgpack, waits=route.waits)
     else:
         call = early.call
     if path_model is not None:
@@ -129,7 +129,9 @@ def read(api: Api, call: Call, operation: Operation[Any], data: RawBody) -> Read
     place = partial(api.gate.waiting, asked.model, len(data))
     wait = LoadWait(call.load_wait.seconds, call.load_wait.if_soon, place)
     if isinstance(asked, InferenceRequest):
-        _complete(asked, load_wait=wait, priority=call.priority, reply=_reply_form(call, operation, body))
+        _complete(
+            asked, load_wait=wait, client=call.client, priority=call.priority, reply=_reply_form(call, operation, body)
+        )
         if call.capacity is not ANY:
             _complete(asked, machine_profile=call.capacity.profile, resource_pool=call.capacity.pool)
     else:
