@@ -288,6 +288,7 @@ def _check_known(catalog: Catalog, setting: str, names: Iterable[str], known: Co
             unread = ", ".join(problem.source for problem in catalog.problems)
             broken = f" Not served because of a problem of its own: {unread}." if unread else ""
             raise SettingsError(
-                f"{setting}={name}: no such model.{did_you_mean(name, catalog.entries)} `sie models` lists all."
+                f"{setting}={name}: no such model.{did_you_mean(name, catalog.entries)} `sie models --all` lists all; "
+                "a folder of weights or, where the Hub may be asked, an id of it does as well."
                 f"{broken}{catalog.absent}"
             )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from difflib import get_close_matches
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -14,6 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from sie_core.api.body import strict_json
 from sie_core.api.body.negotiation import BodyFormat
 from sie_core.api.codings.unpacking import coding_of, unpacked
+from sie_core.api.fields.body import LIKE
 from sie_core.api.http.gate import Gate
 from sie_core.api.http.limits import MAX_BODY_PAUSE_S, MAX_BODY_S, MAX_BODY_VALUES, MIN_BODY_PROGRESS
 from sie_core.api.http.offload import BodyThreads
@@ -27,6 +30,8 @@ RawBody = bytes | memoryview
 """A body as it came; a large one is not copied."""
 SMALL: Final = 2**20
 """Bytes of a body that one call may copy."""
+_LOOKED_AT: Final = 64
+"""Fields of a body among which one is looked for that was meant for another."""
 HELD = "sie.body_bytes"
 """The key of a request's scope with the number of bytes that the gate counts for it."""
 
@@ -165,7 +170,10 @@ def _invalid(error: ValidationError) -> InferenceError:
     problem = error.errors(include_url=False, include_context=False)[0]
     param = path_of(problem["loc"])
     if problem["type"] == "missing":
-        return InferenceError("INVALID_INPUT", f"`{param}` is required.", param=param)
+        held = problem["input"] if isinstance(problem["input"], dict) else {}
+        near = get_close_matches(str(problem["loc"][-1]), map(str, islice(held, _LOOKED_AT)), 1, LIKE)
+        other = f"; `{near[0]}` is no field here" if near else ""
+        return InferenceError("INVALID_INPUT", f"`{param}` is required{other}.", param=param)
     if problem["type"] == "extra_forbidden":
         return InferenceError("INVALID_INPUT", f"`{param}` is not understood here; leave it out.", param=param)
     reason = problem["msg"].removeprefix("Value error, ").removesuffix(".")

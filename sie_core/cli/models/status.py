@@ -40,7 +40,9 @@ def _ask(server: str, api_key: str | None) -> list[ModelInfo]:
         with SIEClient(server, api_key=api_key) as client:
             return client.list_models()
     except (SIEError, ValueError) as error:
-        raise click.ClickException(f"{server} cannot be asked: {error}") from None
+        raise click.ClickException(
+            f"{server} cannot be asked: {error}. Start a server with `sie serve`, or name one by --server."
+        ) from None
 
 
 def table(rows: Sequence[Mapping[str, Any]], now: float) -> list[str]:
