@@ -38,11 +38,19 @@ from sie_core.contracts.backend.status import (
     WorkerInfo,
 )
 from sie_core.contracts.backend.tokens import DecodeRequest, DecodingBackend, Token, TokenizeRequest, TokenizingBackend
-from sie_core.contracts.device.batching import Batch, BatchLimits, BatchPolicy, QueuedUnit
 from sie_core.contracts.device.devices import Device, DeviceMemory, DeviceProbe
 from sie_core.contracts.device.faults import device_errors, device_fault
 from sie_core.contracts.device.memory import HeldModel, MemoryLimits, MemoryManager, Room
 from sie_core.contracts.device.preemption import preempted_by, preemption_point
+from sie_core.contracts.device.scheduling import (
+    Batch,
+    BatchLimits,
+    QueuedModel,
+    QueuedRequest,
+    QueuedUnit,
+    QueueLimits,
+    Scheduler,
+)
 from sie_core.contracts.device.processor import Processor, processor
 from sie_core.contracts.errors import (
     DeviceLost,
@@ -142,7 +150,6 @@ __all__ = [
     "Adapter",
     "Batch",
     "BatchLimits",
-    "BatchPolicy",
     "Box",
     "BrokerPlan",
     "Claim",
@@ -229,7 +236,11 @@ __all__ = [
     "QueueSettings",
     "QueueTransport",
     "QueueTransportFactory",
+    "QueueLimits",
+    "QueuedModel",
+    "QueuedRequest",
     "QueuedUnit",
+    "Scheduler",
     "Reference",
     "ReferenceModel",
     "Relation",

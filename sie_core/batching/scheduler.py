@@ -1,0 +1,267 @@
+"""Whose work runs next on a device, and whose is refused.
+
+Models share the device by start-time fair queueing (P. Goyal, H. M. Vin and H. Cheng, "Start-time Fair Queueing", ACM
+SIGCOMM 1996) over predicted seconds; the clients of a model share it as `ModelQueue` says. A request is refused, once, where
+what runs before its end would end after its deadline, or where the queue is full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, inf
+from typing import Final
+
+from sie_core.batching.queue import Fits, ModelQueue, Waiting
+from sie_core.contracts import (
+    Batch,
+    BatchLimits,
+    InferenceError,
+    QueuedModel,
+    QueuedRequest,
+    QueuedUnit,
+    QueueLimits,
+)
+from sie_core.contracts.device.scheduling import SCHEDULER_VERSION
+
+# Seconds for which a batch runs at most while another request waits for its end, and times the fixed part of every batch
+# that it may run all the same: shorter ones would cost more than a seventh of the throughput.
+SHARED_S: Final = 0.05
+PAYS: Final = 6.0
+# Seconds for which a request that came beside another one is a sign that more do.
+AGAIN_S: Final = 1.0
+# The part of a batch's time, and of the time of each of its requests, for which shorter requests preempt it; and the
+# seconds of both from which it is worth asking for them.
+PREEMPTED: Final = 0.25
+PREEMPTIBLE_S: Final = 0.02
+# Times the predicted seconds, an answer must be there by its deadline: runs vary by some percent, and outputs are
+# finished afterwards.
+MARGIN: Final = 1.2
+# The longest `Retry-After`, in seconds: few clients wait for longer.
+LONGEST_RETRY_S: Final = 60.0
+
+
+@dataclass(slots=True)
+class _Running:
+    # A batch on the device: its predicted seconds, those for which it may still be preempted, and those that a request
+    # runs at most which does.
+    predicted_s: float
+    preempted_s: float
+    shorter_s: float
+
+
+class FairScheduler:
+    """The default scheduler; see `Scheduler` for its methods."""
+
+    version: Final = SCHEDULER_VERSION
+
+    def __init__(self, limits: QueueLimits) -> None:
+        self._limits = limits
+        self._models: dict[QueuedModel, ModelQueue] = {}
+        self._running: dict[Batch, _Running] = {}
+        # When the first of them began, as far as they ran one after the other.
+        self._since = 0.0
+        # Seconds of the device that a model was given that waits all the time, over its weight.
+        self._time = 0.0
+        # When a request last came while another one waited or ran.
+        self._beside_at = -inf
+        # Up to when the device is taken, if who was refused comes back as told.
+        self._booked_until = 0.0
+
+    def add_model(self, model: QueuedModel, limits: BatchLimits) -> None:
+        """Serve a model from now on."""
+        self._models[model] = ModelQueue(limits)
+
+    def remove_model(self, model: QueuedModel) -> None:
+        """Forget a model, of which nothing waits."""
+        del self._models[model]
+
+    def add(self, request: QueuedRequest, units: Sequence[QueuedUnit], now: float) -> None:
+        """Queue units of a request, or raise `QUEUE_FULL`."""
+        queue = self._models[request.model]
+        if not request.admitted:
+            cost = sum(queued.unit.cost for queued in units)
+            waiting = [each for each in self._models.values() if each.cost]
+            if waiting or self._running:
+                self._admit(queue, waiting, request, cost, now)
+                self._beside_at = now
+        if not queue.cost:
+            queue.tag = max(queue.tag, self._time)
+        queue.add(request, units, now)
+
+    def next(self, now: float, *, ahead: bool = False, within: Batch | None = None) -> Batch | None:
+        """Form the next batch."""
+        waiting = [queue for queue in self._models.items() if queue[1].cost]
+        if not waiting:
+            return None
+        model, queue = min(waiting, key=lambda each: each[1].tag)
+        key, first = queue.first()
+        if within is not None:
+            longest_s = self._preempts_s(queue, first, within)
+        else:
+            longest_s = self._longest_s(queue, shared=len(waiting) > 1 or len(queue.requests) > 1, now=now)
+        if longest_s <= 0 or (ahead and len(waiting) == 1 and self._fits_one(queue, longest_s)):
+            return None
+        taken = queue.take(key, self._fitting(queue, first, longest_s, now))
+        units = sorted((unit for units in taken.values() for unit in units), key=_cost)
+        cost = sum(map(_cost, units))
+        predicted_s = queue.speed.predict(cost)
+        shortest_s = min(queue.speed.predict(each.size) or 0.0 for each in taken)
+        preemptible = within is None and min(predicted_s or 0.0, shortest_s) >= PREEMPTIBLE_S and self._comes(now)
+        batch = Batch(model, tuple(units), cost, predicted_s, preemptible)
+        self._begin(queue, batch, PREEMPTED * shortest_s, now)
+        return batch
+
+    def late(self, now: float) -> list[QueuedRequest]:
+        """Drop requests that cannot be answered by their deadline any more; return them."""
+        dropped = []
+        for queue in self._models.values():
+            past = [each for each in queue.requests if each.deadline is not None and each.deadline <= now]
+            while queue.cost and (first := queue.first()[1].request).deadline is not None:
+                if now + self._drain_s(queue, queue.requests[first].left) <= first.deadline:
+                    break
+                queue.cancel(first)
+                dropped.append(first)
+            for request in past:
+                if queue.cancel(request):
+                    dropped.append(request)
+        return dropped
+
+    def ran(self, batch: Batch, seconds: float | None, now: float) -> None:
+        """Note that a batch has left the device."""
+        self._running.pop(batch, None)
+        self._since = now
+        queue = self._models.get(batch.model)
+        if queue is not None and seconds is not None:
+            queue.speed.record(batch.cost, seconds)
+            queue.tag += (seconds - (batch.predicted_s or 0.0)) / queue.limits.weight
+
+    def cancel(self, request: QueuedRequest) -> int:
+        """Drop every queued unit of a request; return how many."""
+        queue = self._models.get(request.model)
+        return 0 if queue is None else queue.cancel(request)
+
+    def waiting(self, model: QueuedModel) -> tuple[int, int]:
+        """Return how many units wait of a model, and their cost."""
+        queue = self._models[model]
+        return queue.units, queue.cost
+
+    def _begin(self, queue: ModelQueue, batch: Batch, shorter_s: float, now: float) -> None:
+        predicted_s = batch.predicted_s or 0.0
+        if not self._running:
+            self._since = now
+        self._running[batch] = _Running(predicted_s, PREEMPTED * predicted_s, shorter_s)
+        self._time = max(self._time, queue.tag)
+        queue.tag += predicted_s / queue.limits.weight
+
+    def _comes(self, now: float) -> bool:
+        return now - self._beside_at <= AGAIN_S
+
+    def _longest_s(self, queue: ModelQueue, now: float, *, shared: bool) -> float:
+        # Return how long a batch may run, by prediction.
+        most_s = inf if queue.limits.max_run_s is None else queue.limits.max_run_s
+        if shared or self._comes(now):
+            most_s = min(most_s, SHARED_S)
+        return max(most_s, PAYS * queue.speed.overhead_s)
+
+    def _preempts_s(self, queue: ModelQueue, first: Waiting, within: Batch) -> float:
+        # Return how long a batch may run that this request leads, in the middle of another one; 0 where it may not.
+        running = self._running.get(within)
+        predicted_s = queue.speed.predict(first.left)
+        if running is None or predicted_s is None:
+            return 0.0
+        longest_s = min(running.preempted_s, running.shorter_s)
+        if predicted_s > longest_s:
+            return 0.0
+        running.preempted_s -= predicted_s
+        return longest_s
+
+    def _fits_one(self, queue: ModelQueue, longest_s: float) -> bool:
+        # Whether all that waits makes one batch.
+        return queue.cost <= _full(queue, longest_s) and len(queue.requests) <= queue.limits.max_requests
+
+    def _fitting(self, queue: ModelQueue, first: Waiting, longest_s: float, now: float) -> Fits:
+        # Tell whether a batch that this request leads may have another unit, for `ModelQueue.take`.
+        limits, speed = queue.limits, queue.speed
+        end_by = inf if first.request.deadline is None else first.request.deadline
+        # It would preempt a longer one, so it does not wait for its units either.
+        largest = speed.within((speed.predict(first.size) or 0.0) / PREEMPTED) or inf
+
+        def fits(cost: int, requests: int, waiting: Waiting) -> bool:
+            nonlocal end_by
+            if cost > limits.max_cost or requests > limits.max_requests or waiting.size > largest:
+                return False
+            predicted_s, deadline = speed.predict(cost), waiting.request.deadline or inf
+            if predicted_s is None:
+                return longest_s == inf
+            # Nobody in the batch may be late for the length of it.
+            if predicted_s > longest_s or now + MARGIN * predicted_s > end_by or now + predicted_s > deadline:
+                return False
+            end_by = min(end_by, deadline)
+            return True
+
+        return fits
+
+    def _admit(
+        self, queue: ModelQueue, waiting: Sequence[ModelQueue], request: QueuedRequest, cost: int, now: float
+    ) -> None:
+        # Raise `QUEUE_FULL` for a request that finds no room or would be late.
+        queued = sum(each.cost for each in waiting)
+        before, until_s = queue.before(request, cost, now)
+        own_s = self._drain_s(queue, cost + request.more_cost)
+        run_s = self._drain_s(queue, before)
+        beside_s = sum(self._beside_s(other, queue, run_s) for other in waiting if other is not queue)
+        wait_s = self._busy_s(now) + max(run_s + beside_s, until_s)
+        if queue.cost and queued + cost > self._limits.max_cost and not self._has_share(queue, waiting, request, cost):
+            raise InferenceError(
+                "QUEUE_FULL",
+                f"{queued} cost units are queued, {queue.cost} of them for {request.model.id}; {cost} more exceed "
+                f"SIE_MAX_QUEUED_COST={self._limits.max_cost}.",
+                retry_after_s=self._book(now, self._drain_s(queue, queued + cost - self._limits.max_cost), own_s),
+            )
+        if request.deadline is not None and MARGIN * wait_s > request.deadline - now:
+            left_s = max(0.0, request.deadline - now)
+            raise InferenceError(
+                "QUEUE_FULL",
+                f"The answer of {request.model.id} would take about {wait_s:.2f} s, as others wait before it, and the "
+                f"deadline is in {left_s:.2f} s.",
+                retry_after_s=self._book(now, MARGIN * wait_s - left_s, own_s),
+            )
+
+    def _has_share(
+        self, queue: ModelQueue, waiting: Sequence[ModelQueue], request: QueuedRequest, cost: int
+    ) -> bool:
+        # Whether a client has an equal share of a full queue left: a flood keeps nobody out. At most twice the limit waits.
+        own, most = queue.waits(request), self._limits.max_cost
+        clients = sum(len(each.clients) for each in waiting) + (not own)
+        return own + cost <= most // clients and sum(each.cost for each in waiting) + cost <= 2 * most
+
+    def _drain_s(self, queue: ModelQueue, cost: int) -> float:
+        longest_s = self._longest_s(queue, 0.0, shared=True)
+        return queue.speed.drain_s(cost, max(1.0, _full(queue, longest_s)))
+
+    def _beside_s(self, other: ModelQueue, queue: ModelQueue, seconds: float) -> float:
+        # Return what another model runs while this one does for so many seconds.
+        return min(self._drain_s(other, other.cost), seconds * other.limits.weight / queue.limits.weight)
+
+    def _busy_s(self, now: float) -> float:
+        return max(0.0, sum(each.predicted_s for each in self._running.values()) - (now - self._since))
+
+    def _book(self, now: float, free_s: float, own_s: float) -> float:
+        # Return the seconds, whole ones, after which a request may come back, and take its time from then on.
+        at = max(self._booked_until, now + free_s)
+        wait_s = float(max(1, ceil(at - now)))
+        if wait_s >= LONGEST_RETRY_S:
+            return LONGEST_RETRY_S
+        self._booked_until = at + own_s
+        return wait_s
+
+
+def _full(queue: ModelQueue, longest_s: float) -> float:
+    # Return the cost of the largest batch that runs for so long.
+    most = float(queue.limits.max_cost)
+    return most if longest_s == inf else min(most, queue.speed.within(longest_s))
+
+
+def _cost(queued: QueuedUnit) -> int:
+    return queued.unit.cost

@@ -1,0 +1,72 @@
+"""Learns how long batches of a model run, by their cost."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from itertools import pairwise
+from statistics import median_low
+from typing import Final
+
+# Of the batches of about one cost, so many of late count.
+SAMPLES: Final = 8
+
+
+class SpeedTable:
+    """The median seconds of batches by powers of two of their cost, interpolated between them."""
+
+    def __init__(self) -> None:
+        self._measured: dict[int, deque[tuple[int, float]]] = {}
+        # The mean cost and the seconds of each power of two, both ascending.
+        self._points: list[tuple[float, float]] = []
+        self.overhead_s = 0.0
+        """Seconds of every batch that do not grow with its cost; 0 until small and large ones were measured."""
+
+    def record(self, cost: int, seconds: float) -> None:
+        """Record that a batch of `cost` units ran for `seconds`."""
+        self._measured.setdefault(cost.bit_length(), deque(maxlen=SAMPLES)).append((cost, seconds))
+        points, slowest = [], 0.0
+        for _, samples in sorted(self._measured.items()):
+            mean = sum(each for each, _ in samples) / len(samples)
+            slowest = max(slowest, mean * median_low(took / each for each, took in samples))
+            points.append((mean, slowest))
+        self._points = points
+        (small, small_s), (large, large_s) = points[0], points[-1]
+        if large >= 2 * small:
+            self.overhead_s = min(small_s, max(0.0, (small_s * large - large_s * small) / (large - small)))
+
+    def predict(self, cost: float) -> float | None:
+        """Predict the seconds of a batch of `cost` units; None before the first measurement.
+
+        Above the largest batch measured they grow with the cost. Below the smallest one they shrink to the overhead.
+        """
+        points = self._points
+        if not points:
+            return None
+        place = bisect_left(points, (cost, 0.0))
+        if place == len(points):
+            largest, seconds = points[-1]
+            return seconds * cost / largest
+        if not place:
+            smallest, seconds = points[0]
+            return self.overhead_s + (seconds - self.overhead_s) * cost / smallest
+        (small, small_s), (large, large_s) = points[place - 1], points[place]
+        return small_s + (large_s - small_s) * (cost - small) / (large - small)
+
+    def within(self, seconds: float) -> float:
+        """Return the largest cost that is predicted to run for no more than `seconds`; 0 before the first measurement."""
+        if not self._points:
+            return 0.0
+        largest, largest_s = self._points[-1]
+        if seconds >= largest_s:
+            return largest * seconds / largest_s if largest_s else largest
+        for (small, small_s), (large, large_s) in pairwise(self._points):
+            if small_s <= seconds < large_s:
+                return small + (large - small) * (seconds - small_s) / (large_s - small_s)
+        smallest, smallest_s = self._points[0]
+        price_s = smallest_s - self.overhead_s
+        return smallest * max(0.0, seconds - self.overhead_s) / price_s if price_s else 0.0
+
+    def drain_s(self, cost: float, full: float) -> float:
+        """Return how long `cost` units run in batches of `full` units; 0 before the first measurement."""
+        return cost / full * (self.predict(full) or 0.0) if cost > full else self.predict(cost) or 0.0
