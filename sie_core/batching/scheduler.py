@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, inf
+from math import inf
 from typing import Final
 
+from sie_core.batching.booking import Booking
 from sie_core.batching.queue import Fits, ModelQueue, Waiting
 from sie_core.contracts import (
     Batch,
@@ -37,8 +38,6 @@ PREEMPTIBLE_S: Final = 0.02
 # Times the predicted seconds, an answer must be there by its deadline: runs vary by some percent, and outputs are
 # finished afterwards.
 MARGIN: Final = 1.2
-# The longest `Retry-After`, in seconds: few clients wait for longer.
-LONGEST_RETRY_S: Final = 60.0
 
 
 @dataclass(slots=True)
@@ -65,8 +64,7 @@ class FairScheduler:
         self._time = 0.0
         # When a request last came while another one waited or ran.
         self._beside_at = -inf
-        # Up to when the device is taken, if who was refused comes back as told.
-        self._booked_until = 0.0
+        self._booking = Booking()
 
     def add_model(self, model: QueuedModel, limits: BatchLimits) -> None:
         """Serve a model from now on."""
@@ -217,7 +215,8 @@ class FairScheduler:
                 "QUEUE_FULL",
                 f"{queued} cost units are queued, {queue.cost} of them for {request.model.id}; {cost} more exceed "
                 f"SIE_MAX_QUEUED_COST={self._limits.max_cost}.",
-                retry_after_s=self._book(now, self._drain_s(queue, queued + cost - self._limits.max_cost), own_s),
+                retry_after_s=self._booking.retry_after_s(
+                    now, self._drain_s(queue, queued + cost - self._limits.max_cost), own_s),
             )
         if request.deadline is not None and MARGIN * wait_s > request.deadline - now:
             left_s = max(0.0, request.deadline - now)
@@ -225,7 +224,8 @@ class FairScheduler:
                 "QUEUE_FULL",
                 f"The answer of {request.model.id} would take about {wait_s:.2f} s, as others wait before it, and the "
                 f"deadline is in {left_s:.2f} s.",
-                retry_after_s=self._book(now, MARGIN * wait_s - left_s, own_s),
+                retry_after_s=self._booking.retry_after_s(
+                    now, MARGIN * wait_s - left_s, own_s),
             )
 
     def _has_share(
@@ -246,15 +246,6 @@ class FairScheduler:
 
     def _busy_s(self, now: float) -> float:
         return max(0.0, sum(each.predicted_s for each in self._running.values()) - (now - self._since))
-
-    def _book(self, now: float, free_s: float, own_s: float) -> float:
-        # Return the seconds, whole ones, after which a request may come back, and take its time from then on.
-        at = max(self._booked_until, now + free_s)
-        wait_s = float(max(1, ceil(at - now)))
-        if wait_s >= LONGEST_RETRY_S:
-            return LONGEST_RETRY_S
-        self._booked_until = at + own_s
-        return wait_s
 
 
 def _full(queue: ModelQueue, longest_s: float) -> float:

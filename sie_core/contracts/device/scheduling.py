@@ -140,6 +140,10 @@ class Scheduler(Protocol):
         """
         ...
 
+    def late(self, now: float) -> Sequence[QueuedRequest]:
+        """Drop the requests whose deadline is past, or cannot be met any more; return them. Called before `next`."""
+        ...
+
     def ran(self, batch: Batch, seconds: float | None, now: float) -> None:
         """Note that a batch has left the device.
 
