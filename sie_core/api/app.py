@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 
 from sie_core import __version__
+from sie_core.api.codings.replies import ANSWERS, LOOKUPS, CompressedReplies
 from sie_core.api.configs import routes as configs
 from sie_core.api.configs.fleet import FleetConfigs
 from sie_core.api.context import Api
@@ -15,7 +16,7 @@ from sie_core.api.http import errors
 from sie_core.api.http.browsers import Browsers
 from sie_core.api.http.gate import Gate
 from sie_core.api.http.middleware import RequestMiddleware
-from sie_core.api.inference.direct import DirectApp, DirectRoutes
+from sie_core.api.inference.direct import DirectApp, DirectRoutes, is_inference
 from sie_core.api.inference.early import EarlyRefusals, Refusing
 from sie_core.api.inference.handler import inference_router
 from sie_core.api.openapi import page
@@ -72,7 +73,8 @@ def create_app(
     lookups = [group.router(api) for group in (models, plugins, health, metrics, tei_lookups)]
     http_metrics = HttpMetrics(api.registry)
     routes = DirectRoutes(inference)
-    direct = RequestMiddleware(routes, api, http_metrics)
+    answers = CompressedReplies(routes, api.body_threads, ANSWERS)
+    direct = RequestMiddleware(answers, api, http_metrics, is_inference)
     app = DirectApp(
         routes,
         direct,
@@ -94,6 +96,7 @@ def create_app(
     app.router.routes.append(socket)
     app.add_exception_handler(InferenceError, errors.on_inference_error)
     app.add_exception_handler(HTTPException, errors.http_error_handler(routers))
-    app.add_middleware(RequestMiddleware, api=api, metrics=http_metrics)
+    app.add_middleware(CompressedReplies, threads=api.body_threads, codings=LOOKUPS)
+    app.add_middleware(RequestMiddleware, api=api, metrics=http_metrics, admitted=is_inference)
     app.openapi = partial(build_openapi, app)  # type: ignore[method-assign]
     return app

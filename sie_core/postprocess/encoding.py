@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sie_sdk.wire import LARGE, pack, pack_with_arrays
 
-from sie_core.concurrency.blocks import BLOCKS
 from sie_core.contracts import ItemOutput, OutputDtype, SparseVector, Truncation
 from sie_core.postprocess.checks import all_finite, non_finite
 from sie_core.postprocess.extraction import truncation
@@ -38,7 +37,7 @@ def encode_item(
         fields["multivector"] = {"token_dims": dims, "num_tokens": tokens, "dtype": dtype.label, "values": values}
     fields |= truncation(truncated)
     if output.multivector is not None and output.multivector.nbytes >= LARGE:
-        return cast("bytes", pack_with_arrays(fields, BLOCKS.take))  # a view is read as bytes are
+        return cast("bytes", pack_with_arrays(fields))  # a view is read as bytes are
     return pack(fields)
 
 

@@ -16,10 +16,8 @@ from sie_core.api import SOCKETS, Browsers, Gate, allowed_hosts, create_app, err
 from sie_core.api.ops.status import own_profile
 from sie_core.catalog import build_catalog, open_folder
 from sie_core.catalog.sources.watcher import CatalogWatch
-from sie_core.concurrency.switching import SWITCHING
 from sie_core.concurrency.tasks import supervised
 from sie_core.engine import Engine, Refusing, build_engine
-from sie_core.memory.heap import bound_heap, keep_trimmed
 from sie_core.plugins import PluginSet
 from sie_core.serving.draining import Drain
 from sie_core.serving.garbage import collect_seldom
@@ -48,7 +46,6 @@ def serve(settings: Settings, plugins: PluginSet, on_ready: OnReady = lambda url
     """
     require_temporary_folder()
     collect_seldom()
-    bound_heap()
     with contextlib.closing(listen(settings.http_host, settings.http_port)) as listener:
         run_loop(_serve(settings, plugins, listener, on_ready))
 
@@ -94,10 +91,8 @@ async def _serve(settings: Settings, plugins: PluginSet, listener: socket.socket
         engine.follow,
         engine.note,
     )
-    trimming = partial(keep_trimmed, lambda: SWITCHING.is_shortened)
     beside = [
         asyncio.create_task(supervised("the models folder", watch.run)),
-        asyncio.create_task(supervised("returning memory", trimming)),
     ]
     try:
         await server.serve_on(listener, partial(_start, engine, listener, on_ready))

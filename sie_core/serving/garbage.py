@@ -1,8 +1,11 @@
-"""How often Python looks for cycles, as every program of SIE has it."""
+"""How often Python looks for cycles, and how many arenas the C library has, as every program of SIE has it."""
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -12,10 +15,22 @@ COLLECT_EVERY: Final = (50_000, 20, 100)
 every few seconds under load, in which everything stands still for 200 ms, and a quarter of the time a load takes; young
 objects alone cost a gateway an eighth of its CPU. Reference counts free what requests leave behind; cycles are rare."""
 
+ARENA_MAX: Final = 4
+"""glibc's arenas. Each keeps up to 64 MB of freed memory, and without a bound there are eight a core."""
+_M_ARENA_MAX: Final = -8  # of glibc's malloc.h
+
 
 def collect_seldom() -> None:
     """Set the thresholds; before anything large is imported, models are loaded and requests come."""
     gc.set_threshold(*COLLECT_EVERY)
+
+
+def bound_arenas() -> None:
+    """Bound glibc's arenas to `ARENA_MAX`, unless `MALLOC_ARENA_MAX` is set; before threads are started."""
+    if sys.platform == "linux" and "MALLOC_ARENA_MAX" not in os.environ:
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries lack it
+        if mallopt is not None:
+            mallopt(_M_ARENA_MAX, ARENA_MAX)
 
 
 @contextmanager

@@ -130,23 +130,19 @@ def pack_in_parts(fields: Mapping[str, object], entries: int = 1024) -> bytes:
     return b"".join(parts)
 
 
-def pack_with_arrays(
-    fields: Mapping[str, object], room: Callable[[int], NDArray[np.uint8]] | None = None
-) -> memoryview:
+def pack_with_arrays(fields: Mapping[str, object]) -> memoryview:
     """Encode a map to the same bytes as `pack`, its arrays and bytes of a megabyte and more while other threads run.
 
     msgpack copies each of them twice, and holds the interpreter's lock meanwhile.
 
     Args:
         fields: The map.
-        room: Gives the memory of so many bytes that it is written to; None takes new memory.
 
     Raises:
         WireError: As `pack`.
     """
     pieces = list(_pieces(fields))
-    size = sum(map(len, pieces))
-    whole = np.empty(size, np.uint8) if room is None else room(size)
+    whole = np.empty(sum(map(len, pieces)), np.uint8)
     start = 0
     for piece in pieces:
         whole[start : start + len(piece)] = np.frombuffer(piece, np.uint8)  # gives the lock up

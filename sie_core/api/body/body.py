@@ -11,10 +11,12 @@ from pydantic import BaseModel, ValidationError
 from sie_sdk import wire
 from starlette.requests import ClientDisconnect, Request
 
-from sie_core.api.body.json import strict
+from sie_core.api.body import strict_json
 from sie_core.api.body.negotiation import BodyFormat
+from sie_core.api.codings.unpacking import coding_of, unpacked
 from sie_core.api.http.gate import Gate
 from sie_core.api.http.limits import MAX_BODY_PAUSE_S, MAX_BODY_S, MAX_BODY_VALUES, MIN_BODY_PROGRESS
+from sie_core.api.http.offload import BodyThreads
 from sie_core.api.request import PEER, Peer
 from sie_core.contracts import InferenceError
 
@@ -29,26 +31,37 @@ HELD = "sie.body_bytes"
 """The key of a request's scope with the number of bytes that the gate counts for it."""
 
 
-async def read_body(request: Request, limit: int, gate: Gate, deadline: float | None = None) -> RawBody:
-    """Read the whole body.
+async def read_body(
+    request: Request, limit: int, gate: Gate, threads: BodyThreads, deadline: float | None = None
+) -> RawBody:
+    """Read the whole body, and unpack it where it is compressed.
 
     Args:
         request: The request.
-        limit: The most bytes it may have.
+        limit: The most bytes it may have, as it is sent and unpacked.
         gate: Counts its bytes: all at once where they are announced, before any is read, else as they arrive.
+        threads: Unpack a large body.
         deadline: `time.monotonic()` seconds after which the client no longer wants the answer.
 
     Raises:
-        InferenceError: `PAYLOAD_TOO_LARGE` as soon as more than `limit` bytes are announced or received;
-            `UNSUPPORTED_MEDIA_TYPE` for a compressed body; `CLIENT_CLOSED_REQUEST` if the client disconnected;
-            `DEADLINE_EXCEEDED` if it took too long; `QUEUE_FULL` if the bodies of others take too much memory.
+        InferenceError: `PAYLOAD_TOO_LARGE` as soon as more than `limit` bytes are announced, received or unpacked;
+            `UNSUPPORTED_MEDIA_TYPE` for one that is compressed in an unknown way, `INVALID_INPUT` for one that is not
+            compressed as it says; `CLIENT_CLOSED_REQUEST` if the client disconnected; `DEADLINE_EXCEEDED` if it took
+            too long; `QUEUE_FULL` if the bodies of others take too much memory.
     """
-    encoding = request.headers.get("content-encoding", "identity")
-    if encoding.lower() not in ("identity", ""):
-        raise InferenceError(
-            "UNSUPPORTED_MEDIA_TYPE",
-            f"Content-Encoding {encoding[:40]!r} is not understood; send the body uncompressed.",
-        )
+    coding = coding_of(request.headers.get("content-encoding", ""))
+    data = await _received(request, limit, gate, deadline)
+    if coding is None:
+        return data
+    body = await unpacked(data, coding, limit, threads)
+    if body is None:
+        raise _too_large(limit)
+    _hold(request, gate, len(body))
+    return body
+
+
+async def _received(request: Request, limit: int, gate: Gate, deadline: float | None) -> RawBody:
+    """Read the whole body, as it is sent."""
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > limit:
         raise _too_large(limit)
@@ -134,7 +147,7 @@ def decode_body(data: RawBody, body: BodyFormat, schema: type[Schema]) -> Schema
         InferenceError: `INVALID_INPUT`, naming the first field at fault in `param`.
     """
     if body == "json":
-        value = strict.loads(data)
+        value = strict_json.loads(data)
     else:
         try:
             value = wire.unpack(data, most=MAX_BODY_VALUES)

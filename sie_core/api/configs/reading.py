@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import yaml
 
+from sie_core.api.body import strict_json
 from sie_core.api.body.body import kind_of
-from sie_core.api.body.json import strict
 from sie_core.catalog.bundles.placement import BundleView
 from sie_core.catalog.bundles.registry import Registry
 from sie_core.catalog.configs.ids import ID_RULE, is_model_id
@@ -104,7 +104,7 @@ def resolve_answer(registry: Registry, body: bytes | memoryview) -> dict[str, An
         InferenceError: `INVALID_INPUT`, `MODEL_NOT_FOUND`, `BUNDLE_CONFLICT`.
     """
     with _named("INVALID_INPUT", "parse_error"):
-        data = strict.loads(body)
+        data = strict_json.loads(body)
     model, bundle = _text(data, "model"), _text(data, "bundle", needed=False)
     assert model is not None
     with (

@@ -51,7 +51,7 @@ def router(api: Api, backend: FleetConfigs) -> APIRouter:
     @routes.post("/resolve")
     async def resolve(request: Request) -> Response:
         """Name the bundle whose workers serve a model."""
-        body = await read_body(request, MOST_BODY_BYTES, api.gate)
+        body = await read_body(request, MOST_BODY_BYTES, api.gate, api.body_threads)
         return _json(resolve_answer(backend.config_registry(), body))
 
     @routes.get("/bundles")

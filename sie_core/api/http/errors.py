@@ -14,6 +14,7 @@ from starlette.types import Scope
 
 from sie_core.api.body.negotiation import JSON_TYPE
 from sie_core.api.http.envelopes import envelope_of
+from sie_core.api.paths.nearest import nearest_path, shown
 from sie_core.contracts import InferenceError
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ async def on_inference_error(request: Request, error: Exception) -> Response:
 def http_error_handler(
     routers: Sequence[APIRouter], listed: str = "GET /docs lists the routes"
 ) -> Callable[[Request, Exception], Awaitable[Response]]:
-    """Make the handler of unknown paths and methods, which the router refuses.
+    """Make the handler of unknown paths and methods, which the router refuses; it names the route meant.
 
     Args:
         routers: Those of the application. `Allow` lists the methods of all routes of a path; the router itself would
@@ -60,16 +61,20 @@ def http_error_handler(
         listed: Says where a client finds the routes.
     """
     routes = [route for router in routers for route in router.routes if isinstance(route, Route)]
+    documented = {route.path: ", ".join(sorted(_methods(route))) for route in routes if route.include_in_schema}
 
     async def on_http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         code = _HTTP_CODES.get(error.status_code, "INTERNAL_ERROR")
-        headers = dict(error.headers or {})
-        methods = {method for route in routes if route.path_regex.match(request.url.path) for method in _methods(route)}
+        headers, path = dict(error.headers or {}), request.url.path
+        methods = {method for route in routes if route.path_regex.match(path) for method in _methods(route)}
+        remedy = listed
         if methods:
             headers["Allow"] = ", ".join(sorted(methods))
-        remedy = f"it takes {headers['Allow']}" if "Allow" in headers else listed
-        own = InferenceError(code, f"There is no route {request.method} {request.url.path[:200]}; {remedy}.")
+            remedy = f"It takes {headers['Allow']}"
+        elif near := nearest_path(path, documented):
+            remedy = f"Did you mean {documented[near]} {shown(near)}? {listed}"
+        own = InferenceError(code, f"There is no route {request.method} {path[:200]}. {remedy}.")
         return error_response(own, request.scope, headers)
 
     return on_http_error

@@ -16,7 +16,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sie_core import __version__
 from sie_core.api.body.body import HELD
 from sie_core.api.http.browsers import Browsers
-from sie_core.api.http.envelopes import TEI_PATHS, TEI_PREFIX
 from sie_core.api.http.errors import Reply, error_reply, error_response
 from sie_core.api.http.gate import Gate
 from sie_core.api.ops.metrics import HttpMetrics
@@ -28,11 +27,6 @@ from sie_core.logs import RequestFields, current_request
 
 log = logging.getLogger("sie_core.http")
 
-INFERENCE_PATHS: Final = (
-    *("/v1/encode/", "/v1/score/", "/v1/extract/", "/v1/embeddings", "/embeddings"),
-    *("/v1/embed", "/v2/embed", "/v1/rerank", "/v2/rerank"),
-)
-"""Prefixes of the paths that pass the gate, beside those of TEI that are posted to."""
 REFUSES_S: Final = 1.0
 """How long after a request that found the queue full others are likely to."""
 PIECE: Final = 1_048_576
@@ -108,14 +102,6 @@ class Shell(Protocol):
         ...
 
 
-def is_inference(scope: Scope) -> bool:
-    """Whether a request is for a model."""
-    path: str = scope["path"]
-    if path.startswith(INFERENCE_PATHS):
-        return True
-    return scope["method"] == "POST" and (path in TEI_PATHS or path.startswith(TEI_PREFIX))
-
-
 class RequestMiddleware:
     """Wraps the application.
 
@@ -126,9 +112,7 @@ class RequestMiddleware:
         admitted: Whether a request passes the gate.
     """
 
-    def __init__(
-        self, app: ASGIApp, api: Shell, metrics: HttpMetrics, admitted: Callable[[Scope], bool] = is_inference
-    ) -> None:
+    def __init__(self, app: ASGIApp, api: Shell, metrics: HttpMetrics, admitted: Callable[[Scope], bool]) -> None:
         self._app = app
         self._api = api
         self._metrics = metrics

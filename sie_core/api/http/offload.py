@@ -10,8 +10,6 @@ from typing import Final, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
-from sie_core.concurrency.switching import SWITCHING
-
 Result = TypeVar("Result")
 
 LARGE: Final = 131_072
@@ -40,8 +38,7 @@ class BodyThreads:
         outcome: list[Result | _Raised] = []
         turn = self._one_very_large if size >= VERY_LARGE else nullcontext()
         async with turn:
-            with SWITCHING.shortened():
-                await to_thread.run_sync(lambda: outcome.append(_outcome(work)), limiter=self._limiter)
+            await to_thread.run_sync(lambda: outcome.append(_outcome(work)), limiter=self._limiter)
         result = outcome.pop()
         if not isinstance(result, _Raised):
             return result

@@ -16,7 +16,13 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sie_core.api.http.errors import Reply
+from sie_core.api.paths.canonical import canonicalise, without_last_slash
 from sie_core.api.request import HEADERS
+
+
+def is_inference(scope: Scope) -> bool:
+    """Whether a request is for a model: `DirectRoutes.match` found its route."""
+    return "route" in scope
 
 
 class DirectRoutes:
@@ -26,9 +32,16 @@ class DirectRoutes:
         self._routes = [route for route in router.routes if isinstance(route, APIRoute)]
 
     def match(self, scope: Scope) -> bool:
-        """Find the route of a request and store it in `scope`, as FastAPI does; False where no route matches."""
+        """Find the route of a request and store it in `scope`, as FastAPI does; False where no route matches.
+
+        A path that is no route's as it stands becomes the canonical one: for these routes, and for those of FastAPI.
+        """
         if scope["type"] != "http":
             return False
+        scope["path"] = without_last_slash(scope["path"])
+        return self._find(scope) or (canonicalise(scope) and self._find(scope))
+
+    def _find(self, scope: Scope) -> bool:
         for route in self._routes:
             found = route.path_regex.match(scope["path"])
             if found and scope["method"] in (route.methods or ()):

@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable
-from typing import Final, Protocol
+from typing import Protocol
 
 from starlette.types import Scope
 
+from sie_core.api.codings.unpacking import coding_of
 from sie_core.api.context import Api
 from sie_core.api.http.envelopes import ENVELOPE
 from sie_core.api.http.errors import Reply
@@ -27,8 +28,6 @@ from sie_core.contracts import InferenceError, InferenceRequest
 from sie_core.logs import current_request
 
 log = logging.getLogger(__name__)
-
-_PLAIN: Final = ("", "identity")
 
 
 class Refusing(Protocol):
@@ -87,14 +86,14 @@ class EarlyRefusals:
             self._api.gate.refuse(sender(scope, given))
         route = self._routes[scope["route"].path]
         operation = route.operation
-        plain = given.get("content-encoding", "").lower() in _PLAIN
+        plain = coding_of(given.get("content-encoding", "")) is None
         if not self._api.gate.has_room or not plain or len(body) > self._api.settings.max_request_body_bytes:
             return
         if not isinstance(operation, Operation):  # it is chosen by the body
             return
         model: str | None = scope["path_params"].get("model")
         if model is not None:
-            model = check_model_id(model.removesuffix("/") if route.slash_after_model else model)
+            check_model_id(model)
         call = read_call(self._api, given, model, msgpack=route.msgpack, waits=route.waits)
         if operation.envelope is not None:
             scope[ENVELOPE] = operation.envelope

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -19,7 +18,6 @@ from sie_core.api.body.negotiation import JSON_TYPE
 from sie_core.api.context import Api
 from sie_core.api.http.envelopes import ENVELOPE
 from sie_core.api.http.model_id import ModelId, check_model_id
-from sie_core.api.http.offload import LARGE
 from sie_core.api.inference.call import Call, read_call
 from sie_core.api.inference.cancellation import answer
 from sie_core.api.inference.capacity import ANY, POOL, PROFILE
@@ -28,7 +26,6 @@ from sie_core.api.inference.route import Operation, Route
 from sie_core.api.inference.streamed import response
 from sie_core.api.openapi.descriptions import inference
 from sie_core.api.request import PEER
-from sie_core.concurrency.switching import SWITCHING
 from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, LoadWait, ReplyForm
 from sie_core.logs import request_fields
 
@@ -67,7 +64,7 @@ def inference_router(api: Api, routes: Iterable[Route]) -> APIRouter:
 
 def _endpoint(api: Api, route: Route, *, names_model: bool) -> Endpoint:
     async def of_model(request: Request, model: ModelId) -> Response:
-        return await handle(api, request, route, model.removesuffix("/") if route.slash_after_model else model)
+        return await handle(api, request, route, model)
 
     async def of_body(request: Request) -> Response:
         return await handle(api, request, route, None)
@@ -88,14 +85,7 @@ async def handle(api: Api, request: Request, route: Route, path_model: str | Non
         call = early.call
     if path_model is not None:
         check_model_id(path_model)
-    data = await read_body(request, api.settings.max_request_body_bytes, api.gate, call.deadline)
-    with SWITCHING.shortened() if len(data) >= LARGE else nullcontext():
-        return await _answered(api, request, route, call, data, early)
-
-
-async def _answered(
-    api: Api, request: Request, route: Route, call: Call, data: RawBody, early: Read | None
-) -> Response:
+    data = await read_body(request, api.settings.max_request_body_bytes, api.gate, api.body_threads, call.deadline)
     chosen = route.operation
     operation = chosen if isinstance(chosen, Operation) else await chosen(api, call, data)
     if operation.envelope is not None:
@@ -128,7 +118,7 @@ def read(api: Api, call: Call, operation: Operation[Any], data: RawBody) -> Read
     body = decode_body(data, call.body_format, operation.body)
     asked = operation.ask(call, body)
     request_fields().model = check_model_id(asked.model)
-    place = partial(_waiting, api, asked.model, len(data))
+    place = partial(api.gate.waiting, asked.model, len(data))
     wait = LoadWait(call.load_wait.seconds, call.load_wait.if_soon, place)
     if isinstance(asked, InferenceRequest):
         _complete(asked, load_wait=wait, priority=call.priority, reply=_reply_form(call, operation, body))
@@ -137,13 +127,6 @@ def read(api: Api, call: Call, operation: Operation[Any], data: RawBody) -> Read
     else:
         _complete(asked, load_wait=wait)
     return Read(call, body, asked)
-
-
-@contextmanager
-def _waiting(api: Api, model: str, size: int) -> Iterator[bool]:
-    """Count a request with a body of `size` bytes as waiting for a load, and not as at work; see `Gate.waiting`."""
-    with SWITCHING.waiting() if size >= LARGE else nullcontext(), api.gate.waiting(model, size) as may_wait:
-        yield may_wait
 
 
 def _complete(asked: Any, **said: Any) -> None:

@@ -87,5 +87,3 @@ class Route:
     waits: bool = True
     """Whether a client that does not ask for a wait waits `SIE_MODEL_WAIT_S` seconds for any load, or only for one that
     is predicted to end within `SIE_NATIVE_LOAD_WAIT_S`."""
-    slash_after_model: bool = False
-    """Whether a slash after the model in the path is ignored."""

@@ -30,7 +30,7 @@ def router(api: Api, pools: PoolLeases) -> APIRouter:
     async def create(request: Request) -> Response:
         """Make a pool, or change one."""
         check_admin(request)
-        body = decode_body(await read_body(request, MOST_BODY_BYTES, api.gate), "json", PoolBody)
+        body = decode_body(await read_body(request, MOST_BODY_BYTES, api.gate, api.body_threads), "json", PoolBody)
         return _json(describe_pool(await pools.create(pool_name(body.name), body.spec())), 201)
 
     @routes.get("")

@@ -7,8 +7,8 @@ from typing import Any, Final
 from pydantic import BaseModel
 from starlette.convertors import StringConvertor, register_url_convertor
 
+from sie_core.api.body import strict_json
 from sie_core.api.body.body import RawBody
-from sie_core.api.body.json import strict
 from sie_core.api.context import Api
 from sie_core.api.http.envelopes import TEI_PREFIX, EnvelopeName
 from sie_core.api.http.model_id import check_model_id
@@ -46,7 +46,7 @@ _EMBED_ANY: Final = vectors_operation(None)
 class _ModelConvertor(StringConvertor):
     """The id of a model at the end of a path that does not end in a name of `lookups`."""
 
-    regex = rf"(?!.*/(?:{'|'.join(lookups.NAMES)})/?$).*"
+    regex = rf"(?!.*/(?:{'|'.join(lookups.NAMES)})$).*"
 
 
 def tei_routes() -> tuple[Route, ...]:
@@ -147,13 +147,12 @@ def _route(
         errors=errors,
         error=error,
         tag="tei",
-        slash_after_model=True,
     )
 
 
 async def rank_texts_or_documents(api: Api, call: Call, data: RawBody) -> Operation[Any]:
     """Choose by whether the body holds `texts` or `documents`."""
-    names_documents = await api.body_threads.run(len(data), lambda: strict.contains(data, b'"documents"'))
+    names_documents = await api.body_threads.run(len(data), lambda: strict_json.contains(data, b'"documents"'))
     return _ranking(await _parse(api, data)) if names_documents else RANK_TEXTS
 
 
@@ -175,7 +174,7 @@ async def choose_by_body(api: Api, call: Call, data: RawBody) -> Operation[Any]:
 
 
 async def _parse(api: Api, data: RawBody) -> Any:
-    return await api.body_threads.run(len(data), lambda: strict.loads(data))
+    return await api.body_threads.run(len(data), lambda: strict_json.loads(data))
 
 
 def _ranking(body: Any) -> Operation[Any]:

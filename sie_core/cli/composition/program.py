@@ -13,7 +13,7 @@ from sie_core.cli.composition.compose import BadSettings, find_plugins, read_set
 from sie_core.concurrency.pacing import PACING
 from sie_core.cpu_budget import cpu_budget, set_thread_environment
 from sie_core.logs import configure_logging
-from sie_core.serving.garbage import collect_seldom
+from sie_core.serving.garbage import bound_arenas, collect_seldom
 
 if TYPE_CHECKING:
     from sie_core.plugins import PluginSet
@@ -37,6 +37,7 @@ def program(*errors: type[Exception], computes: bool = False, **options: Any) ->
         ClickException: What is told of any other of these errors.
     """
     collect_seldom()  # first: imports alone would start dozens of passes
+    bound_arenas()
     settings = read_settings(**options)
     configure_logging(settings.log_level, as_json=settings.log_json)
     budget = cpu_budget()

@@ -32,7 +32,6 @@ from sie_core.cluster.gateway.sight.dialled import dialled_workers
 from sie_core.cluster.queue.broker import Make, transport_maker
 from sie_core.cluster.queue.payloads.store import open_payload_store
 from sie_core.concurrency.tasks import supervised
-from sie_core.memory.heap import bound_heap, keep_trimmed
 from sie_core.plugins import PluginSet
 from sie_core.serving.draining import Drain
 from sie_core.serving.garbage import collect_seldom
@@ -61,7 +60,6 @@ def run_gateway(settings: Settings, plugins: PluginSet, on_ready: OnReady = lamb
         QueueError: The broker refuses this user.
     """
     collect_seldom()
-    bound_heap(keeps_large=True)
     make = transport_maker(settings, plugins)
     with contextlib.closing(listen(settings.http_host, settings.http_port)) as listener:
         run_loop(_serve(settings, plugins, make, listener, on_ready))
@@ -115,7 +113,6 @@ async def _serve(
     Drain(gate, settings.drain_timeout_s, server.stop).install()
     beside = {
         "model configs": _watch(settings, plugins, backend) if follower is None else follower.run,
-        "returning memory": lambda: keep_trimmed(lambda: dispatcher.arriving.bytes > 0),
         "resource pools": keeper.run,
     }
     if store is not None:

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+import numpy as np
 from sie_sdk.wire import WireError, pack, unpack
-
-from sie_core.concurrency.blocks import BLOCKS
 
 VERSION = 1
 MAGIC = b"SIE"
@@ -69,7 +68,7 @@ def cut_pieces(pieces: Sequence[bytes | memoryview], start: int, stop: int) -> I
 
 def room_for(size: int) -> memoryview:
     """Take memory as it is: to clear megabytes that are overwritten anyway holds up everybody else."""
-    return BLOCKS.take(size).data
+    return np.empty(size, np.uint8).data
 
 
 def _beginning(head: Mapping[str, Any], lengths: Sequence[int]) -> tuple[bytes, bytes]:

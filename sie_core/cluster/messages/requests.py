@@ -12,7 +12,6 @@ from typing import Any, cast
 from sie_sdk.wire import WireError, pack, pack_each, pack_with_arrays, unpack
 
 from sie_core.cluster.messages.frames import FrameError
-from sie_core.concurrency.blocks import BLOCKS
 from sie_core.contracts import InferenceRequest, Item, LoadWait, Media, ReplyForm
 
 OF_THE_HEAD = frozenset(
@@ -67,7 +66,7 @@ def pack_small_items(items: Iterable[Item]) -> list[bytes]:
 
 def pack_large_items(items: Iterable[Item]) -> list[bytes]:
     """Pack items that hold megabytes, while other threads run."""
-    return [cast("bytes", pack_with_arrays(_told(item), BLOCKS.take)) for item in items]  # a view is read as bytes are
+    return [cast("bytes", pack_with_arrays(_told(item))) for item in items]  # a view is read as bytes are
 
 
 def media_bytes(item: Item) -> int:

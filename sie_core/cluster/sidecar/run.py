@@ -21,9 +21,7 @@ from sie_core.cluster.queue.broker import Make, open_transport, transport_maker
 from sie_core.cluster.queue.payloads.store import PayloadStore, open_payload_store
 from sie_core.cluster.sidecar.metrics import SidecarMetrics
 from sie_core.cluster.sidecar.sidecar import Sidecar
-from sie_core.concurrency.tasks import supervised
 from sie_core.contracts import QueueTransport
-from sie_core.memory.heap import bound_heap, keep_trimmed
 from sie_core.plugins import PluginSet
 from sie_core.serving.draining import Drain
 from sie_core.serving.garbage import collect_seldom
@@ -45,7 +43,6 @@ def run_sidecar(settings: Settings, plugins: PluginSet) -> None:
         QueueError: The broker refuses this user.
     """
     collect_seldom()
-    bound_heap(keeps_large=True)
     if settings.config_service_url is not None:
         require_one_source(settings)
     make, store = transport_maker(settings, plugins), open_payload_store(settings, plugins)
@@ -76,12 +73,10 @@ async def _run(
     app = probes(lambda: None, lambda: _problem(sidecar, follower), metrics.registry, auth)
     server = HttpServer(app, refusal)
     Drain(sidecar, settings.drain_timeout_s, server.stop).install()
-    trimming = asyncio.create_task(supervised("returning memory", lambda: keep_trimmed(lambda: sidecar.in_flight > 0)))
     log.info("worker %s, listening on %s", worker_name(settings), address_of(listener))
     try:
         await server.serve_on(listener, partial(_work, sidecar, follower, transport))
     finally:
-        trimming.cancel()
         await sidecar.end()
         await transport.close()
         log.info("stopped")

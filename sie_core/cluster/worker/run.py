@@ -64,11 +64,9 @@ async def _work(
             await sidecar.tried.wait()
 
         from sie_core.cluster.worker.serving import answer_slices
-        from sie_core.memory.heap import bound_heap
         from sie_core.server.run import require_temporary_folder
 
         require_temporary_folder()
-        bound_heap()
         await answer_slices(settings, plugins, listener, entry, on_ready, sidecar)
     finally:
         if running is not None:

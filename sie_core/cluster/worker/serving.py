@@ -28,7 +28,6 @@ from sie_core.cluster.worker.intake import Intake
 from sie_core.cluster.worker.vitals import to_the_minute, vitals_of
 from sie_core.concurrency.tasks import supervised
 from sie_core.engine import Engine, build_engine
-from sie_core.memory.heap import keep_trimmed
 from sie_core.plugins import PluginSet
 from sie_core.serving.draining import Drain
 from sie_core.serving.http_server import HttpServer
@@ -108,7 +107,6 @@ async def answer_slices(
     Drain(intake, settings.drain_timeout_s, server.stop).install()
     works: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
         "telling sidecars": lambda: _tell(intake),
-        "returning memory": partial(keep_trimmed, lambda: intake.in_flight > 0),
         "model configs": configs.run,
     }
     beside = [asyncio.create_task(supervised(what, work)) for what, work in works.items()]

@@ -8,13 +8,14 @@ from starlette.requests import Request
 
 from sie_core.api import Gate
 from sie_core.api.body.body import read_body
+from sie_core.api.http.offload import BodyThreads
 from sie_core.catalog.configs.reading import LARGEST_CONFIG
 from sie_core.contracts import InferenceError
 
 KEY: Final = "Idempotency-Key"
 
 
-async def read_bounded(request: Request, gate: Gate) -> bytes:
+async def read_bounded(request: Request, gate: Gate, threads: BodyThreads) -> bytes:
     """Read the body of a request.
 
     Raises:
@@ -22,7 +23,7 @@ async def read_bounded(request: Request, gate: Gate) -> bytes:
             received.
     """
     try:
-        return bytes(await read_body(request, LARGEST_CONFIG, gate))
+        return bytes(await read_body(request, LARGEST_CONFIG, gate, threads))
     except InferenceError as error:
         if error.code != "PAYLOAD_TOO_LARGE":
             raise

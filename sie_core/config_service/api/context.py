@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from anyio import CapacityLimiter
 
 from sie_core.api import Browsers, Gate
+from sie_core.api.http.offload import BodyThreads
 from sie_core.auth import Auth
 from sie_core.config_service.api.tokens import Tokens
 from sie_core.config_service.metrics import ConfigMetrics
@@ -31,6 +32,8 @@ class ConfigApi:
     writers: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(8))
     """Threads of writes, which wait for one another; readers have their own, which a store that hangs leaves alone."""
     readers: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(2))
+    body_threads: BodyThreads = field(default_factory=BodyThreads)
+    """The threads that unpack large bodies."""
     instance: None = None
     """No reply names this process."""
 

@@ -43,7 +43,7 @@ def router(api: ConfigApi) -> APIRouter:
     async def resolve(request: Request) -> Response:
         """Say which bundle serves a model."""
         registry(request)
-        body = await read_bounded(request, api.gate)
+        body = await read_bounded(request, api.gate, api.body_threads)
         return _json(reading.resolve_answer(registry(request), body))
 
     @routes.get("/bundles")

@@ -46,7 +46,7 @@ def router(api: ConfigApi) -> APIRouter:
 
 async def _body(api: ConfigApi, request: Request) -> bytes:
     _allow(api, request)
-    return await read_bounded(request, api.gate)
+    return await read_bounded(request, api.gate, api.body_threads)
 
 
 def _allow(api: ConfigApi, request: Request) -> None:

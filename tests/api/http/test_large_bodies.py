@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import gc
-import sys
 import threading
 import weakref
 from functools import partial
@@ -22,7 +21,6 @@ from sie_core.api.http.offload import LARGE, VERY_LARGE, BodyThreads
 from sie_core.api.inference import handler
 from sie_core.api.native import encode
 from sie_core.api.openai import embeddings
-from sie_core.concurrency.switching import SHORT_S
 from sie_core.settings import Settings
 
 BOUND_S = 10
@@ -115,7 +113,7 @@ async def test_no_call_joins_the_parts_of_a_large_body(settings):
         return next(received)
 
     request = Request({"type": "http", "method": "POST", "headers": []}, receive)
-    found = await body_module.read_body(request, 2**22, Gate(1))
+    found = await body_module.read_body(request, 2**22, Gate(1), BodyThreads())
     assert isinstance(found, memoryview)
     assert found == b"".join(sent)
 
@@ -207,22 +205,3 @@ async def test_an_item_may_hold_more_entities_than_a_request_may_hold_entries(cl
     reply = await client.post("/v1/extract/org/model", json={"items": [{"text": "x"}]}, headers={"Accept": accept})
     body = reply.json() if accept.endswith("json") else wire.unpack(reply.content, longest=None)
     assert (reply.status_code, len(body["items"][0]["entities"])) == (200, many)
-
-
-async def test_a_large_request_leaves_others_the_interpreter_until_it_is_answered_but_not_while_it_waits_for_a_load(
-    client, backend, monkeypatch
-):
-    seen, infer = [], backend.infer
-
-    async def noting_the_interval(request):
-        with request.load_wait.place():  # a load may take minutes
-            seen.append(sys.getswitchinterval())
-        seen.append(sys.getswitchinterval())
-        return await infer(request)
-
-    monkeypatch.setattr(backend, "infer", noting_the_interval)
-    usual = sys.getswitchinterval()
-    for texts in (["short"], ["a text of fifty bytes, so that many are a large body"] * MANY):
-        assert (await client.post(ENCODE, json=body(ENCODE, texts))).status_code == 200
-    assert seen == [pytest.approx(each) for each in (usual, usual, usual, SHORT_S)]
-    assert sys.getswitchinterval() == pytest.approx(usual)

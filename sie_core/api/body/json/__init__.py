@@ -1,1 +1,0 @@
-"""Reading JSON: strict, and large documents a piece at a time."""

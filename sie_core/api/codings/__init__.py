@@ -1,0 +1,1 @@
+"""Content codings: compressed bodies of requests, and of replies."""

@@ -1,0 +1,68 @@
+"""Unpacks the bodies of requests that `Content-Encoding` says are compressed."""
+
+from __future__ import annotations
+
+import io
+import zlib
+from functools import partial
+from gzip import GzipFile
+from typing import Final, Literal
+
+import zstandard
+
+from sie_core.api.http.offload import LARGE, BodyThreads
+from sie_core.contracts import InferenceError
+
+Coding = Literal["gzip", "zstd"]
+
+MAX_WINDOW: Final = 8 * 2**20
+"""Bytes that unpacking zstd may look back; RFC 9659 lets no sender need more."""
+_CODINGS: Final[dict[str, Coding | None]] = {
+    "": None,
+    "identity": None,
+    "gzip": "gzip",
+    "x-gzip": "gzip",
+    "zstd": "zstd",
+}
+
+
+def coding_of(content_encoding: str) -> Coding | None:
+    """Tell how a body is compressed by its `Content-Encoding`, empty where there is none; None: it is not.
+
+    Raises:
+        InferenceError: `UNSUPPORTED_MEDIA_TYPE`: in a way that is not known, or in several.
+    """
+    try:
+        return _CODINGS[content_encoding.strip().lower()]
+    except KeyError:
+        message = f"Content-Encoding {content_encoding[:40]!r} is not understood; send gzip, zstd or identity."
+        raise InferenceError("UNSUPPORTED_MEDIA_TYPE", message) from None
+
+
+async def unpacked(data: bytes | memoryview, coding: Coding, limit: int, threads: BodyThreads) -> bytes | None:
+    """Unpack a body, a large one on a thread; None where it has more than `limit` bytes, which are not unpacked.
+
+    Raises:
+        InferenceError: `INVALID_INPUT`: the body is not so compressed.
+    """
+    if len(data) < LARGE:
+        start = _unpacked(data, coding, LARGE)
+        if len(start) < LARGE:
+            return start if len(start) <= limit else None
+    # Threads are few, so that few bodies are in memory that the gate does not yet count.
+    whole = await threads.run(max(LARGE, len(data)), partial(_unpacked, data, coding, limit + 1))
+    return whole if len(whole) <= limit else None
+
+
+def _unpacked(data: bytes | memoryview, coding: Coding, most: int) -> bytes:
+    """Return the first `most` bytes of a body."""
+    try:
+        if coding == "gzip":
+            with GzipFile(fileobj=io.BytesIO(data)) as reader:
+                return reader.read(most)
+        unpacking = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
+        with unpacking.stream_reader(data, read_across_frames=True) as frames:
+            return frames.read(most)
+    except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
+        message = f"The body is not {coding}, as its Content-Encoding says: {error}."
+        raise InferenceError("INVALID_INPUT", message, param="Content-Encoding") from None
