@@ -60,7 +60,7 @@ def make_scheduler(plugins: PluginSet, name: str, limits: QueueLimits) -> Checke
 
 
 class CheckedScheduler:
-    """A `Scheduler` over another one. Its methods raise `BrokenScheduler` where the other raises or breaks its contract.
+    """A `Scheduler` over another one; raises `BrokenScheduler` where the other raises or breaks its contract.
 
     Args:
         scheduler: The other.
@@ -110,8 +110,10 @@ class CheckedScheduler:
         self._count(request.model, len(units), sum(queued.unit.cost for queued in units))
 
     def late(self, now: float) -> list[tuple[QueuedRequest, int]]:
-        """Drop the requests that cannot be answered by their deadline any more; return each with its number of units."""
-        return [(each, len(self._forget(each))) for each in self._ask(self._scheduler.late, now) if each in self._waiting]
+        """Drop the requests that cannot be answered in time any more; return each with its number of units."""
+        return [
+            (each, len(self._forget(each))) for each in self._ask(self._scheduler.late, now) if each in self._waiting
+        ]
 
     def next(self, now: float, *, ahead: bool = False, within: Batch | None = None) -> Batch | None:
         """Form the next batch; a preemptible one, or one behind another, only where that is worth it."""
@@ -140,7 +142,7 @@ class CheckedScheduler:
         return len(dropped)
 
     def lose(self, error: BaseException) -> None:
-        """Drop everything that waits, report `error`, and go on with a new scheduler: what the old one holds is unknown."""
+        """Drop everything that waits, report `error`, and go on with a new scheduler."""
         self._report(error.__cause__ or error)
         self._waiting.clear()
         self._units.clear()
@@ -175,7 +177,7 @@ class CheckedScheduler:
         told = self._ask(self._scheduler.waiting, batch.model)
         if told[0] != self._units[batch.model]:
             raise BrokenScheduler(
-                f"{self._units[batch.model]} units of {batch.model.id} wait, and waiting says {told[0]}: the others are lost"
+                f"{self._units[batch.model]} units of {batch.model.id} wait, and waiting says {told[0]}: others are lost"
             )
 
     def _forget(self, request: QueuedRequest) -> set[QueuedUnit]:

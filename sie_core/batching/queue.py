@@ -1,10 +1,9 @@
 """What waits of one model: the requests of each client, in the order in which they run.
 
-Clients share the model by weighted fair queueing (A. Demers, S. Keshav and S. Shenker, "Analysis and Simulation of a Fair
-Queueing Algorithm", ACM SIGCOMM 1989), all with one weight: next is the client whose first request would be through
-first, if all clients were served at once. A client's own requests run by priority, then by the least sum of their cost
-and of what their client had been given when they came: a short one overtakes a long one, which nobody overtakes any more
-once its client was given as much as it costs.
+Clients share the model by fair queueing (A. Demers, S. Keshav and S. Shenker, "Analysis and Simulation of a Fair
+Queueing Algorithm", ACM SIGCOMM 1989): next is the client whose first request would end first, if all clients were
+served at once. A client's own requests run by priority, then by the sum of their cost and of what the client had been given when
+they came. So a short request overtakes a long one, until the client was given as much as the long one costs.
 """
 
 from __future__ import annotations
@@ -84,17 +83,17 @@ class ModelQueue:
         self._numbers = count()
         # How far a client is served that waits all the time, in cost units.
         self._time = 0.0
-        # How far that went of late, in how many seconds, both fading; and where it stood when they were measured.
-        self._moved = self._took_s = self._stood = self._measured_at = 0.0
+        # How far that went, and in how many seconds, by batches that left others waiting; both fade.
+        self._moved = self._took_s = 0.0
+        # How far the last batch moves it, if it is such a one, and when that began.
+        self._moves = self._taken_at = 0.0
         # By virtual finish: what is left of all requests.
         self._ahead = PrefixSums()
         # The starts of clients of which nothing waits, where they are ahead of the time.
         self._starts: dict[Hashable, float] = {}
 
-    def add(self, request: QueuedRequest, units: Sequence[QueuedUnit], now: float) -> None:
+    def add(self, request: QueuedRequest, units: Sequence[QueuedUnit]) -> None:
         """Queue units of a request in this order."""
-        if not self.requests:
-            self._measured_at = now
         cost = sum(queued.unit.cost for queued in units)
         waiting = self.requests.get(request) or self._enter(request, cost)
         for queued in units:
@@ -112,20 +111,20 @@ class ModelQueue:
         self.cost += cost
         self.units += len(units)
 
-    def before(self, request: QueuedRequest, cost: int, now: float) -> tuple[int, float]:
+    def before(self, request: QueuedRequest, cost: int) -> tuple[int, float]:
         """Judge a request that would come now with units of `cost`.
 
         Returns:
-            The cost that would run until its end, of what waits and its own. The seconds until its end, where clients are
-            served on at the pace of late, also those who come later and are served first; 0 where that is not known.
+            The cost that would run until its end, of what waits and its own. The seconds until its end at the pace of
+            late, which counts those who come later and are served first; 0 where that is not known.
         """
         size, client = cost + request.more_cost, self.clients.get(_client(request))
         if client is None:
             finish = self._start(request) + size
         else:
             finish = client.start + client.ahead.up_to(_order(request, client, size)) + size
-        self._measure_pace(now)
-        until_s = (finish - self._time) * self._took_s / self._moved if self._moved > 0 else 0.0
+        known = self._took_s >= PACE_S / 2 and self._moved > 0
+        until_s = (finish - self._time) * self._took_s / self._moved if known else 0.0
         return size + self._ahead.up_to(int(finish)), until_s
 
     def waits(self, request: QueuedRequest) -> int:
@@ -138,12 +137,13 @@ class ModelQueue:
         _, key, waiting = min(self._heads(), key=lambda head: head[0])
         return key, waiting
 
-    def take(self, key: Key, fits: Fits) -> dict[Waiting, list[QueuedUnit]]:
+    def take(self, key: Key, fits: Fits, now: float) -> dict[Waiting, list[QueuedUnit]]:
         """Take the units that are next of a key, at least one.
 
         Args:
             key: Of a unit that waits.
             fits: Whether a batch of so much cost, of so many requests, may end with a unit of this one.
+            now: Seconds.
 
         Returns:
             The units by their requests, in the order of their turns.
@@ -175,8 +175,7 @@ class ModelQueue:
                 heappop(heads)
         for waiting, units in taken.items():
             self._take_off(waiting, len(units), sum(each.unit.cost for each in units))
-        if self.clients:
-            self._time = max(self._time + total / clients, min(each.start for each in self.clients.values()))
+        self._pass(total, clients, now)
         return taken
 
     def cancel(self, request: QueuedRequest) -> int:
@@ -201,11 +200,16 @@ class ModelQueue:
             for key, line in client.lines.items():
                 yield (_finish(client, line), line[0][1]), key, line[0][2]
 
-    def _measure_pace(self, now: float) -> None:
-        fade = exp((self._measured_at - now) / PACE_S)
-        self._moved = self._moved * fade + self._time - self._stood
-        self._took_s = self._took_s * fade + now - self._measured_at
-        self._stood, self._measured_at = self._time, now
+    def _pass(self, total: int, clients: int, now: float) -> None:
+        # Note that a batch of so much cost begins, of what so many clients waited for.
+        if self._moves:
+            fade = exp((self._taken_at - now) / PACE_S)
+            self._moved = self._moved * fade + self._moves
+            self._took_s = self._took_s * fade + now - self._taken_at
+        before, self._taken_at, self._moves = self._time, now, 0.0
+        if self.clients:
+            self._time = max(self._time + total / clients, min(each.start for each in self.clients.values()))
+            self._moves = self._time - before
 
     def _start(self, request: QueuedRequest) -> float:
         return max(self._time, self._starts.get(_client(request), 0.0))
@@ -246,7 +250,7 @@ class ModelQueue:
     def _leave(self, client: Client) -> None:
         del self.clients[client.who]
         if not self.clients:
-            self._time = self._stood = self._moved = self._took_s = 0.0
+            self._time = 0.0
             self._starts.clear()
             return
         self._starts[client.who] = client.start

@@ -1,8 +1,8 @@
 """Whose work runs next on a device, and whose is refused.
 
 Models share the device by start-time fair queueing (P. Goyal, H. M. Vin and H. Cheng, "Start-time Fair Queueing", ACM
-SIGCOMM 1996) over predicted seconds; the clients of a model share it as `ModelQueue` says. A request is refused, once, where
-what runs before its end would end after its deadline, or where the queue is full.
+SIGCOMM 1996) over predicted seconds; the clients of a model share it as `ModelQueue` says. A request is refused when it
+comes, or never: where its answer is predicted to come after its deadline, or the queue is full.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ from sie_core.contracts import (
 )
 from sie_core.contracts.device.scheduling import SCHEDULER_VERSION
 
-# Seconds for which a batch runs at most while another request waits for its end, and times the fixed part of every batch
-# that it may run all the same: shorter ones would cost more than a seventh of the throughput.
+# Bounds a batch that others wait for, in seconds and in times the overhead of a batch, whichever is more: shorter ones
+# would cost more than a sixth of the throughput.
 SHARED_S: Final = 0.05
 PAYS: Final = 6.0
+# Bounds a batch in times the largest one that was measured.
+GROWTH: Final = 8.0
 # Seconds for which a request that came beside another one is a sign that more do.
 AGAIN_S: Final = 1.0
 # The part of a batch's time, and of the time of each of its requests, for which shorter requests preempt it; and the
@@ -85,7 +87,7 @@ class FairScheduler:
                 self._beside_at = now
         if not queue.cost:
             queue.tag = max(queue.tag, self._time)
-        queue.add(request, units, now)
+        queue.add(request, units)
 
     def next(self, now: float, *, ahead: bool = False, within: Batch | None = None) -> Batch | None:
         """Form the next batch."""
@@ -100,7 +102,7 @@ class FairScheduler:
             longest_s = self._longest_s(queue, shared=len(waiting) > 1 or len(queue.requests) > 1, now=now)
         if longest_s <= 0 or (ahead and len(waiting) == 1 and self._fits_one(queue, longest_s)):
             return None
-        taken = queue.take(key, self._fitting(queue, first, longest_s, now))
+        taken = queue.take(key, self._fitting(queue, first, longest_s, now), now)
         units = sorted((unit for units in taken.values() for unit in units), key=_cost)
         cost = sum(map(_cost, units))
         predicted_s = queue.speed.predict(cost)
@@ -115,14 +117,13 @@ class FairScheduler:
         dropped = []
         for queue in self._models.values():
             past = [each for each in queue.requests if each.deadline is not None and each.deadline <= now]
-            while queue.cost and (first := queue.first()[1].request).deadline is not None:
-                if now + self._drain_s(queue, queue.requests[first].left) <= first.deadline:
+            dropped += [request for request in past if queue.cancel(request)]
+            while len(queue.requests) > 1:  # a lone one is tried, and what it takes is measured
+                first = queue.first()[1]
+                if now + self._drain_s(queue, first.left) <= (first.request.deadline or inf):
                     break
-                queue.cancel(first)
-                dropped.append(first)
-            for request in past:
-                if queue.cancel(request):
-                    dropped.append(request)
+                queue.cancel(first.request)
+                dropped.append(first.request)
         return dropped
 
     def ran(self, batch: Batch, seconds: float | None, now: float) -> None:
@@ -180,20 +181,22 @@ class FairScheduler:
 
     def _fitting(self, queue: ModelQueue, first: Waiting, longest_s: float, now: float) -> Fits:
         # Tell whether a batch that this request leads may have another unit, for `ModelQueue.take`.
-        limits, speed = queue.limits, queue.speed
+        speed, most, most_requests = queue.speed, _full(queue, longest_s), queue.limits.max_requests
+        if longest_s < inf:  # a mistaken guess must not hold the device for long
+            most = min(most, GROWTH * speed.largest)
+        first_s = speed.predict(first.size) or 0.0
         end_by = inf if first.request.deadline is None else first.request.deadline
-        # It would preempt a longer one, so it does not wait for its units either.
-        largest = speed.within((speed.predict(first.size) or 0.0) / PREEMPTED) or inf
 
         def fits(cost: int, requests: int, waiting: Waiting) -> bool:
             nonlocal end_by
-            if cost > limits.max_cost or requests > limits.max_requests or waiting.size > largest:
+            if cost > most or requests > most_requests:
                 return False
-            predicted_s, deadline = speed.predict(cost), waiting.request.deadline or inf
-            if predicted_s is None:
-                return longest_s == inf
+            # It does not wait for the units of a request that it would preempt.
+            if waiting.size > first.size and PREEMPTED * (speed.predict(waiting.size) or 0.0) > first_s:
+                return False
             # Nobody in the batch may be late for the length of it.
-            if predicted_s > longest_s or now + MARGIN * predicted_s > end_by or now + predicted_s > deadline:
+            run_s, deadline = speed.predict(cost) or 0.0, waiting.request.deadline or inf
+            if now + MARGIN * run_s > end_by or now + run_s > deadline:
                 return False
             end_by = min(end_by, deadline)
             return True
@@ -205,7 +208,7 @@ class FairScheduler:
     ) -> None:
         # Raise `QUEUE_FULL` for a request that finds no room or would be late.
         queued = sum(each.cost for each in waiting)
-        before, until_s = queue.before(request, cost, now)
+        before, until_s = queue.before(request, cost)
         own_s = self._drain_s(queue, cost + request.more_cost)
         run_s = self._drain_s(queue, before)
         beside_s = sum(self._beside_s(other, queue, run_s) for other in waiting if other is not queue)
@@ -216,7 +219,8 @@ class FairScheduler:
                 f"{queued} cost units are queued, {queue.cost} of them for {request.model.id}; {cost} more exceed "
                 f"SIE_MAX_QUEUED_COST={self._limits.max_cost}.",
                 retry_after_s=self._booking.retry_after_s(
-                    now, self._drain_s(queue, queued + cost - self._limits.max_cost), own_s),
+                    now, self._drain_s(queue, queued + cost - self._limits.max_cost), own_s
+                ),
             )
         if request.deadline is not None and MARGIN * wait_s > request.deadline - now:
             left_s = max(0.0, request.deadline - now)
@@ -224,14 +228,11 @@ class FairScheduler:
                 "QUEUE_FULL",
                 f"The answer of {request.model.id} would take about {wait_s:.2f} s, as others wait before it, and the "
                 f"deadline is in {left_s:.2f} s.",
-                retry_after_s=self._booking.retry_after_s(
-                    now, MARGIN * wait_s - left_s, own_s),
+                retry_after_s=self._booking.retry_after_s(now, MARGIN * wait_s - left_s, own_s),
             )
 
-    def _has_share(
-        self, queue: ModelQueue, waiting: Sequence[ModelQueue], request: QueuedRequest, cost: int
-    ) -> bool:
-        # Whether a client has an equal share of a full queue left: a flood keeps nobody out. At most twice the limit waits.
+    def _has_share(self, queue: ModelQueue, waiting: Sequence[ModelQueue], request: QueuedRequest, cost: int) -> bool:
+        # Whether a client has an equal share of a full queue left: a flood keeps nobody out. Twice the limit may wait.
         own, most = queue.waits(request), self._limits.max_cost
         clients = sum(len(each.clients) for each in waiting) + (not own)
         return own + cost <= most // clients and sum(each.cost for each in waiting) + cost <= 2 * most

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from itertools import pairwise
+from math import inf
 from statistics import median_low
 from typing import Final
 
@@ -38,34 +39,33 @@ class SpeedTable:
     def predict(self, cost: float) -> float | None:
         """Predict the seconds of a batch of `cost` units; None before the first measurement.
 
-        Above the largest batch measured they grow with the cost. Below the smallest one they shrink to the overhead.
+        Beyond the batches that were measured they change with the cost, all but the overhead.
         """
         points = self._points
         if not points:
             return None
         place = bisect_left(points, (cost, 0.0))
-        if place == len(points):
-            largest, seconds = points[-1]
-            return seconds * cost / largest
-        if not place:
-            smallest, seconds = points[0]
-            return self.overhead_s + (seconds - self.overhead_s) * cost / smallest
+        if place in (0, len(points)):
+            nearest, seconds = points[max(0, place - 1)]
+            return self.overhead_s + (seconds - self.overhead_s) * cost / nearest
         (small, small_s), (large, large_s) = points[place - 1], points[place]
         return small_s + (large_s - small_s) * (cost - small) / (large - small)
 
     def within(self, seconds: float) -> float:
-        """Return the largest cost that is predicted to run for no more than `seconds`; 0 before the first measurement."""
+        """Return the largest cost that is predicted to run for `seconds`; 0 before the first measurement."""
         if not self._points:
             return 0.0
-        largest, largest_s = self._points[-1]
-        if seconds >= largest_s:
-            return largest * seconds / largest_s if largest_s else largest
         for (small, small_s), (large, large_s) in pairwise(self._points):
             if small_s <= seconds < large_s:
                 return small + (large - small) * (seconds - small_s) / (large_s - small_s)
-        smallest, smallest_s = self._points[0]
-        price_s = smallest_s - self.overhead_s
-        return smallest * max(0.0, seconds - self.overhead_s) / price_s if price_s else 0.0
+        nearest, nearest_s = self._points[0 if seconds < self._points[0][1] else -1]
+        price_s = (nearest_s - self.overhead_s) / nearest
+        return max(0.0, seconds - self.overhead_s) / price_s if price_s else inf
+
+    @property
+    def largest(self) -> float:
+        """The cost of the largest batches that were measured; 0 before the first."""
+        return self._points[-1][0] if self._points else 0.0
 
     def drain_s(self, cost: float, full: float) -> float:
         """Return how long `cost` units run in batches of `full` units; 0 before the first measurement."""

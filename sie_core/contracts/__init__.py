@@ -42,6 +42,7 @@ from sie_core.contracts.device.devices import Device, DeviceMemory, DeviceProbe
 from sie_core.contracts.device.faults import device_errors, device_fault
 from sie_core.contracts.device.memory import HeldModel, MemoryLimits, MemoryManager, Room
 from sie_core.contracts.device.preemption import preempted_by, preemption_point
+from sie_core.contracts.device.processor import Processor, processor
 from sie_core.contracts.device.scheduling import (
     Batch,
     BatchLimits,
@@ -51,7 +52,6 @@ from sie_core.contracts.device.scheduling import (
     QueueLimits,
     Scheduler,
 )
-from sie_core.contracts.device.processor import Processor, processor
 from sie_core.contracts.errors import (
     DeviceLost,
     FamilyUnfitError,
@@ -233,14 +233,13 @@ __all__ = [
     "Pull",
     "QueueError",
     "QueueFailure",
+    "QueueLimits",
     "QueueSettings",
     "QueueTransport",
     "QueueTransportFactory",
-    "QueueLimits",
     "QueuedModel",
     "QueuedRequest",
     "QueuedUnit",
-    "Scheduler",
     "Reference",
     "ReferenceModel",
     "Relation",
@@ -248,6 +247,7 @@ __all__ = [
     "ResolvedModel",
     "Room",
     "RunnerSpec",
+    "Scheduler",
     "Similarity",
     "Span",
     "SparseVector",

@@ -26,8 +26,8 @@ from sie_core.testing.adapter_checks import ADAPTER_CHECKS
 from sie_core.testing.loading import LoadedModel, find_device, fitting, load_model, samples
 from sie_core.testing.memory_checks import MEMORY_CHECKS
 from sie_core.testing.part_checks import DTYPE_CHECKS, POSTPROCESSOR_CHECKS, PROBE_CHECKS
-from sie_core.testing.scheduler_checks import SCHEDULER_CHECKS
 from sie_core.testing.queue_checks import QUEUE_CHECKS
+from sie_core.testing.scheduler_checks import SCHEDULER_CHECKS
 
 HEAVY = ("torch", "transformers", "sentence_transformers", "tensorflow", "jax", "onnxruntime")
 """Libraries that discovery must not import: they take seconds, and `sie plugins` must take none."""

@@ -207,7 +207,7 @@ class World:
             family=None,
             adapter=adapter,
             facts=SimpleNamespace(memory_bytes=size),
-            new_policy=lambda: None,
+            limits=None,
             metrics=None,
             converters=None,
             loras=Loras(

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sie_core.testing.policy_checks import POLICY_CHECKS
 from sie_fake.adapter import FakeAdapter
 
 from sie_core import testing as kit
@@ -36,7 +37,6 @@ from sie_core.testing import LoadedModel, checks_of, conformance, policy_checks
 from sie_core.testing.adapter_checks import ADAPTER_CHECKS
 from sie_core.testing.loading import fitting, samples
 from sie_core.testing.part_checks import DTYPE_CHECKS, POSTPROCESSOR_CHECKS, PROBE_CHECKS
-from sie_core.testing.policy_checks import POLICY_CHECKS
 
 test_sie_fake_conforms = conformance("sie-fake")
 test_sie_core_conforms = conformance("sie-core")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -288,7 +288,7 @@ class QueueBackend:
             subject=to.subject,
             config_epoch=to.config_epoch,
         )
-        flight = await self._carry(packed, to, request.deadline, lambda: request.request_id)
+        flight = await self._carry(packed, to, request.deadline)
         return _items(flight)
 
 

@@ -131,8 +131,8 @@ class Scheduler(Protocol):
 
         Args:
             now: Seconds.
-            ahead: Whether it would be launched behind a batch that runs. None keeps it back until that one has ended, or
-                more units have come.
+            ahead: Whether it would be launched behind a batch that runs. None keeps it back; the engine asks again
+                when that one has ended, or more units have come.
             within: The preemptible batch in the middle of which it would run; None unless it is short beside that.
 
         Returns:

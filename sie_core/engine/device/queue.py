@@ -212,7 +212,7 @@ class DeviceQueue:
 
     def _form(self, now: float, within: Run | None = None) -> Run | None:
         ahead = within is None and len(self._on_device) > 0
-        batch = self._scheduler.next(now, ahead=ahead, within=within and within.batch)
+        batch = self._scheduler.next(now, ahead=ahead, within=None if within is None else within.batch)
         if batch is None:
             return None
         self._health.scheduler_worked()

@@ -40,9 +40,7 @@ def test_a_key_given_twice_is_refused(data: bytes) -> None:
         loads(data)
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"{", b'"\xff"', b'"\\ud800"', b"NaN", b"[1e999]", b"{}x", b"{'a':1}"]
-)
+@pytest.mark.parametrize("data", [b"", b"{", b'"\xff"', b'"\\ud800"', b"NaN", b"[1e999]", b"{}x", b"{'a':1}"])
 def test_what_is_no_json_is_a_400_that_names_the_place(data: bytes) -> None:
     with pytest.raises(InferenceError, match=r"line \d+, column \d+") as raised:
         loads(data)

@@ -8,10 +8,10 @@ from math import inf
 from types import SimpleNamespace
 
 import pytest
+from sie_core.batching.sharing import admission
 from sie_fake.adapter import FakeAdapter
 from sie_fake.record import RECORD
 
-from sie_core.batching.sharing import admission
 from sie_core.contracts import Device, InvalidInput, preemption_point
 from sie_core.engine.device import worker
 from sie_core.engine.device.worker import DeviceWorker, work_s

@@ -6,11 +6,11 @@ import time
 from dataclasses import dataclass
 
 import pytest
+from sie_core.batching.sharing.scheduler import Scheduler
 from sie_fake.adapter import FakeAdapter
 from sie_fake.record import RECORD
 
 from sie_core.batching import BatchFormer
-from sie_core.batching.sharing.scheduler import Scheduler
 from sie_core.contracts import BatchLimits, InferenceError, Unit
 from sie_core.engine.device.health import DeviceHealth
 from sie_core.engine.device.on_device import OnDevice

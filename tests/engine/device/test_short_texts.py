@@ -6,10 +6,10 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
+from sie_core.batching.sharing.scheduler import Scheduler
 from sie_fake.adapter import FakeAdapter
 
 from sie_core.batching import BatchFormer
-from sie_core.batching.sharing.scheduler import Scheduler
 from sie_core.contracts import BatchLimits, Device, Item, Media, Unit
 from sie_core.engine.device.worker import DeviceWorker
 from sie_core.engine.pipeline import slices
