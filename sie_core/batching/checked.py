@@ -5,6 +5,7 @@ Schedulers may come from plugins, and one that loses a unit would hang a request
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from math import isfinite
@@ -24,6 +25,8 @@ from sie_core.contracts import (
 from sie_core.contracts.device.scheduling import SCHEDULER_VERSION
 from sie_core.plugins import PluginSet
 from sie_core.plugins.faults import told
+
+log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
@@ -111,9 +114,8 @@ class CheckedScheduler:
 
     def late(self, now: float) -> list[tuple[QueuedRequest, int]]:
         """Drop the requests that cannot be answered in time any more; return each with its number of units."""
-        return [
-            (each, len(self._forget(each))) for each in self._ask(self._scheduler.late, now) if each in self._waiting
-        ]
+        dropped = self._ask(lambda: list(self._scheduler.late(now)))
+        return [(each, len(self._forget(each))) for each in dropped if each in self._waiting]
 
     def next(self, now: float, *, ahead: bool = False, within: Batch | None = None) -> Batch | None:
         """Form the next batch; a preemptible one, or one behind another, only where that is worth it."""
@@ -147,9 +149,13 @@ class CheckedScheduler:
         self._waiting.clear()
         self._units.clear()
         self.queued_units = self.queued_cost = 0
-        self._scheduler = self._again()
-        for model, limits in self._models.items():
-            self._scheduler.add_model(model, limits)
+        try:
+            scheduler = self._again()
+            for model, limits in self._models.items():
+                scheduler.add_model(model, limits)
+            self._scheduler = scheduler
+        except Exception:
+            log.exception("the scheduler cannot be made again; the old one is used on")
 
     def _ask(self, call: Callable[..., Answer], *arguments: object) -> Answer:
         try:
@@ -158,20 +164,25 @@ class CheckedScheduler:
             raise BrokenScheduler(f"it raised {type(error).__name__}") from error
 
     def _take(self, batch: Batch) -> None:
-        key, cost = batch.units[0].unit.key, 0
+        if batch.model not in self._models:
+            raise BrokenScheduler(f"a batch is of {batch.model!r:.100}, which is not served")
+        keys, cost = set(), 0
         for queued in batch.units:
             waiting = self._waiting.get(queued.request) if isinstance(queued, QueuedUnit) else None
             if waiting is None or queued not in waiting:
                 raise BrokenScheduler(
                     f"a batch holds {queued!r:.100}, which does not wait: it ran, was dropped, or is no unit"
                 )
-            if queued.unit.key != key or queued.request.model is not batch.model:
-                raise BrokenScheduler(f"a batch of {batch.model.id} and the key {key!r:.100} holds {queued!r:.100}")
+            if queued.request.model is not batch.model:
+                raise BrokenScheduler(f"a batch of {batch.model.id} holds a unit of {queued.request.model.id}")
+            keys.add(queued.unit.key)
             waiting.remove(queued)
             if not waiting:
                 del self._waiting[queued.request]
             cost += queued.unit.cost
         self._count(batch.model, -len(batch.units), -cost)
+        if len(keys) > 1:
+            raise BrokenScheduler(f"a batch mixes the keys {keys!r:.200}")
         if batch.cost != cost:
             raise BrokenScheduler(f"a batch says that it costs {batch.cost}, and its units cost {cost}")
         told = self._ask(self._scheduler.waiting, batch.model)

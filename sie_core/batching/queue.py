@@ -77,6 +77,8 @@ class ModelQueue:
         self.limits, self.speed = limits, SpeedTable()
         self.tag = 0.0
         """Seconds of the device that the model was given, over its weight."""
+        self.since = 0.0
+        """When it began to wait."""
         self.cost = self.units = 0
         self.requests: dict[QueuedRequest, Waiting] = {}
         self.clients: dict[Hashable, Client] = {}

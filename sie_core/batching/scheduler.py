@@ -86,7 +86,7 @@ class FairScheduler:
                 self._admit(queue, waiting, request, cost, now)
                 self._beside_at = now
         if not queue.cost:
-            queue.tag = max(queue.tag, self._time)
+            queue.tag, queue.since = max(queue.tag, self._time), now
         queue.add(request, units)
 
     def next(self, now: float, *, ahead: bool = False, within: Batch | None = None) -> Batch | None:
@@ -94,7 +94,7 @@ class FairScheduler:
         waiting = [queue for queue in self._models.items() if queue[1].cost]
         if not waiting:
             return None
-        model, queue = min(waiting, key=lambda each: each[1].tag)
+        model, queue = min(waiting, key=lambda each: (each[1].tag, each[1].since))
         key, first = queue.first()
         if within is not None:
             longest_s = self._preempts_s(queue, first, within)
@@ -192,7 +192,8 @@ class FairScheduler:
             if cost > most or requests > most_requests:
                 return False
             # It does not wait for the units of a request that it would preempt.
-            if waiting.size > first.size and PREEMPTED * (speed.predict(waiting.size) or 0.0) > first_s:
+            whole_s = speed.predict(waiting.size) or 0.0
+            if whole_s >= PREEMPTIBLE_S and PREEMPTED * whole_s > first_s:
                 return False
             # Nobody in the batch may be late for the length of it.
             run_s, deadline = speed.predict(cost) or 0.0, waiting.request.deadline or inf

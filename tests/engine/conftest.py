@@ -252,7 +252,8 @@ async def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     """Engines that are closed with the test; what they hold is let go first."""
     for name in ("SIE_DEVICE", "SIE_PLUGINS", "SIE_PRELOAD_MODELS"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(scheduler, "SHARED_S", inf)  # as for `cpu_batch_s`
+    for name in ("SHARED_S", "PREEMPTIBLE_S"):  # as for `cpu_batch_s`
+        monkeypatch.setattr(scheduler, name, inf)
     made = Engines(tmp_path)
     yield made
     for hold in made.holds:

@@ -30,6 +30,10 @@ class OnDevice:
         # A batch that lacked memory runs with none beside it.
         return len(self._runs) < self.most and not any(run.after_freeing for run in (*self._runs, *retries))
 
+    def left_s(self, now: float) -> float:
+        """Predict how long the runs take that it has; a run without a prediction counts for nothing."""
+        return sum(max(0.0, (run.batch.predicted_s or 0.0) - (now - self._since(run))) for run in self._runs)
+
     def begin(self, run: Run, now: float) -> Run:
         """Put a run on the device; where it is within another one, that one stands still until `resume`."""
         if run.within is not None:

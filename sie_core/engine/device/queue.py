@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 Call = Callable[[], None]
 
+LEAST_WAIT_S = 0.001
+
 
 class DeviceQueue:
     """The scheduler of a device, and parts of failed batches. Its methods may be called from any thread.
@@ -127,7 +129,9 @@ class DeviceQueue:
                 if run is not None:
                     return run
                 self._idle = not self._on_device and not self._something_waits()
-                self._wake.wait()
+                # What is kept back behind a run goes once that should have ended: nobody may have noticed its end yet.
+                kept_back = self._something_waits() and self._on_device.may_begin(self._retries)
+                self._wake.wait(max(LEAST_WAIT_S, self._on_device.left_s(self._clock())) if kept_back else None)
                 self._idle = False
             return None
 
@@ -185,9 +189,7 @@ class DeviceQueue:
             if (waited := self._on_device.end(run, now)) is None:
                 return
             seconds = run.ended - run.started
-            with self._guarded():
-                self._scheduler.ran(run.batch, seconds, now)
-            self._wake.notify()
+            self._ran(run, seconds, now)
         run.model.metrics.ran(run.batch, waited, seconds)
 
     def done(self, run: Run) -> None:
@@ -195,9 +197,14 @@ class DeviceQueue:
         with self._lock:
             self._on_device.unfinished.discard(run)
             if self._on_device.remove(run):  # it failed; else `device_done` has woken the worker
-                with self._guarded():
-                    self._scheduler.ran(run.batch, None, self._clock())
-                self._wake.notify()
+                self._ran(run, None, self._clock())
+
+    def _ran(self, run: Run, seconds: float | None, now: float) -> None:
+        try:
+            self._scheduler.ran(run.batch, seconds, now)
+        except BrokenScheduler:
+            log.exception("the scheduler failed to learn from a batch")
+        self._wake.notify()
 
     def _choose(self, now: float) -> Run | None:
         for request, units in self._scheduler.late(now):
@@ -211,7 +218,7 @@ class DeviceQueue:
         return self._form(now)
 
     def _form(self, now: float, within: Run | None = None) -> Run | None:
-        ahead = within is None and len(self._on_device) > 0
+        ahead = within is None and self._on_device.left_s(now) > 0
         batch = self._scheduler.next(now, ahead=ahead, within=None if within is None else within.batch)
         if batch is None:
             return None
